@@ -1,0 +1,337 @@
+"""The plain functions, for those who want one piece: count, window, assess, compact, validate.
+
+Each composes the rooms below over a `Runtime`, by default the process's own. Re-exported as
+`ullage.*`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ullage.core import laws
+from ullage.core.compaction import Order, Outcome
+from ullage.core.compaction import compact as compacting
+from ullage.core.counting import Count, Meter, measure
+from ullage.core.errors import (
+    CompactionError,
+    ConfigurationError,
+    ContextTooLargeError,
+    ContextWindowUnknown,
+    MalformedHistoryError,
+)
+from ullage.core.gauge import Assessment
+from ullage.core.gauge import assess as assessing
+from ullage.core.policies.policy import Policy
+from ullage.core.window import HINT, Window
+from ullage.runtime import Runtime, default
+from ullage.windows import Question
+
+if TYPE_CHECKING:
+    from ullage.core.laws import Repaired
+    from ullage.core.policies.summarise import SummaryRequest
+    from ullage.core.usage import Usage
+
+Summarizer = Callable[["SummaryRequest"], "str | Awaitable[str]"]
+
+
+def window(
+    model: str | None = None,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    override: int | None = None,
+    refresh: bool = False,
+    runtime: Runtime | None = None,
+) -> Window:
+    """Return the window of a model as it is served: see `Window`.
+
+    Unknown is a Window with `known=False`; network trouble never raises. `refresh` forgets what
+    was learned before. Raises ConfigurationError for a bad override or base_url.
+    """
+    windows = (runtime or default()).windows
+    if refresh:
+        windows.forget()
+    return windows.window(Question(model, base_url, api_key, override))
+
+
+async def awindow(
+    model: str | None = None,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    override: int | None = None,
+    refresh: bool = False,
+    runtime: Runtime | None = None,
+) -> Window:
+    """Do as `window`, without blocking the event loop."""
+    windows = (runtime or default()).windows
+    if refresh:
+        windows.forget()
+    return await windows.awindow(Question(model, base_url, api_key, override))
+
+
+def window_tokens(model: str | None = None, **options: Any) -> int:
+    """Return the input bound in tokens; raises ContextWindowUnknown. Options as in `window`."""
+    return window(model, **options).tokens()
+
+
+def models(*, runtime: Runtime | None = None) -> list[tuple[str, Window]]:
+    """Return (id, Window) of every model in the bundled table, sorted by id."""
+    return (runtime or default()).windows.models()
+
+
+def count(
+    messages: Sequence[Any],
+    *,
+    model: str | None = None,
+    tools: Sequence[Any] | None = None,
+    system: str | None = None,
+    base_url: str | None = None,
+    runtime: Runtime | None = None,
+) -> Count:
+    """Count a request in tokens: a best value, the band around it, and the basis of both.
+
+    With a `base_url` whose server counts (llama.cpp), the count is the server's own. Raises
+    MalformedHistoryError when `messages` is no list of messages.
+    """
+    shared = runtime or default()
+    question = Question(model, base_url)
+    measured = measure(
+        shared.codec.read(messages), shared.meter(question), system=system, tools=tools
+    )
+    if question.probed:
+        shared.windows.window(question)
+        reported = shared.server_count(question, list(messages), tools)
+        measured = replace(measured, reported=reported)
+    return measured.count()
+
+
+def count_text(
+    text: str, *, model: str | None = None, runtime: Runtime | None = None
+) -> int | Count:
+    """Count plain text: an int where the model's vocabulary is at hand, else a Count."""
+    meter = (runtime or default()).meter(Question(model))
+    tokens = meter.counter.count(text)
+    if meter.basis == "exact":
+        return tokens
+    scale = meter.scale
+    low, best, high = (round(tokens * f) for f in (scale.low, scale.best, scale.high))
+    return Count(best, low, high, meter.basis)
+
+
+def assess(
+    used: Usage | Count | int | Any, window: Window | int | str | None, **options: Any
+) -> Assessment:
+    """Assess tokens against a window (a Window, tokens, or a model id of the bundled table).
+
+    `used` is a Usage, a Count, tokens, a recorded usage report, or None. Never raises for
+    missing facts: see `Assessment.reason`. Option: `thresholds`.
+    """
+    if isinstance(window, str):
+        window = default().windows.window(Question(window))
+    return assessing(used, window, **options)
+
+
+def validate(
+    messages: Sequence[Any],
+    *,
+    window: Window | int | None = None,
+    model: str | None = None,
+    tools: Sequence[Any] | None = None,
+    system: str | None = None,
+    max_tokens: int | None = None,
+) -> None:
+    """Check a request strictly: its protocol, and its size against a window.
+
+    Raises MalformedHistoryError naming the first fault, or ContextTooLargeError when the upper
+    edge of the prompt is at or over the input bound, or prompt and max_tokens over the total.
+    With an unknown window the protocol alone is checked.
+    """
+    shared = default()
+    transcript = shared.codec.read(messages)
+    broken = laws.protocol(transcript)
+    if broken:
+        first = broken[0]
+        raise MalformedHistoryError(
+            f"messages[{first.message}]: {first.detail}. ullage.repair(messages) mends it by rule",
+            index=first.message,
+        )
+    known = Window(window, window, source="override") if isinstance(window, int) else window
+    if known is None and model is not None:
+        known = shared.windows.window(Question(model))
+    if known is None or known.input_tokens is None:
+        return
+    size = measure(transcript, shared.meter(Question(model)), system=system, tools=tools).count()
+    _fits(size, known, max_tokens)
+
+
+def _fits(size: Count, known: Window, max_tokens: int | None) -> None:
+    bound = known.tokens()
+    total = known.total_tokens or bound
+    share = f"{size.high * 100 // bound} % of {bound:,} tokens ({known.said_by()})"
+    if size.high >= bound:
+        raise ContextTooLargeError(
+            f"the prompt takes {size.high:,} tokens, {share}: compact before sending",
+            tokens=size.high,
+            bound=bound,
+        )
+    if max_tokens is not None and size.high + max_tokens > total:
+        left = total - size.high
+        raise ContextTooLargeError(
+            f"the prompt takes {size.high:,} tokens, {share}; {max_tokens:,} for the output do "
+            f"not fit, {left:,} are available: lower max_tokens or compact before sending",
+            tokens=size.high + max_tokens,
+            bound=total,
+        )
+
+
+def repair(messages: Sequence[Any]) -> Repaired:
+    """Return messages that keep the protocol, and what was repaired: see `core.laws.repair`."""
+    codec = default().codec
+    return laws.repair(codec.read(messages), codec)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What came of a compaction: see `Outcome`; `messages` is the list to send.
+
+    `before` and `after` are Counts. The caller's own objects stand where nothing was edited.
+    """
+
+    messages: list[Any]
+    outcome: Outcome
+    original: list[Any]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.outcome, name)
+
+    @property
+    def edits(self) -> tuple[Any, ...]:
+        """The edits that were made (or, in a dry run, would be)."""
+        return self.outcome.script.edits()
+
+    def undo(self) -> list[Any]:
+        """Return the messages as they were."""
+        return list(self.original)
+
+
+def compact(messages: Sequence[Any], **options: Any) -> Compaction:
+    """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
+
+    Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
+    options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dry_run`,
+    `runtime`. Raises CompactionError for a missing or senseless target, ContextWindowUnknown for
+    a ratio of an unknown window, MalformedHistoryError for what is no list of messages.
+    """
+    job = _Job(messages, **options)
+    asking = job.start()
+    try:
+        request = next(asking)
+        while True:
+            request = asking.send(job.ask(request))
+    except StopIteration as done:
+        return job.result(done.value)
+
+
+async def acompact(messages: Sequence[Any], **options: Any) -> Compaction:
+    """Do as `compact`, with a summarizer that may be async."""
+    job = _Job(messages, **options)
+    asking = job.start()
+    try:
+        request = next(asking)
+        while True:
+            request = asking.send(await job.aask(request))
+    except StopIteration as done:
+        return job.result(done.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    target_tokens: int | None = None
+    target_ratio: float | None = None
+    window: Window | int | None = None
+    policy: Policy | None = None
+    summarizer: Summarizer | None = None
+    pins: Sequence[int] = ()
+    tools: Sequence[Any] | None = None
+    system: str | None = None
+    model: str | None = None
+    dry_run: bool = False
+    runtime: Runtime | None = None
+
+
+class _Job:
+    """One compaction of a plain list."""
+
+    def __init__(self, messages: Sequence[Any], **options: Any) -> None:
+        try:
+            self.options = _Options(**options)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"compact(): {error}".replace("_Options.__init__() ", "")
+            ) from None
+        self.runtime = self.options.runtime or default()
+        self.messages = messages
+
+    def start(self) -> Generator[SummaryRequest, str | None, Outcome]:
+        codec, options = self.runtime.codec, self.options
+        arrived = codec.read(self.messages)
+        mended = laws.repair(arrived, codec)
+        transcript = codec.read(mended.messages) if mended.repairs else arrived
+        meter: Meter = self.runtime.meter(Question(options.model))
+        measured = measure(transcript, meter, system=options.system, tools=options.tools)
+        target, bound = self._target()
+        policy = options.policy or Policy.ladder()
+        rung = max(policy.rungs, key=lambda r: r.at, default=None)
+        strategies = rung.strategies if rung is not None else ()
+        if options.summarizer is None:
+            strategies = tuple(s for s in strategies if s != "summarise_middle")
+        order = Order(
+            target=target,
+            tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
+            strategies=strategies,
+            pins=frozenset(options.pins),
+            summariser=options.summarizer is not None,
+        )
+        return compacting(transcript, measured, meter, codec, order)
+
+    def _target(self) -> tuple[int, int]:
+        """Return the target and the bound that tails are shares of, in tokens."""
+        options = self.options
+        given, ratio = options.target_tokens, options.target_ratio
+        if (given is None) == (ratio is None):
+            raise CompactionError("give either target_tokens or target_ratio, and not both")
+        if given is not None:
+            if type(given) is not int or given < 1:
+                raise CompactionError(f"target_tokens must be a positive integer, not {given!r}")
+            return given, given
+        assert ratio is not None  # noqa: S101 - one of the two is given
+        if isinstance(ratio, bool) or not 0 < ratio <= 1:
+            raise CompactionError(f"target_ratio must be over 0 and at most 1, not {ratio!r}")
+        known = options.window
+        if known is None:
+            known = self.runtime.windows.window(Question(options.model))
+        bound = known if isinstance(known, int) else known.input_tokens
+        if bound is None:
+            raise ContextWindowUnknown(options.model, HINT)
+        return max(int(ratio * bound), 1), bound
+
+    def ask(self, request: SummaryRequest) -> str | None:
+        summarizer = self.options.summarizer
+        text = summarizer(request) if summarizer is not None else None
+        if inspect.isawaitable(text):
+            raise CompactionError("the summarizer is async: use acompact, or a plain function")
+        return text
+
+    async def aask(self, request: SummaryRequest) -> str | None:
+        summarizer = self.options.summarizer
+        text = summarizer(request) if summarizer is not None else None
+        return await text if inspect.isawaitable(text) else text
+
+    def result(self, outcome: Outcome) -> Compaction:
+        original = list(self.messages)
+        made = list(outcome.edited.transcript.raws)
+        return Compaction(original if self.options.dry_run else made, outcome, original)

@@ -1,0 +1,91 @@
+"""The durable record of a compaction, and the chain by which a known prefix is recognised.
+
+A checkpoint is planned once and stored whole: it is replayed on every later request that begins
+with the same messages, never planned again. It knows no store, no policy and no dialect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ullage.core.edits import Script
+from ullage.core.errors import StoreError
+from ullage.core.transcript import DIGEST_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ullage.core.transcript import Message, Transcript
+
+VERSION: Final = 1
+"""Schema version of a stored checkpoint."""
+
+Trigger = Literal[
+    "manual",
+    "pressure",
+    "preflight",
+    "overflow_recovery",
+    "transport_recovery",
+    "model_switch",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a compaction did to the first `count` messages of a history, in model tokens.
+
+    `prefix` is the chain hash of those messages, in hex; `scope` keeps upstreams and credentials
+    apart. `generation` counts the checkpoints that this one builds on: of two for one prefix the
+    higher holds. `tokens_after_measured` is filled by the next usage report.
+    """
+
+    scope: str
+    prefix: str
+    count: int
+    script: Script
+    strategy: str
+    trigger: Trigger
+    policy: str
+    basis: str
+    tokens_before: int
+    tokens_after: int
+    tokens_after_measured: int | None = None
+    fallback_reason: str | None = None
+    generation: int = 0
+    version: int = VERSION
+
+    def measured(self, tokens: int) -> Checkpoint:
+        """Return the checkpoint with the size that the provider reported after it."""
+        return replace(self, tokens_after_measured=tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can carry."""
+        return {**asdict(self), "script": self.script.to_list()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
+        """Read what `to_dict` wrote; raises StoreError on a newer version."""
+        version = data.get("version")
+        if version != VERSION:
+            raise StoreError(
+                f"a checkpoint of schema version {version!r} cannot be read: this ullage reads "
+                f"version {VERSION}; upgrade ullage or start from an empty store"
+            )
+        return cls(**{**data, "script": Script.from_list(data["script"])})
+
+
+def chain(transcript: Transcript) -> list[bytes]:
+    """Return the chain hashes of a transcript: the i-th covers the first i + 1 messages."""
+    hashes: list[bytes] = []
+    last = transcript.rules.dialect.encode()
+    for message in transcript.messages:
+        last = blake2b(last + _identity(message), digest_size=DIGEST_BYTES).digest()
+        hashes.append(last)
+    return hashes
+
+
+def _identity(message: Message) -> bytes:
+    """Return what a message is known by; operator text may change (a date) and is left out."""
+    return message.role.encode() if message.is_system else message.digest

@@ -1,0 +1,122 @@
+"""The one error tree, sorted by who must act.
+
+::
+
+    UllageError                     everything this package raises on purpose
+    +-- ConfigurationError          the operator or caller asked for something that cannot be
+    +-- ContextWindowUnknown        a number of tokens was demanded of an unknown window
+    +-- ContextTooLargeError        a request does not fit, and cannot be made to fit
+    +-- MalformedHistoryError       the messages break the dialect's protocol
+    +-- CompactionError             compaction was asked for and cannot be configured or started
+    +-- ProviderError               a model server cannot be reached, started or understood
+    +-- StoreError                  durable state cannot be read or written
+
+`ErrorKind` is what a provider's error was read as. This room knows nothing of the rest of the
+package. A message is built from facts: what happened, the
+value, the limit, who said the limit, the likely fix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+class UllageError(Exception):
+    """Root of the errors that this package raises on purpose.
+
+    `code` is a stable identifier for programs; the message is for people.
+    """
+
+    code = "ullage_error"
+
+
+class ConfigurationError(UllageError):
+    """Report a setting, argument or installation that cannot work as it is."""
+
+    code = "configuration"
+
+
+class ContextWindowUnknown(UllageError):  # noqa: N818 - the public name is fixed by the API page
+    """Report that a window in tokens was demanded where nothing is known about it."""
+
+    code = "context_window_unknown"
+
+    def __init__(self, model: str | None, hint: str) -> None:
+        self.model = model
+        super().__init__(
+            f"the context window of {model or 'this model'!s} is unknown: no override, no answer "
+            f"from a server, no table row. {hint}"
+        )
+
+
+class ContextTooLargeError(UllageError):
+    """Report a request that is over its bound, before it is sent.
+
+    `tokens` is the upper edge of the count, `bound` the most the window admits, both in tokens.
+    """
+
+    code = "context_too_large"
+
+    def __init__(self, message: str, *, tokens: int, bound: int) -> None:
+        self.tokens = tokens
+        self.bound = bound
+        super().__init__(message)
+
+
+class MalformedHistoryError(UllageError):
+    """Report messages that break the dialect's protocol.
+
+    `index` is the position of the offending message, or None when the whole list is at fault.
+    """
+
+    code = "malformed_history"
+
+    def __init__(self, message: str, *, index: int | None = None) -> None:
+        self.index = index
+        super().__init__(message)
+
+
+class CompactionError(UllageError):
+    """Report a compaction that lacks configuration or was given a senseless target."""
+
+    code = "compaction"
+
+
+class ProviderError(UllageError):
+    """Report a model server that cannot be reached, started or understood."""
+
+    code = "provider"
+
+
+class StoreError(UllageError):
+    """Report durable state that cannot be read or written."""
+
+    code = "store"
+
+
+Kind = Literal[
+    "input",
+    "total",
+    "output_cap",
+    "bytes",
+    "media",
+    "malformed_history",
+    "rate_limit",
+    "quota",
+    "other",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """What an error means: `kind`, the limit and the input it names (tokens), and how sure.
+
+    `input` asks to compact; `total` to lower `max_tokens` first; `output_cap` to lower it and
+    leave the window alone. A `likely` reading is acted on only when our own count agrees.
+    """
+
+    kind: Kind
+    limit: int | None = None
+    input_tokens: int | None = None
+    certainty: Literal["certain", "likely"] = "certain"

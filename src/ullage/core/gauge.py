@@ -1,0 +1,144 @@
+"""How full the window is: tokens against a window, as an assessment with a tier.
+
+Unknown stays unknown: without a window or a usage there is no ratio and no tier to act on. It
+does not count and does not resolve windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ullage.core.counting import Count
+from ullage.core.errors import ConfigurationError
+from ullage.core.usage import Usage
+from ullage.core.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Tier = Literal["none", "advisory", "warning", "critical", "overflow", "unavailable"]
+State = Literal["known", "estimated"]
+Reason = Literal["context_window_unknown", "usage_missing", "usage_malformed"]
+
+TIERS: Final[tuple[Tier, ...]] = ("none", "advisory", "warning", "critical", "overflow")
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Lower edges of the tiers as shares of the input bound; they must rise."""
+
+    advisory: float = 0.70
+    warning: float = 0.80
+    critical: float = 0.90
+    overflow: float = 1.00
+
+    def __post_init__(self) -> None:
+        edges = (0.0, self.advisory, self.warning, self.critical, self.overflow)
+        if any(low >= high for low, high in pairwise(edges)):
+            raise ConfigurationError(
+                f"thresholds must rise from above 0: advisory={self.advisory}, "
+                f"warning={self.warning}, critical={self.critical}, overflow={self.overflow}"
+            )
+
+    def tier(self, ratio: float) -> Tier:
+        """Return the tier of a ratio; a lower edge belongs to its tier."""
+        edges = (self.advisory, self.warning, self.critical, self.overflow)
+        return TIERS[sum(ratio >= edge for edge in edges)]
+
+
+STANDARD: Final = Thresholds()
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """How full a window is, or why that cannot be said.
+
+    `ratio` and `tier` go by the upper edge of the count; `input_tokens` is its best value, in
+    tokens. When `available` is False, `tier` is "unavailable" and `reason` says why.
+    """
+
+    available: bool
+    tier: Tier
+    ratio: float | None = None
+    input_tokens: int | None = None
+    window_tokens: int | None = None
+    state: State | None = None
+    reason: Reason | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return only the keys that hold."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def meter(self) -> str:
+        """Return the short form for a status line, such as `ctx=12.2k/32.0k warning`."""
+        if self.input_tokens is None:
+            return "ctx=?"
+        used = f"ctx={_short(self.input_tokens)}"
+        if not self.available or self.window_tokens is None:
+            return used
+        return f"{used}/{_short(self.window_tokens)} {self.tier}"
+
+    def notice(self) -> str:
+        """Return the sentence for people: `Context window at 87 % (27,840/32,000 tokens)`."""
+        if self.ratio is None or self.input_tokens is None or self.window_tokens is None:
+            return f"Context window unknown ({self.reason})"
+        percent = int(self.ratio * 100)
+        return (
+            f"Context window at {percent} % ({self.input_tokens:,}/{self.window_tokens:,} tokens)"
+        )
+
+
+def assess(
+    used: Usage | Count | int | Mapping[str, Any] | None,
+    window: Window | int | None,
+    *,
+    thresholds: Thresholds = STANDARD,
+) -> Assessment:
+    """Assess tokens against a window. Pure; never raises for missing facts.
+
+    `used` is a usage (known), a count or a number of tokens (estimated), a usage report as it
+    was recorded, or None. `window` is a Window, a number of tokens, or None for unknown.
+    """
+    best, high, state, reason = _tokens(used)
+    bound = window.input_tokens if isinstance(window, Window) else window
+    if reason is None and not bound:
+        reason = "context_window_unknown"
+    if reason is not None or bound is None:
+        return Assessment(False, "unavailable", input_tokens=best, reason=reason)
+    ratio = high / bound
+    return Assessment(True, thresholds.tier(ratio), ratio, best, bound, state)
+
+
+def _tokens(used: object) -> tuple[int | None, int, State | None, Reason | None]:
+    """Return best value, upper edge, state, and the reason when there is none."""
+    if used is None:
+        return None, 0, None, "usage_missing"
+    if isinstance(used, Usage):
+        return used.prompt_tokens, used.prompt_tokens, "known", None
+    if isinstance(used, Count):
+        state: State = "known" if used.basis == "server" else "estimated"
+        return used.tokens, used.high, state, None
+    if isinstance(used, int) and not isinstance(used, bool) and used >= 0:
+        return used, used, "estimated", None
+    usage = _recorded(used) or Usage.from_report(used)
+    if usage is None:
+        return None, 0, None, "usage_malformed"
+    return usage.prompt_tokens, usage.prompt_tokens, "known", None
+
+
+def _recorded(used: object) -> Usage | None:
+    """Read a usage as `Usage` fields under string keys, the form in which it is recorded."""
+    names = ("input", "cache_read", "cache_write", "output", "reasoning")
+    if not isinstance(used, dict) or "input" not in used or not set(used) <= set(names):
+        return None
+    values = [used.get(name, 0) for name in names]
+    if any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in values):
+        return None
+    return Usage(*values)
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens / 1000:.1f}k" if tokens >= 1000 else str(tokens)

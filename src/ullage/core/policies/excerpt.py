@@ -1,0 +1,63 @@
+"""excerpt: what alone is too big for the target keeps its head and its tail.
+
+Applies to the results of the newest response (a tool that returned a whole file) and to the task
+when it takes more than half of the target; never to the current request. It knows no other
+strategy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.edits import Clear, Edit
+from ullage.core.policies.situation import shorten
+
+if TYPE_CHECKING:
+    from ullage.core.policies.situation import Situation
+
+FLOOR: Final = 64
+"""Tokens of a result that stay whatever the target is: less than this says nothing."""
+
+
+def plan(situation: Situation) -> list[Edit]:
+    """Return the shortening of the task and of the newest results that the target asks for."""
+    over = situation.total - situation.target
+    if over <= 0:
+        return []
+    edits: list[Edit] = []
+    transcript, half = situation.transcript, max(situation.target // 2, FLOOR)
+    task = transcript.task()
+    if task is not None and task != transcript.request() and situation.sizes[task] > half:
+        over -= _shorten(situation, task, half, edits)
+    newest = situation.units[-1]
+    texts = [
+        (situation.count(part.text), index)
+        for index in range(newest.start, newest.stop)
+        for part in transcript.messages[index].parts
+        if part.kind == "result" and index not in situation.pins
+    ]
+    left = sum(tokens for tokens, _ in texts) - over
+    for done, (tokens, index) in enumerate(sorted(texts)):
+        share = max(left // (len(texts) - done), FLOOR)
+        left -= min(tokens, share)
+        if tokens > share:
+            _shorten(situation, index, share, edits)
+    return edits
+
+
+def _shorten(situation: Situation, index: int, tokens: int, edits: list[Edit]) -> int:
+    """Add an edit for the longest text of a message; return the tokens that it frees."""
+    parts = situation.transcript.messages[index].parts
+    sizes = {i: situation.count(p.text) for i, p in enumerate(parts) if p.kind in _TEXTS}
+    if not sizes:
+        return 0
+    longest = max(sizes, key=lambda i: sizes[i])
+    text = shorten(parts[longest].text, tokens, situation.count)
+    freed = sizes[longest] - situation.count(text)
+    if freed <= 0:
+        return 0
+    edits.append(Clear(index, longest, -1, text))
+    return freed
+
+
+_TEXTS: Final = ("text", "result")

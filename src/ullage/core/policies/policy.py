@@ -1,0 +1,98 @@
+"""What to do at which pressure: a policy is a plain value, with presets.
+
+It names strategies and does not know them; `core.compaction` runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.gauge import STANDARD, Thresholds
+
+StrategyName = Literal["clear", "trim_oldest", "summarise_middle"]
+STRATEGIES: Final[tuple[StrategyName, ...]] = ("clear", "trim_oldest", "summarise_middle")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """From the pressure `at`, bring the prompt to `target` with these strategies.
+
+    Both are shares of the input bound, compared with the upper edge of the count.
+    """
+
+    at: float
+    target: float
+    strategies: tuple[StrategyName, ...]
+
+    def __post_init__(self) -> None:
+        unknown = [s for s in self.strategies if s not in STRATEGIES]
+        if unknown:
+            raise ConfigurationError(
+                f"unknown strategy {unknown[0]!r}: known are {', '.join(STRATEGIES)}"
+            )
+        if not 0 < self.target < self.at:
+            raise ConfigurationError(
+                f"a rung at {self.at} needs a target between 0 and {self.at}, not {self.target}"
+            )
+
+
+DETERMINISTIC: Final[tuple[StrategyName, ...]] = ("clear", "trim_oldest")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a guard does as the window fills.
+
+    `rungs` act from their pressure on, the highest that applies first. `tail_tokens` and
+    `tail_share` bound what strategies leave alone at the end: the smaller of the two, lowered
+    until the target fits. `min_output` is how low `max_tokens` may be clamped, in tokens; None
+    takes min(1,024, an eighth of the window). `version` names the policy in checkpoints.
+    """
+
+    name: str = "ladder"
+    thresholds: Thresholds = STANDARD
+    rungs: tuple[Rung, ...] = ()
+    tail_tokens: int = 40_000
+    tail_share: float = 0.25
+    min_output: int | None = None
+    version: str = "1"
+
+    @classmethod
+    def ladder(cls) -> Policy:
+        """Clear and trim from 80 % to 60 %; summarise from 90 % to 50 %. The default."""
+        return cls(
+            rungs=(
+                Rung(0.80, 0.60, DETERMINISTIC),
+                Rung(0.90, 0.50, ("summarise_middle", *DETERMINISTIC)),
+            )
+        )
+
+    @classmethod
+    def advisory(cls) -> Policy:
+        """Give notices only; compact from 90 % on, before the send."""
+        return cls(name="advisory", rungs=(Rung(0.90, 0.60, DETERMINISTIC),))
+
+    @classmethod
+    def auto_summary(cls) -> Policy:
+        """Warn at 85 %, summarise at 95 %; no advisory tier of its own."""
+        return cls(
+            name="auto_summary",
+            thresholds=Thresholds(advisory=0.8499, warning=0.85, critical=0.95),
+            rungs=(Rung(0.95, 0.50, ("summarise_middle", *DETERMINISTIC)),),
+        )
+
+    @classmethod
+    def off(cls) -> Policy:
+        """Gauge and check only: nothing is ever changed."""
+        return cls(name="off")
+
+    def rung(self, ratio: float) -> Rung | None:
+        """Return the highest rung that a pressure reaches, or None."""
+        return max((r for r in self.rungs if ratio >= r.at), key=lambda r: r.at, default=None)
+
+    @property
+    def identity(self) -> str:
+        """Name the policy and its version, as checkpoints record it."""
+        return f"{self.name}/{self.version}"

@@ -1,0 +1,161 @@
+"""A neutral, frozen view over the caller's own messages.
+
+A codec (`core.wire`) reads each message once into a `Message`; the caller's object rides along
+untouched in `Transcript.raws`, position by position. Everything that decides (counting, laws,
+policies) looks at `Message` and `Rules` only and so serves every dialect.
+
+It knows nothing of wire formats, tokens or windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PartKind = Literal["text", "refusal", "reasoning", "result", "image", "audio", "file", "other"]
+Raw = Any
+"""One message as the caller has it: a mapping or an SDK object. The JSON edge of the core."""
+
+DIGEST_BYTES = 16
+"""128 bits: two different prefixes share a digest with a chance below 1e-20 at 1e9 prefixes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Say what a dialect demands of a history; the laws read only this.
+
+    `first_roles` are the roles that may open the conversation after system messages;
+    `alternation` is True where user and assistant must take turns.
+    """
+
+    dialect: str
+    first_roles: frozenset[str] = frozenset({"user", "assistant"})
+    alternation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of a message's content; `text` holds what is counted for it.
+
+    `answers` is the id of the call that a part of kind `result` belongs to.
+    """
+
+    kind: PartKind
+    text: str = ""
+    answers: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call that the model asked for; `arguments` is the JSON text as it was sent."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """One message in neutral form.
+
+    `digest` covers what makes the conversation (role, text, ids, arguments) and leaves out what
+    moves between calls (cache marks, reasoning). `memo` keeps derived numbers, such as token
+    counts, by the key of whoever derived them; it is no part of the value.
+    """
+
+    role: str
+    parts: tuple[Part, ...] = ()
+    calls: tuple[Call, ...] = ()
+    name: str | None = None
+    digest: bytes = b""
+    memo: dict[str, tuple[int, int, int]] = field(default_factory=dict, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The visible text of the message: text, refusals and results, joined by newlines."""
+        return "\n".join(p.text for p in self.parts if p.kind in ("text", "refusal", "result"))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The ids of the calls that this message brings results for, in order."""
+        return tuple(p.answers for p in self.parts if p.answers is not None)
+
+    @property
+    def is_system(self) -> bool:
+        """Whether the message carries instructions of the operator (system or developer)."""
+        return self.role in ("system", "developer")
+
+
+def digest(
+    role: str, parts: tuple[Part, ...], calls: tuple[Call, ...] = (), name: str | None = None
+) -> bytes:
+    """Return the digest of a message's conversation-making content (`DIGEST_BYTES` long)."""
+    h = blake2b(digest_size=DIGEST_BYTES)
+    fields = [role, name or ""]
+    for part in parts:
+        if part.kind != "reasoning":
+            fields += (part.kind, part.answers or "", part.text)
+    for call in calls:
+        fields += (call.id, call.name, call.arguments)
+    for text in fields:
+        data = text.encode("utf-8", "surrogatepass")
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A conversation: the caller's objects and their neutral reading, position by position."""
+
+    raws: tuple[Raw, ...]
+    messages: tuple[Message, ...]
+    rules: Rules
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def task(self) -> int | None:
+        """Return the position of the task: the first user message, or None without one."""
+        return next((i for i, m in enumerate(self.messages) if asks(m)), None)
+
+    def request(self) -> int | None:
+        """Return the position of the current request: the last user message, or None."""
+        messages = self.messages
+        for i in range(len(messages) - 1, -1, -1):
+            if asks(messages[i]):
+                return i
+        return None
+
+
+def asks(message: Message) -> bool:
+    """Tell whether a message is a person's turn: role user, and more than tool results."""
+    return message.role == "user" and (
+        not message.parts or any(p.kind != "result" for p in message.parts)
+    )
+
+
+class Codec(Protocol):
+    """Read and write one dialect. The wire rooms implement it; nothing else knows the format."""
+
+    rules: Rules
+
+    def read(self, messages: Sequence[Raw]) -> Transcript:
+        """Read the caller's messages; raises MalformedHistoryError naming the position."""
+        ...
+
+    def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
+        """Return a copy of `raw` with new text in these parts and new arguments in these calls."""
+        ...
+
+    def author(self, role: str, text: str, answers: str | None = None) -> Raw:
+        """Return a new message in this dialect."""
+        ...
+
+    def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
+        """Return a copy of `raw` in which the i-th call, or the i-th result, has a new call id."""
+        ...

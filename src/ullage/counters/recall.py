@@ -1,0 +1,93 @@
+"""Counters around counters: one that loads late, one that remembers.
+
+They know nothing of vocabularies or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Final
+
+from ullage.core.counting import Counter
+
+_OVERHEAD: Final = 100
+"""Characters that an entry is charged beyond its text: what a string and a slot cost in bytes."""
+
+
+class Deferred:
+    """Stand for the counter of `key` and build it by `load` when it first counts, once."""
+
+    def __init__(self, key: str, load: Callable[[], Counter]) -> None:
+        self.key = key
+        self._load = load
+        self._lock = Lock()
+        self._counter: Counter | None = None
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens; never raises for any string."""
+        return self._loaded().count(text)
+
+    def count_many(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens of each text."""
+        return self._loaded().count_many(texts)
+
+    def _loaded(self) -> Counter:
+        counter = self._counter
+        if counter is None:
+            with self._lock:
+                counter = self._counter
+                if counter is None:
+                    counter = self._counter = self._load()
+        return counter
+
+
+class Recall:
+    """Remember the counts of texts, because a history comes back whole on every call.
+
+    Texts are kept in two generations that hold `limit` characters together; when the young one
+    is half of that, it becomes the old one, and what is used again is taken over. Reads take no
+    lock. A string that stays the same object is found by its stored hash, without reading it.
+    """
+
+    def __init__(self, counter: Counter, limit: int) -> None:
+        self.key = counter.key
+        self._counter = counter
+        self._room = limit // 2
+        self._lock = Lock()
+        self._young: dict[str, int] = {}
+        self._old: dict[str, int] = {}
+        self._held = 0
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens; never raises for any string."""
+        size = self._young.get(text)
+        return self.count_many((text,))[0] if size is None else size
+
+    def count_many(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens of each text."""
+        found = list(map(self._young.get, texts))
+        absent = [index for index, size in enumerate(found) if size is None]
+        if absent:
+            missing = [texts[index] for index in absent]
+            for index, size in zip(absent, self._fetch(missing), strict=True):
+                found[index] = size
+        return [size for size in found if size is not None]
+
+    def _fetch(self, texts: list[str]) -> list[int]:
+        old = self._old
+        fresh = iter(self._counter.count_many([text for text in texts if text not in old]))
+        sizes = [next(fresh) if (size := old.get(text)) is None else size for text in texts]
+        with self._lock:
+            for text, size in zip(texts, sizes, strict=True):
+                self._keep(text, size)
+        return sizes
+
+    def _keep(self, text: str, size: int) -> None:
+        cost = len(text) + _OVERHEAD
+        if cost > self._room or text in self._young:
+            return
+        if self._held + cost > self._room:
+            self._old, self._young, self._held = self._young, {}, 0
+        self._young[text] = size
+        self._held += cost

@@ -1,0 +1,11 @@
+"""A real llama.cpp server and a small real model, for the demo, for tests, for trying things.
+
+The room of the `embedded` extra. It knows nothing of conversations and is imported by nobody who
+did not ask for it. Linux only: the server comes from the `xllamacpp` wheel.
+"""
+
+from ullage.embedded.launch import Launch
+from ullage.embedded.model import cached, fetch, smollm2
+from ullage.embedded.server import Server
+
+__all__ = ["Launch", "Server", "cached", "fetch", "smollm2"]

@@ -1,0 +1,361 @@
+"""The guard that library users hold: a model, a policy, and a pipeline around each request.
+
+Immutable configuration over a shared `Runtime`; the conversation is found by its longest known
+prefix, so the caller passes its full history every time. It drives `core.guard` and decides
+nothing itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ullage.core import guard as machine
+from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind
+from ullage.core.events import Event, Notice, RecoveryExhausted
+from ullage.core.gauge import Assessment
+from ullage.core.guard import (
+    NeedLoad,
+    NeedSave,
+    NeedServerCount,
+    NeedSummary,
+    NeedWindow,
+    Prepared,
+    Request,
+    Setup,
+)
+from ullage.core.policies.policy import Policy
+from ullage.failures import classify_exception
+from ullage.runtime import Runtime, default
+from ullage.windows import Question
+
+if TYPE_CHECKING:
+    from ullage.core.compaction import Outcome
+    from ullage.core.policies.summarise import SummaryRequest
+    from ullage.core.window import Window
+
+Summarizer = Callable[["SummaryRequest"], "str | Awaitable[str]"]
+Listener = Callable[[Event], object]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A request that may be sent, as the guard hands it out.
+
+    `kwargs` carries the whole request for the client's `create(...)`: messages, tools,
+    max_tokens, each only where it was given. `messages` holds the caller's own objects where
+    nothing was edited.
+    """
+
+    kwargs: Mapping[str, Any]
+    prepared: Prepared
+    _guard: Guard
+    _request: Request
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages to send."""
+        return self.prepared.messages
+
+    @property
+    def assessment(self) -> Assessment:
+        """How full the window is with this request."""
+        return self.prepared.assessment
+
+    @property
+    def window(self) -> Window:
+        """The window that the request was checked against."""
+        return self.prepared.window
+
+    @property
+    def compaction(self) -> Outcome | None:
+        """The compaction made for this request, or None."""
+        return self.prepared.outcome
+
+    def observe(self, response: Any) -> Assessment:
+        """Learn from the response (or its usage); returns the assessment by what was reported."""
+        return self._guard._observed(self, response)  # noqa: SLF001 - one room, two classes
+
+
+class Guard:
+    """Keep a conversation with one model inside its window.
+
+    ::
+
+        guard = ullage.Guard("qwen3-8b", base_url="http://127.0.0.1:8080/v1")
+        view = guard.prepare(messages, tools=tools, max_tokens=1024)
+        response = client.chat.completions.create(model="qwen3-8b", **view.kwargs)
+        view.observe(response)
+
+    Safe to share between threads and event loops. `window` is the operator's word in tokens;
+    `summarizer` gets a SummaryRequest and returns text; `on_event` is called with each event;
+    `strict` refuses before the send also on a bound that is not proven.
+    """
+
+    def __init__(  # noqa: PLR0913 - the public signature is fixed by the API page
+        self,
+        model: str | None = None,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        window: int | None = None,
+        policy: Policy | None = None,
+        summarizer: Summarizer | None = None,
+        on_event: Listener | None = None,
+        strict: bool = False,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.model = model
+        self.policy = policy if policy is not None else Policy.ladder()
+        self._question = Question(model, base_url, api_key, window)
+        self._summarizer = summarizer
+        self._on_event = on_event
+        self._strict = strict
+        self._runtime = runtime if runtime is not None else default()
+
+    def prepare(
+        self,
+        messages: Sequence[Any],
+        *,
+        tools: Sequence[Any] | None = None,
+        max_tokens: int | None = None,
+        pins: Sequence[int] = (),
+    ) -> View:
+        """Return the request to send: repaired, compacted where the policy says so, checked.
+
+        `max_tokens` is clamped to the room there is; `pins` are positions that must stay
+        verbatim. Raises MalformedHistoryError, ConfigurationError, and ContextTooLargeError
+        when it cannot fit into a bound that is proven.
+        """
+        request = _request(messages, tools, max_tokens, pins)
+        return self._view(request, self._drive(machine.prepare(self._setup(), request)))
+
+    async def aprepare(
+        self,
+        messages: Sequence[Any],
+        *,
+        tools: Sequence[Any] | None = None,
+        max_tokens: int | None = None,
+        pins: Sequence[int] = (),
+    ) -> View:
+        """Do as `prepare`, without blocking the event loop."""
+        request = _request(messages, tools, max_tokens, pins)
+        return self._view(request, await self._adrive(machine.prepare(self._setup(), request)))
+
+    def call(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
+        """Prepare, call `fn(**view.kwargs)`, observe; recover once from an overflow error.
+
+        `options` are those of `prepare`. Any other error of `fn` passes through unchanged; so
+        does the overflow error when nothing can be made smaller.
+        """
+        view = self.prepare(messages, **options)
+        try:
+            response = fn(**view.kwargs)
+        except Exception as error:
+            again = self._recovered(view, error)
+            if again is None:
+                raise
+            view, response = again, fn(**again.kwargs)
+        view.observe(response)
+        return response
+
+    async def acall(
+        self, fn: Callable[..., Awaitable[Any]], messages: Sequence[Any], **options: Any
+    ) -> Any:
+        """Do as `call` with an async `fn`."""
+        view = await self.aprepare(messages, **options)
+        try:
+            response = await fn(**view.kwargs)
+        except Exception as error:
+            again = await self._arecovered(view, error)
+            if again is None:
+                raise
+            view, response = again, await fn(**again.kwargs)
+        view.observe(response)
+        return response
+
+    def window(self) -> Window:
+        """Return the window of the guard's model, asked for or remembered."""
+        return self._runtime.windows.window(self._question)
+
+    async def awindow(self) -> Window:
+        """Do as `window`, without blocking the event loop."""
+        return await self._runtime.windows.awindow(self._question)
+
+    def assess(self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None) -> Assessment:
+        """Return how full the window would be with these messages; changes nothing."""
+        watching = replace(self._setup(), policy=replace(self.policy, rungs=()))
+        request = _request(messages, tools, None, ())
+        try:
+            return self._drive(machine.prepare(watching, request), quiet=True).assessment
+        except ContextTooLargeError as error:
+            ratio = error.tokens / error.bound
+            return Assessment(True, "overflow", ratio, error.tokens, error.bound, "estimated")
+
+    def explain(self) -> str:
+        """Return the window, who said it, and what would change it."""
+        return self.window().explain()
+
+    # --- driving ---------------------------------------------------------------------------------
+
+    def _setup(self) -> Setup:
+        question = self._question
+        return Setup(
+            codec=self._runtime.codec,
+            meter=self._runtime.meter(question),
+            policy=self.policy,
+            scope=f"{question.scope}|{self.policy.identity}",
+            strict=self._strict,
+            summariser=self._summarizer is not None,
+        )
+
+    def _drive(self, steps: machine.Preparing, *, quiet: bool = False) -> Prepared:
+        runtime, question = self._runtime, self._question
+
+        def answer(need: machine.Need) -> Any:
+            if isinstance(need, NeedWindow):
+                self._learned(need)
+                return runtime.windows.window(question)
+            if isinstance(need, NeedServerCount):
+                return runtime.server_count(question, need.messages, need.tools)
+            if isinstance(need, NeedSummary):
+                return self._summary(need)
+            return self._stored(need)
+
+        try:
+            need = next(steps)
+            while True:
+                need = steps.send(answer(need))
+        except StopIteration as done:
+            return self._told(done.value, quiet=quiet)
+
+    async def _adrive(self, steps: machine.Preparing) -> Prepared:
+        runtime, question = self._runtime, self._question
+
+        async def answer(need: machine.Need) -> Any:
+            if isinstance(need, NeedWindow):
+                self._learned(need)
+                return await runtime.windows.awindow(question)
+            if isinstance(need, NeedServerCount):
+                return await runtime.aserver_count(question, need.messages, need.tools)
+            if isinstance(need, NeedSummary):
+                return await self._asummary(need)
+            return self._stored(need)
+
+        try:
+            need = next(steps)
+            while True:
+                need = steps.send(await answer(need))
+        except StopIteration as done:
+            return self._told(done.value)
+
+    def _learned(self, need: NeedWindow) -> None:
+        if need.ceiling is not None:
+            self._runtime.windows.learn(self._question, need.ceiling)
+
+    def _stored(self, need: machine.Need) -> Any:
+        if isinstance(need, NeedLoad):
+            return self._runtime.checkpoints.load(need.scope, need.prefixes)
+        assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
+        return self._runtime.checkpoints.save(need.checkpoint)
+
+    def _summary(self, need: NeedSummary) -> str | None:
+        assert self._summarizer is not None  # noqa: S101 - the setup says that there is one
+        try:
+            text = self._summarizer(need.request)
+        except Exception as error:  # noqa: BLE001 - recorded: the plan falls back with the reason
+            self._tell(_failed(error))
+            return None
+        if inspect.isawaitable(text):
+            raise ConfigurationError(
+                "the summarizer is async: use aprepare/acall, or give a plain function"
+            )
+        return text
+
+    async def _asummary(self, need: NeedSummary) -> str | None:
+        assert self._summarizer is not None  # noqa: S101 - the setup says that there is one
+        try:
+            text = self._summarizer(need.request)
+            return await text if inspect.isawaitable(text) else text
+        except Exception as error:  # noqa: BLE001 - recorded: the plan falls back with the reason
+            self._tell(_failed(error))
+            return None
+
+    def _view(self, request: Request, prepared: Prepared) -> View:
+        kwargs: dict[str, Any] = {"messages": prepared.messages}
+        if request.tools is not None:
+            kwargs["tools"] = request.tools
+        if prepared.max_tokens is not None:
+            kwargs["max_tokens"] = prepared.max_tokens
+        return View(kwargs, prepared, self, request)
+
+    def _observed(self, view: View, response: Any) -> Assessment:
+        seen = machine.observe(self._setup(), view.prepared, response)
+        if seen.ratio is not None:
+            self._runtime.learn(self._question, seen.ratio)
+        if seen.checkpoint is not None:
+            self._runtime.checkpoints.measured(seen.checkpoint)
+        for event in seen.events:
+            self._tell(event)
+        return seen.assessment
+
+    def _recovery(self, view: View, error: Exception) -> machine.Preparing | None:
+        kind = classify_exception(error)
+        if not _recoverable(kind, view.prepared):
+            return None
+        return machine.recover(self._setup(), view._request, view.prepared, kind)  # noqa: SLF001
+
+    def _recovered(self, view: View, error: Exception) -> View | None:
+        steps = self._recovery(view, error)
+        if steps is None:
+            return None
+        try:
+            return self._view(view._request, self._drive(steps))  # noqa: SLF001 - one room
+        except ContextTooLargeError as exhausted:
+            self._tell(RecoveryExhausted(str(exhausted)))
+            return None
+
+    async def _arecovered(self, view: View, error: Exception) -> View | None:
+        steps = self._recovery(view, error)
+        if steps is None:
+            return None
+        try:
+            return self._view(view._request, await self._adrive(steps))  # noqa: SLF001 - one room
+        except ContextTooLargeError as exhausted:
+            self._tell(RecoveryExhausted(str(exhausted)))
+            return None
+
+    def _told(self, prepared: Prepared, *, quiet: bool = False) -> Prepared:
+        for event in () if quiet else prepared.events:
+            self._tell(event)
+        return prepared
+
+    def _tell(self, event: Event) -> None:
+        if self._on_event is not None:
+            self._on_event(event)
+
+
+def _request(
+    messages: Sequence[Any],
+    tools: Sequence[Any] | None,
+    max_tokens: int | None,
+    pins: Sequence[int],
+) -> Request:
+    return Request(messages, tools, None, max_tokens, frozenset(pins))
+
+
+def _failed(error: Exception) -> Notice:
+    return Notice(f"the summariser failed ({type(error).__name__}): the summary is by rule")
+
+
+def _recoverable(kind: ErrorKind, sent: Prepared) -> bool:
+    """Tell whether compacting or lowering the output may help.
+
+    A `likely` reading counts only when our own count says at least half of the bound.
+    """
+    if kind.kind not in ("input", "total", "output_cap"):
+        return False
+    bound = sent.window.input_tokens
+    return kind.certainty == "certain" or bound is None or sent.count.high * 2 >= bound

@@ -1,0 +1,63 @@
+"""Checkpoints in memory: insert if absent, found by the first known prefix, oldest forgotten.
+
+It keeps checkpoints without understanding them. Safe to share between threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.core.checkpoint import Checkpoint
+
+MOST: Final = 10_000
+"""Checkpoints that are kept; the one used longest ago goes first."""
+
+
+class MemoryCheckpoints:
+    """The embedded store of checkpoints; they end with the process."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._kept: OrderedDict[tuple[str, str], Checkpoint] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Return the checkpoint of the first of `prefixes` that has one in `scope`, or None."""
+        with self._lock:
+            if not self._kept:
+                return None
+            for prefix in prefixes:
+                found = self._kept.get((scope, prefix))
+                if found is not None:
+                    self._kept.move_to_end((scope, prefix))
+                    return found
+        return None
+
+    def save(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Store a checkpoint unless one of its generation is there; return what is stored."""
+        key = (checkpoint.scope, checkpoint.prefix)
+        with self._lock:
+            held = self._kept.get(key)
+            kept = held if held and held.generation >= checkpoint.generation else checkpoint
+            self._kept[key] = kept
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+            return kept
+
+    def measured(self, checkpoint: Checkpoint) -> None:
+        """Replace a stored checkpoint by one that carries its measured size."""
+        key = (checkpoint.scope, checkpoint.prefix)
+        with self._lock:
+            if key in self._kept:
+                self._kept[key] = checkpoint
+
+    def all(self) -> list[Checkpoint]:
+        """Return every checkpoint, the one used longest ago first."""
+        with self._lock:
+            return list(self._kept.values())

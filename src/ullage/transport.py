@@ -1,0 +1,137 @@
+"""The one HTTP client of the library: small JSON exchanges with limits, time-outs and redaction.
+
+It knows URLs and bytes, nothing of models or windows. A server that cannot be asked is an answer
+(`Answer.fault`), not an exception. The client library is imported on first use: `import ullage`
+stays light.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import httpx2
+
+CONNECT_TIMEOUT_S: Final = 2.0
+"""A server that is not there fails fast (window page, caches)."""
+
+READ_TIMEOUT_S: Final = 30.0
+"""A router may have to load a cold model first, which the next chat would wait for anyway."""
+
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""The largest body that is read; the longest model listing seen is about 2 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait, in seconds."""
+
+    connect_s: float = CONNECT_TIMEOUT_S
+    read_s: float = READ_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: GET without `body`, POST with it (sent as JSON)."""
+
+    url: str
+    body: Mapping[str, Any] | None = None
+    api_key: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers; the key goes to the host of `url` and nowhere else."""
+        return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: `status` 0 and a `fault` in words when nothing did."""
+
+    status: int
+    body: bytes = b""
+    fault: str = ""
+
+    def json(self) -> Any:
+        """Return the parsed body, or None when it is no JSON."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+def loopback(url: str) -> bool:
+    """Tell whether a URL names this machine."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+class Transport:
+    """Ask servers, synchronously or not. Clients are made per call: exchanges are few and small."""
+
+    def __init__(self, timeouts: Timeouts | None = None) -> None:
+        self._timeouts = timeouts or Timeouts()
+
+    def ask(self, what: Ask) -> Answer:
+        """Send one request and read the answer; never raises for network trouble."""
+        import httpx2
+
+        try:
+            with (
+                httpx2.Client(**self._options(what.url)) as client,
+                client.stream(**_call(what)) as response,
+            ):
+                return _answer(response.status_code, response.iter_bytes())
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            return Answer(0, fault=_fault(what, error))
+
+    async def aask(self, what: Ask) -> Answer:
+        """Do as `ask`, without blocking the event loop."""
+        import httpx2
+
+        try:
+            async with (
+                httpx2.AsyncClient(**self._options(what.url)) as client,
+                client.stream(**_call(what)) as response,
+            ):
+                chunks = []
+                size = 0
+                async for chunk in response.aiter_bytes():
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > MOST_BYTES:
+                        break
+                return _answer(response.status_code, chunks)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            return Answer(0, fault=_fault(what, error))
+
+    def _options(self, url: str) -> dict[str, Any]:
+        import httpx2
+
+        limits = self._timeouts
+        timeout: httpx2.Timeout = httpx2.Timeout(limits.read_s, connect=limits.connect_s)
+        return {"timeout": timeout, "follow_redirects": False, "trust_env": not loopback(url)}
+
+
+def _call(what: Ask) -> dict[str, Any]:
+    method = "GET" if what.body is None else "POST"
+    return {"method": method, "url": what.url, "json": what.body, "headers": what.headers()}
+
+
+def _answer(status: int, chunks: Any) -> Answer:
+    body = bytearray()
+    for chunk in chunks:
+        body += chunk
+        if len(body) > MOST_BYTES:
+            return Answer(0, fault=f"the answer is longer than {MOST_BYTES:,} bytes")
+    return Answer(status, bytes(body))
+
+
+def _fault(what: Ask, error: Exception) -> str:
+    """Say what went wrong without the key, which some libraries quote with the request."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return text.replace(what.api_key, "[redacted]") if what.api_key else text

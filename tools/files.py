@@ -1,0 +1,43 @@
+"""Which files a gate looks at: all that git tracks or would track.
+
+Knows nothing of what the gates ask of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One breach of one rule, at a place a person can open."""
+
+    rule: str
+    path: str
+    line: int
+    name: str
+    """The function, class or variable it stands in; empty for a whole file."""
+    text: str
+
+    def __str__(self) -> str:
+        """Return the line that editors turn into a link."""
+        return f"{self.path}:{self.line}: {self.rule}: {self.text}"
+
+
+def tracked(root: Path) -> list[str]:
+    """Return the paths under `root`, relative and sorted, that git tracks or does not ignore.
+
+    Without git (an unpacked sdist), every file outside hidden folders.
+    """
+    listing = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode == 0:
+        return sorted({p for p in listing.stdout.split("\0") if p and (root / p).is_file()})
+    paths = (p.relative_to(root) for p in root.rglob("*") if p.is_file())
+    return sorted(p.as_posix() for p in paths if not any(s.startswith(".") for s in p.parts))
