@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         window,
         window_tokens,
     )
-    from ullage.core import errors, events
+    from ullage.core import edits, errors, events
     from ullage.core.counting import Count
     from ullage.core.errors import (
         CompactionError,
@@ -70,15 +70,19 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.runtime": ("Runtime",),
 }  # fmt: skip
 
-_ROOMS: Mapping[str, str] = {"errors": "ullage.core.errors", "events": "ullage.core.events"}
+_ROOMS: Mapping[str, str] = {
+    "edits": "ullage.core.edits",
+    "errors": "ullage.core.errors",
+    "events": "ullage.core.events",
+}
 
 __all__ = [
     "Assessment", "Claim", "Compaction", "CompactionError", "ConfigurationError",
     "ContextTooLargeError", "ContextWindowUnknown", "Count", "ErrorKind", "Guard",
     "MalformedHistoryError", "Policy", "ProviderError", "Rung", "Runtime", "StoreError",
     "SummaryRequest", "Thresholds", "UllageError", "Usage", "View", "Window", "acompact", "assess",
-    "awindow", "classify_error", "classify_exception", "compact", "count", "count_text", "errors",
-    "events", "models", "repair", "validate", "window", "window_tokens",
+    "awindow", "classify_error", "classify_exception", "compact", "count", "count_text", "edits",
+    "errors", "events", "models", "repair", "validate", "window", "window_tokens",
 ]  # fmt: skip
 
 

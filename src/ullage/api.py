@@ -6,8 +6,7 @@ Each composes the rooms below over a `Runtime`, by default the process's own. Re
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from ullage.core.gauge import Assessment
 from ullage.core.gauge import assess as assessing
 from ullage.core.policies.policy import Policy
 from ullage.core.window import HINT, Window
+from ullage.guard import Summarizer, asummary, summary
 from ullage.runtime import Runtime, default
 from ullage.windows import Question
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ullage.core.laws import Repaired
     from ullage.core.policies.summarise import SummaryRequest
     from ullage.core.usage import Usage
-
-Summarizer = Callable[["SummaryRequest"], "str | Awaitable[str]"]
 
 
 def window(
@@ -104,7 +102,8 @@ def count(
     )
     if question.probed:
         shared.windows.window(question)
-        reported = shared.server_count(question, list(messages), tools)
+        whole = [{"role": "system", "content": system}, *messages] if system else list(messages)
+        reported = shared.server_count(question, whole, tools)
         measured = replace(measured, reported=reported)
     return measured.count()
 
@@ -159,13 +158,21 @@ def validate(
             f"messages[{first.message}]: {first.detail}. ullage.repair(messages) mends it by rule",
             index=first.message,
         )
-    known = Window(window, window, source="override") if isinstance(window, int) else window
+    known = _window(window)
     if known is None and model is not None:
         known = shared.windows.window(Question(model))
     if known is None or known.input_tokens is None:
         return
     size = measure(transcript, shared.meter(Question(model)), system=system, tools=tools).count()
     _fits(size, known, max_tokens)
+
+
+def _window(given: Window | int | None) -> Window | None:
+    """Return a window as it was given; raises ConfigurationError for a senseless number."""
+    if given is None or isinstance(given, Window):
+        return given
+    tokens = Question(override=given).override
+    return Window(tokens, tokens, source="override")
 
 
 def _fits(size: Count, known: Window, max_tokens: int | None) -> None:
@@ -293,10 +300,19 @@ class _Job:
             target=target,
             tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
             strategies=strategies,
-            pins=frozenset(options.pins),
+            pins=mended.moved(self._pins()),
             summariser=options.summarizer is not None,
         )
         return compacting(transcript, measured, meter, codec, order)
+
+    def _pins(self) -> frozenset[int]:
+        size = len(self.messages)
+        for pin in self.options.pins:
+            if not 0 <= pin < size:
+                raise ConfigurationError(
+                    f"pins names message {pin}, but the {size} messages are at 0 to {size - 1}"
+                )
+        return frozenset(self.options.pins)
 
     def _target(self) -> tuple[int, int]:
         """Return the target and the bound that tails are shares of, in tokens."""
@@ -309,27 +325,25 @@ class _Job:
                 raise CompactionError(f"target_tokens must be a positive integer, not {given!r}")
             return given, given
         assert ratio is not None  # noqa: S101 - one of the two is given
-        if isinstance(ratio, bool) or not 0 < ratio <= 1:
+        if type(ratio) not in (int, float) or not 0 < ratio <= 1:
             raise CompactionError(f"target_ratio must be over 0 and at most 1, not {ratio!r}")
-        known = options.window
+        known = _window(options.window)
         if known is None:
             known = self.runtime.windows.window(Question(options.model))
-        bound = known if isinstance(known, int) else known.input_tokens
+        bound = known.input_tokens
         if bound is None:
             raise ContextWindowUnknown(options.model, HINT)
         return max(int(ratio * bound), 1), bound
 
     def ask(self, request: SummaryRequest) -> str | None:
-        summarizer = self.options.summarizer
-        text = summarizer(request) if summarizer is not None else None
-        if inspect.isawaitable(text):
-            raise CompactionError("the summarizer is async: use acompact, or a plain function")
-        return text
+        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
+        answer = summary(self.options.summarizer, request)
+        return answer if isinstance(answer, str) else None
 
     async def aask(self, request: SummaryRequest) -> str | None:
-        summarizer = self.options.summarizer
-        text = summarizer(request) if summarizer is not None else None
-        return await text if inspect.isawaitable(text) else text
+        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
+        answer = await asummary(self.options.summarizer, request)
+        return answer if isinstance(answer, str) else None
 
     def result(self, outcome: Outcome) -> Compaction:
         original = list(self.messages)

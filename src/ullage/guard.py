@@ -157,7 +157,7 @@ class Guard:
             again = self._recovered(view, error)
             if again is None:
                 raise
-            view, response = again, fn(**again.kwargs)
+            view, response = again, self._second(fn, again)
         view.observe(response)
         return response
 
@@ -172,7 +172,7 @@ class Guard:
             again = await self._arecovered(view, error)
             if again is None:
                 raise
-            view, response = again, await fn(**again.kwargs)
+            view, response = again, await self._asecond(fn, again)
         view.observe(response)
         return response
 
@@ -263,25 +263,18 @@ class Guard:
 
     def _summary(self, need: NeedSummary) -> str | None:
         assert self._summarizer is not None  # noqa: S101 - the setup says that there is one
-        try:
-            text = self._summarizer(need.request)
-        except Exception as error:  # noqa: BLE001 - recorded: the plan falls back with the reason
-            self._tell(_failed(error))
-            return None
-        if inspect.isawaitable(text):
-            raise ConfigurationError(
-                "the summarizer is async: use aprepare/acall, or give a plain function"
-            )
-        return text
+        return self._told_of(summary(self._summarizer, need.request))
 
     async def _asummary(self, need: NeedSummary) -> str | None:
         assert self._summarizer is not None  # noqa: S101 - the setup says that there is one
-        try:
-            text = self._summarizer(need.request)
-            return await text if inspect.isawaitable(text) else text
-        except Exception as error:  # noqa: BLE001 - recorded: the plan falls back with the reason
-            self._tell(_failed(error))
-            return None
+        return self._told_of(await asummary(self._summarizer, need.request))
+
+    def _told_of(self, answer: str | Exception) -> str | None:
+        if isinstance(answer, str):
+            return answer
+        kind = type(answer).__name__
+        self._tell(Notice(f"the summariser failed ({kind}): the summary is by rule"))
+        return None
 
     def _view(self, request: Request, prepared: Prepared) -> View:
         kwargs: dict[str, Any] = {"messages": prepared.messages}
@@ -327,6 +320,25 @@ class Guard:
             self._tell(RecoveryExhausted(str(exhausted)))
             return None
 
+    def _second(self, fn: Callable[..., Any], view: View) -> Any:
+        try:
+            return fn(**view.kwargs)
+        except Exception as error:
+            self._missed(view, error)
+            raise
+
+    async def _asecond(self, fn: Callable[..., Awaitable[Any]], view: View) -> Any:
+        try:
+            return await fn(**view.kwargs)
+        except Exception as error:
+            self._missed(view, error)
+            raise
+
+    def _missed(self, view: View, error: Exception) -> None:
+        """Tell of a request that was too large even after the one recovery there is."""
+        if _recoverable(classify_exception(error), view.prepared):
+            self._tell(RecoveryExhausted(f"refused again after compaction: {error}"))
+
     def _told(self, prepared: Prepared, *, quiet: bool = False) -> Prepared:
         for event in () if quiet else prepared.events:
             self._tell(event)
@@ -346,8 +358,38 @@ def _request(
     return Request(messages, tools, None, max_tokens, frozenset(pins))
 
 
-def _failed(error: Exception) -> Notice:
-    return Notice(f"the summariser failed ({type(error).__name__}): the summary is by rule")
+def summary(summarizer: Summarizer, request: SummaryRequest) -> str | Exception:
+    """Return the summarizer's text, or what it failed with: the plan then falls back by rule.
+
+    Raises ConfigurationError for an async one, which only the async twins can await.
+    """
+    try:
+        answer = summarizer(request)
+    except Exception as error:  # noqa: BLE001 - returned: the caller records it
+        return error
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise ConfigurationError(
+            "the summarizer is async: use the async twin (aprepare, acall, acompact), or give a "
+            "plain function"
+        )
+    return _text(answer)
+
+
+async def asummary(summarizer: Summarizer, request: SummaryRequest) -> str | Exception:
+    """Do as `summary` with a summarizer that may be async."""
+    try:
+        answer = summarizer(request)
+        return _text(await answer if inspect.isawaitable(answer) else answer)
+    except Exception as error:  # noqa: BLE001 - returned: the caller records it
+        return error
+
+
+def _text(answer: object) -> str | Exception:
+    if isinstance(answer, str):
+        return answer
+    return TypeError(f"a summarizer returns text, not {type(answer).__name__}")
 
 
 def _recoverable(kind: ErrorKind, sent: Prepared) -> bool:

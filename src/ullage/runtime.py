@@ -87,12 +87,12 @@ class Runtime:
     def meter(self, question: Question) -> Meter:
         """Return how to measure for a model: exactly where its vocabulary is at hand.
 
-        A server that is probed may serve anything under any name: there the vocabulary is taken
-        as unknown and calibrated by what the server reports.
+        A server that is no known provider's may serve anything under any name: there the
+        vocabulary is taken as unknown and calibrated by what the server reports.
         """
         known = vocabulary(question.model)
         counter = self.vocabularies.counter(known.name)
-        if known.exact and not question.probed:
+        if known.exact and question.hosted:
             return Meter(counter, CHAT, EXACT, "exact")
         lesson = self._lessons.get((question.scope, question.model))
         if lesson is None:
@@ -136,7 +136,7 @@ def plain(items: Any) -> list[Any]:
 def _counted(answer: Any) -> int | None:
     body = answer.json()
     tokens = body.get("input_tokens") if isinstance(body, dict) else None
-    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
+    return tokens if type(tokens) is int and tokens > 0 else None
 
 
 class _Default:

@@ -8,9 +8,10 @@ stays light.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,17 +58,26 @@ class Answer:
     fault: str = ""
 
     def json(self) -> Any:
-        """Return the parsed body, or None when it is no JSON."""
+        """Return the parsed body, or None when it is no JSON (or nested beyond all reason)."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
 
 def loopback(url: str) -> bool:
     """Tell whether a URL names this machine."""
     host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
+
+
+def shown(url: str) -> str:
+    """Return a URL as it may stand in a message: without the user and password it may hold."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+_LOOPBACK: Final = re.compile(r"127(?:\.\d{1,3}){3}")
 
 
 class Transport:
@@ -81,12 +91,16 @@ class Transport:
         import httpx2
 
         try:
+            call = _call(what)
+        except (TypeError, ValueError, RecursionError) as error:
+            return Answer(0, fault=_fault(what, error))
+        try:
             with (
                 httpx2.Client(**self._options(what.url)) as client,
-                client.stream(**_call(what)) as response,
+                client.stream(**call) as response,
             ):
                 return _answer(response.status_code, response.iter_bytes())
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError) as error:
             return Answer(0, fault=_fault(what, error))
 
     async def aask(self, what: Ask) -> Answer:
@@ -94,9 +108,13 @@ class Transport:
         import httpx2
 
         try:
+            call = _call(what)
+        except (TypeError, ValueError, RecursionError) as error:
+            return Answer(0, fault=_fault(what, error))
+        try:
             async with (
                 httpx2.AsyncClient(**self._options(what.url)) as client,
-                client.stream(**_call(what)) as response,
+                client.stream(**call) as response,
             ):
                 chunks = []
                 size = 0
@@ -106,7 +124,7 @@ class Transport:
                     if size > MOST_BYTES:
                         break
                 return _answer(response.status_code, chunks)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError) as error:
             return Answer(0, fault=_fault(what, error))
 
     def _options(self, url: str) -> dict[str, Any]:
@@ -118,8 +136,13 @@ class Transport:
 
 
 def _call(what: Ask) -> dict[str, Any]:
-    method = "GET" if what.body is None else "POST"
-    return {"method": method, "url": what.url, "json": what.body, "headers": what.headers()}
+    """Return the arguments of the exchange. Raises for a body that JSON cannot carry."""
+    if what.body is None:
+        return {"method": "GET", "url": what.url, "headers": what.headers()}
+    # ASCII, so that a lone surrogate travels as the escape that it came as.
+    content = json.dumps(what.body, default=str).encode("ascii")
+    headers = {**what.headers(), "content-type": "application/json"}
+    return {"method": "POST", "url": what.url, "content": content, "headers": headers}
 
 
 def _answer(status: int, chunks: Any) -> Answer:
@@ -134,4 +157,8 @@ def _answer(status: int, chunks: Any) -> Answer:
 def _fault(what: Ask, error: Exception) -> str:
     """Say what went wrong without the key, which some libraries quote with the request."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return text.replace(what.api_key, "[redacted]") if what.api_key else text
+    key = what.api_key
+    if not key:
+        return text
+    # Also as a library shows bytes: with its line ends escaped.
+    return text.replace(key, "[redacted]").replace(repr(key)[1:-1], "[redacted]")

@@ -7,20 +7,20 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 
-WORDS = """the window of a model holds what it can read at once; when the history grows beyond it
+PROSE = """the window of a model holds what it can read at once; when the history grows beyond it
 older turns must go, but a call and its result stay together, and the task is never lost. don't
-we'll I'VE They're HTTPServer snake_case camelCase v2.0.1 e.g. naïve façade Größe""".split()
+we'll I'VE They're HTTPServer snake_case camelCase v2.0.1 e.g. naïve façade Größe"""
+WORDS = tuple(PROSE.split())
 CHINESE = (
-    "上下文窗口决定模型一次能读多少内容，超出之后旧消息必须删除或总结。工具调用与结果要成对保留！"
+    "上下文窗口决定模型一次能读多少内容\uff0c超出之后旧消息必须删除或总结。"
+    "工具调用与结果要成对保留\uff01"
 )
 JAPANESE = "トークン数を少なく見積もると、要求は拒否されます。カタカナとひらがなと漢字。"
 KOREAN = "컨텍스트가 가득 차면 오래된 도구 결과를 먼저 지웁니다. "
 ARABIC = "نافذة السياق تحدد مقدار ما يقرؤه النموذج، وما زاد عنها يُحذف أو يُلخَّص. ١٢٣٤٥ "
 HINDI = "संदर्भ की सीमा पार होने पर पुराने संदेश हटाए जाते हैं। उपकरण के परिणाम १२३ साथ रहते हैं। "
 THAI = "เมื่อบริบทเต็ม ข้อความเก่าต้องถูกลบหรือสรุป "
-RUSSIAN = (
-    "Если история не помещается, старые сообщения сокращаются; вызов и ответ остаются вместе. "
-)
+RUSSIAN = "Если история не помещается, старые сообщения сокращаются; вызов и ответ вместе. "
 EMOJI = "✅ ❌ 🚀 👩‍💻 🇯🇵 ⚠️ 👍🏽 → … “quoted” 𝛼𝛽 1️⃣ "
 SPECIAL = ("<|endoftext|>", "<|im_start|>user\n", "<|endofprompt|>", "<|fim_prefix|>", "[INST]")
 CODE = '''

@@ -19,7 +19,9 @@ SURROGATES = [
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=200)
 awkward = st.lists(
-    st.sampled_from([*"'ſsltdvre \n\t1aAé中K_-./", "\u088f", "\U000323b0", "\U00031350", "\u0301"]),
+    st.sampled_from(
+        [*"'sltdvre \n\t1aAé中K_-./", "\u017f", "\u088f", "\U000323b0", "\U00031350", "\u0301"]
+    ),
     max_size=40,
 ).map("".join)
 

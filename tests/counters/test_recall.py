@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from ullage.counters.recall import _OVERHEAD, Deferred, Recall
 
+WORDS = ("a", "bb", "ccc", "dddd", "eeeee", "ffffff")
+
 
 class Letters:
     """A counter whose tokens are letters, and which tells what it was asked."""
@@ -27,15 +29,11 @@ class Letters:
         return [self.count(text) for text in texts]
 
 
-@given(
-    calls=st.lists(st.lists(st.sampled_from("a bb ccc dddd eeeee ffffff".split()), max_size=6)),
-    limit=st.integers(1, 1_500),
-)
-def test_remembering_changes_no_count(calls: list[list[str]], limit: int) -> None:
+@given(calls=st.lists(st.sampled_from(WORDS), max_size=40), limit=st.integers(1, 1_500))
+def test_remembering_changes_no_count(calls: list[str], limit: int) -> None:
     recall = Recall(Letters(), limit)
-    for texts in calls:
-        assert recall.count_many(texts) == [len(text) for text in texts]
-        assert [recall.count(text) for text in texts] == [len(text) for text in texts]
+    for text in calls:
+        assert recall.count(text) == len(text)
         held = [*recall._young, *recall._old]
         assert sum(len(text) + _OVERHEAD for text in held) <= limit
 
@@ -43,17 +41,25 @@ def test_remembering_changes_no_count(calls: list[list[str]], limit: int) -> Non
 def test_a_text_is_counted_once() -> None:
     counter = Letters()
     recall = Recall(counter, 10_000)
-    for _ in range(3):
-        recall.count_many(["one", "two", "three"])
-        recall.count("one")
-    assert counter.asked == ["one", "two", "three"]
+    for text in ("one", "two", "one", "two"):
+        recall.count(text)
+    assert counter.asked == ["one", "two"]
+
+
+def test_many_texts_pass_straight_through() -> None:
+    counter = Letters()
+    recall = Recall(counter, 10_000)
+    assert recall.count_many(["a", "bb"]) == recall.count_many(["a", "bb"]) == [1, 2]
+    assert counter.asked == ["a", "bb", "a", "bb"]
+    assert not recall._young
 
 
 def test_what_is_used_again_outlives_what_is_not() -> None:
     counter = Letters()
     recall = Recall(counter, 10 * (_OVERHEAD + 4))
     for number in range(100):
-        recall.count_many(["kept", f"{number:04}"])
+        recall.count("kept")
+        recall.count(f"{number:04}")
     assert counter.asked.count("kept") == 1
 
 
@@ -68,8 +74,8 @@ def test_threads_share_one_memory() -> None:
     texts = [str(number) * (number % 7 + 1) for number in range(200)]
     expected = [len(text) for text in texts]
     with ThreadPoolExecutor(8) as pool:
-        for sizes in pool.map(recall.count_many, [texts] * 100):
-            assert sizes == expected
+        assert list(pool.map(recall.count, texts * 50)) == expected * 50
+    assert sum(len(text) + _OVERHEAD for text in recall._young) == recall._held <= 2_500
 
 
 def test_a_deferred_counter_is_built_once_when_it_first_counts() -> None:

@@ -46,7 +46,7 @@ def test_a_shadow_is_as_long_as_its_text() -> None:
     "text",
     [
         "one two\nthree, four (five) 6.7",
-        "它说：你好。好！ 다음, 또",
+        "它说\uff1a你好。好\uff01 다음, 또",
         "x 's y 1 's",
         "end.\n\n  next  1  ",
         "it's, ok",

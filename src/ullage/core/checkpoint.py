@@ -38,7 +38,9 @@ class Checkpoint:
 
     `prefix` is the chain hash of those messages, in hex; `scope` keeps upstreams and credentials
     apart. `generation` counts the checkpoints that this one builds on: of two for one prefix the
-    higher holds. `tokens_after_measured` is filled by the next usage report.
+    higher holds. `whole` is the chain hash of the history it was planned for and `bound` the
+    window then: the same history under the same bound is not planned again.
+    `tokens_after_measured` is filled by the next usage report.
     """
 
     scope: str
@@ -54,7 +56,16 @@ class Checkpoint:
     tokens_after_measured: int | None = None
     fallback_reason: str | None = None
     generation: int = 0
+    whole: str = ""
+    bound: int = 0
     version: int = VERSION
+
+    def settles(self, whole: str, bound: int, tokens: int) -> bool:
+        """Tell whether this plan was made for the very history and bound at hand.
+
+        `tokens` is the size now; 2 % of growth is left to recalibrated estimates.
+        """
+        return whole == self.whole and bound >= self.bound and tokens <= self.tokens_after * 1.02
 
     def measured(self, tokens: int) -> Checkpoint:
         """Return the checkpoint with the size that the provider reported after it."""

@@ -17,6 +17,7 @@ from ullage.core.counting import Count, measure, text_size
 from ullage.core.edits import Clear, Drop, Edit, Edited, Script, apply
 from ullage.core.policies import clear, constraints, excerpt, summarise, trim
 from ullage.core.policies.situation import Situation
+from ullage.core.transcript import summarises
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +94,10 @@ class _Draft:
     names: list[str] = field(default_factory=list)
 
     def take(self, name: str, edits: Iterable[Edit], text_cost: Callable[[str], int]) -> None:
-        """Add a strategy's edits and work out what they free, without counting anything twice."""
+        """Add a strategy's edits and work out what they free, without counting anything twice.
+
+        An empty `name` is for edits that belong to whatever strategy follows.
+        """
         edits = list(edits)
         if not edits:
             return
@@ -115,7 +119,7 @@ class _Draft:
         kept = tuple(u for u in now.units if u.start not in gone)
         self.situation = replace(now, sizes=sizes, fixed=fixed, units=kept)
         self.edits += edits
-        self.names.append(name)
+        self.names += [name] if name else []
 
     def copy(self, tail: int, pins: frozenset[int]) -> _Draft:
         """Return a draft to try on, with another tail and other pins."""
@@ -143,6 +147,9 @@ def compact(
 
     draft = _Draft(start)
     draft.take("excerpt", _oversized(start), cost)
+    rules = constraints.find(transcript, start.count, int(start.target * constraints.SHARE)) - hard
+    draft.take("", constraints.plan(draft.situation, sorted(rules)), cost)
+    draft = draft.copy(start.tail, hard | rules)
     fallback: str | None = None
     if "summarise_middle" in order.strategies:
         middle = _choose_middle(draft.situation)
@@ -155,7 +162,8 @@ def compact(
         reason: Reason = "cannot_compact" if _stuck(start, hard) else "nothing_to_compact"
         return replace(unchanged, reached=False, reason=reason)
     edited = apply(transcript, script, codec)
-    after = replace(measured, sizes=measure(edited.transcript, meter).sizes).count()
+    sizes = measure(edited.transcript, meter).sizes
+    after = replace(measured, sizes=sizes, reported=None).count()
     reached = after.high <= order.target
     if after.high >= before.high:
         return replace(unchanged, reached=False, reason="would_inflate")
@@ -185,16 +193,13 @@ def _situation(
     transcript: Transcript, measured: Measure, meter: Meter, order: Order, hard: frozenset[int]
 ) -> Situation:
     target = measured.ceiling(order.target)
-    sizes = [size.high for size in measured.sizes]
-    budget = int(target * constraints.SHARE)
-    soft = constraints.find(transcript, sizes, budget) - hard
     return Situation(
         transcript=transcript,
         units=tuple(laws.units(transcript)),
-        sizes=sizes,
+        sizes=[size.high for size in measured.sizes],
         fixed=measured.fixed.high,
         target=target,
-        pins=hard | soft,
+        pins=hard,
         tail=measured.ceiling(order.tail),
         count=meter.counter.count,
     )
@@ -241,7 +246,9 @@ def _settle(
     draft: _Draft, order: Order, hard: frozenset[int], cost: Callable[[str], int]
 ) -> _Draft:
     """Run the deterministic strategies with ever smaller tails until the target is met."""
-    pins, tail = draft.situation.pins, draft.situation.tail
+    messages = draft.situation.transcript.messages
+    summaries = {i for i, m in enumerate(messages) if summarises(m)}
+    pins, tail = draft.situation.pins | summaries, draft.situation.tail
     tries = [(int(tail * share), pins, False) for share in TAILS]
     tries += [(0, pins, True), (0, hard, True)]
     trial = draft

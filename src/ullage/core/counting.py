@@ -103,7 +103,9 @@ class Meter:
     @property
     def key(self) -> str:
         """Name what unscaled sizes depend on, so that they can be kept beside a message."""
-        return f"{self.counter.key}/{self.framing.message}/{self.framing.slack}"
+        f = self.framing
+        added = (f.message, f.role, f.name, f.slack, *f.call, *f.result, *f.image)
+        return "/".join([self.counter.key, *map(str, added)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         edges = (0.0, self.advisory, self.warning, self.critical, self.overflow)
-        if any(low >= high for low, high in pairwise(edges)):
+        if not all(low < high for low, high in pairwise(edges)):
             raise ConfigurationError(
                 f"thresholds must rise from above 0: advisory={self.advisory}, "
                 f"warning={self.warning}, critical={self.critical}, overflow={self.overflow}"
@@ -85,7 +85,7 @@ class Assessment:
         """Return the sentence for people: `Context window at 87 % (27,840/32,000 tokens)`."""
         if self.ratio is None or self.input_tokens is None or self.window_tokens is None:
             return f"Context window unknown ({self.reason})"
-        percent = int(self.ratio * 100)
+        percent = int(round(self.ratio * 100, 9))  # 0.58 * 100 is 57.99999999999999
         return (
             f"Context window at {percent} % ({self.input_tokens:,}/{self.window_tokens:,} tokens)"
         )
@@ -104,7 +104,7 @@ def assess(
     """
     best, high, state, reason = _tokens(used)
     bound = window.input_tokens if isinstance(window, Window) else window
-    if reason is None and not bound:
+    if reason is None and (bound is None or bound <= 0):
         reason = "context_window_unknown"
     if reason is not None or bound is None:
         return Assessment(False, "unavailable", input_tokens=best, reason=reason)

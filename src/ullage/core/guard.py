@@ -133,9 +133,13 @@ class Prepared:
 
 @dataclass(slots=True)
 class _State:
-    """The request on its way: the repaired history, the script so far, and its result."""
+    """The request on its way: the repaired history, the script so far, and its result.
+
+    `pins` are the request's, as positions in the repaired history.
+    """
 
     history: Transcript
+    pins: frozenset[int]
     prefixes: tuple[str, ...]
     script: Script
     edited: Edited
@@ -263,7 +267,8 @@ def _open(setup: Setup, request: Request, window: Window) -> Generator[Need, Any
     script = known.script if known is not None else Script()
     edited = apply(history, script, setup.codec)
     measured = measure(edited.transcript, setup.meter, system=request.system, tools=request.tools)
-    state = _State(history, prefixes, script, edited, measured, window, known)
+    pins = mended.moved(request.pins)
+    state = _State(history, pins, prefixes, script, edited, measured, window, known)
     if mended.repairs:
         state.events.append(Repaired(mended.repairs))
     if _matters(setup, request, state):
@@ -299,7 +304,10 @@ def _due(
     bound = state.window.input_tokens
     if bound is None or not policy.rungs:
         return None
-    high = state.measured.count().high
+    count, known = state.measured.count(), state.replayed
+    if known is not None and known.settles(state.prefixes[-1], bound, count.tokens):
+        return None
+    high = count.high
     rung = policy.rung(high / bound)
     target = bound if rung is None else int(rung.target * bound)
     total = state.window.total_tokens
@@ -334,7 +342,7 @@ def _compact(
     bound = state.window.input_tokens or target * 2
     policy, before, base = setup.policy, state.measured.count(), state.edited
     pins = frozenset(
-        new for new, old in enumerate(base.origin) if old is not None and old in request.pins
+        new for new, old in enumerate(base.origin) if old is not None and old in state.pins
     )
     order = Order(
         target=target,
@@ -365,6 +373,8 @@ def _compact(
         tokens_after=outcome.after.tokens,
         fallback_reason=outcome.fallback_reason,
         generation=state.replayed.generation + 1 if state.replayed is not None else 0,
+        whole=state.prefixes[-1],
+        bound=bound,
     )
     kept: Checkpoint = yield NeedSave(planned)
     if kept.script != script:

@@ -58,10 +58,18 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A history after repair: the caller's objects where nothing was wrong, and the record."""
+    """A history after repair: the caller's objects where nothing was wrong, and the record.
+
+    `origin` has the position at which each message arrived, None for one that was written.
+    """
 
     messages: list[Raw]
     repairs: tuple[Repair, ...]
+    origin: tuple[int | None, ...] = ()
+
+    def moved(self, positions: Collection[int]) -> frozenset[int]:
+        """Return where messages that arrived at `positions` are now; left-out ones are nowhere."""
+        return frozenset(new for new, old in enumerate(self.origin) if old in positions)
 
 
 def units(transcript: Transcript) -> list[Unit]:
@@ -152,7 +160,7 @@ def repair(transcript: Transcript, codec: Codec) -> Repaired:
     same objects.
     """
     if not protocol(transcript):
-        return Repaired(list(transcript.raws), ())
+        return Repaired(list(transcript.raws), (), tuple(range(len(transcript))))
     return _Repairer(transcript, codec).run()
 
 
@@ -167,15 +175,18 @@ class _Repairer:
     def run(self) -> Repaired:
         results = self._match()
         messages: list[Raw] = []
+        origin: list[int | None] = []
         for index, message in enumerate(self._transcript.messages):
             if message.results and not asks(message):
                 continue
             ids = self._ids(index, message)
             raw = self._transcript.raws[index]
             messages.append(self._codec.readdress(raw, ids) if ids else raw)
+            origin.append(index)
             for position, call in enumerate(message.calls):
                 found = results.get((index, position))
                 name = ids.get(position, call.id)
+                origin.append(found)
                 if found is None:
                     self._note("missing_result", index, f"call {name!r} got an error result")
                     messages.append(self._codec.author("tool", ORPHAN_TEXT, name))
@@ -183,7 +194,8 @@ class _Repairer:
                     raw = self._transcript.raws[found]
                     renamed = name != call.id
                     messages.append(self._codec.readdress(raw, {0: name}) if renamed else raw)
-        return Repaired(messages, tuple(sorted(self._repairs, key=lambda r: r.message)))
+        repairs = tuple(sorted(self._repairs, key=lambda r: r.message))
+        return Repaired(messages, repairs, tuple(origin))
 
     def _ids(self, index: int, message: Message) -> dict[int, str]:
         """Return new ids for the calls that repeat an id of their own response."""

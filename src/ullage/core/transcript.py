@@ -24,6 +24,10 @@ DIGEST_BYTES = 16
 """128 bits: two different prefixes share a digest with a chance below 1e-20 at 1e9 prefixes."""
 
 
+SUMMARY_MARK = "[ullage: summary of "
+"""How the text of a message begins that stands for messages left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Say what a dialect demands of a history; the laws read only this.
@@ -95,10 +99,10 @@ def digest(
 ) -> bytes:
     """Return the digest of a message's conversation-making content (`DIGEST_BYTES` long)."""
     h = blake2b(digest_size=DIGEST_BYTES)
-    fields = [role, name or ""]
-    for part in parts:
-        if part.kind != "reasoning":
-            fields += (part.kind, part.answers or "", part.text)
+    shown = [part for part in parts if part.kind != "reasoning"]
+    fields = [role, name or "", str(len(shown))]
+    for part in shown:
+        fields += (part.kind, part.answers or "", part.text)
     for call in calls:
         fields += (call.id, call.name, call.arguments)
     for text in fields:
@@ -133,10 +137,17 @@ class Transcript:
 
 
 def asks(message: Message) -> bool:
-    """Tell whether a message is a person's turn: role user, and more than tool results."""
-    return message.role == "user" and (
-        not message.parts or any(p.kind != "result" for p in message.parts)
+    """Tell whether a message is a person's turn: role user, more than results, no summary."""
+    return (
+        message.role == "user"
+        and (not message.parts or any(p.kind != "result" for p in message.parts))
+        and not summarises(message)
     )
+
+
+def summarises(message: Message) -> bool:
+    """Tell whether a message is a summary that stands for messages left out."""
+    return bool(message.parts) and message.parts[0].text.startswith(SUMMARY_MARK)
 
 
 class Codec(Protocol):

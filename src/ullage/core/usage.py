@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Usage:
         if fields is None:
             return None
         if dialect is None:
-            anthropic = (
+            anthropic = "prompt_tokens" not in fields and (
                 "cache_read_input_tokens" in fields or "cache_creation_input_tokens" in fields
             )
             dialect = "anthropic" if anthropic else "openai_chat"
@@ -51,27 +51,24 @@ class Usage:
 
 def _openai(fields: Mapping[str, Any]) -> Usage | None:
     """Read OpenAI Chat or Responses usage: the prompt includes what was cached."""
-    prompt = _tokens(fields, "prompt_tokens", "input_tokens")
-    if prompt is None:
-        return None
+    prompt = _tokens(fields, "prompt_tokens", "input_tokens", absent=_MALFORMED)
     details = _details(fields, "prompt_tokens_details", "input_tokens_details")
-    cached = _tokens(details, "cached_tokens") or 0
-    output = _tokens(fields, "completion_tokens", "output_tokens") or 0
+    cached = _tokens(details, "cached_tokens")
+    output = _tokens(fields, "completion_tokens", "output_tokens")
     spent = _details(fields, "completion_tokens_details", "output_tokens_details")
-    reasoning = _tokens(spent, "reasoning_tokens") or 0
-    if cached > prompt or reasoning > output:
+    reasoning = _tokens(spent, "reasoning_tokens")
+    if min(cached, reasoning) < 0 or cached > prompt or reasoning > output:
         return None
     return Usage(prompt - cached, cached, 0, output - reasoning, reasoning)
 
 
 def _anthropic(fields: Mapping[str, Any]) -> Usage | None:
     """Read Anthropic usage: `input_tokens` leaves out cache reads and writes."""
-    prompt = _tokens(fields, "input_tokens")
-    if prompt is None:
-        return None
-    read = _tokens(fields, "cache_read_input_tokens") or 0
-    written = _tokens(fields, "cache_creation_input_tokens") or 0
-    return Usage(prompt, read, written, _tokens(fields, "output_tokens") or 0)
+    prompt = _tokens(fields, "input_tokens", absent=_MALFORMED)
+    read = _tokens(fields, "cache_read_input_tokens")
+    written = _tokens(fields, "cache_creation_input_tokens")
+    output = _tokens(fields, "output_tokens")
+    return None if min(prompt, read, written, output) < 0 else Usage(prompt, read, written, output)
 
 
 def _usage_fields(report: Any) -> Mapping[str, Any] | None:
@@ -100,9 +97,12 @@ def _details(fields: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return {}
 
 
-def _tokens(fields: Mapping[str, Any], *names: str) -> int | None:
-    for name in names:
-        value = fields.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-    return None
+def _tokens(fields: Mapping[str, Any], *names: str, absent: int = 0) -> int:
+    """Return the first of these fields that is there, `_MALFORMED` if it is no number of tokens."""
+    value = next((fields[name] for name in names if fields.get(name) is not None), absent)
+    plain = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if plain else _MALFORMED
+
+
+_MALFORMED: Final = -1
+"""Below every number of tokens, so that one comparison finds it."""

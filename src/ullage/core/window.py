@@ -123,8 +123,9 @@ def resolve(claims: Iterable[Claim], *, model: str | None = None) -> Window:
     smaller one. `trained` bounds nothing while an allocated claim is known, in either direction.
     """
     heard = tuple(c for c in claims if acceptable(c))
-    bounds = [c for c in heard if c.kind in ("total", "input", "allocated", "policy")]
-    bounds = bounds or [c for c in heard if c.kind == "trained"]
+    ranked = [c for c in heard if c.source != "learned"]
+    bounds = [c for c in ranked if c.kind in ("total", "input", "allocated", "policy")]
+    bounds = bounds or [c for c in ranked if c.kind == "trained"]
     chosen = _best_rank(bounds)
     ceilings = [c for c in heard if c.source == "learned" and c.kind != "output"]
     caps = [c for c in bounds if c.kind == "allocated" and c.source == "probe"]

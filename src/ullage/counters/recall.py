@@ -43,11 +43,15 @@ class Deferred:
 
 
 class Recall:
-    """Remember the counts of texts, because a history comes back whole on every call.
+    """Remember the counts of texts asked for one at a time.
+
+    Those are system prompts and tool schemas, which come back on every call. `count_many` passes
+    straight through: it is for messages, and those keep their own sizes (`Message.memo`); on
+    20,000 of them remembering the texts as well cost half of the count again and saved nothing.
 
     Texts are kept in two generations that hold `limit` characters together; when the young one
     is half of that, it becomes the old one, and what is used again is taken over. Reads take no
-    lock. A string that stays the same object is found by its stored hash, without reading it.
+    lock.
     """
 
     def __init__(self, counter: Counter, limit: int) -> None:
@@ -62,32 +66,24 @@ class Recall:
     def count(self, text: str) -> int:
         """Return the number of tokens; never raises for any string."""
         size = self._young.get(text)
-        return self.count_many((text,))[0] if size is None else size
+        if size is None:
+            size = self._old.get(text)
+            size = self._counter.count(text) if size is None else size
+            self._keep(text, size)
+        return size
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
-        found = list(map(self._young.get, texts))
-        absent = [index for index, size in enumerate(found) if size is None]
-        if absent:
-            missing = [texts[index] for index in absent]
-            for index, size in zip(absent, self._fetch(missing), strict=True):
-                found[index] = size
-        return [size for size in found if size is not None]
-
-    def _fetch(self, texts: list[str]) -> list[int]:
-        old = self._old
-        fresh = iter(self._counter.count_many([text for text in texts if text not in old]))
-        sizes = [next(fresh) if (size := old.get(text)) is None else size for text in texts]
-        with self._lock:
-            for text, size in zip(texts, sizes, strict=True):
-                self._keep(text, size)
-        return sizes
+        return self._counter.count_many(texts)
 
     def _keep(self, text: str, size: int) -> None:
         cost = len(text) + _OVERHEAD
-        if cost > self._room or text in self._young:
+        if cost > self._room:
             return
-        if self._held + cost > self._room:
-            self._old, self._young, self._held = self._young, {}, 0
-        self._young[text] = size
-        self._held += cost
+        with self._lock:
+            if text in self._young:
+                return
+            if self._held + cost > self._room:
+                self._old, self._young, self._held = self._young, {}, 0
+            self._young[text] = size
+            self._held += cost

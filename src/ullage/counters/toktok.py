@@ -28,10 +28,10 @@ class Toktok:
     rest of those counts as UTF-8 bytes, never too low.
     """
 
-    def __init__(self, key: str, exact: Counter) -> None:
+    def __init__(self, key: str, exact: Counter, library: Any = toktok) -> None:
         self.key = key
         self._exact = exact
-        self._native = native(key)
+        self._native = native(key, library)
 
     def count(self, text: str) -> int:
         """Return the number of tokens; never raises for any string."""
@@ -67,7 +67,7 @@ class Toktok:
         return total
 
 
-def native(key: str, library: Any = toktok) -> Callable[[str], int]:
+def native(key: str, library: Any) -> Callable[[str], int]:
     """Return toktok's own count of one text; loads the vocabulary (0.3 s).
 
     The call on the encoding costs 0.1 microseconds. It is private to toktok; where a version

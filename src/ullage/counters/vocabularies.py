@@ -20,9 +20,8 @@ _SAME_TEXT: Final[Mapping[str, str]] = {
 }
 """Harmony adds special tokens to o200k; ordinary text splits and merges the same."""
 
-REMEMBERED: Final = 32_000_000
-"""Characters of text whose counts a counter remembers: more than any window holds. They are the
-caller's own strings, kept alive longer; at worst four bytes each."""
+REMEMBERED: Final = 4_000_000
+"""Characters of system prompts and tool schemas whose counts a counter remembers."""
 
 
 class Vocabularies:

@@ -51,10 +51,14 @@ class MemoryCheckpoints:
             return kept
 
     def measured(self, checkpoint: Checkpoint) -> None:
-        """Replace a stored checkpoint by one that carries its measured size."""
+        """Replace a stored checkpoint by one that carries its measured size.
+
+        A late report on a checkpoint that another has taken the place of changes nothing.
+        """
         key = (checkpoint.scope, checkpoint.prefix)
         with self._lock:
-            if key in self._kept:
+            held = self._kept.get(key)
+            if held is not None and held.script == checkpoint.script:
                 self._kept[key] = checkpoint
 
     def all(self) -> list[Checkpoint]:

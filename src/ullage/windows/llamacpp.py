@@ -7,6 +7,7 @@ async resolver share it. Source of the shapes: recorded answers of builds b10434
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from ullage.core.window import Claim
-from ullage.transport import Answer, Ask
+from ullage.transport import Answer, Ask, shown
 
 Asking = Generator[Ask, Answer, "Found"]
 
@@ -58,13 +59,13 @@ def probe(base_url: str, model: str | None, api_key: str | None, now: float) -> 
     if props.get("role") == "router":
         return (yield from _router(base, model, api_key, now))
     listing = (yield ask("/v1/models")).json()
-    return Found(_claims(props, listing, base, now), True, counts=_counts(base))
+    return _found(props, listing, base, now)
 
 
 def _router(base: str, model: str | None, api_key: str | None, now: float) -> Asking:
     """Ask a router for one child. A cold child is loaded only when its preset says nothing."""
     if not model:
-        return Found((), True, f"{base} is a router: name the model to learn its window")
+        return Found((), True, f"{shown(base)} is a router: name the model to learn its window")
     query = f"{base}/props?model={quote(model, safe='')}"
     warm = yield Ask(query + "&autoload=false", api_key=api_key)
     props = warm.json()
@@ -73,31 +74,36 @@ def _router(base: str, model: str | None, api_key: str | None, now: float) -> As
         preset = _preset(listing, model)
         if preset is not None:
             note = "preset of a child that is not loaded"
-            claim = Claim("allocated", preset, "probe", base, now, 0.8, note)
+            claim = Claim("allocated", preset, "probe", shown(base), now, 0.8, note)
             return Found((claim,), True, counts=_counts(base))
         cold = yield Ask(query, api_key=api_key)
         props = cold.json()
         if cold.status != HTTP_OK or not _is_props(props):
             return Found((), True, _complaint(base, cold), passing=_loading(cold))
-    return Found(_claims(props, None, base, now), True, counts=_counts(base))
+    return _found(props, None, base, now)
 
 
-def _claims(props: Mapping[str, Any], listing: Any, base: str, now: float) -> tuple[Claim, ...]:
-    """Return the allocated claim of a server's properties, and the trained one of its listing."""
-    claims: list[Claim] = []
+def _found(props: Mapping[str, Any], listing: Any, base: str, now: float) -> Found:
+    """Return the allocated claim of a server, and beside it the trained one of its listing.
+
+    The trained length alone is no window: a server that names no other gives no claim.
+    """
     settings = props.get("default_generation_settings")
-    window = _tokens(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
+    metas = [meta for card in _cards(listing) if isinstance(meta := card.get("meta"), Mapping)]
+    carriers = [settings, *metas] if isinstance(settings, Mapping) else metas
+    window = next((n for c in carriers if (n := _tokens(c.get("n_ctx")))), None)
+    where = shown(base)
+    if window is None:
+        return Found((), True, f"{where} names no window (no n_ctx over 0)", _counts(base))
     slots = _tokens(props.get("total_slots")) or 1
-    if window is not None:
-        shared = slots > 1
-        note = f"{slots} slots; if they share one pool, each can have less" if shared else ""
-        claims.append(Claim("allocated", window, "probe", base, now, 0.6 if shared else 1.0, note))
-    for card in _cards(listing):
-        meta = card.get("meta")
-        trained = _tokens(meta.get("n_ctx_train")) if isinstance(meta, Mapping) else None
+    shared = slots > 1
+    note = f"{slots} slots; if they share one pool, each can have less" if shared else ""
+    claims = [Claim("allocated", window, "probe", where, now, 0.6 if shared else 1.0, note)]
+    for meta in metas:
+        trained = _tokens(meta.get("n_ctx_train"))
         if trained is not None:
-            claims.append(Claim("trained", trained, "probe", base, now))
-    return tuple(claims)
+            claims.append(Claim("trained", trained, "probe", where, now))
+    return Found(tuple(claims), True, counts=_counts(base))
 
 
 def _preset(listing: Any, model: str) -> int | None:
@@ -128,9 +134,12 @@ def _flags(args: Sequence[Any]) -> dict[str, str]:
     return {a: b for a, b in pairwise(words) if a.startswith("-")}
 
 
+_NUMBER: Final = re.compile(r"[0-9]{1,12}")
+
+
 def _number(flags: Mapping[str, str], *names: str) -> int | None:
     for name in names:
-        if flags.get(name, "").isdigit():
+        if _NUMBER.fullmatch(flags.get(name, "")):
             return int(flags[name])
     return None
 
@@ -157,6 +166,7 @@ def _loading(answer: Answer) -> bool:
 
 
 def _complaint(base: str, answer: Answer) -> str:
+    base = shown(base)
     if answer.fault:
         return f"{base} gave no answer ({answer.fault})"
     if _loading(answer):

@@ -11,13 +11,14 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.window import Claim, Window, resolve
-from ullage.transport import loopback
+from ullage.transport import loopback, shown
 from ullage.windows import llamacpp
 from ullage.windows.llamacpp import Found
 from ullage.windows.table import Table
@@ -64,7 +65,7 @@ class Question:
                 f"a window must be a positive number of tokens, not {given!r}: leave it out to "
                 "have it found"
             )
-        if self.base_url is not None and urlsplit(self.base_url).scheme not in ("http", "https"):
+        if self.base_url is not None and not _web(self.base_url):
             raise ConfigurationError(
                 f"base_url {self.base_url!r} is no http or https URL, such as "
                 "http://127.0.0.1:8080/v1"
@@ -77,19 +78,40 @@ class Question:
         return f"{llamacpp.root(self.base_url) if self.base_url else ''}#{key}"
 
     @property
+    def hosted(self) -> bool:
+        """Whether a model id means the published model: at a known provider, or nowhere else."""
+        return self.base_url is None or urlsplit(self.base_url).hostname in HOSTED
+
+    @property
     def probed(self) -> bool:
         """Whether the server is asked: by host, not by dialect, and not against an override."""
-        host = urlsplit(self.base_url or "").hostname
-        return self.override is None and host is not None and host not in HOSTED
+        return self.override is None and not self.hosted
+
+
+def _web(url: object) -> bool:
+    """Tell whether this is an http or https URL with a host and a lawful port."""
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for a port that is none
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 @dataclass(slots=True)
 class _Entry:
-    """One probe: whoever came first asks, the others wait for `ready`."""
+    """One probe: whoever came first asks, the others wait.
+
+    Threads wait for `lock`, coroutines for `flight`. A thread never waits for a coroutine, which
+    may be one of the loop that the thread holds up.
+    """
 
     found: Found = field(default_factory=Found)
     until: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    flight: Future[bool] | None = None
 
 
 class Resolver:
@@ -101,6 +123,7 @@ class Resolver:
         self._table = Table()
         self._entries: dict[tuple[str, str | None], _Entry] = {}
         self._ceilings: dict[tuple[str, str | None], tuple[Claim, float]] = {}
+        self._said: dict[tuple[str, str | None], str] = {}
         self._lock = threading.Lock()
 
     def window(self, question: Question) -> Window:
@@ -122,7 +145,7 @@ class Resolver:
         local = question.base_url is not None and loopback(question.base_url)
         until = self._now() + (LEARNED_LOCAL_S if local else LEARNED_HOSTED_S)
         key = (question.scope, question.model)
-        where = question.base_url or "the provider"
+        where = shown(question.base_url) if question.base_url else "the provider"
         claim = Claim("total", tokens, "learned", where, self._now(), 0.9)
         with self._lock:
             held = self._ceiling(key)
@@ -135,6 +158,7 @@ class Resolver:
         with self._lock:
             self._entries.clear()
             self._ceilings.clear()
+            self._said.clear()
 
     def models(self) -> list[tuple[str, Window]]:
         """Return the bundled table's models, each with its window."""
@@ -152,7 +176,10 @@ class Resolver:
             claims.insert(0, Claim("total", question.override, "override", "the operator"))
         window = resolve(claims, model=question.model)
         for warning in window.warnings:
-            log.warning("%s", warning)
+            # Once, not with every request of a conversation.
+            if self._said.get(key) != warning:
+                self._said[key] = warning
+                log.warning("%s", warning)
         complaint = (found.complaint,) if found.complaint else ()
         return replace(window, warnings=(*window.warnings, *complaint))
 
@@ -182,16 +209,37 @@ class Resolver:
             return entry.found
 
     async def _aprobe(self, question: Question) -> Found:
+        import asyncio
+
         entry = self._entry(question)
-        if entry.until <= self._now():
-            asking = self._asking(question)
-            try:
-                what = next(asking)
-                while True:
-                    what = asking.send(await self._transport.aask(what))
-            except StopIteration as done:
-                self._keep(entry, done.value)
+        landed = False
+        while not landed and entry.until <= self._now():
+            with self._lock:
+                ahead = entry.flight
+                mine: Future[bool] = Future()
+                entry.flight = ahead or mine
+            if ahead is None:
+                await self._fly(entry, mine, question)
+                break
+            # Shielded: one who stops waiting must not cancel the flight for the others.
+            landed = await asyncio.shield(asyncio.wrap_future(ahead))
         return entry.found
+
+    async def _fly(self, entry: _Entry, flight: Future[bool], question: Question) -> None:
+        """Ask on behalf of all that wait for `flight`, which is told whether it landed."""
+        asking = self._asking(question)
+        landed = False
+        try:
+            what = next(asking)
+            while True:
+                what = asking.send(await self._transport.aask(what))
+        except StopIteration as done:
+            self._keep(entry, done.value)
+            landed = True
+        finally:
+            with self._lock:
+                entry.flight = None
+            flight.set_result(landed)
 
     def _asking(self, question: Question) -> llamacpp.Asking:
         base_url = question.base_url or ""

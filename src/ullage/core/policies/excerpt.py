@@ -22,7 +22,7 @@ FLOOR: Final = 64
 def plan(situation: Situation) -> list[Edit]:
     """Return the shortening of the task and of the newest results that the target asks for."""
     over = situation.total - situation.target
-    if over <= 0:
+    if over <= 0 or not situation.units:
         return []
     edits: list[Edit] = []
     transcript, half = situation.transcript, max(situation.target // 2, FLOOR)

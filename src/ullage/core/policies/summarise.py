@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.edits import Drop, Edit, Insert
 from ullage.core.policies.situation import shorten
-from ullage.core.transcript import asks
+from ullage.core.transcript import SUMMARY_MARK, asks, summarises
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ullage.core.policies.situation import Situation
     from ullage.core.transcript import Message
 
-HEADER: Final = "[ullage: summary of {n} earlier messages; a record, not instructions]\n"
+HEADER: Final = SUMMARY_MARK + "{n} earlier messages; a record, not instructions]\n"
 SHARE: Final = 0.25
 """Share of the target that a summary may take."""
 
@@ -78,10 +78,12 @@ class Middle:
         return SummaryRequest(prompt, quoted, self.budget, len(self.dropped))
 
     def edits(self, summary: str) -> list[Edit]:
-        """Return the edits that put `summary` in the place of the middle."""
+        """Return the edits that put `summary` in the place of the middle, behind the task."""
         text = HEADER.format(n=len(self.dropped)) + summary.strip()
         drops: list[Edit] = [Drop(i) for i in self.dropped]
-        return [*drops, Insert(self.dropped[0], "user", text)]
+        task = self.situation.transcript.task()
+        place = max(self.dropped[0], task + 1 if task is not None else 0)
+        return [*drops, Insert(place, "user", text)]
 
     def flaw(self, summary: str) -> str | None:
         """Return why a summariser's answer cannot be used, or None when it can."""
@@ -93,13 +95,18 @@ class Middle:
         return "summary_over_budget" if size > self.budget * 2 else None
 
     def by_rule(self) -> str:
-        """Return a summary by rule: what was asked, which tools ran, which files were named."""
+        """Return a summary by rule: what was asked, which tools ran, which files were named.
+
+        An earlier summary among what is dropped is carried over in front.
+        """
         messages = list(self._messages())
         asked = [m.text for m in messages if asks(m)]
         calls = [c for m in messages for c in m.calls]
         paths = sorted({p for c in calls for p in _paths(c.arguments)})
         said = [m.text for m in messages if m.role == "assistant" and m.text]
+        earlier = [m.text.partition("\n")[2] for m in messages if summarises(m)]
         lines = [
+            *earlier,
             _section("Asked", [_line(t) for t in asked]),
             _section("Tools", [f"{name} x{n}" for name, n in Tally(c.name for c in calls).items()]),
             _section("Files", paths),

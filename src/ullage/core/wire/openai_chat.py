@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 KNOWN_KEYS: Final = ("content", "tool_calls", "tool_call_id", "name")
+CACHE_MARK: Final = "cache_control"
 PART_KINDS: Final[Mapping[str, PartKind]] = {
     "text": "text",
     "input_text": "text",
@@ -73,18 +74,23 @@ class OpenAIChat:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls."""
         new = dict(_fields(raw, 0))
         content = new.get("content")
-        if parts and isinstance(content, list) and new.get("role") not in ("tool", "function"):
+        if not parts:
+            pass
+        elif isinstance(content, str) or new.get("role") in ("tool", "function"):
+            new["content"] = parts[0]
+        else:
             new["content"] = [
                 {"type": "text", "text": parts[i]} if i in parts else part
                 for i, part in enumerate(content)
             ]
-        elif parts:
-            new["content"] = parts[0]
-        if calls:
+        asked = new.get("tool_calls") or ()
+        if not calls.keys().isdisjoint(range(len(asked))):
             new["tool_calls"] = [
                 _with_arguments(call, calls[i]) if i in calls else call
-                for i, call in enumerate(new["tool_calls"])
+                for i, call in enumerate(asked)
             ]
+        if len(asked) in calls:
+            new["function_call"] = {**new["function_call"], "arguments": calls[len(asked)]}
         return new
 
     def author(self, role: str, text: str, answers: str | None = None) -> Raw:
@@ -96,11 +102,11 @@ class OpenAIChat:
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` in which the i-th call, or the result, has a new call id."""
         new = dict(_fields(raw, 0))
-        if new.get("role") == "tool":
-            new["tool_call_id"] = ids[0]
-            return new
+        if new.get("role") in ("tool", "function"):
+            return {**new, "role": "tool", "tool_call_id": ids[0]}
         new["tool_calls"] = [
-            {**call, "id": ids[i]} if i in ids else call for i, call in enumerate(new["tool_calls"])
+            {**_fields(call, 0), "id": ids[i]} if i in ids else call
+            for i, call in enumerate(new["tool_calls"])
         ]
         return new
 
@@ -108,36 +114,39 @@ class OpenAIChat:
 def _fingerprint(raw: Raw) -> Fingerprint | None:
     """Return a hashable stand-in for everything that is read from `raw`, or None without one.
 
-    Only plain messages have one: string or null content, no key beyond `KNOWN_KEYS`.
+    Only plain messages have one: nothing but strings and nulls, no key beyond `KNOWN_KEYS`. The
+    types are checked because 1, 1.0 and True are one dictionary key and read differently.
     """
-    if type(raw) is not dict:
+    if type(raw) is not dict or "role" not in raw:
         return None
-    role, content = raw.get("role"), raw.get("content")
-    if type(role) is not str or (content is not None and type(content) is not str):
-        return None
-    known = 1 + sum(key in raw for key in KNOWN_KEYS)
-    if known != len(raw):
+    head = (raw["role"], raw.get("content"), raw.get("tool_call_id"), raw.get("name"))
+    if 1 + sum(key in raw for key in KNOWN_KEYS) != len(raw):
         return None
     try:
-        asked = tuple(
-            (c["id"], c["function"]["name"], c["function"]["arguments"])
-            for c in raw.get("tool_calls") or ()
-        )
-        key = (role, content, raw.get("tool_call_id"), raw.get("name"), asked)
-        hash(key)
+        asked = [
+            text
+            for call in raw.get("tool_calls") or ()
+            for text in (call["id"], call["function"]["name"], call["function"]["arguments"])
+        ]
     except (TypeError, KeyError):
         return None
-    return key
+    key = (*head, *asked)
+    return key if all(text is None or type(text) is str for text in key) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any] | None:
+    """Return a mapping as it is, an SDK object as a mapping without nulls, else None."""
+    if isinstance(value, Mapping):
+        return value
+    dump = getattr(value, "model_dump", None)
+    fields = dump(exclude_none=True) if callable(dump) else None
+    return fields if isinstance(fields, Mapping) else None
 
 
 def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
-    if isinstance(raw, Mapping):
-        return raw
-    dump = getattr(raw, "model_dump", None)
-    if callable(dump):
-        fields = dump(exclude_none=True)
-        if isinstance(fields, Mapping):
-            return fields
+    fields = _mapping(raw)
+    if fields is not None:
+        return fields
     raise MalformedHistoryError(
         f"messages[{index}] is a {type(raw).__name__}, not a message: expected a mapping with "
         "'role' and 'content', or an object of the OpenAI SDK",
@@ -175,8 +184,8 @@ def _parts(content: object, index: int) -> tuple[Part, ...]:
         return ()
     if isinstance(content, str):
         return (Part("text", content),)
-    if isinstance(content, Sequence):
-        return tuple(_part(piece) for piece in content)
+    if isinstance(content, Sequence) and not isinstance(content, bytes):
+        return tuple(_part(piece, index) for piece in content)
     raise MalformedHistoryError(
         f"messages[{index}] has content of type {type(content).__name__}: expected a string, "
         "null, or a list of content parts",
@@ -184,45 +193,66 @@ def _parts(content: object, index: int) -> tuple[Part, ...]:
     )
 
 
-def _part(piece: object) -> Part:
-    """Read one content part; an unknown type is kept and counted as its JSON text."""
+def _part(piece: object, index: int) -> Part:
+    """Read one content part; an unknown type is kept and counted as its JSON text.
+
+    A cache mark is no part of the text: it moves from call to call.
+    """
     if isinstance(piece, str):
         return Part("text", piece)
-    if isinstance(piece, Mapping):
-        kind = PART_KINDS.get(str(piece.get("type")), "other")
-        text = piece.get("text") if kind == "text" else piece.get("refusal")
-        if isinstance(text, str):
-            return Part(kind, text)
-        return Part(kind if kind not in ("text", "refusal") else "other", _json(piece))
-    return Part("other", _json(piece))
+    fields = _mapping(piece)
+    if fields is None:
+        return Part("other", _json(piece, index))
+    kind = PART_KINDS.get(str(fields.get("type")), "other")
+    text = fields.get("text" if kind == "text" else "refusal")
+    if kind in ("text", "refusal") and isinstance(text, str):
+        return Part(kind, text)
+    whole = _json({k: v for k, v in fields.items() if k != CACHE_MARK}, index)
+    return Part("other" if kind in ("text", "refusal") else kind, whole)
 
 
 def _calls(fields: Mapping[str, Any], index: int) -> tuple[Call, ...]:
     asked = fields.get("tool_calls") or ()
-    legacy = fields.get("function_call")
-    if isinstance(legacy, Mapping):
-        asked = (*asked, {"id": legacy.get("name"), "function": legacy})
-    calls = []
-    for call in asked:
-        body = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
-        if not isinstance(body, Mapping):
-            raise MalformedHistoryError(
-                f"messages[{index}] has a tool call without 'function': {_json(call)[:80]}",
-                index=index,
-            )
-        arguments = body.get("arguments", body.get("input", ""))
-        arguments = arguments if isinstance(arguments, str) else _json(arguments)
-        calls.append(Call(_text(call.get("id")), _text(body.get("name")), arguments))
+    if isinstance(asked, str | Mapping) or not isinstance(asked, Sequence):
+        raise MalformedHistoryError(
+            f"messages[{index}] has tool_calls of type {type(asked).__name__}: expected a list",
+            index=index,
+        )
+    calls = [_call(call, index) for call in asked]
+    legacy = _mapping(fields.get("function_call"))
+    if legacy is not None:
+        calls.append(_call({"id": legacy.get("name"), "function": legacy}, index))
     return tuple(calls)
 
 
-def _with_arguments(call: Mapping[str, Any], arguments: str) -> Mapping[str, Any]:
-    return {**call, "function": {**call["function"], "arguments": arguments}}
+def _call(asked: object, index: int) -> Call:
+    call = _mapping(asked) or {}
+    body = _mapping(call.get("function")) or _mapping(call.get("custom"))
+    if not body:
+        raise MalformedHistoryError(
+            f"messages[{index}] has a tool call without 'function': {_json(asked, index)[:80]}",
+            index=index,
+        )
+    arguments = body.get("arguments", body.get("input", ""))
+    arguments = arguments if isinstance(arguments, str) else _json(arguments, index)
+    return Call(_text(call.get("id")), _text(body.get("name")), arguments)
+
+
+def _with_arguments(asked: Raw, arguments: str) -> Mapping[str, Any]:
+    call = _fields(asked, 0)
+    kind, slot = ("function", "arguments") if call.get("function") else ("custom", "input")
+    return {**call, kind: {**_fields(call[kind], 0), slot: arguments}}
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+def _json(value: object, index: int) -> str:
+    """Return JSON text; raises MalformedHistoryError for what JSON cannot carry."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedHistoryError(
+            f"messages[{index}] holds what JSON cannot carry: {error}", index=index
+        ) from error

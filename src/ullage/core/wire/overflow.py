@@ -143,7 +143,8 @@ def classify(
 def _by_code(fields: list[Mapping[str, Any]], texts: list[str]) -> ErrorKind | None:
     for inner in fields:
         for name in ("type", "code"):
-            kind = CODES.get(str(inner.get(name)))
+            code = inner.get(name)
+            kind = CODES.get(code) if isinstance(code, str) else None
             if kind is None:
                 continue
             if kind != "input":
@@ -166,11 +167,16 @@ def _by_wording(texts: list[str]) -> ErrorKind | None:
 
 
 def _read(row: Row, named: Mapping[str, str | None]) -> ErrorKind:
-    limit, size = (int(v) if v else None for v in (named.get("limit"), named.get("input")))
+    limit, size = (_number(named.get(name)) for name in ("limit", "input"))
     kind = row.kind
     if kind == "total" and named.get("output") == "0":
         kind = "input"
     return ErrorKind(kind, limit or None, size, row.certainty)
+
+
+def _number(digits: str | None) -> int | None:
+    """Return a number of tokens; a number of more than twelve digits is none."""
+    return int(digits) if digits and len(digits) <= 12 else None
 
 
 def _open(body: Any, depth: int = 0) -> tuple[list[Mapping[str, Any]], list[str]]:
@@ -201,8 +207,8 @@ def _parsed(text: str) -> Any:
     if not start.startswith("{"):
         return None
     try:
-        return json.loads(start)
-    except ValueError:
+        return json.JSONDecoder().raw_decode(start)[0]  # more frames of a stream may follow
+    except (ValueError, RecursionError):
         return None
 
 

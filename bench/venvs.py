@@ -1,0 +1,66 @@
+"""The peers' virtual environments: one each, from a hash-locked list, wheels only.
+
+Nothing of theirs is ever installed where ullage is developed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OURS = "ullage"
+BASE = "base"
+
+
+def ready(name: str) -> Path | None:
+    """Return the interpreter of a peer's environment, made if need be; None where it cannot be."""
+    if name == OURS:
+        return Path(sys.executable)
+    home = ROOT / f".venv-bench-{name}"
+    python = home / "bin" / "python"
+    lock = ROOT / "requirements" / f"bench-{name}.txt"
+    made_of = hashlib.sha256(lock.read_bytes()).hexdigest() + sys.version
+    stamp = home / "made-of"
+    if stamp.exists() and stamp.read_text() == made_of:
+        return python
+    print(f"== setup: {home.name}", flush=True)
+    steps: tuple[list[str | Path], ...] = (
+        [sys.executable, "-m", "venv", "--clear", home],
+        [python, *"-m pip -qq --disable-pip-version-check --no-input install".split(),
+         "--require-hashes", "--only-binary=:all:", "--requirement", lock],
+    )  # fmt: skip
+    for step in steps:
+        if subprocess.run(step, check=False).returncode:
+            print(f"   {home.name} cannot be set up here: its peers are left out", flush=True)
+            return None
+    stamp.write_text(made_of)
+    return python
+
+
+def environment(name: str) -> dict[str, str]:
+    """Return the environment of a worker: no network wanted, no credentials, our package seen."""
+    kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR") if key in os.environ}
+    path = [str(ROOT)]
+    if name == OURS:
+        path += filter(None, [os.environ.get("PYTHONPATH")])
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(path),
+        "TIKTOKEN_CACHE_DIR": str(vocabulary()),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LANGSMITH_TRACING": "false",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def vocabulary() -> Path:
+    """Return the folder that holds tiktoken's vocabulary, unpacked once."""
+    folder = ROOT / f".venv-bench-{BASE}" / "vocabulary"
+    if not folder.is_dir():
+        python = ROOT / f".venv-bench-{BASE}" / "bin" / "python"
+        subprocess.run([python, "-m", "bench.vocabulary", folder], check=True, cwd=ROOT)
+    return folder

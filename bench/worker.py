@@ -1,0 +1,189 @@
+"""One peer in one process: `python -m bench.worker NAME`, jobs as JSON lines in, answers out.
+
+Times are CPU seconds of the whole process (`time.process_time`), so that other jobs on the
+machine, and waiting, do not count. It knows nothing of other peers or of rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench import content, peers, transcript
+from bench.peers import History, Message, Peer
+
+Job = dict[str, Any]
+Answer = dict[str, Any]
+
+
+def count(peer: Peer, job: Job) -> Answer:
+    """Count all but the last message, and again, as a user would, after the last has come."""
+    messages = _messages(job["transcript"])
+    history = peer.read(messages)
+    last = history.pop()
+    first_s, _ = timed(lambda: peer.count(history))
+    history.append(last)
+    more_s, tokens = timed(lambda: peer.count(history))
+    return {"first_s": first_s, "more_s": more_s, "tokens": tokens}
+
+
+def trim(peer: Peer, job: Job) -> Answer:
+    """Trim once, in a process that has not seen the history before."""
+    history = peer.read(_messages(job["transcript"]))
+    seconds, kept = timed(lambda: peer.trim(history, job["budget"]))
+    _save(job["out"], peer.plain(kept))
+    return {"trim_s": seconds}
+
+
+def loop(peer: Peer, job: Job) -> Answer:
+    """Add turn after turn and count the history; stop when `limit_s` of CPU time is spent."""
+    history: History = []
+
+    def step(turn: list[Message]) -> None:
+        history.extend(peer.read(turn))
+        peer.count(history)
+
+    total, done = _turns(job, step)
+    return {"loop_s": total, "turns": done}
+
+
+def manage(peer: Peer, job: Job) -> Answer:
+    """Add turn after turn and make a request that fits; tell how many extend the one before."""
+    history: History = []
+    sent: list[History] = [[]]
+    kept = 0
+    make = peer.manager(job["window"], job["output"])
+
+    def step(turn: list[Message]) -> None:
+        history.extend(peer.read(turn))
+        sent.append(make(history))
+
+    def extends() -> None:
+        nonlocal kept
+        before, now = sent[-2:]
+        kept += len(now) >= len(before) and all(map(_same, before, now))
+        del sent[0]
+
+    total, done = _turns(job, step, between=extends)
+    _save(job["out"], peer.plain(sent[-1]))
+    return {"loop_s": total, "turns": done, "extending": kept}
+
+
+def sweep(peer: Peer, job: Job) -> Answer:
+    """Trim to every budget; a result that raised is its error's name."""
+    results: dict[str, Any] = {}
+    for budget in job["budgets"]:
+        history = peer.read(_messages(job["transcript"]))
+        try:
+            results[budget] = peer.plain(peer.trim(history, budget))
+        except Exception as error:  # noqa: BLE001 - what a peer raises is its result
+            results[budget] = type(error).__name__
+    _save(job["out"], results)
+    return {}
+
+
+def kinds(peer: Peer, job: Job) -> Answer:
+    """Count a message of each kind of text, without what surrounds the text."""
+    return {kind: peer.count(peer.read(messages)) for kind, messages in samples().items()}
+
+
+def versions(peer: Peer, job: Job) -> Answer:
+    """Return the versions of the libraries."""
+    return {name: version(name) for name in job["libraries"]}
+
+
+def verdict(peer: Any, job: Job) -> Answer:
+    """Judge one result; only the plain tiktoken peer has a judge."""
+    before, after = _messages(job["transcript"]), _messages(job["out"])
+    answer: Answer = peer.judge.verdict(before, after, job["budget"])
+    return answer
+
+
+def verdicts(peer: Any, job: Job) -> Answer:
+    """Judge the results of a sweep."""
+    before = _messages(job["transcript"])
+    results = json.loads(Path(job["out"]).read_text(encoding="utf-8"))
+    return {
+        budget: {"raised": after}
+        if isinstance(after, str)
+        else peer.judge.verdict(before, after, int(budget))
+        for budget, after in results.items()
+    }
+
+
+JOBS: dict[str, Callable[[Any, Job], Answer]] = {
+    job.__name__: job
+    for job in (count, trim, loop, manage, sweep, kinds, versions, verdict, verdicts)
+}
+
+
+def samples() -> dict[str, list[Message]]:
+    """Return a history of one user message for each kind of text."""
+    rng = transcript.random.Random("kinds")
+    return {
+        kind: [{"role": "user", "content": make(rng, 20_000)}]
+        for kind, make in content.KINDS.items()
+    }
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the CPU seconds of a call and its result; collects garbage before."""
+    gc.collect()
+    start = time.process_time()
+    result = call()
+    return time.process_time() - start, result
+
+
+def _turns(
+    job: Job, step: Callable[[list[Message]], None], between: Callable[[], None] | None = None
+) -> tuple[float, int]:
+    total, done = 0.0, 0
+    gc.collect()
+    for turn in list(transcript.turns(_messages(job["transcript"])))[: job["turns"]]:
+        start = time.process_time()
+        step(turn)
+        total += time.process_time() - start
+        done += 1
+        if between:
+            between()
+        if total > job["limit_s"]:
+            break
+    return total, done
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)
+
+
+def _messages(path: str) -> list[Message]:
+    messages: list[Message] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return messages
+
+
+def _save(path: str, value: Any) -> None:
+    Path(path).write_text(json.dumps(value), encoding="utf-8")
+
+
+def main(name: str) -> None:
+    """Answer jobs until there are none."""
+    out = sys.stdout
+    sys.stdout = sys.stderr  # libraries that print shall not break the protocol
+    peer = peers.load(name)
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            answer = JOBS[job["op"]](peer, job)
+        except Exception as error:  # noqa: BLE001 - reported to the parent, which shows it
+            answer = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

