@@ -35,7 +35,7 @@ def main() -> None:
     """Parse the arguments, measure, write the results and the page."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run; writes no page")
-    parser.add_argument("--peers", help=f"only these, by comma, of: {'; '.join(peers.HOMES)}")
+    parser.add_argument("--peers", help=f"only these, by comma, of: {', '.join(peers.HOMES)}")
     parser.add_argument("--rounds", type=int, help="readings per figure (5)")
     parser.add_argument("--page", type=Path, help=f"where to write the page ({PAGE})")
     parser.add_argument("--from", dest="saved", type=Path, help="write the page from saved results")
@@ -44,7 +44,7 @@ def main() -> None:
     if options.rounds:
         plan = replace(plan, rounds=options.rounds)
     if options.peers:
-        names = {name.strip() for name in options.peers.split(";")}
+        names = {name.strip() for name in options.peers.split(",")}
         plan = replace(plan, names=[name for name in peers.HOMES if name in names])
     folder = venvs.ROOT / "build" / "bench"
     saved = options.saved

@@ -11,18 +11,23 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 
-THINGS = (
-    "account address archive bucket channel claim column cookie coupon device digest domain draft "
-    "event export feature filter folder grant header import index invoice label lease member "
-    "metric node offer order packet page payment permit pipeline plugin profile quota receipt "
-    "region report route sample schema secret segment signal ticket tenant token upload vendor"
-).split()
-DEEDS = (
-    "accept append assign bind cancel collect convert deliver detach emit enqueue expire fetch "
-    "freeze group inspect join lock migrate notify pack patch prune publish rebuild reject rename "
-    "replay reserve revoke rotate scan seal split stage store submit sync tally trace unlock"
-).split()
-TRAITS = "active broken closed cold empty exact first hidden idle latest local manual open".split()
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+THINGS = _words(
+    """account address archive bucket channel claim column cookie coupon device digest domain draft
+    event export feature filter folder grant header import index invoice label lease member metric
+    node offer order packet page payment permit pipeline plugin profile quota receipt region report
+    route sample schema secret segment signal ticket tenant token upload vendor"""
+)
+DEEDS = _words(
+    """accept append assign bind cancel collect convert deliver detach emit enqueue expire fetch
+    freeze group inspect join lock migrate notify pack patch prune publish rebuild reject rename
+    replay reserve revoke rotate scan seal split stage store submit sync tally trace unlock"""
+)
+TRAITS = _words("active broken closed cold empty exact first hidden idle latest local manual open")
 PLACES = ("app/billing", "app/web", "app/jobs", "lib/store", "lib/wire", "tests", "scripts", "docs")
 ENDINGS = ("py", "py", "py", "ts", "rs", "sql", "yaml", "md")
 REMARKS = (
@@ -227,9 +232,9 @@ def _grown_lines(more: Callable[[], Iterator[str]], characters: int) -> list[str
 
 def _function(rng: random.Random) -> Iterator[str]:
     thing, other, deed = word(rng), word(rng), rng.choice(DEEDS)
-    yield f"def {deed}_{thing}({other}: {thing.title()}, limit: int = {rng.randrange(200)}) -> bool:"
+    yield f"def {deed}_{thing}({other}: {thing.title()}, most: int = {rng.randrange(200)}) -> bool:"
     yield f'    """{remark(rng, rng.choice(REMARKS))}"""'
-    yield f"    for entry in {other}.{rng.choice(DEEDS)}(limit):"
+    yield f"    for entry in {other}.{rng.choice(DEEDS)}(most):"
     yield f"        if entry.{rng.choice(TRAITS)} and entry.{word(rng)} != {rng.randrange(9)}:"
     yield f'            raise LookupError(f"no {thing} for {{entry.{word(rng)}!r}}")'
     yield f"    return bool({other}.{word(rng)})"

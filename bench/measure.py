@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from bench import peers, transcript, venvs
 from bench.transcript import Shape
@@ -52,14 +52,14 @@ class Plan:
 
 
 QUICK: Final = Plan(
-    sizes=(200,), rounds=1, turns=60, window=8_000, output=500, budgets=6, limit_s=30
+    sizes=(200,), rounds=1, turns=60, window=8_000, output=500, budgets=3, limit_s=30
 )
 
 SWEPT: Final = (Shape(200), Shape(200, end="tool"), Shape(200, end="tool", single_user=True))
 
 
 class Worker:
-    """A peer in a process of its own; `ask` gives None when a job took too long or died."""
+    """A peer in a process of its own."""
 
     def __init__(self, name: str, python: Path, errors: Path) -> None:
         home = peers.HOMES[name][0]
@@ -75,7 +75,7 @@ class Worker:
             cwd=venvs.ROOT,
         )
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -88,22 +88,28 @@ class Worker:
         self._process.communicate()
         self._errors.close()
 
-    def versions(self) -> Answer | None:
+    def versions(self) -> Answer:
         """Wait until the peer is set up; return its versions."""
         return self.ask({"op": "versions", "libraries": self._libraries}, START_S)
 
-    def ask(self, job: dict[str, Any], limit_s: float) -> Answer | None:
-        """Send a job and return its answer, or None after `limit_s` seconds; then it is over."""
+    def ask(self, job: dict[str, Any], limit_s: float) -> Answer:
+        """Send a job and return its answer: `{"cut": limit_s}` where none came in time.
+
+        Where the worker died, that is `{"error": ...}`. Either way it answers no more.
+        """
         pipe_in, pipe_out = self._process.stdin, self._process.stdout
         assert pipe_in is not None
         assert pipe_out is not None
-        pipe_in.write(json.dumps(job).encode() + b"\n")
-        pipe_in.flush()
+        try:
+            pipe_in.write(json.dumps(job).encode() + b"\n")
+            pipe_in.flush()
+        except BrokenPipeError:
+            return {"error": "died before"}
         ready, _, _ = select.select([pipe_out], [], [], limit_s)
-        line = pipe_out.readline() if ready else b""
-        if not line:
-            return None
-        answer: Answer = json.loads(line)
+        if not ready:
+            return {"cut": limit_s}
+        line = pipe_out.readline()
+        answer: Answer = json.loads(line) if line else {"error": "died; see errors.txt"}
         return answer
 
 
@@ -136,9 +142,9 @@ class Bench:
             shape = Shape(size)
             tokens = self._tokens(referee, shape)
             rounds = self.plan.rounds if size < 10_000 else min(3, self.plan.rounds)
-            job = {"op": "count", "transcript": self._file(shape)}
+            job: dict[str, Any] = {"op": "count", "transcript": self._file(shape)}
             self._table("count", size, self._rounds(job, self.names, rounds))
-            job = {"op": "trim", "transcript": self._file(shape), "budget": tokens // 2}
+            job |= {"op": "trim", "transcript": self._file(shape), "budget": tokens // 2}
             names = [name for name in self.names if name in peers.TRIMMING]
             self._table("trim", size, self._rounds(job, names, rounds))
             self._judged("trim", size, referee, job)
@@ -165,14 +171,14 @@ class Bench:
             for shape in SWEPT:
                 full = self._tokens(referee, shape)
                 steps = range(2, 40, 38 // self.plan.budgets)
-                job = {
+                job: dict[str, Any] = {
                     "op": "sweep", "transcript": self._file(shape), "out": self._out(name),
                     "budgets": [full * step // 40 for step in steps],
                 }  # fmt: skip
                 self._say(f"sweep {name}, {shape.name}")
                 with self._worker(name) as worker:
                     done = worker.ask(job, 5 * self.plan.limit_s)
-                if done is None or "error" in done:
+                if done:
                     table.setdefault(name, {})[shape.name] = None
                 else:
                     judged = referee.ask(job | {"op": "verdicts"}, START_S)
@@ -181,7 +187,7 @@ class Bench:
     def _kinds(self) -> None:
         table = self.results["kinds"] = {}
         for name in self.names:
-            if name == "tiktoken, sums kept":
+            if name == peers.SAME_COUNTS:
                 continue
             with self._worker(name) as worker:
                 table[name] = worker.ask({"op": "kinds"}, START_S)
@@ -226,7 +232,6 @@ class Bench:
                     continue
                 with self._worker(name) as worker:
                     answer = worker.ask(job | {"out": self._out(name)}, self.plan.limit_s)
-                answer = {"cut": self.plan.limit_s} if answer is None else answer
                 yield name, answer
                 if any(not isinstance(v, int | float) or v > SLOW_S for v in _seconds(answer)):
                     over.add(name)
@@ -270,8 +275,7 @@ class Bench:
         tokens: dict[str, int] = self.results["tokens"]
         if shape.name not in tokens:
             job = {"op": "count", "transcript": self._file(shape)}
-            answer = referee.ask(job, START_S) or {}
-            tokens[shape.name] = answer["tokens"]
+            tokens[shape.name] = referee.ask(job, START_S)["tokens"]
         return tokens[shape.name]
 
     def _file(self, shape: Shape) -> str:
@@ -289,7 +293,7 @@ class Bench:
         assert python is not None
         worker = Worker(name, python, self.folder / "errors.txt")
         versions = worker.versions()
-        if versions is None or "error" in versions:
+        if "error" in versions or "cut" in versions:
             raise SystemExit(f"{name} does not start: see {self.folder / 'errors.txt'}")
         self.results["versions"].setdefault(home, versions)
         return worker

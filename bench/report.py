@@ -13,19 +13,23 @@ CHECKS = ("pairs", "budget", "start", "task", "newest")
 
 INTRODUCTION = """# Benchmarks
 
-Written by `make bench` ({minutes:.0f} minutes); do not edit. ullage beside plain tiktoken, LangChain
-and LiteLLM, all in one run on the same generated transcripts of coding agents (`bench/transcript.py`:
-OpenAI Chat messages, one to four parallel calls, results from an empty line to 25 kB of code, logs,
-JSON, base64, Chinese). `make bench ARGS=--quick` is a smoke run.
+Written by `make bench` in {minutes:.0f} minutes; do not edit. ullage beside plain tiktoken,
+LangChain and LiteLLM in one run, on the same generated transcripts of coding agents
+(`bench/transcript.py`: OpenAI Chat messages, one to four parallel calls, results from an empty line
+to 25 kB of code, logs, JSON, base64, Chinese). `make bench ARGS=--quick` is a smoke run.
 
-* **Times are CPU time** of the whole process, medians of {rounds} readings (3 at 20,000 messages and
-  in loops; a reading over 10 s is taken once), each in a fresh process that has loaded its vocabulary.
-  Rounds go over all peers in turn. Differences under a fifth are noise.
-* **Cut off** means over {limit_s:.0f} s on the wall clock for one job (for a loop: {half:.0f} s of CPU
-  time, with the turns it got through).
+* **Times are CPU time** of the whole process, medians of {rounds} readings (3 at 20,000 messages
+  and in loops; a reading over 10 s is taken once). Each reading is the first in a fresh process
+  that has loaded its vocabulary; rounds go over all peers in turn. Differences under a fifth are
+  noise.
+* **Cut off** means over {limit_s:.0f} s on the wall clock for one job. A loop stops at {half:.0f} s
+  of CPU time, with the turns it got through.
 * Turning messages into a library's own types is outside the clock, except in the loops.
-* **The judge** (`bench/judge.py`) shares no code with ullage: tiktoken's o200k_base and a lower bound
-  of what the API bills. Over a budget by it is over for certain.
+* **The judge** (`bench/judge.py`) shares no code with ullage: tiktoken's o200k_base and a lower
+  bound of what the API bills. What it finds over a budget is over for certain.
+* LangChain is called with the arguments that its documentation shows (`strategy="last"`,
+  `start_on="human"`, `include_system=True`), once with its chat model's exact counter and once with
+  `count_tokens_approximately`; LiteLLM with `trim_messages(messages, model, max_tokens)`.
 * No model is called, so nothing here says how good a summary is.
 
 {machine}
@@ -104,11 +108,11 @@ def loops(results: Row) -> str:
         "CPU altogether:\n\n" + _table(["", "s", "turns done"], rows)
     )
     text += (
-        f"\nEach turn adds its messages and makes a request that fits a window of "
-        f"{plan['window']:,} tokens with {plan['output']:,} of output (ullage: `Guard.prepare` with "
-        "its default policy; the others: their trim). *Extending* requests begin with all of the "
-        "one before, so that the provider's prompt cache holds; the checks are those of the last "
-        "request:\n\n"
+        "\nEach turn adds its messages and makes a request that fits a window of "
+        f"{plan['window']:,} tokens with {plan['output']:,} of output (ullage: `Guard.prepare` "
+        "with its default policy; the others: their trim). *Extending* requests begin with all of "
+        "the one before, so that the provider's prompt cache holds; the checks are those of the "
+        "last request:\n\n"
     )
     rows = [
         [n, _total(r), f"{r.get('turns', 0)}", f"{r.get('extending', 0)}", *_judged(r)]
@@ -179,12 +183,13 @@ def losses(results: Row) -> str:
     text = "## Where ullage is behind\n\n"
     text += "".join(f"* {line}\n" for line in behind) or "Nowhere in this run.\n"
     return text + (
-        "\nThe approximate counter divides characters by four and reads no text; the table by kind "
-        "shows what that costs. Sums kept beside a history are what an application that never edits "
-        "its history can have in twenty lines; ullage looks at every message each time, because "
-        "callers do edit theirs. Results of ullage are filled less than they could be: it counts "
-        "ids, which the judge leaves out, keeps to the upper edge of its band, and its default "
-        "policy leaves room so that the next turns need no new compaction.\n"
+        "\nThe approximate counter divides characters by four and reads no text; the table by "
+        "kind shows what that costs. Sums kept beside a history are what an application that "
+        "never edits its history can have in twenty lines; ullage looks at every message each "
+        "time, because callers do edit theirs. Results of ullage are filled less than they could "
+        "be: it counts ids, which the judge leaves out, and keeps to the upper edge of its band; "
+        "in the loop its default policy makes room for many turns at once, so that the requests "
+        "after a compaction extend one another.\n"
     )
 
 

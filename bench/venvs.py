@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OURS = "ullage"
 BASE = "base"
+QUIETLY = ("-qq", "--disable-pip-version-check", "--no-input")
+CAREFULLY = ("--require-hashes", "--only-binary=:all:")
 
 
 def ready(name: str) -> Path | None:
@@ -30,9 +32,8 @@ def ready(name: str) -> Path | None:
     print(f"== setup: {home.name}", flush=True)
     steps: tuple[list[str | Path], ...] = (
         [sys.executable, "-m", "venv", "--clear", home],
-        [python, *"-m pip -qq --disable-pip-version-check --no-input install".split(),
-         "--require-hashes", "--only-binary=:all:", "--requirement", lock],
-    )  # fmt: skip
+        [python, "-m", "pip", *QUIETLY, "install", *CAREFULLY, "--requirement", lock],
+    )
     for step in steps:
         if subprocess.run(step, check=False).returncode:
             print(f"   {home.name} cannot be set up here: its peers are left out", flush=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +21,9 @@ from bench.peers import History, Message, Peer
 
 Job = dict[str, Any]
 Answer = dict[str, Any]
+
+RAISED = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a peer may raise as the result of one trim; anything else ends the worker."""
 
 
 def count(peer: Peer, job: Job) -> Answer:
@@ -82,7 +86,7 @@ def sweep(peer: Peer, job: Job) -> Answer:
         history = peer.read(_messages(job["transcript"]))
         try:
             results[budget] = peer.plain(peer.trim(history, budget))
-        except Exception as error:  # noqa: BLE001 - what a peer raises is its result
+        except RAISED as error:
             results[budget] = type(error).__name__
     _save(job["out"], results)
     return {}
@@ -125,7 +129,7 @@ JOBS: dict[str, Callable[[Any, Job], Answer]] = {
 
 def samples() -> dict[str, list[Message]]:
     """Return a history of one user message for each kind of text."""
-    rng = transcript.random.Random("kinds")
+    rng = random.Random("kinds")
     return {
         kind: [{"role": "user", "content": make(rng, 20_000)}]
         for kind, make in content.KINDS.items()
@@ -171,17 +175,13 @@ def _save(path: str, value: Any) -> None:
 
 
 def main(name: str) -> None:
-    """Answer jobs until there are none."""
+    """Answer jobs until there are none; what a job raises ends the process."""
     out = sys.stdout
     sys.stdout = sys.stderr  # libraries that print shall not break the protocol
     peer = peers.load(name)
     for line in sys.stdin:
         job = json.loads(line)
-        try:
-            answer = JOBS[job["op"]](peer, job)
-        except Exception as error:  # noqa: BLE001 - reported to the parent, which shows it
-            answer = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
-        out.write(json.dumps(answer) + "\n")
+        out.write(json.dumps(JOBS[job["op"]](peer, job)) + "\n")
         out.flush()
 
 

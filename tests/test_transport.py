@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import http.server
 import json
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -80,9 +82,28 @@ def test_the_key_goes_along_as_bearer_and_only_where_there_is_one(ask) -> None:
     assert "authorization" not in second.headers
 
 
+class _Elsewhere(http.server.BaseHTTPRequestHandler):
+    """Sends everybody to `target`."""
+
+    target = ""
+
+    def do_GET(self) -> None:
+        self.send_response(307)
+        self.send_header("Location", self.target)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Stay silent."""
+
+
 def test_a_redirect_is_not_followed_so_a_key_never_wanders(ask) -> None:
-    with FaultServer({}) as other, FaultServer({"/x": Answer(307)}) as server:
-        got = ask(Ask(server.root_url + "/x", api_key="sk-1"))
+    with FaultServer({}) as other, http.server.HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
+        _Elsewhere.target = other.root_url + "/x"
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        got = ask(Ask(f"http://127.0.0.1:{server.server_port}/x", api_key="sk-1"))
+        thread.join()
         assert got.status == 307
         assert other.requests == ()
 
@@ -93,6 +114,13 @@ def test_a_dead_port_is_a_fault(ask) -> None:
     assert got.status == 0
     assert "ConnectError" in got.fault
     assert got.json() is None
+
+
+def test_a_server_that_speaks_no_tls_is_a_fault_of_an_https_address(ask) -> None:
+    with FaultServer({}) as server:
+        got = ask(Ask(server.root_url.replace("http:", "https:") + "/x"))
+    assert got.status == 0
+    assert "SSL" in got.fault
 
 
 def test_a_hanging_server_is_a_fault(ask) -> None:
@@ -127,6 +155,7 @@ def test_an_endless_answer_is_given_up_at_the_limit(ask) -> None:
         "http://a..b/x",
         f"http://{'a' * 70}.invalid/x",
         "http://127.0.0.1:port/x",
+        "http://[::1",
         "ftp://127.0.0.1/x",
         "no url",
     ],

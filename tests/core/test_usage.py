@@ -16,7 +16,9 @@ NO_TOKENS = [-1, True, "12", 1.0, [], {}]
 
 
 @given(TOKENS, TOKENS, TOKENS, TOKENS)
-def test_openai_prompts_include_what_was_cached(prompt: int, cached: int, output: int, thought: int):
+def test_openai_prompts_include_what_was_cached(
+    prompt: int, cached: int, output: int, thought: int
+):
     report = {
         "prompt_tokens": prompt + cached,
         "completion_tokens": output + thought,
@@ -107,7 +109,9 @@ def test_a_given_dialect_is_taken_at_its_word():
     assert Usage.from_report(both, dialect="openai_chat") == Usage(10, output=2)
 
 
-@pytest.mark.parametrize("report", [None, 7, "usage", [], {}, {"usage": None}, {"usage": 3}, object()])
+@pytest.mark.parametrize(
+    "report", [None, 7, "usage", [], {}, {"usage": None}, {"usage": 3}, object()]
+)
 def test_what_is_no_report_is_unknown(report: Any):
     assert Usage.from_report(report) is None
 

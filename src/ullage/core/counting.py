@@ -161,7 +161,9 @@ class Measure:
 
     def ceiling(self, tokens: int) -> int:
         """Return the most counter tokens (upper edge) that surely fit in `tokens` of the model."""
-        return floor(tokens / self.scale.high)
+        fits = floor(tokens / self.scale.high)
+        rounded_up = ceil(fits * self.scale.high) > tokens  # 625 * 3.24 is 2025.0000000000002
+        return fits - rounded_up
 
 
 def measure(

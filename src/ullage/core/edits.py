@@ -7,7 +7,7 @@ policy.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.transcript import Transcript
@@ -143,6 +143,17 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
     )
     read = tuple(m if m is not None else next(authored) for m in messages)
     return Edited(Transcript(tuple(raws), read, transcript.rules), tuple(origin))
+
+
+def cleared(message: Message, clear: Clear) -> tuple[str, Message]:
+    """Return the text that a clear replaces, and the neutral message with the new text."""
+    if clear.call < 0:
+        part, parts = message.parts[clear.part], list(message.parts)
+        parts[clear.part] = replace(part, text=clear.text)
+        return part.text, replace(message, parts=tuple(parts), memo={})
+    call, calls = message.calls[clear.call], list(message.calls)
+    calls[clear.call] = replace(call, arguments=clear.text)
+    return call.arguments, replace(message, calls=tuple(calls), memo={})
 
 
 def compose(first: Script, edited: Edited, second: Script) -> Script:

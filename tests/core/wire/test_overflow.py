@@ -50,7 +50,11 @@ def test_every_row_reads_the_numbers_that_it_names(row: Row):
 @pytest.mark.parametrize("case", [c for c in CORPUS if c["kind"] != "other"], ids=case_id)
 def test_an_overflow_of_the_corpus_is_read_exactly(case: dict):
     read = classify(case["status"], case["body"])
-    assert (read.kind, read.limit, read.input_tokens) == (case["kind"], case["limit"], case["input"])
+    assert (read.kind, read.limit, read.input_tokens) == (
+        case["kind"],
+        case["limit"],
+        case["input"],
+    )
     assert read.certainty == "certain"
 
 

@@ -158,7 +158,7 @@ def _paths(arguments: str) -> list[str]:
     """Return the values of a call's path arguments; nothing from arguments that are no object."""
     try:
         fields = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     named = fields.items() if isinstance(fields, dict) else ()
     return [v for k, v in named if k in _PATH_KEYS and isinstance(v, str) and len(v) <= _PATH_MOST]

@@ -1,0 +1,107 @@
+"""Checkpoints in memory: the first that is stored holds, the oldest are forgotten."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from ullage.core.checkpoint import Checkpoint
+from ullage.core.edits import Drop, Script
+from ullage.storage import MemoryCheckpoints
+
+
+def checkpoint(prefix: str, *drops: int, scope: str = "s", generation: int = 0) -> Checkpoint:
+    return Checkpoint(
+        scope=scope,
+        prefix=prefix,
+        count=max(drops, default=0) + 1,
+        script=Script.of([Drop(i) for i in drops]),
+        strategy="trim_oldest",
+        trigger="pressure",
+        policy="ladder/1",
+        basis="exact",
+        tokens_before=100,
+        tokens_after=50,
+        generation=generation,
+    )
+
+
+def test_the_first_known_prefix_is_found() -> None:
+    store = MemoryCheckpoints()
+    assert store.load("s", ["a"]) is None
+    short, long = store.save(checkpoint("short", 1)), store.save(checkpoint("long", 1, 2))
+    assert store.load("s", ["unknown", "long", "short"]) is long
+    assert store.load("s", ["unknown", "short"]) is short
+    assert store.load("s", ["unknown"]) is None
+    assert store.load("s", []) is None
+
+
+def test_scopes_never_meet() -> None:
+    store = MemoryCheckpoints()
+    mine = store.save(checkpoint("p", 1, scope="mine"))
+    assert store.load("theirs", ["p"]) is None
+    theirs = store.save(checkpoint("p", 2, scope="theirs"))
+    assert store.load("mine", ["p"]) is mine
+    assert store.load("theirs", ["p"]) is theirs
+
+
+def test_the_first_of_one_generation_holds_and_the_loser_gets_it() -> None:
+    store = MemoryCheckpoints()
+    first = store.save(checkpoint("p", 1))
+    assert store.save(checkpoint("p", 2)) is first
+    assert store.load("s", ["p"]) is first
+
+
+def test_a_higher_generation_takes_the_place_and_a_lower_one_does_not() -> None:
+    store = MemoryCheckpoints()
+    store.save(checkpoint("p", 1))
+    second = store.save(checkpoint("p", 1, 2, generation=1))
+    assert store.load("s", ["p"]) is second
+    assert store.save(checkpoint("p", 3)) is second
+
+
+def test_a_measured_size_is_kept() -> None:
+    store = MemoryCheckpoints()
+    stored = store.save(checkpoint("p", 1))
+    store.measured(stored.measured(47))
+    assert store.all() == [replace(stored, tokens_after_measured=47)]
+
+
+def test_a_late_report_does_not_bring_back_what_was_replaced() -> None:
+    store = MemoryCheckpoints()
+    old = store.save(checkpoint("p", 1))
+    new = store.save(checkpoint("p", 1, 2, generation=1))
+    store.measured(old.measured(47))
+    assert store.load("s", ["p"]) is new
+
+
+def test_a_report_on_a_forgotten_checkpoint_does_not_bring_it_back() -> None:
+    store = MemoryCheckpoints(most=1)
+    old = store.save(checkpoint("old", 1))
+    new = store.save(checkpoint("new", 1))
+    store.measured(old.measured(47))
+    assert store.all() == [new]
+
+
+def test_the_one_used_longest_ago_is_forgotten_first() -> None:
+    store = MemoryCheckpoints(most=2)
+    store.save(checkpoint("a", 1))
+    store.save(checkpoint("b", 1))
+    assert store.load("s", ["a"]) is not None
+    store.save(checkpoint("c", 1))
+    assert [c.prefix for c in store.all()] == ["a", "c"]
+
+
+def test_threads_that_save_one_prefix_at_once_all_get_the_same() -> None:
+    store = MemoryCheckpoints()
+    barrier = threading.Barrier(8)
+
+    def save(n: int) -> Checkpoint:
+        barrier.wait()
+        return store.save(checkpoint("p", n))
+
+    with ThreadPoolExecutor(8) as pool:
+        kept = list(pool.map(save, range(8)))
+    assert all(k is kept[0] for k in kept)
+    assert store.all() == [kept[0]]

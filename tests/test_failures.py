@@ -1,0 +1,148 @@
+"""Exceptions of real clients, raised by a real server or a scripted one, read as what they mean."""
+
+from __future__ import annotations
+
+import httpx2
+import openai
+import pytest
+
+from ullage import classify_error, classify_exception
+from ullage.core.errors import ErrorKind
+from ullage.embedded import Server
+from ullage.testing.faults import Answer, FaultServer, closed_port, hanging, html, of_json
+
+CHAT = "POST /v1/chat/completions"
+QUESTION = [{"role": "user", "content": "hello"}]
+TOO_LONG = [{"role": "user", "content": "hello world " * 1500}]
+CONTEXT = {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}
+LENGTH = {
+    "message": "This model's maximum context length is 8192 tokens. However, your messages "
+    "resulted in 9000 tokens. Please reduce the length of the messages.",
+    "type": "invalid_request_error",
+    "param": "messages",
+    "code": "context_length_exceeded",
+}
+
+
+def raised(base_url: str, messages=QUESTION, **options) -> openai.OpenAIError:
+    """Return what the SDK raises for one chat request."""
+    timeout = options.pop("timeout", 30.0)
+    with (
+        openai.OpenAI(base_url=base_url, api_key="k", max_retries=0, timeout=timeout) as client,
+        pytest.raises(openai.OpenAIError) as caught,
+    ):
+        for _ in client.chat.completions.create(model="tiny", messages=messages, **options):
+            pass
+    return caught.value
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_real_overflow_names_its_limit_and_its_input(tiny_server: Server, stream) -> None:
+    error = raised(tiny_server.base_url, TOO_LONG, stream=stream)
+    assert isinstance(error, openai.BadRequestError)
+    kind = classify_exception(error)
+    assert (kind.kind, kind.limit, kind.certainty) == ("input", 2048, "certain")
+    assert kind.input_tokens is not None
+    assert kind.input_tokens > 2048
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (of_json({"error": LENGTH}, 400), ErrorKind("input", 8192, 9000)),
+        (of_json({"error": CONTEXT}, 500), ErrorKind("input")),
+        (of_json({"error": {"message": "Rate limit reached", "code": None}}, 429),
+         ErrorKind("rate_limit")),
+        (of_json({"error": {"message": "quota", "code": "insufficient_quota"}}, 429),
+         ErrorKind("quota")),
+        (of_json({"error": {"message": "The server had an error"}}, 500), ErrorKind("other")),
+        (of_json({"error": {"message": "Invalid API Key"}}, 401), ErrorKind("other")),
+        (of_json({"error": {"message": "Loading model"}}, 503), ErrorKind("other")),
+        (Answer(429), ErrorKind("rate_limit")),
+        (Answer(500), ErrorKind("other")),
+        (html(502), ErrorKind("other")),
+    ],
+)  # fmt: skip
+def test_an_error_answer_is_read_through_the_sdks_exception(answer, kind) -> None:
+    with FaultServer({CHAT: answer}) as server:
+        assert classify_exception(raised(server.base_url)) == kind
+
+
+def test_an_overflow_inside_a_stream_is_read() -> None:
+    event = of_json({"error": CONTEXT}).blocks[0]
+    answer = Answer(200, (b"data: " + event + b"\n\n",), "text/event-stream")
+    with FaultServer({CHAT: answer}) as server:
+        error = raised(server.base_url, stream=True)
+    assert type(error) is openai.APIError
+    assert classify_exception(error).kind == "input"
+
+
+def test_a_server_that_is_not_there_means_nothing_for_the_window() -> None:
+    with closed_port() as port:
+        error = raised(f"http://127.0.0.1:{port}/v1")
+    assert isinstance(error, openai.APIConnectionError)
+    assert classify_exception(error) == ErrorKind("other")
+
+
+def test_a_time_out_means_nothing_for_the_window() -> None:
+    with FaultServer({CHAT: hanging()}) as server:
+        error = raised(server.base_url, timeout=0.2)
+    assert isinstance(error, openai.APITimeoutError)
+    assert classify_exception(error) == ErrorKind("other")
+
+
+def test_an_http_clients_exception_is_read_by_its_response() -> None:
+    with FaultServer({"/x": of_json({"error": LENGTH}, 400)}) as server, httpx2.Client() as client:
+        with pytest.raises(httpx2.HTTPStatusError) as caught:
+            client.get(server.root_url + "/x").raise_for_status()
+        assert classify_exception(caught.value).limit == 8192
+        with client.stream("GET", server.root_url + "/x") as unread:
+            with pytest.raises(httpx2.HTTPStatusError) as caught:
+                unread.raise_for_status()
+            assert classify_exception(caught.value) == ErrorKind("other")
+
+
+class _Response:
+    """A response as aiohttp has it: `text` is a method."""
+
+    status = 429
+
+    async def text(self) -> str:
+        return "never read"
+
+
+class _Refused(Exception):
+    """An exception as aiohttp raises it: `status` and `message`."""
+
+    def __init__(self, status: object, message: str, response: object = None) -> None:
+        self.status = status
+        self.response = response
+        super().__init__(message)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (_Refused(429, "Too Many"), "rate_limit"),
+        (_Refused(None, "", _Response()), "rate_limit"),
+        (_Refused(True, ""), "other"),
+        (_Refused(400, "Your input exceeds the context window of this model."), "input"),
+        (ValueError(), "other"),
+        (KeyError("context"), "other"),
+    ],
+)
+def test_any_exception_is_read_by_what_it_carries(error, kind) -> None:
+    assert classify_exception(error).kind == kind
+
+
+def test_a_wording_without_a_status_is_read_too() -> None:
+    kind = classify_exception(RuntimeError("the prompt is longer than the context length allowed"))
+    assert (kind.kind, kind.certainty) == ("input", "likely")
+
+
+@pytest.mark.parametrize(
+    "body", [None, b"", b"\xff", "", "{", [], {}, {"error": None}, 7, {"error": {"error": {}}}]
+)
+@pytest.mark.parametrize("status", [None, 0, 200, 400, 999])
+def test_an_error_body_of_any_shape_is_read_without_complaint(status, body) -> None:
+    assert classify_error(status, body, headers={"retry-after": "1"}) == ErrorKind("other")

@@ -1,0 +1,388 @@
+"""Resolution over time: whom to believe, how long, and never to ask twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from ullage.core.errors import ConfigurationError, ContextWindowUnknown
+from ullage.testing.clock import FakeClock
+from ullage.testing.faults import (
+    Answer,
+    FaultServer,
+    closed_port,
+    drip,
+    hanging,
+    loading,
+    of_json,
+)
+from ullage.testing.waiting import eventually
+from ullage.transport import Answer as Got
+from ullage.transport import Ask, Timeouts, Transport
+from ullage.windows import Question, Resolver
+from ullage.windows.resolver import (
+    HOSTED,
+    LEARNED_HOSTED_S,
+    LEARNED_LOCAL_S,
+    NEGATIVE_S,
+    POSITIVE_S,
+)
+
+SHORT = Timeouts(connect_s=0.5, read_s=0.2)
+HOUR = 3600.0
+
+
+def props(n_ctx: int) -> Answer:
+    return of_json({"default_generation_settings": {"n_ctx": n_ctx}, "total_slots": 1})
+
+
+def slow(n_ctx: int) -> Answer:
+    """Answer in pieces, so that those who come meanwhile find the probe under way."""
+    body = props(n_ctx).blocks[0]
+    return drip(body, block=len(body) // 4, pause_s=0.03)
+
+
+def probes(server: FaultServer) -> int:
+    return sum(request.path == "/props" for request in server.requests)
+
+
+class Nobody(Transport):
+    """A transport that must not be used."""
+
+    def ask(self, what: Ask) -> Got:
+        raise AssertionError(f"asked {what.url}")
+
+    async def aask(self, what: Ask) -> Got:
+        raise AssertionError(f"asked {what.url}")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(1_000_000.0)
+
+
+@pytest.fixture
+def resolver(clock: FakeClock) -> Resolver:
+    return Resolver(Transport(SHORT), clock)
+
+
+# --- the question ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [0, -1, True, 2048.0, "2048"])
+def test_a_senseless_override_is_refused(tokens: Any) -> None:
+    with pytest.raises(ConfigurationError, match="positive number of tokens"):
+        Question("m", override=tokens)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "h:1/v1", "/v1", "ftp://h/v1", "http://", "http:///v1", "http://[::1", "http://h:99999",
+     "http://h:port/v1", 7],
+)  # fmt: skip
+def test_a_base_url_that_is_none_is_refused(url: Any) -> None:
+    with pytest.raises(ConfigurationError, match="no http or https URL"):
+        Question("m", url)
+
+
+def test_a_key_is_in_no_representation_and_no_scope() -> None:
+    question = Question("m", "http://h:1/v1", "sk-secret")
+    assert "sk-secret" not in repr(question)
+    assert "sk-secret" not in question.scope
+    assert question.scope != Question("m", "http://h:1/v1").scope
+    assert question.scope == Question("n", "http://h:1/", "sk-secret").scope
+
+
+@pytest.mark.parametrize("host", sorted(HOSTED))
+def test_a_hosted_endpoint_gets_no_local_probe(clock, host) -> None:
+    resolver = Resolver(Nobody(), clock)
+    question = Question("gpt-4", f"https://{host.upper()}/v1")
+    assert resolver.window(question).input_tokens == 8192
+    assert asyncio.run(resolver.awindow(question)).input_tokens == 8192
+    assert not resolver.window(Question("unheard-of", f"https://{host}/v1")).known
+
+
+def test_without_a_base_url_nobody_is_asked(clock) -> None:
+    assert not Resolver(Nobody(), clock).window(Question("unheard-of")).known
+
+
+# --- override, table, unknown ---------------------------------------------------------------------
+
+
+def test_unknown_is_a_value_and_only_a_demand_for_tokens_raises(resolver) -> None:
+    found = resolver.window(Question("unheard-of"))
+    assert (found.known, found.input_tokens, found.source) == (False, None, None)
+    assert "context_window_unknown" in found.explain()
+    with pytest.raises(ContextWindowUnknown, match="unheard-of") as caught:
+        found.tokens()
+    assert caught.value.code == "context_window_unknown"
+
+
+def test_an_override_beats_the_table_and_stays_visible_beside_it(resolver) -> None:
+    for tokens in (500, 6_000, 1_000_000):
+        found = resolver.window(Question("gpt-4", override=tokens))
+        assert (found.input_tokens, found.total_tokens) == (tokens, tokens)
+        assert found.source == "override"
+        assert "8,192 tokens, total, by table" in found.explain()
+    assert resolver.window(Question("unheard-of", override=500)).input_tokens == 500
+
+
+def test_an_override_starts_no_probe(resolver) -> None:
+    with FaultServer({"/props": props(2048)}) as server:
+        question = Question("m", server.base_url, override=9000)
+        assert resolver.window(question).input_tokens == 9000
+        assert asyncio.run(resolver.awindow(question)).input_tokens == 9000
+        assert server.requests == ()
+
+
+def test_a_known_smaller_allocation_caps_an_override_with_one_warning(resolver, caplog) -> None:
+    with FaultServer({"/props": props(2048)}) as server:
+        resolver.window(Question("m", server.base_url))
+        for _ in range(3):
+            found = resolver.window(Question("m", server.base_url, override=9000))
+            assert (found.input_tokens, found.kind) == (2048, "allocated")
+        assert resolver.window(Question("m", server.base_url, override=1000)).input_tokens == 1000
+    (line,) = caplog.messages
+    assert "9,000" in line
+    assert "2,048" in line
+
+
+def test_the_probe_beats_the_table_in_both_directions(resolver) -> None:
+    for n_ctx in (2_048, 65_536):
+        with FaultServer({"/props": props(n_ctx)}) as server:
+            found = resolver.window(Question("gpt-4", server.base_url))
+            assert (found.input_tokens, found.source) == (n_ctx, "probe")
+            assert "8,192 tokens, total, by table" in found.explain()
+
+
+# --- how long an answer holds ---------------------------------------------------------------------
+
+
+def test_a_positive_answer_holds_an_hour(resolver, clock) -> None:
+    with FaultServer({"/props": (props(2048), props(4096))}) as server:
+        question = Question("m", server.base_url)
+        assert resolver.window(question).input_tokens == 2048
+        clock.advance(POSITIVE_S - 1)
+        assert resolver.window(question).input_tokens == 2048
+        assert probes(server) == 1
+        clock.advance(1)
+        assert resolver.window(question).input_tokens == 4096
+        assert probes(server) == 2
+    assert POSITIVE_S == HOUR
+
+
+def test_a_failure_holds_five_minutes_and_warns_once_each_time(resolver, clock, caplog) -> None:
+    with FaultServer({"/props": (Answer(404), props(2048))}) as server:
+        question = Question("m", server.base_url)
+        for _ in range(3):
+            assert not resolver.window(question).known
+        assert resolver.window(question).warnings == (caplog.messages[0],)
+        clock.advance(NEGATIVE_S - 1)
+        assert not resolver.window(question).known
+        assert probes(server) == 1
+        clock.advance(1)
+        assert resolver.window(question).input_tokens == 2048
+    assert NEGATIVE_S == 300
+    assert len(caplog.messages) == 1
+
+
+def test_a_server_that_loads_is_asked_again_at_once(resolver, caplog) -> None:
+    with FaultServer({"/props": (loading(), loading(), props(2048))}) as server:
+        question = Question("m", server.base_url)
+        for _ in range(2):
+            waiting = resolver.window(question)
+            assert not waiting.known
+            assert "still loading" in waiting.warnings[0]
+        assert asyncio.run(resolver.awindow(question)).input_tokens == 2048
+        assert resolver.window(question).warnings == ()
+    assert len(caplog.messages) == 2
+
+
+def test_a_dead_server_falls_to_the_table_and_says_so(resolver) -> None:
+    with closed_port() as port:
+        found = resolver.window(Question("gpt-4", f"http://127.0.0.1:{port}/v1"))
+    assert (found.input_tokens, found.source) == (8192, "table")
+    assert "gave no answer" in found.explain()
+
+
+def test_forgetting_asks_again_and_drops_ceilings(resolver) -> None:
+    with FaultServer({"/props": props(2048)}) as server:
+        question = Question("m", server.base_url)
+        resolver.window(question)
+        resolver.learn(question, 1000)
+        resolver.forget()
+        assert resolver.window(question).input_tokens == 2048
+        assert probes(server) == 2
+
+
+# --- learned ceilings -----------------------------------------------------------------------------
+
+
+def test_a_learned_ceiling_only_lowers(resolver) -> None:
+    with FaultServer({"/props": props(2048)}) as server:
+        question = Question("m", server.base_url)
+        resolver.learn(question, 3000)
+        assert resolver.window(question).source == "probe"
+        resolver.learn(question, 1500)
+        resolver.learn(question, 1800)
+        found = resolver.window(question)
+        assert (found.input_tokens, found.source) == (1500, "learned")
+        assert found.proven
+        assert "2,048 tokens, allocated" in found.explain()
+
+
+def test_a_learned_ceiling_caps_an_override_and_the_table(resolver) -> None:
+    resolver.learn(Question("gpt-4"), 6000)
+    assert resolver.window(Question("gpt-4")).input_tokens == 6000
+    assert resolver.window(Question("gpt-4", override=7000)).input_tokens == 6000
+    assert resolver.window(Question("gpt-4", override=5000)).input_tokens == 5000
+
+
+def test_where_nothing_is_known_a_named_limit_becomes_the_window(resolver) -> None:
+    question = Question("unheard-of")
+    resolver.learn(question, 32_768)
+    assert (resolver.window(question).input_tokens, resolver.window(question).source) == (
+        32_768,
+        "learned",
+    )
+
+
+def test_a_learned_ceiling_holds_for_its_endpoint_model_and_key_only(resolver) -> None:
+    here = Question("m", "https://api.openai.com/v1", "sk-1")
+    resolver.learn(here, 5000)
+    assert resolver.window(here).input_tokens == 5000
+    for other in (
+        Question("n", here.base_url, here.api_key),
+        Question("m", "https://api.groq.com/v1", here.api_key),
+        Question("m", here.base_url, "sk-2"),
+        Question("m", here.base_url),
+        Question("m"),
+    ):
+        assert not resolver.window(other).known, other
+
+
+@pytest.mark.parametrize(
+    ("base_url", "seconds"),
+    [
+        ("https://api.openai.com/v1", LEARNED_HOSTED_S),
+        (None, LEARNED_HOSTED_S),
+        ("http://127.0.0.1:{port}/v1", LEARNED_LOCAL_S),
+    ],
+)
+def test_a_learned_ceiling_expires(resolver, clock, base_url, seconds) -> None:
+    with closed_port() as port:
+        question = Question("gpt-4", base_url and base_url.format(port=port))
+        resolver.learn(question, 5000)
+        clock.advance(seconds - 1)
+        assert resolver.window(question).input_tokens == 5000
+        clock.advance(1)
+        assert resolver.window(question).input_tokens == 8192
+        resolver.learn(question, 6000)
+        assert resolver.window(question).input_tokens == 6000
+    assert (LEARNED_LOCAL_S, LEARNED_HOSTED_S) == (24 * HOUR, 30 * 24 * HOUR)
+
+
+def test_an_overflow_makes_the_server_be_asked_again(resolver) -> None:
+    with FaultServer({"/props": (props(4096), props(1024))}) as server:
+        question = Question("m", server.base_url)
+        assert resolver.window(question).input_tokens == 4096
+        resolver.learn(question, 2048)
+        assert resolver.window(question).input_tokens == 1024
+
+
+def test_what_learned_names_the_endpoint_without_its_password(resolver) -> None:
+    question = Question("m", "http://me:geheim@127.0.0.1:1/v1", override=9000)
+    resolver.learn(question, 2048)
+    explained = resolver.window(question).explain()
+    assert "127.0.0.1:1" in explained
+    assert "geheim" not in explained
+
+
+# --- many at once ---------------------------------------------------------------------------------
+
+
+def test_threads_that_ask_at_once_share_one_probe(resolver) -> None:
+    barrier = threading.Barrier(8)
+    with FaultServer({"/props": slow(2048)}) as server:
+
+        def look(_: int) -> int | None:
+            barrier.wait()
+            return resolver.window(Question("m", server.base_url)).input_tokens
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(look, range(8))) == [2048] * 8
+        assert probes(server) == 1
+
+
+def test_coroutines_that_ask_at_once_share_one_probe(resolver) -> None:
+    with FaultServer({"/props": slow(2048)}) as server:
+        question = Question("m", server.base_url)
+
+        async def all_at_once() -> list[int | None]:
+            found = await asyncio.gather(*(resolver.awindow(question) for _ in range(8)))
+            return [window.input_tokens for window in found]
+
+        assert asyncio.run(all_at_once()) == [2048] * 8
+        assert probes(server) == 1
+
+
+def test_loops_in_several_threads_share_one_probe(resolver) -> None:
+    barrier = threading.Barrier(4)
+    with FaultServer({"/props": slow(2048)}) as server:
+
+        def look(_: int) -> int | None:
+            barrier.wait()
+            return asyncio.run(resolver.awindow(Question("m", server.base_url))).input_tokens
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(look, range(4))) == [2048] * 4
+        assert probes(server) == 1
+
+
+def test_one_who_stops_waiting_does_not_stop_the_others(clock) -> None:
+    resolver = Resolver(Transport(), clock)
+    with FaultServer({"/props": (hanging(), props(2048))}) as server:
+        question = Question("m", server.base_url)
+
+        async def first_leaves() -> int | None:
+            leader = asyncio.create_task(resolver.awindow(question))
+            await asyncio.to_thread(eventually, lambda: probes(server) == 1)
+            followers = [asyncio.create_task(resolver.awindow(question)) for _ in range(3)]
+            await asyncio.wait(followers, timeout=0)
+            followers[0].cancel()
+            leader.cancel()
+            await asyncio.gather(leader, followers[0], return_exceptions=True)
+            assert leader.cancelled()
+            assert followers[0].cancelled()
+            found = await asyncio.gather(*followers[1:])
+            return found[0].input_tokens
+
+        assert asyncio.run(first_leaves()) == 2048
+        assert probes(server) == 2
+
+
+def test_different_models_of_one_server_do_not_share_an_answer(resolver) -> None:
+    with FaultServer({"/props": (props(2048), props(4096))}) as server:
+        assert resolver.window(Question("a", server.base_url)).input_tokens == 2048
+        assert resolver.window(Question("b", server.base_url)).input_tokens == 4096
+
+
+# --- what else it tells ---------------------------------------------------------------------------
+
+
+def test_where_a_server_counts_is_known_once_it_was_recognised(resolver) -> None:
+    with FaultServer({"/props": props(2048)}) as server:
+        question = Question("m", server.base_url)
+        assert resolver.counts_at(question) == ""
+        resolver.window(question)
+        assert resolver.counts_at(question) == f"{server.base_url}/chat/completions/input_tokens"
+
+
+def test_the_table_is_listed_with_a_window_each(resolver) -> None:
+    listed = dict(resolver.models())
+    assert listed["gpt-4"].input_tokens == 8192
+    assert all(window.known and window.model == model for model, window in listed.items())
