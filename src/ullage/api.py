@@ -147,7 +147,8 @@ def validate(
 
     Raises MalformedHistoryError naming the first fault, or ContextTooLargeError when the upper
     edge of the prompt is at or over the input bound, or prompt and max_tokens over the total.
-    With an unknown window the protocol alone is checked.
+    With an unknown window the protocol alone is checked. Raises ConfigurationError for a window
+    or max_tokens that is no positive number.
     """
     shared = default()
     transcript = shared.codec.read(messages)
@@ -157,6 +158,10 @@ def validate(
         raise MalformedHistoryError(
             f"messages[{first.message}]: {first.detail}. ullage.repair(messages) mends it by rule",
             index=first.message,
+        )
+    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+        raise ConfigurationError(
+            f"max_tokens must be a positive number of tokens, not {max_tokens!r}"
         )
     known = _window(window)
     if known is None and model is not None:
@@ -308,16 +313,16 @@ class _Job:
     def _pins(self) -> frozenset[int]:
         size = len(self.messages)
         for pin in self.options.pins:
-            if not 0 <= pin < size:
+            if type(pin) is not int or not 0 <= pin < size:
                 raise ConfigurationError(
-                    f"pins names message {pin}, but the {size} messages are at 0 to {size - 1}"
+                    f"pins names message {pin!r}, but the {size} messages are at 0 to {size - 1}"
                 )
         return frozenset(self.options.pins)
 
     def _target(self) -> tuple[int, int]:
         """Return the target and the bound that tails are shares of, in tokens."""
         options = self.options
-        given, ratio = options.target_tokens, options.target_ratio
+        given, ratio, known = options.target_tokens, options.target_ratio, _window(options.window)
         if (given is None) == (ratio is None):
             raise CompactionError("give either target_tokens or target_ratio, and not both")
         if given is not None:
@@ -327,7 +332,6 @@ class _Job:
         assert ratio is not None  # noqa: S101 - one of the two is given
         if type(ratio) not in (int, float) or not 0 < ratio <= 1:
             raise CompactionError(f"target_ratio must be over 0 and at most 1, not {ratio!r}")
-        known = _window(options.window)
         if known is None:
             known = self.runtime.windows.window(Question(options.model))
         bound = known.input_tokens

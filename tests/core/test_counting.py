@@ -241,6 +241,12 @@ def test_what_ceiling_admits_fits_after_scaling(scale: Scale, tokens: int):
     assert scale.of(Size(0, 0, counted.ceiling(tokens))).high <= tokens
 
 
+def test_the_ceiling_holds_where_the_product_is_rounded_up():
+    # 2025 / 3.24 is 625.0, and 625 * 3.24 is 2025.0000000000002
+    counted = Measure(Size(0, 0, 0), (), Scale(1.0, 2.0, 3.24), "estimate")
+    assert counted.ceiling(2025) == 624
+
+
 @given(
     st.sampled_from([Scale(), UNKNOWN_VOCABULARY, Scale(0.9, 1.0, 1.1)]), st.integers(0, 3_000_000)
 )

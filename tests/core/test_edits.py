@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.edits import Clear, Drop, Edit, Edited, Insert, Script, apply, compose
+from ullage.core.edits import Clear, Drop, Edit, Edited, Insert, Script, apply, cleared, compose
 from ullage.core.transcript import Transcript
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.transcripts import histories
@@ -164,6 +164,21 @@ def test_arguments_and_text_of_one_message_are_cleared_together():
     assert made["content"] == "new"
     assert made["tool_calls"][0]["function"] == {"name": "ls", "arguments": "[]"}
     assert made["x"] == 1
+
+
+@given(st.data(), histories(max_turns=3))
+def test_a_cleared_message_is_what_the_codec_makes_of_it(data: st.DataObject, raws: list):
+    transcript = CODEC.read(raws)
+    script = data.draw(scripts_for(transcript))
+    for clear in script.clears:
+        message = transcript.messages[clear.message]
+        old, new = cleared(message, clear)
+        made = apply(transcript, Script(clears=(clear,)), CODEC).transcript
+        was = message.parts[clear.part].text if clear.call < 0 else message.calls[-1].arguments
+        assert old == was
+        assert new.parts == made.messages[clear.message].parts
+        assert new.calls == made.messages[clear.message].calls
+        assert not new.memo
 
 
 # ── compose ─────────────────────────────────────────────────────────────────────────────────────

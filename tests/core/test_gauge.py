@@ -159,7 +159,7 @@ def test_other_thresholds_move_the_tiers():
     preset = Thresholds(advisory=0.5, warning=0.85, critical=0.95)
     assert assess(849, 1000, thresholds=preset).tier == "advisory"
     assert assess(850, 1000, thresholds=preset).tier == "warning"
-    assert STANDARD == Thresholds()
+    assert Thresholds() == STANDARD
 
 
 @given(st.one_of(st.none(), TOKENS), st.one_of(st.none(), WINDOWS))

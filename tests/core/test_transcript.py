@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ullage.core.transcript import (
     DIGEST_BYTES,
+    SUMMARY_MARK,
     Call,
     Message,
     Part,
@@ -15,6 +16,7 @@ from ullage.core.transcript import (
     Transcript,
     asks,
     digest,
+    summarises,
 )
 
 KINDS: list[PartKind] = [
@@ -131,6 +133,21 @@ def test_a_user_message_asks_unless_it_holds_tool_results_only():
     assert asks(Message("user", (Part("result", "", "c"), Part("text", "and?"))))
     assert not asks(RESULTS_ONLY)
     assert not asks(said("assistant"))
+
+
+def test_a_summary_is_no_persons_turn():
+    summary = said("user", SUMMARY_MARK + "4 earlier messages]")
+    assert summarises(summary)
+    assert not asks(summary)
+    found = transcript(summary, said("user", "the task"), summary)
+    assert found.task() == found.request() == 1
+
+
+def test_what_a_tool_or_the_model_says_is_never_taken_for_a_summary():
+    text = SUMMARY_MARK + "4 earlier messages]"
+    assert not summarises(Message("tool", (Part("result", text, "c1"),)))
+    assert not summarises(said("assistant", text))
+    assert not summarises(Message("user"))
 
 
 def test_a_transcript_is_as_long_as_its_messages():

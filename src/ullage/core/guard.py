@@ -392,9 +392,8 @@ def _tightened(
     wanted, measured, before = order.target, state.measured, state.edited
     meter = replace(setup.meter, scale=measured.scale)
     outcome = yield from _answered(compact(before.transcript, measured, meter, setup.codec, order))
-    for _ in range(ROUNDS):
-        if not outcome.changed:
-            break
+    left = ROUNDS
+    while outcome.changed:
         state.edited = outcome.edited
         sizes = measure(outcome.edited.transcript, meter).sizes
         state.measured = replace(measured, sizes=sizes, reported=None)
@@ -403,8 +402,9 @@ def _tightened(
         state.measured = yield from _server_count(request, state)
         after = state.measured.count()
         outcome = replace(outcome, after=after, reached=after.high <= wanted)
-        if outcome.reached or outcome.reason is not None:
+        if outcome.reached or outcome.reason is not None or not left:
             break
+        left -= 1
         order = replace(order, target=order.target * wanted // after.high)
         again = yield from _answered(
             compact(before.transcript, measured, meter, setup.codec, order)

@@ -147,7 +147,9 @@ def asks(message: Message) -> bool:
 
 def summarises(message: Message) -> bool:
     """Tell whether a message is a summary that stands for messages left out."""
-    return bool(message.parts) and message.parts[0].text.startswith(SUMMARY_MARK)
+    if message.role != "user" or not message.parts:  # a tool may say what it likes
+        return False
+    return message.parts[0].text.startswith(SUMMARY_MARK)
 
 
 class Codec(Protocol):

@@ -1,0 +1,85 @@
+"""Drive the core's machines by hand: answers come from a plain function, needs are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ullage.core.checkpoint import Checkpoint
+from ullage.core.counting import EXACT, Meter, Scale
+from ullage.core.guard import (
+    Need,
+    NeedLoad,
+    NeedSave,
+    NeedServerCount,
+    NeedSummary,
+    NeedWindow,
+    Prepared,
+    Setup,
+)
+from ullage.core.policies.policy import Policy
+from ullage.core.window import Claim, Window, resolve
+from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.testing.counting import WordCounter
+
+
+def window(tokens: int | None, **claim: Any) -> Window:
+    """Return a window by the operator (or as `claim` says), or an unknown one."""
+    if tokens is None:
+        return resolve([])
+    return resolve([Claim(**{"kind": "total", "source": "override", "tokens": tokens, **claim})])
+
+
+@dataclass
+class World:
+    """What the machines are answered: a window, a counting server or none, a summariser or none."""
+
+    window: Window
+    server: Callable[[list[Any]], int | None] = lambda _: None
+    summary: str | None = None
+    kept: dict[tuple[str, str], Checkpoint] = field(default_factory=dict)
+    needs: list[Need] = field(default_factory=list)
+
+    def answer(self, need: Need) -> Any:
+        self.needs.append(need)
+        if isinstance(need, NeedWindow):
+            return self.window
+        if isinstance(need, NeedServerCount):
+            return self.server(need.messages)
+        if isinstance(need, NeedSummary):
+            return self.summary
+        if isinstance(need, NeedLoad):
+            keys = [(need.scope, prefix) for prefix in need.prefixes]
+            return next((self.kept[key] for key in keys if key in self.kept), None)
+        assert isinstance(need, NeedSave)
+        self.kept[need.checkpoint.scope, need.checkpoint.prefix] = need.checkpoint
+        return need.checkpoint
+
+    def drive(self, steps: Generator[Need, Any, Prepared]) -> Prepared:
+        try:
+            need = next(steps)
+            while True:
+                need = steps.send(self.answer(need))
+        except StopIteration as done:
+            prepared: Prepared = done.value
+            return prepared
+
+
+def setup(policy: Policy | None = None, *, scale: Scale = EXACT, **changes: Any) -> Setup:
+    """Return a setup that counts words; with a scale it is an estimate."""
+    basis = "exact" if scale is EXACT else "estimate"
+    meter = Meter(WordCounter(), scale=scale, basis=basis)
+    return Setup(codec=OpenAIChat(), meter=meter, policy=policy or Policy.ladder(), **changes)
+
+
+def talk(turns: int, words: int = 20) -> list[dict[str, Any]]:
+    """Return an operator text, a task, and turns of question and answer of so many words."""
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "The task is to count."},
+    ]
+    for turn in range(turns):
+        messages.append({"role": "assistant", "content": f"answer {turn} " + "a " * words})
+        messages.append({"role": "user", "content": f"question {turn} " + "q " * words})
+    return messages

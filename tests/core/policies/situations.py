@@ -1,0 +1,78 @@
+"""Situations for tests of strategies: measured with the counter that counts words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ullage.core import laws
+from ullage.core.counting import Meter, measure
+from ullage.core.edits import Edit, Script, apply
+from ullage.core.policies.situation import Situation
+from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.testing.counting import WordCounter
+from ullage.testing.transcripts import histories
+
+CODEC = OpenAIChat()
+METER = Meter(WordCounter())
+
+
+def situation(
+    raws: list[dict[str, Any]], target: int, *, tail: int = 0, pins: frozenset[int] = frozenset()
+) -> Situation:
+    """Return the situation of a lawful history over (or under) a target in tokens."""
+    transcript = CODEC.read(raws)
+    measured = measure(transcript, METER)
+    return Situation(
+        transcript=transcript,
+        units=tuple(laws.units(transcript)),
+        sizes=[size.high for size in measured.sizes],
+        fixed=measured.fixed.high,
+        target=target,
+        pins=pins,
+        tail=tail,
+        count=METER.counter.count,
+    )
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Situation:
+    """Return situations with any target, tail and pins."""
+    raws = draw(histories(max_turns=5))
+    whole = situation(raws, 0).total
+    pins = draw(st.frozensets(st.integers(0, len(raws) - 1), max_size=3))
+    return situation(
+        raws,
+        draw(st.integers(0, whole + 50)),
+        tail=draw(st.sampled_from([0, whole // 4, whole])),
+        pins=pins,
+    )
+
+
+def total_after(before: Situation, edits: list[Edit]) -> int:
+    """Return the upper edge of what the edits make, counted afresh."""
+    edited = apply(before.transcript, Script.of(edits), CODEC)
+    raws = list(edited.transcript.raws)
+    return measure(OpenAIChat().read(raws), METER).count().high
+
+
+def tool_step(
+    name: str, output: str, *, tool: str = "ls", arguments: str = "{}"
+) -> list[dict[str, Any]]:
+    """Return one call and its result."""
+    call = {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": name, "content": output},
+    ]
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    """Return a message of plain text."""
+    return {"role": role, "content": text}
+
+
+def words(n: int, word: str = "word") -> str:
+    """Return a text of n tokens."""
+    return " ".join([word] * n)

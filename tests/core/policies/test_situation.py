@@ -1,0 +1,107 @@
+"""The protected tail, and shortening that keeps head and tail within what was asked."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.policies.situations import said, situation, situations, tool_step, words
+from ullage.core.policies.situation import CUT_MARK, Situation, shorten
+from ullage.testing.counting import WordCounter
+
+COUNT = WordCounter().count
+MARK_TOKENS = COUNT(CUT_MARK.format(tokens=10**6))
+TEXTS = st.one_of(
+    st.text(max_size=400),
+    st.lists(st.sampled_from(["a", "bb", "...", "\n\n", "漢字", "long_identifier_of_code"])).map(
+        " ".join
+    ),
+    st.integers(0, 3000).map(words),
+)
+
+
+# ── shorten ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(TEXTS, st.integers(-5, 500))
+def test_a_shortened_text_never_takes_more_than_was_asked_or_the_mark_alone(text: str, tokens: int):
+    short = shorten(text, tokens, COUNT)
+    if COUNT(short) > tokens:
+        left_out = COUNT(text) - max(tokens, 0)
+        assert short == CUT_MARK.format(tokens=left_out)
+
+
+@given(TEXTS, st.integers(MARK_TOKENS, 500))
+def test_a_budget_that_holds_the_mark_is_kept(text: str, tokens: int):
+    assert COUNT(shorten(text, tokens, COUNT)) <= tokens
+
+
+@given(TEXTS, st.integers(0, 500))
+def test_a_text_that_fits_is_returned_as_it_is(text: str, spare: int):
+    assert shorten(text, COUNT(text) + spare, COUNT) is text
+
+
+@given(TEXTS, st.integers(MARK_TOKENS + 6, 500))
+def test_what_is_kept_is_the_head_and_the_tail_of_the_text(text: str, tokens: int):
+    short = shorten(text, tokens, COUNT)
+    if short is text:
+        return
+    mark = CUT_MARK.format(tokens=COUNT(text) - tokens)
+    head, found, tail = short.partition(mark)
+    assert found
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) + len(tail) < len(text)
+
+
+def test_head_and_tail_are_kept_about_two_to_one_and_near_the_budget():
+    text = "HEAD " + words(2000) + " TAIL"
+    short = shorten(text, 300, COUNT)
+    head, _, tail = short.partition("\n[ullage: about 1,702 tokens left out here]\n")
+    assert head.startswith("HEAD")
+    assert tail.endswith("TAIL")
+    assert 1.8 < len(head) / len(tail) < 2.2
+    assert COUNT(short) > 250
+
+
+def test_a_text_of_uneven_density_still_ends_within_the_budget():
+    dense, sparse = "!?" * 500, "x" * 8000
+    for text in (dense + sparse, sparse + dense, sparse[:4000] + dense + sparse[:4000]):
+        assert COUNT(shorten(text, 100, COUNT)) <= 100
+
+
+def test_where_no_cut_is_ever_small_enough_the_mark_alone_remains():
+    def stubborn(text: str) -> int:
+        return 0 if text.startswith("\n[ullage") and text.endswith("here]\n") else 101
+
+    assert shorten(words(500), 100, stubborn) == CUT_MARK.format(tokens=1)
+
+
+# ── the protected tail ──────────────────────────────────────────────────────────────────────────
+
+
+def sizes_behind(found: Situation, border: int) -> int:
+    return sum(sum(found.sizes[u.start : u.stop]) for u in found.units[border:])
+
+
+@given(situations())
+def test_the_tail_holds_as_many_of_the_newest_units_as_fit_and_the_newest_always(found: Situation):
+    border = found.border()
+    assert 0 <= border < len(found.units)
+    newest_only = border == len(found.units) - 1
+    assert newest_only or sizes_behind(found, border) <= found.tail
+    assert border == 0 or sizes_behind(found, border - 1) > found.tail
+
+
+def test_the_newest_unit_stays_with_all_its_results_however_big():
+    found = situation([said("user", "go"), *tool_step("c1", words(500))], 10)
+    assert found.units[found.border()].start == 1
+
+
+def test_an_empty_transcript_has_no_tail():
+    assert situation([], 10).border() == 0
+
+
+@given(situations())
+def test_the_total_is_all_messages_and_what_is_outside_the_list(found: Situation):
+    assert found.total == found.fixed + sum(found.sizes)

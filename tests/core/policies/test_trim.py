@@ -1,0 +1,67 @@
+"""trim_oldest: whole units, from the oldest, as few as suffice."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from tests.core.policies.situations import CODEC, said, situation, situations, total_after, words
+from ullage.core import laws
+from ullage.core.edits import Drop, Script, apply
+from ullage.core.laws import Unit
+from ullage.core.policies.situation import Situation
+from ullage.core.policies.trim import plan
+
+
+def dropped(found: Situation) -> list[int]:
+    edits = plan(found)
+    assert all(isinstance(edit, Drop) for edit in edits)
+    return [edit.message for edit in edits if isinstance(edit, Drop)]
+
+
+def free(found: Situation) -> list[Unit]:
+    """The units that may go, oldest first."""
+    return [
+        unit
+        for unit in found.units[: found.border()]
+        if not found.pins & set(range(unit.start, unit.stop))
+    ]
+
+
+@given(situations())
+def test_trim_drops_the_fewest_oldest_units_that_suffice(found: Situation):
+    gone = set(dropped(found))
+    units = free(found)
+    count = sum(unit.start in gone for unit in units)
+    assert gone == {i for unit in units[:count] for i in range(unit.start, unit.stop)}
+    if count < len(units):
+        assert total_after(found, plan(found)) <= found.target
+    if count:
+        one_less = [Drop(i) for unit in units[: count - 1] for i in range(unit.start, unit.stop)]
+        assert total_after(found, list(one_less)) > found.target
+
+
+@given(situations())
+def test_pins_and_the_protected_tail_stay(found: Situation):
+    border = found.units[found.border()].start
+    gone = set(dropped(found))
+    assert not gone & found.pins
+    assert all(i < border for i in gone)
+
+
+@given(situations())
+def test_what_is_left_is_lawful(found: Situation):
+    edited = apply(found.transcript, Script.of(plan(found)), CODEC)
+    assert laws.protocol(edited.transcript) == []
+
+
+def test_a_target_that_is_met_drops_nothing():
+    history = [said("user", words(50)), said("user", "x")]
+    whole = situation(history, 0).total
+    assert dropped(situation(history, whole)) == []
+    assert dropped(situation(history, whole - 1)) == [0]
+
+
+def test_a_pinned_unit_is_stepped_over():
+    history = [said("user", words(50)) for _ in range(4)]
+    found = situation(history, 0, pins=frozenset({0, 2}))
+    assert dropped(found) == [1]
