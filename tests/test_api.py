@@ -343,7 +343,9 @@ def test_with_an_unknown_window_the_protocol_alone_is_checked(window) -> None:
 def test_a_broken_protocol_is_named_with_the_way_to_mend_it() -> None:
     messages = talk(2)
     del messages[3]
-    with pytest.raises(ullage.MalformedHistoryError, match=r"messages\[2\].*'c0'.*repair") as caught:
+    with pytest.raises(
+        ullage.MalformedHistoryError, match=r"messages\[2\].*'c0'.*repair"
+    ) as caught:
         ullage.validate(messages, window=100_000)
     assert caught.value.index == 2
     assert ullage.validate(ullage.repair(messages).messages, window=100_000) is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 WORD: Final = re.compile(r"\w{1,8}|[^\w\s]|\s{2,}")
 
@@ -20,7 +20,7 @@ class WordCounter:
     `seen` keeps every text that was counted, so that a test can tell what was counted twice.
     """
 
-    key: ClassVar[str] = "words"
+    key: str = "words"
     seen: list[str] = field(default_factory=list)
 
     def count(self, text: str) -> int:

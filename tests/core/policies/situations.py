@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -50,7 +51,7 @@ def situations(draw: st.DrawFn) -> Situation:
     )
 
 
-def total_after(before: Situation, edits: list[Edit]) -> int:
+def total_after(before: Situation, edits: Sequence[Edit]) -> int:
     """Return the upper edge of what the edits make, counted afresh."""
     edited = apply(before.transcript, Script.of(edits), CODEC)
     raws = list(edited.transcript.raws)

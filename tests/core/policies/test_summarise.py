@@ -79,7 +79,7 @@ def test_the_history_with_its_summary_is_lawful(found: Situation):
 
 
 def test_as_few_of_the_oldest_units_go_as_meet_the_target_with_a_summary():
-    for more in (0, 200, 500, 900):
+    for more in (200, 500, 900):
         chosen = of(LONG, situation(LONG, 0).total - more, pins=PINS)
         sizes = chosen.situation.sizes
         saved = sum(sizes[i] for i in chosen.dropped)

@@ -37,7 +37,7 @@ def test_trim_drops_the_fewest_oldest_units_that_suffice(found: Situation):
         assert total_after(found, plan(found)) <= found.target
     if count:
         one_less = [Drop(i) for unit in units[: count - 1] for i in range(unit.start, unit.stop)]
-        assert total_after(found, list(one_less)) > found.target
+        assert total_after(found, one_less) > found.target
 
 
 @given(situations())

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.transcript import Part
+from ullage.core.transcript import Message, Part
 from ullage.core.wire.openai_chat import ROLES, Memo, OpenAIChat
 from ullage.testing.transcripts import broken_histories, histories
 
@@ -59,11 +59,11 @@ MESSAGISH = st.fixed_dictionaries(
 )
 
 
-def read(*raws: Any):
+def read(*raws: Any) -> tuple[Message, ...]:
     return OpenAIChat().read(raws).messages
 
 
-def one(raw: Any):
+def one(raw: Any) -> Message:
     return read(raw)[0]
 
 
@@ -242,7 +242,9 @@ def test_no_content_is_no_parts(content: dict):
     ],
     ids=repr,
 )
-def test_each_content_part_is_read_as_its_kind_and_none_is_lost(raw: Any, kind: str, text: str):
+def test_each_content_part_is_read_as_its_kind_and_none_is_lost(
+    raw: Any, kind: str, text: str | None
+):
     found = part(raw)
     assert found.kind == kind
     assert found.text == (json.dumps(raw) if text is None else text)
@@ -250,7 +252,8 @@ def test_each_content_part_is_read_as_its_kind_and_none_is_lost(raw: Any, kind: 
 
 def test_a_cache_mark_that_moves_leaves_every_digest_alone():
     marked = {"cache_control": {"type": "ephemeral"}}
-    parts = [{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": "u"}}]
+    image: dict[str, Any] = {"type": "image_url", "image_url": {"url": "u"}}
+    parts = [{"type": "text", "text": "hi"}, image]
     plain = one({"role": "user", "content": parts})
     moved = one({"role": "user", "content": [{**p, **marked} for p in parts], **marked})
     assert moved.digest == plain.digest

@@ -112,7 +112,7 @@ def test_the_corpus_names_where_each_body_was_seen():
     ],
 )
 def test_bodies_recorded_from_llama_cpp_are_read(status: int, body: dict, kind: ErrorKind):
-    # /work recordings xllamacpp-05-overflow, -11-shared-kv-pool, -15-while-loading (2026.10.11549)
+    # from xllamacpp 2026.10.11549: an overflow, a shared pool that ran full, a server still loading
     assert classify(status, body) == kind
 
 

@@ -81,7 +81,7 @@ class OpenAIChat:
         else:
             new["content"] = [
                 {"type": "text", "text": parts[i]} if i in parts else part
-                for i, part in enumerate(content)
+                for i, part in enumerate(content or ())
             ]
         asked = new.get("tool_calls") or ()
         if not calls.keys().isdisjoint(range(len(asked))):

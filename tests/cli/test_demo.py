@@ -1,0 +1,66 @@
+"""The demo end to end: a real llama.cpp server, the tiny model, both sides of the duel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ullage.cli import scenario
+from ullage.cli.duel import Chat, RefusedError
+from ullage.cli.main import main
+from ullage.testing.faults import closed_port
+from ullage.transport import Transport
+
+
+def test_the_guarded_side_finishes_where_the_other_dies(
+    tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--quick", "--json", "--model", str(tiny_model)]) == 0
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    plain, kept = report["unguarded"], report["guarded"]
+    assert report["window_tokens"] == 2048
+    assert report["windows"] > 3
+    assert (kept["completed"], kept["overflow_errors"]) == (kept["turns"], 0)
+    assert kept["compactions"] > 2
+    assert kept["tokens_saved"] > 2048
+    assert plain["overflow_errors"] == plain["turns"] - plain["completed"] > 10
+    assert "exceeds the available context size" in plain["first_error"]
+    assert "compacted" in shown.err
+    assert "ctx=" in shown.err
+
+
+def test_the_table_names_both_sides(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--quick", "--model", str(tiny_model)]) == 0
+    table = capsys.readouterr().out
+    assert "unguarded     guarded" in table
+    assert "turns completed                           5/26       26/26" in table
+
+
+def test_summaries_come_from_the_model_itself(
+    tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--quick", "--summaries", "--model", str(tiny_model)]) == 0
+    assert "summarise_middle" in capsys.readouterr().err
+
+
+def test_an_unknown_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--model", "gpt-9"]) == 1
+    assert "gpt-9" in capsys.readouterr().err
+
+
+def test_a_server_that_is_gone_is_a_failed_turn_and_no_crash() -> None:
+    with closed_port() as port, pytest.raises(RefusedError, match="ConnectError"):
+        Chat(f"http://127.0.0.1:{port}/v1", Transport()).create(messages=[])
+
+
+@pytest.mark.parametrize("turns", [26, 64])
+def test_the_script_tells_each_fact_once_and_asks_for_it_last(turns: int) -> None:
+    script = scenario.script(turns)
+    told = json.dumps([t.messages for t in script[: turns - len(scenario.FACTS)]])
+    assert len(script) == turns
+    assert all(told.count(fact.value) == 1 for fact in scenario.FACTS)
+    assert [t.asks for t in script[-len(scenario.FACTS) :]] == list(scenario.FACTS)
+    assert scenario.script(turns) == script
