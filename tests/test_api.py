@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -14,13 +12,13 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 
 import ullage
+from tests.voyage import Message, log_of
 from ullage.embedded import Server
 from ullage.runtime import Runtime
 from ullage.testing.faults import FaultServer, closed_port, html, of_json
 from ullage.transport import Timeouts, Transport
 
 MODEL = "gpt-4o"
-Message = dict[str, Any]
 
 
 @pytest.fixture
@@ -31,23 +29,6 @@ def runtime() -> Runtime:
 def sized(tokens: int) -> list[Message]:
     """Return one user message that takes exactly so many tokens of gpt-4o with its framing."""
     return [{"role": "user", "content": "a" + " a" * (tokens - 8)}]
-
-
-def talk(turns: int = 30) -> list[Message]:
-    messages: list[Message] = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Find the fault in main.py."},
-    ]
-    for n in range(turns):
-        call = {"id": f"c{n}", "type": "function",
-                "function": {"name": "read_file", "arguments": f'{{"path": "src/{n}.py"}}'}}  # fmt: skip
-        messages += [
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{n}", "content": f"line {n} of the file\n" * 20},
-            {"role": "assistant", "content": f"File {n} is fine."},
-            {"role": "user", "content": f"Look at file {n + 1} then."},
-        ]
-    return messages
 
 
 def tool(name: str) -> Message:
@@ -210,7 +191,7 @@ def test_system_text_and_tools_cost_tokens() -> None:
 def test_a_real_servers_count_is_what_it_then_reports(
     runtime, tiny_server: Server, tools, system
 ) -> None:
-    messages = talk(3)[1:]
+    messages = log_of(3)[1:]
     url = tiny_server.base_url
     found = ullage.count(
         messages, model="tiny", system=system, tools=tools, base_url=url, runtime=runtime
@@ -292,9 +273,9 @@ def test_thresholds_can_be_given() -> None:
 
 
 def test_what_fits_is_valid_and_equality_of_the_total_fits() -> None:
-    assert ullage.validate(sized(7000), window=8192, model=MODEL, max_tokens=500) is None
-    assert ullage.validate(sized(7692), window=8192, model=MODEL, max_tokens=500) is None
-    assert ullage.validate(sized(8191), window=8192, model=MODEL) is None
+    ullage.validate(sized(7000), window=8192, model=MODEL, max_tokens=500)
+    ullage.validate(sized(7692), window=8192, model=MODEL, max_tokens=500)
+    ullage.validate(sized(8191), window=8192, model=MODEL)
 
 
 def test_a_prompt_and_output_over_the_total_are_refused_with_the_room_there_is() -> None:
@@ -315,40 +296,40 @@ def test_a_prompt_at_or_over_the_bound_is_refused(tokens) -> None:
 
 def test_the_upper_edge_decides() -> None:
     count = ullage.count(sized(1000), model="unheard-of")
-    assert ullage.validate(sized(1000), window=count.high + 1, model="unheard-of") is None
+    ullage.validate(sized(1000), window=count.high + 1, model="unheard-of")
     with pytest.raises(ullage.ContextTooLargeError):
         ullage.validate(sized(1000), window=count.high, model="unheard-of")
 
 
 def test_the_bundled_window_of_a_model_is_used_and_named() -> None:
-    assert ullage.validate(sized(8000), model="gpt-4") is None
+    ullage.validate(sized(8000), model="gpt-4")
     with pytest.raises(ullage.ContextTooLargeError, match="bundled table"):
         ullage.validate(sized(9000), model="gpt-4")
 
 
 def test_input_and_total_are_different_bounds() -> None:
     wide = ullage.Window(1000, 4000, kind="input", source="table")
-    assert ullage.validate(sized(999), window=wide, model=MODEL, max_tokens=3001) is None
+    ullage.validate(sized(999), window=wide, model=MODEL, max_tokens=3001)
     with pytest.raises(ullage.ContextTooLargeError, match="3,001 are available"):
         ullage.validate(sized(999), window=wide, model=MODEL, max_tokens=3002)
 
 
 @pytest.mark.parametrize("window", [None, ullage.Window()])
 def test_with_an_unknown_window_the_protocol_alone_is_checked(window) -> None:
-    assert ullage.validate(sized(50_000), window=window) is None
+    ullage.validate(sized(50_000), window=window)
     with pytest.raises(ullage.MalformedHistoryError):
         ullage.validate([{"role": "tool", "tool_call_id": "x", "content": "?"}], window=window)
 
 
 def test_a_broken_protocol_is_named_with_the_way_to_mend_it() -> None:
-    messages = talk(2)
+    messages = log_of(2)
     del messages[3]
     with pytest.raises(
         ullage.MalformedHistoryError, match=r"messages\[2\].*'c0'.*repair"
     ) as caught:
         ullage.validate(messages, window=100_000)
     assert caught.value.index == 2
-    assert ullage.validate(ullage.repair(messages).messages, window=100_000) is None
+    ullage.validate(ullage.repair(messages).messages, window=100_000)
 
 
 @pytest.mark.parametrize("window", [0, -1, True, 0.5, "8k"])
@@ -370,14 +351,14 @@ def test_a_senseless_output_is_refused(max_tokens) -> None:
 
 
 def test_a_lawful_history_comes_back_as_the_same_objects() -> None:
-    messages = talk(3)
+    messages = log_of(3)
     mended = ullage.repair(messages)
     assert mended.repairs == ()
     assert all(a is b for a, b in zip(mended.messages, messages, strict=True))
 
 
 def test_orphans_go_and_missing_results_are_written_and_each_is_recorded() -> None:
-    messages = talk(2)
+    messages = log_of(2)
     lost = messages.pop(3)
     messages.append({"role": "tool", "tool_call_id": "nobody", "content": "stray"})
     before = copy.deepcopy(messages)
@@ -389,213 +370,3 @@ def test_orphans_go_and_missing_results_are_written_and_each_is_recorded() -> No
     assert mended.messages[3]["tool_call_id"] == lost["tool_call_id"]
     assert messages == before
     assert ullage.repair(mended.messages).repairs == ()
-
-
-# --- compact --------------------------------------------------------------------------------------
-
-
-def compact_sync(messages: Any, **options: Any) -> ullage.Compaction:
-    return ullage.compact(messages, **options)
-
-
-def compact_async(messages: Any, **options: Any) -> ullage.Compaction:
-    return asyncio.run(ullage.acompact(messages, **options))
-
-
-@pytest.fixture(params=[compact_sync, compact_async])
-def compact(request: pytest.FixtureRequest) -> Callable[..., ullage.Compaction]:
-    compacting: Callable[..., ullage.Compaction] = request.param
-    return compacting
-
-
-def test_a_target_is_reached_by_an_independent_count_and_the_input_is_untouched(compact) -> None:
-    messages = talk()
-    before = copy.deepcopy(messages)
-    made = compact(messages, target_tokens=1500, model=MODEL)
-    assert messages == before
-    assert (made.changed, made.reached, made.reason) == (True, True, None)
-    assert ullage.count(made.messages, model=MODEL).high == made.after.high <= 1500
-    assert ullage.count(messages, model=MODEL).high == made.before.high
-    assert made.edits
-    ullage.validate(made.messages)
-    assert made.messages[:2] == messages[:2]
-    assert made.messages[-1] is messages[-1]
-    kept = [m for m in made.messages if m in messages]
-    assert all(any(m is n for n in messages) for m in kept)
-
-
-def test_undo_gives_the_callers_objects_back(compact) -> None:
-    messages = talk()
-    made = compact(messages, target_tokens=1500, model=MODEL)
-    undone = made.undo()
-    assert undone is not messages
-    assert all(a is b for a, b in zip(undone, messages, strict=True))
-
-
-def test_a_dry_run_plans_the_same_and_changes_nothing(compact) -> None:
-    messages = talk()
-    made = compact(messages, target_tokens=1500, model=MODEL)
-    planned = compact(messages, target_tokens=1500, model=MODEL, dry_run=True)
-    assert planned.edits == made.edits
-    assert planned.after == made.after
-    assert all(a is b for a, b in zip(planned.messages, messages, strict=True))
-
-
-def test_what_fits_already_is_left_alone(compact) -> None:
-    messages = talk(2)
-    made = compact(messages, target_tokens=100_000, model=MODEL)
-    assert (made.changed, made.reached, made.edits) == (False, True, ())
-    assert all(a is b for a, b in zip(made.messages, messages, strict=True))
-
-
-@pytest.mark.parametrize("target", [1500, 300, 10])
-def test_compacting_twice_equals_once_reached_or_not(compact, target) -> None:
-    once = compact(talk(), target_tokens=target, model=MODEL)
-    twice = compact(once.messages, target_tokens=target, model=MODEL)
-    assert twice.messages == once.messages
-    assert not twice.changed
-
-
-def test_a_target_out_of_reach_gives_the_smallest_lawful_result_and_says_so(compact) -> None:
-    made = compact(talk(), target_tokens=20, model=MODEL, pins=[5])
-    assert made.changed
-    assert not made.reached
-    assert made.reason in ("cannot_reach_target", "cannot_compact")
-    assert made.after.high < made.before.high / 2
-    ullage.validate(made.messages)
-
-
-def test_pins_alone_over_the_target_cannot_be_compacted(compact) -> None:
-    messages = talk(4)
-    made = compact(messages, target_tokens=60, model=MODEL, pins=range(len(messages)))
-    assert (made.changed, made.reached, made.reason) == (False, False, "cannot_compact")
-    assert all(a is b for a, b in zip(made.messages, messages, strict=True))
-
-
-def test_pins_stay_and_are_positions_in_what_the_caller_gave(compact) -> None:
-    messages = talk()
-    for broken in (messages, [messages[1], {"role": "tool", "tool_call_id": "?"}, *messages[2:]]):
-        pin = next(i for i, m in enumerate(broken) if m.get("content") == "File 7 is fine.")
-        made = compact(broken, target_tokens=600, model=MODEL, pins=[pin])
-        assert made.reached
-        assert any(m is broken[pin] for m in made.messages)
-
-
-@pytest.mark.parametrize("pin", [-1, 200, "1", True, 1.0, None])
-def test_a_pin_on_nothing_is_refused(compact, pin) -> None:
-    with pytest.raises(ullage.ConfigurationError, match="pins names message"):
-        compact(talk(), target_tokens=500, pins=[pin])
-
-
-def test_a_ratio_is_of_the_window(compact, runtime) -> None:
-    half = compact(talk(), target_ratio=0.5, window=4000, model=MODEL)
-    assert half.reached
-    assert half.after.high <= 2000
-    assert compact(talk(), target_ratio=0.5, window=ullage.Window(4000), model=MODEL) == half
-    own = compact(talk(80), target_ratio=0.5, model="gpt-4", runtime=runtime)
-    assert 0 < own.after.high <= 4096
-
-
-@pytest.mark.parametrize("options", [{}, {"model": "unheard-of"}, {"window": ullage.Window()}])
-def test_a_ratio_of_an_unknown_window_raises(compact, options) -> None:
-    with pytest.raises(ullage.ContextWindowUnknown):
-        compact(talk(), target_ratio=0.5, **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"target_tokens": 500, "target_ratio": 0.5},
-        *[{"target_tokens": n} for n in (0, -1, True, 1.5, "500")],
-        *[{"target_ratio": r, "window": 1000} for r in (0, -0.1, 1.1, True, "0.5", float("nan"))],
-    ],
-)
-def test_a_missing_or_senseless_target_is_a_compaction_error(compact, options) -> None:
-    with pytest.raises(ullage.CompactionError, match="target"):
-        compact(talk(), **options)
-
-
-def test_an_unknown_option_is_named(compact) -> None:
-    with pytest.raises(ullage.ConfigurationError, match="unexpected keyword argument 'target'"):
-        compact(talk(), target=500)
-
-
-def test_a_summarizer_is_asked_once_and_its_text_is_used(compact) -> None:
-    asked: list[ullage.SummaryRequest] = []
-
-    def summarizer(request: ullage.SummaryRequest) -> str:
-        asked.append(request)
-        return "Goal: find the fault. Files 0 to 20 are fine."
-
-    made = compact(talk(), target_tokens=1500, model=MODEL, summarizer=summarizer)
-    (request,) = asked
-    assert "File 0 is fine." in request.quoted
-    assert request.quoted in request.prompt
-    assert made.reached
-    assert made.fallback_reason is None
-    assert any("Files 0 to 20 are fine." in str(m["content"]) for m in made.messages)
-
-
-def failing(request: ullage.SummaryRequest) -> str:
-    raise RuntimeError("no model there")
-
-
-@pytest.mark.parametrize(
-    ("summarizer", "reason"),
-    [
-        (failing, "summariser_failed"),
-        (lambda _: None, "summariser_failed"),
-        (lambda _: 7, "summariser_failed"),
-        (lambda _: next(iter(())), "summariser_failed"),
-        (lambda _: "  \n", "summary_empty"),
-        (lambda request: request.quoted * 2, "summary_inflated"),
-    ],
-)
-def test_a_failed_summary_never_replaces_history(compact, summarizer, reason) -> None:
-    made = compact(talk(), target_tokens=1500, model=MODEL, summarizer=summarizer)
-    assert made.fallback_reason == reason
-    assert made.reached
-    assert made.messages == compact(talk(), target_tokens=1500, model=MODEL,
-                                    summarizer=failing).messages  # fmt: skip
-
-
-def test_an_async_summarizer_needs_the_async_twin() -> None:
-    async def summarizer(request: ullage.SummaryRequest) -> str:
-        return "Goal: find the fault."
-
-    options: dict[str, Any] = {"target_tokens": 1500, "model": MODEL, "summarizer": summarizer}
-    with pytest.raises(ullage.ConfigurationError, match="async"):
-        ullage.compact(talk(), **options)
-    made = compact_async(talk(), **options)
-    assert made.fallback_reason is None
-    assert any("Goal: find the fault." in str(m["content"]) for m in made.messages)
-
-
-def test_off_means_off(compact) -> None:
-    made = compact(talk(), target_tokens=500, model=MODEL, policy=ullage.Policy.off())
-    assert (made.changed, made.reached) == (False, False)
-
-
-def test_a_broken_history_is_repaired_on_the_way(compact) -> None:
-    messages = talk()
-    del messages[3]
-    made = compact(messages, target_tokens=1500, model=MODEL)
-    assert made.reached
-    ullage.validate(made.messages)
-
-
-def test_a_result_can_be_copied_and_pickled() -> None:
-    made = ullage.compact(talk(5), target_tokens=300, model=MODEL)
-    for twin in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-        assert twin.messages == made.messages
-        assert twin.edits == made.edits
-    with pytest.raises(AttributeError):
-        _ = made.nothing
-
-
-def test_async_twins_take_what_their_sync_functions_take() -> None:
-    for name in ("window", "compact"):
-        sync, twin = getattr(ullage, name), getattr(ullage, f"a{name}")
-        assert inspect.signature(sync) == inspect.signature(twin)
-        assert inspect.iscoroutinefunction(twin)

@@ -111,7 +111,7 @@ class _Response:
         return "never read"
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """An exception as aiohttp raises it: `status` and `message`."""
 
     def __init__(self, status: object, message: str, response: object = None) -> None:
@@ -123,10 +123,10 @@ class _Refused(Exception):
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (_Refused(429, "Too Many"), "rate_limit"),
-        (_Refused(None, "", _Response()), "rate_limit"),
-        (_Refused(True, ""), "other"),
-        (_Refused(400, "Your input exceeds the context window of this model."), "input"),
+        (_RefusedError(429, "Too Many"), "rate_limit"),
+        (_RefusedError(None, "", _Response()), "rate_limit"),
+        (_RefusedError(True, ""), "other"),
+        (_RefusedError(400, "Your input exceeds the context window of this model."), "input"),
         (ValueError(), "other"),
         (KeyError("context"), "other"),
     ],

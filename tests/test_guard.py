@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +13,18 @@ import openai
 import pytest
 
 import ullage
+from tests.voyage import (
+    TOOLS,
+    WINDOW,
+    Chat,
+    Stubborn,
+    immovable,
+    log_of,
+    look_up,
+    of,
+    opening,
+    same_objects,
+)
 from ullage import events
 from ullage.core.events import Event
 from ullage.embedded import Server
@@ -22,19 +33,6 @@ from ullage.testing.faults import FaultServer, closed_port, hanging, loading, of
 from ullage.transport import Timeouts, Transport
 
 MODEL = "gpt-4o"
-WINDOW = 2048
-Message = dict[str, Any]
-
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "look_up",
-            "description": "Look a thing up in the ship's papers.",
-            "parameters": {"type": "object", "properties": {"what": {"type": "string"}}},
-        },
-    }
-]
 
 
 @pytest.fixture
@@ -48,69 +46,9 @@ def client(tiny_server: Server) -> Iterator[openai.OpenAI]:
         yield client
 
 
-class Chat:
-    """The SDK's `create` for the tiny model; keeps what it was given, and what came back."""
-
-    def __init__(self, client: openai.OpenAI) -> None:
-        self._client = client
-        self.sent: list[dict[str, Any]] = []
-        self.answers: list[Any] = []
-
-    def __call__(self, **kwargs: Any) -> Any:
-        self.sent.append(kwargs)
-        self.answers.append(self._client.chat.completions.create(model="tiny", **kwargs))
-        return self.answers[-1]
-
-
 @pytest.fixture
 def chat(client: openai.OpenAI) -> Chat:
     return Chat(client)
-
-
-def opening() -> list[Message]:
-    return [
-        {"role": "system", "content": "You keep a ship's log."},
-        {"role": "user", "content": "The codeword is marlin. Keep the log for me."},
-    ]
-
-
-def look_up(n: int) -> list[Message]:
-    """Return a tool call and its result, about a hundred tokens."""
-    call = {
-        "id": f"c{n}",
-        "type": "function",
-        "function": {"name": "look_up", "arguments": json.dumps({"what": f"item {n}"})},
-    }
-    report = f"Record {n}: " + "wind and water were fair today, all hands well. " * 8
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": f"c{n}", "content": report},
-    ]
-
-
-def log_of(turns: int) -> list[Message]:
-    messages = opening()
-    for n in range(turns):
-        messages += look_up(n)
-        messages.append({"role": "assistant", "content": f"Item {n} is in the log."})
-        messages.append({"role": "user", "content": f"Go on with item {n + 1}, please."})
-    return messages
-
-
-def immovable() -> list[Message]:
-    """Return a history that cannot be made smaller: its operator's text alone is too much."""
-    return [
-        {"role": "system", "content": "word and word " * 1200},
-        {"role": "user", "content": "hi"},
-    ]
-
-
-def same_objects(some: list[Any], others: list[Any]) -> bool:
-    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
-
-
-def of(kind: type, told: list[Event]) -> list[Any]:
-    return [event for event in told if isinstance(event, kind)]
 
 
 # --- a whole conversation with the real server ----------------------------------------------------
@@ -236,194 +174,6 @@ def test_a_silent_cut_is_told_and_teaches_nothing(runtime) -> None:
     assert (cut.reported, cut.counted) == (700, view.prepared.count.tokens)
 
 
-# --- recovery from a real overflow ----------------------------------------------------------------
-
-
-def call_sync(guard: ullage.Guard, server: Server, messages: Any, **options: Any) -> Any:
-    with openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client:
-        sent: list[Any] = []
-
-        def create(**kwargs: Any) -> Any:
-            sent.append(kwargs)
-            return client.chat.completions.create(model="tiny", **kwargs)
-
-        return guard.call(create, messages, **options), sent
-
-
-def call_async(guard: ullage.Guard, server: Server, messages: Any, **options: Any) -> Any:
-    async def run() -> Any:
-        async with openai.AsyncOpenAI(
-            base_url=server.base_url, api_key="k", max_retries=0
-        ) as client:
-            sent: list[Any] = []
-
-            async def create(**kwargs: Any) -> Any:
-                sent.append(kwargs)
-                return await client.chat.completions.create(model="tiny", **kwargs)
-
-            return await guard.acall(create, messages, **options), sent
-
-    return asyncio.run(run())
-
-
-@pytest.fixture(params=[call_sync, call_async])
-def call(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    calling: Callable[..., Any] = request.param
-    return calling
-
-
-@pytest.mark.parametrize("window", [10**6, None])
-def test_a_real_overflow_is_learned_from_compacted_and_answered(
-    call, runtime, tiny_server, caplog, window
-) -> None:
-    told: list[Event] = []
-    guard = ullage.Guard("tiny", window=window, runtime=runtime, on_event=told.append)
-    history = log_of(40)
-    before = copy.deepcopy(history)
-    answer, sent = call(guard, tiny_server, history, tools=TOOLS, max_tokens=32)
-    assert answer.choices[0].message.content
-    assert history == before
-    assert len(sent) == 2
-    assert same_objects(sent[0]["messages"], history)
-    assert len(sent[1]["messages"]) < len(history)
-    assert sent[1]["messages"][:2] == history[:2]
-    assert answer.usage.prompt_tokens <= WINDOW // 2
-    (made,) = of(events.Compacted, told)
-    assert made.checkpoint.trigger == "overflow_recovery"
-    assert (guard.window().input_tokens, guard.window().source) == (WINDOW, "learned")
-    # From now on the limit is known: the next call is right at once.
-    history += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "Go on."}]
-    _, sent = call(guard, tiny_server, history, tools=TOOLS, max_tokens=32)
-    assert len(sent) == 1
-    assert len(of(events.Compacted, told)) == 1
-    assert len(caplog.messages) == (1 if window else 0)
-
-
-def test_an_overflow_that_cannot_be_helped_is_the_providers_own_error(
-    call, runtime, tiny_server
-) -> None:
-    told: list[Event] = []
-    guard = ullage.Guard("tiny", window=10**6, runtime=runtime, on_event=told.append)
-    with pytest.raises(openai.BadRequestError) as caught:
-        call(guard, tiny_server, immovable())
-    assert caught.value.body["type"] == "exceed_context_size_error"  # type: ignore[index]  # JSON
-    (exhausted,) = of(events.RecoveryExhausted, told)
-    assert "system" in exhausted.reason
-    assert not of(events.Compacted, told)
-
-
-class Stubborn:
-    """A provider that finds everything too large."""
-
-    def __init__(self, message: str) -> None:
-        self.asked = 0
-        self.message = message
-
-    def __call__(self, **kwargs: Any) -> Any:
-        self.asked += 1
-        raise RuntimeError(f"{self.message} ({self.asked})")
-
-    async def awaited(self, **kwargs: Any) -> Any:
-        return self(**kwargs)
-
-
-def run(guard: ullage.Guard, fn: Stubborn, messages: Any, *, twin: bool, **options: Any) -> Any:
-    if twin:
-        return asyncio.run(guard.acall(fn.awaited, messages, **options))
-    return guard.call(fn, messages, **options)
-
-
-@pytest.mark.parametrize("twin", [False, True])
-def test_a_second_refusal_is_told_and_passes_through(runtime, twin) -> None:
-    told: list[Event] = []
-    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
-    fn = Stubborn("Your input exceeds the context window of this model.")
-    with pytest.raises(RuntimeError, match=r"\(2\)"):
-        run(guard, fn, log_of(40), twin=twin)
-    assert fn.asked == 2
-    assert len(of(events.Compacted, told)) == 1
-    (exhausted,) = of(events.RecoveryExhausted, told)
-    assert "refused again" in exhausted.reason
-
-
-@pytest.mark.parametrize("twin", [False, True])
-def test_any_other_error_passes_through_unchanged_and_teaches_nothing(runtime, twin) -> None:
-    told: list[Event] = []
-    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
-    fn = Stubborn("the disk is full")
-    with pytest.raises(RuntimeError, match=r"^the disk is full \(1\)$") as caught:
-        run(guard, fn, log_of(10), twin=twin)
-    assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None
-    assert fn.asked == 1
-    assert guard.window().source == "table"
-    assert {type(event) for event in told} == {events.ContextPressure}
-
-
-@pytest.mark.parametrize("twin", [False, True])
-def test_an_error_of_another_kind_on_the_second_try_is_no_exhaustion(runtime, twin) -> None:
-    told: list[Event] = []
-    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
-    fn = Stubborn("Your input exceeds the context window of this model.")
-
-    class Changing(Stubborn):
-        def __call__(self, **kwargs: Any) -> Any:
-            if self.asked:
-                raise KeyError("something else")
-            return super().__call__(**kwargs)
-
-    with pytest.raises(KeyError):
-        run(guard, Changing(fn.message), log_of(40), twin=twin)
-    assert not of(events.RecoveryExhausted, told)
-
-
-def test_a_likely_overflow_counts_only_where_our_own_count_agrees(runtime) -> None:
-    likely = "the prompt is longer than the context length of the model"
-    small = Stubborn(likely)
-    guard = ullage.Guard(MODEL, window=100_000, runtime=runtime)
-    with pytest.raises(RuntimeError):
-        guard.call(small, log_of(3))
-    assert small.asked == 1
-    large = Stubborn(likely)
-    with pytest.raises(RuntimeError):
-        ullage.Guard(MODEL, window=12_000, runtime=Runtime()).call(large, log_of(55))
-    assert large.asked == 2
-
-
-def test_an_output_that_was_too_much_is_lowered_without_compaction(runtime) -> None:
-    told: list[Event] = []
-    sent: list[dict[str, Any]] = []
-
-    def create(**kwargs: Any) -> str:
-        sent.append(kwargs)
-        if kwargs["max_tokens"] > 4096:
-            raise RuntimeError(
-                "max_tokens is too large: 9000. This model supports at most 4096 completion tokens"
-            )
-        return "answered"
-
-    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
-    history = log_of(3)
-    assert guard.call(create, history, max_tokens=9000) == "answered"
-    assert [kwargs["max_tokens"] for kwargs in sent] == [9000, 4096]
-    assert same_objects(sent[1]["messages"], history)
-    assert guard.window().source == "table"
-
-
-def test_a_rate_limit_of_the_real_sdk_is_no_overflow(runtime) -> None:
-    error = {"error": {"message": "Rate limit reached for requests", "code": None}}
-    with (
-        FaultServer({"POST /v1/chat/completions": of_json(error, 429)}) as server,
-        openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client,
-    ):
-        guard = ullage.Guard(MODEL, runtime=runtime)
-        with pytest.raises(openai.RateLimitError):
-            Chat(client)(**guard.prepare(opening()).kwargs)
-        with pytest.raises(openai.RateLimitError):
-            guard.call(Chat(client), opening())
-        assert len(server.requests) == 2
-
-
 # --- before the send ------------------------------------------------------------------------------
 
 
@@ -535,93 +285,6 @@ def test_a_server_that_was_loading_is_known_with_the_next_request(runtime) -> No
 
 def test_without_model_and_window_all_is_sent_as_it_is(runtime) -> None:
     unchanged(ullage.Guard(runtime=runtime))
-
-
-# --- summaries ------------------------------------------------------------------------------------
-
-
-def told_of(summarizer: Any, runtime: Runtime, *, twin: bool) -> tuple[ullage.View, list[Event]]:
-    told: list[Event] = []
-    guard = ullage.Guard(
-        MODEL, window=3000, summarizer=summarizer, runtime=runtime, on_event=told.append
-    )
-    history = log_of(40)
-    view = asyncio.run(guard.aprepare(history)) if twin else guard.prepare(history)
-    again = guard.prepare(history) if not twin else asyncio.run(guard.aprepare(history))
-    assert again.messages == view.messages
-    assert again.compaction is None
-    return view, told
-
-
-@pytest.mark.parametrize("twin", [False, True])
-def test_a_summarizer_is_asked_once_and_its_text_stands_in_the_middle(runtime, twin) -> None:
-    asked: list[ullage.SummaryRequest] = []
-
-    def summarizer(request: ullage.SummaryRequest) -> str:
-        asked.append(request)
-        return "Goal: keep the log. Done: items 0 to 30."
-
-    view, told = told_of(summarizer, runtime, twin=twin)
-    assert len(asked) == 1
-    assert "Record 0" in asked[0].quoted
-    assert any("Done: items 0 to 30." in str(m["content"]) for m in view.messages)
-    assert view.messages[:2] == opening()
-    (made,) = of(events.Compacted, told)
-    assert "summarise_middle" in made.checkpoint.strategy
-    assert made.checkpoint.fallback_reason is None
-
-
-def test_an_async_summarizer_is_awaited_by_the_async_twins(runtime) -> None:
-    async def summarizer(request: ullage.SummaryRequest) -> str:
-        await asyncio.sleep(0)
-        return "Goal: keep the log."
-
-    view, _ = told_of(summarizer, runtime, twin=True)
-    assert any("Goal: keep the log." in str(m["content"]) for m in view.messages)
-
-
-class Later:
-    """An awaitable that is no coroutine."""
-
-    def __await__(self) -> Iterator[Any]:
-        return iter(())
-
-
-async def an_async_one(request: ullage.SummaryRequest) -> str:
-    return "never heard"
-
-
-@pytest.mark.parametrize("summarizer", [an_async_one, lambda _: Later()])
-def test_an_async_summarizer_is_refused_by_a_sync_guard(runtime, summarizer) -> None:
-    guard = ullage.Guard(MODEL, window=3000, summarizer=summarizer, runtime=runtime)
-    with pytest.raises(ullage.ConfigurationError, match="async"):
-        guard.prepare(log_of(40))
-    assert runtime.checkpoints.all() == []
-
-
-def fail(request: ullage.SummaryRequest) -> str:
-    raise TimeoutError("no model there")
-
-
-@pytest.mark.parametrize("twin", [False, True])
-@pytest.mark.parametrize(
-    ("summarizer", "name"), [(fail, "TimeoutError"), (lambda _: 7, "TypeError")]
-)
-def test_a_failing_summarizer_is_told_and_the_summary_is_by_rule(
-    runtime, summarizer, name, twin
-) -> None:
-    view, told = told_of(summarizer, runtime, twin=twin)
-    assert name in of(events.Notice, told)[0].text
-    (made,) = of(events.Compacted, told)
-    assert made.checkpoint.fallback_reason == "summariser_failed"
-    assert view.compaction is not None
-    assert view.compaction.reached
-
-
-def test_without_a_summarizer_the_summary_is_by_rule_and_says_so(runtime) -> None:
-    _, told = told_of(None, runtime, twin=False)
-    (made,) = of(events.Compacted, told)
-    assert made.checkpoint.fallback_reason == "no_summariser"
 
 
 # --- looking without touching ---------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ullage.core.checkpoint import Checkpoint
-from ullage.core.counting import EXACT, Meter, Scale
+from ullage.core.counting import EXACT, Basis, Meter, Scale
 from ullage.core.guard import (
     Need,
     NeedLoad,
@@ -68,7 +68,7 @@ class World:
 
 def setup(policy: Policy | None = None, *, scale: Scale = EXACT, **changes: Any) -> Setup:
     """Return a setup that counts words; with a scale it is an estimate."""
-    basis = "exact" if scale is EXACT else "estimate"
+    basis: Basis = "exact" if scale is EXACT else "estimate"
     meter = Meter(WordCounter(), scale=scale, basis=basis)
     return Setup(codec=OpenAIChat(), meter=meter, policy=policy or Policy.ladder(), **changes)
 

@@ -56,7 +56,8 @@ def size(raw: dict, framing: Framing = CHAT) -> Size:
 def test_a_text_message_is_its_words_and_its_framing_exactly():
     # OpenAI's published rule: 3 a message, the role, the words; 3 for the reply
     counted = measure(read({"role": "user", "content": "one two three"}), Meter(WordCounter()))
-    assert counted.count() == Count(3 + 1 + 3 + 3, 10, 10, "exact", (7,))
+    assert counted.count() == Count(3 + 1 + 3 + 3, 10, 10, "exact", (Size(7, 7, 7),))
+    assert counted.count().by_message == (7,)
 
 
 def test_a_name_costs_its_words_and_one_more():
@@ -281,7 +282,7 @@ def test_the_servers_own_count_has_no_band():
     counted = replace(
         measure(read({"role": "user", "content": "x"}), Meter(WordCounter())), reported=99
     )
-    assert counted.count() == Count(99, 99, 99, "server", (5,))
+    assert counted.count() == Count(99, 99, 99, "server", (Size(5, 5, 5),))
 
 
 def test_a_count_converts_to_its_best_value():

@@ -256,6 +256,9 @@ def claims_nothing(found: Window, caplog: pytest.LogCaptureFixture) -> None:
     assert lines == [("ullage.windows", logging.WARNING, found.warnings[0])]
 
 
+NO_NUMBERS: tuple[Any, ...] = (None, "2048", 0, -2048, True, 2048.0, [2048], {})
+
+
 def props(**settings: Any) -> dict[str, Answer]:
     trained = {"data": [{"id": "m", "meta": {"n_ctx_train": TRAINED}}]}
     return {
@@ -268,7 +271,7 @@ def props(**settings: Any) -> dict[str, Answer]:
     "routes",
     [
         props(),
-        *[props(n_ctx=value) for value in (None, "2048", 0, -2048, True, 2048.0, [2048], {})],
+        *[props(n_ctx=value) for value in NO_NUMBERS],
         {"/props": of_json({"default_generation_settings": None})},
         {"/props": of_json({"default_generation_settings": [1]})},
         {"/props": of_json({"n_ctx": 2048})},

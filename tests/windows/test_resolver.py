@@ -311,7 +311,8 @@ def test_threads_that_ask_at_once_share_one_probe(resolver) -> None:
 
         def look(_: int) -> int | None:
             barrier.wait()
-            return resolver.window(Question("m", server.base_url)).input_tokens
+            found: int | None = resolver.window(Question("m", server.base_url)).input_tokens
+            return found
 
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(look, range(8))) == [2048] * 8
@@ -336,7 +337,9 @@ def test_loops_in_several_threads_share_one_probe(resolver) -> None:
 
         def look(_: int) -> int | None:
             barrier.wait()
-            return asyncio.run(resolver.awindow(Question("m", server.base_url))).input_tokens
+            question = Question("m", server.base_url)
+            found: int | None = asyncio.run(resolver.awindow(question)).input_tokens
+            return found
 
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(look, range(4))) == [2048] * 4

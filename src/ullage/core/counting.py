@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from math import ceil, floor
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -112,19 +113,25 @@ class Meter:
 class Count:
     """How many tokens something takes: `tokens` is the best value, `low` and `high` the band.
 
-    `by_message` has one best value a message. `basis` says where the number stems from: `exact`
-    (the model's own vocabulary and framing), `server` (the server counted), `calibrated` or
-    `estimate`. Converts to int.
+    `basis` says where the number stems from: `exact` (the model's own vocabulary and framing),
+    `server` (the server counted), `calibrated` or `estimate`. Converts to int. `sizes` and `ratio`
+    are what `by_message` is worked out from.
     """
 
     tokens: int
     low: int
     high: int
     basis: Basis
-    by_message: tuple[int, ...] = ()
+    sizes: tuple[Size, ...] = field(default=(), repr=False)
+    ratio: float = field(default=1.0, repr=False)
 
     def __int__(self) -> int:
         return self.tokens
+
+    @property
+    def by_message(self) -> tuple[int, ...]:
+        """The best value of each message, in order."""
+        return tuple(round(size.best * self.ratio) for size in self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +152,19 @@ class Measure:
         """Return the whole in the counter's own tokens."""
         if not self.sizes:
             return self.fixed
-        low, best, high = (sum(column) for column in zip(*self.sizes, strict=True))
+        low, best, high = (sum(map(edge, self.sizes)) for edge in _EDGES)
         return Size(self.fixed.low + low, self.fixed.best + best, self.fixed.high + high)
 
     def count(self) -> Count:
         """Return the whole in the model's tokens; one best value a message."""
-        total = self.scale.of(self.raw())
-        plain = all(size.low == size.high for size in (self.fixed, *self.sizes))
-        basis = "estimate" if self.basis == "exact" and not plain else self.basis
-        best = self.scale.best
-        by_message = tuple(round(size.best * best) for size in self.sizes)
+        raw = self.raw()
+        total = self.scale.of(raw)
+        sizes, ratio = self.sizes, self.scale.best
         if self.reported is not None:
-            return Count(self.reported, self.reported, self.reported, "server", by_message)
-        return Count(total.best, total.low, total.high, basis, by_message)
+            reported = self.reported
+            return Count(reported, reported, reported, "server", sizes, ratio)
+        basis = "estimate" if self.basis == "exact" and raw.low != raw.high else self.basis
+        return Count(total.best, total.low, total.high, basis, sizes, ratio)
 
     def ceiling(self, tokens: int) -> int:
         """Return the most counter tokens (upper edge) that surely fit in `tokens` of the model."""
@@ -178,7 +185,7 @@ def measure(
         counts = iter(meter.counter.count_many(texts))
         for m in new:
             m.memo[key] = _message_size(m, counts, meter.framing)
-    sizes = tuple(Size(*m.memo[key]) for m in messages)
+    sizes = tuple([m.memo[key] for m in messages])
     return Measure(_fixed(meter, system, tools), sizes, meter.scale, meter.basis)
 
 
@@ -186,6 +193,9 @@ def text_size(text: str, meter: Meter) -> int:
     """Return the upper edge, in counter tokens, of a message that holds just this text."""
     framing = meter.framing
     return framing.message + framing.role + framing.slack + meter.counter.count(text)
+
+
+_EDGES: Final = tuple(itemgetter(edge) for edge in range(3))
 
 
 def prefix_sums(numbers: Sequence[int]) -> list[int]:

@@ -76,7 +76,7 @@ class Message:
     calls: tuple[Call, ...] = ()
     name: str | None = None
     digest: bytes = b""
-    memo: dict[str, tuple[int, int, int]] = field(default_factory=dict, repr=False)
+    memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def text(self) -> str:

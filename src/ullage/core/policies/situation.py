@@ -68,11 +68,11 @@ def shorten(text: str, tokens: int, count: Callable[[str], int]) -> str:
 
     A text that fits is returned as it is. Where not even the mark fits, the mark alone remains.
     """
-    whole = count(text)
+    tokens, whole = max(tokens, 0), count(text)
     if whole <= tokens:
         return text
     room = len(text)
-    mark = CUT_MARK.format(tokens=whole - max(tokens, 0))
+    mark = CUT_MARK.format(tokens=whole - tokens)
     for _ in range(_TRIES):
         room = min(room - 1, room * max(tokens - count(mark), 0) // whole)
         if room <= 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.errors import MalformedHistoryError
@@ -30,6 +31,12 @@ PART_KINDS: Final[Mapping[str, PartKind]] = {
     "file": "file",
 }
 
+RECENT: Final = 64
+"""Histories whose reading is kept, so that a growing one is read from where it grew."""
+
+OPENING: Final = 2
+"""Messages by which a kept reading is found again: operator text and task, as a rule."""
+
 Fingerprint = tuple[object, ...]
 Memo = dict[Fingerprint, Message]
 """Messages read before, by content: a message that comes again costs one dictionary look-up."""
@@ -46,6 +53,9 @@ class OpenAIChat:
 
     def __init__(self, memo: MutableMapping[Fingerprint, Message] | None = None) -> None:
         self._memo: MutableMapping[Fingerprint, Message] = {} if memo is None else memo
+        self._recent: dict[
+            tuple[Fingerprint | None, ...], tuple[list[Raw], tuple[Message, ...]]
+        ] = {}
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read messages: mappings, or SDK objects with `model_dump`.
@@ -58,17 +68,37 @@ class OpenAIChat:
                 f"messages must be a list of messages, not {type(messages).__name__}: pass the "
                 'whole history as a list such as [{"role": "user", "content": "..."}]'
             )
-        memo = self._memo
-        read = []
-        for index, raw in enumerate(messages):
+        start = tuple(_fingerprint(raw) for raw in messages[:OPENING])
+        copies, known = self._known(start, messages)
+        read, plain = list(known), True
+        for index in range(len(known), len(messages)):
+            raw = messages[index]
             key = _fingerprint(raw)
-            message = memo.get(key) if key is not None else None
+            message = self._memo.get(key) if key is not None else None
             if message is None:
                 message = _message(raw, index)
-                if key is not None:
-                    memo[key] = message
             read.append(message)
+            plain = plain and key is not None
+            if key is not None:
+                self._memo[key] = message
+            if plain:
+                copies.append(_copy(raw))
+        if copies:
+            self._recent[start] = (copies, tuple(read[: len(copies)]))
         return Transcript(tuple(messages), tuple(read), self.rules)
+
+    def _known(
+        self, start: tuple[Fingerprint | None, ...], messages: Sequence[Raw]
+    ) -> tuple[list[Raw], tuple[Message, ...]]:
+        """Return copies and reading of the beginning that was read before, unchanged since.
+
+        Compared by value with copies made then, so a message that was changed in place is found.
+        """
+        if len(self._recent) > RECENT:
+            self._recent.clear()
+        copies, known = self._recent.get(start, ([], ()))
+        same = len(copies) <= len(messages) and list(messages[: len(copies)]) == copies
+        return (list(copies), known) if same else ([], ())
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls."""
@@ -109,6 +139,14 @@ class OpenAIChat:
             for i, call in enumerate(new["tool_calls"])
         ]
         return new
+
+
+def _copy(raw: Raw) -> Raw:
+    """Return a copy of a plain message that later changes of the original leave alone."""
+    copied = dict(raw)
+    if copied.get("tool_calls"):
+        copied["tool_calls"] = deepcopy(copied["tool_calls"])
+    return copied
 
 
 def _fingerprint(raw: Raw) -> Fingerprint | None:

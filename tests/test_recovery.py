@@ -1,0 +1,196 @@
+"""The guard's recovery: real overflows answered after all, and every other error left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+import ullage
+from tests.voyage import TOOLS, WINDOW, Chat, Stubborn, immovable, log_of, of, opening, same_objects
+from ullage import events
+from ullage.core.events import Event
+from ullage.embedded import Server
+from ullage.runtime import Runtime
+from ullage.testing.faults import FaultServer, of_json
+
+MODEL = "gpt-4o"
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime()
+
+
+def call_sync(guard: ullage.Guard, server: Server, messages: Any, **options: Any) -> Any:
+    with openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client:
+        sent: list[Any] = []
+
+        def create(**kwargs: Any) -> Any:
+            sent.append(kwargs)
+            return client.chat.completions.create(model="tiny", **kwargs)
+
+        return guard.call(create, messages, **options), sent
+
+
+def call_async(guard: ullage.Guard, server: Server, messages: Any, **options: Any) -> Any:
+    async def run() -> Any:
+        async with openai.AsyncOpenAI(
+            base_url=server.base_url, api_key="k", max_retries=0
+        ) as client:
+            sent: list[Any] = []
+
+            async def create(**kwargs: Any) -> Any:
+                sent.append(kwargs)
+                return await client.chat.completions.create(model="tiny", **kwargs)
+
+            return await guard.acall(create, messages, **options), sent
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(params=[call_sync, call_async])
+def call(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    calling: Callable[..., Any] = request.param
+    return calling
+
+
+@pytest.mark.parametrize("window", [10**6, None])
+def test_a_real_overflow_is_learned_from_compacted_and_answered(
+    call, runtime, tiny_server, caplog, window
+) -> None:
+    told: list[Event] = []
+    guard = ullage.Guard("tiny", window=window, runtime=runtime, on_event=told.append)
+    history = log_of(40)
+    before = copy.deepcopy(history)
+    answer, sent = call(guard, tiny_server, history, tools=TOOLS, max_tokens=32)
+    assert answer.choices[0].message.content
+    assert history == before
+    assert len(sent) == 2
+    assert same_objects(sent[0]["messages"], history)
+    assert len(sent[1]["messages"]) < len(history)
+    assert sent[1]["messages"][:2] == history[:2]
+    assert answer.usage.prompt_tokens <= WINDOW // 2
+    (made,) = of(events.Compacted, told)
+    assert made.checkpoint.trigger == "overflow_recovery"
+    assert (guard.window().input_tokens, guard.window().source) == (WINDOW, "learned")
+    # From now on the limit is known: the next call is right at once.
+    history += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "Go on."}]
+    _, sent = call(guard, tiny_server, history, tools=TOOLS, max_tokens=32)
+    assert len(sent) == 1
+    assert len(of(events.Compacted, told)) == 1
+    assert len(caplog.messages) == (1 if window else 0)
+
+
+def test_an_overflow_that_cannot_be_helped_is_the_providers_own_error(
+    call, runtime, tiny_server
+) -> None:
+    told: list[Event] = []
+    guard = ullage.Guard("tiny", window=10**6, runtime=runtime, on_event=told.append)
+    with pytest.raises(openai.BadRequestError) as caught:
+        call(guard, tiny_server, immovable())
+    assert caught.value.body["type"] == "exceed_context_size_error"  # type: ignore[index]  # JSON
+    (exhausted,) = of(events.RecoveryExhausted, told)
+    assert "system" in exhausted.reason
+    assert not of(events.Compacted, told)
+
+
+def run(guard: ullage.Guard, fn: Stubborn, messages: Any, *, twin: bool, **options: Any) -> Any:
+    if twin:
+        return asyncio.run(guard.acall(fn.awaited, messages, **options))
+    return guard.call(fn, messages, **options)
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_a_second_refusal_is_told_and_passes_through(runtime, twin) -> None:
+    told: list[Event] = []
+    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
+    fn = Stubborn("Your input exceeds the context window of this model.")
+    with pytest.raises(RuntimeError, match=r"\(2\)"):
+        run(guard, fn, log_of(40), twin=twin)
+    assert fn.asked == 2
+    assert len(of(events.Compacted, told)) == 1
+    (exhausted,) = of(events.RecoveryExhausted, told)
+    assert "refused again" in exhausted.reason
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_any_other_error_passes_through_unchanged_and_teaches_nothing(runtime, twin) -> None:
+    told: list[Event] = []
+    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
+    fn = Stubborn("the disk is full")
+    with pytest.raises(RuntimeError, match=r"^the disk is full \(1\)$") as caught:
+        run(guard, fn, log_of(10), twin=twin)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert fn.asked == 1
+    assert guard.window().source == "table"
+    assert {type(event) for event in told} == {events.ContextPressure}
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_an_error_of_another_kind_on_the_second_try_is_no_exhaustion(runtime, twin) -> None:
+    told: list[Event] = []
+    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
+    fn = Stubborn("Your input exceeds the context window of this model.")
+
+    class Changing(Stubborn):
+        def __call__(self, **kwargs: Any) -> Any:
+            if self.asked:
+                raise KeyError("something else")
+            return super().__call__(**kwargs)
+
+    with pytest.raises(KeyError):
+        run(guard, Changing(fn.message), log_of(40), twin=twin)
+    assert not of(events.RecoveryExhausted, told)
+
+
+def test_a_likely_overflow_counts_only_where_our_own_count_agrees(runtime) -> None:
+    likely = "the prompt is longer than the context length of the model"
+    small = Stubborn(likely)
+    guard = ullage.Guard(MODEL, window=100_000, runtime=runtime)
+    with pytest.raises(RuntimeError):
+        guard.call(small, log_of(3))
+    assert small.asked == 1
+    large = Stubborn(likely)
+    with pytest.raises(RuntimeError):
+        ullage.Guard(MODEL, window=12_000, runtime=Runtime()).call(large, log_of(55))
+    assert large.asked == 2
+
+
+def test_an_output_that_was_too_much_is_lowered_without_compaction(runtime) -> None:
+    told: list[Event] = []
+    sent: list[dict[str, Any]] = []
+
+    def create(**kwargs: Any) -> str:
+        sent.append(kwargs)
+        if kwargs["max_tokens"] > 4096:
+            raise RuntimeError(
+                "max_tokens is too large: 9000. This model supports at most 4096 completion tokens"
+            )
+        return "answered"
+
+    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
+    history = log_of(3)
+    assert guard.call(create, history, max_tokens=9000) == "answered"
+    assert [kwargs["max_tokens"] for kwargs in sent] == [9000, 4096]
+    assert same_objects(sent[1]["messages"], history)
+    assert guard.window().source == "table"
+
+
+def test_a_rate_limit_of_the_real_sdk_is_no_overflow(runtime) -> None:
+    error = {"error": {"message": "Rate limit reached for requests", "code": None}}
+    with (
+        FaultServer({"POST /v1/chat/completions": of_json(error, 429)}) as server,
+        openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client,
+    ):
+        guard = ullage.Guard(MODEL, runtime=runtime)
+        with pytest.raises(openai.RateLimitError):
+            Chat(client)(**guard.prepare(opening()).kwargs)
+        with pytest.raises(openai.RateLimitError):
+            guard.call(Chat(client), opening())
+        assert len(server.requests) == 2
