@@ -166,6 +166,13 @@ def test_a_summarizer_is_asked_once_and_its_text_is_used(compact) -> None:
     assert any("Done: items 0 to 20." in str(m["content"]) for m in made.messages)
 
 
+def test_without_a_summarizer_no_summary_is_written(compact) -> None:
+    made = compact(log_of(30), target_tokens=1500, model=MODEL)
+    assert "summarise" not in made.strategy
+    assert made.fallback_reason is None
+    assert not any("ullage: summary" in str(m["content"]) for m in made.messages)
+
+
 def failing(request: ullage.SummaryRequest) -> str:
     raise RuntimeError("no model there")
 

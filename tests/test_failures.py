@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import httpx2
 import openai
 import pytest
@@ -120,12 +122,23 @@ class _RefusedError(Exception):
         super().__init__(message)
 
 
+class _QuotingError(Exception):
+    """An exception whose body says less than its message."""
+
+    status_code = 400
+    body: ClassVar[dict[str, str]] = {"detail": "bad request"}
+
+    def __str__(self) -> str:
+        return "Your input exceeds the context window of this model."
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
         (_RefusedError(429, "Too Many"), "rate_limit"),
         (_RefusedError(None, "", _Response()), "rate_limit"),
-        (_RefusedError(True, ""), "other"),
+        (_RefusedError(True, "", _Response()), "rate_limit"),
+        (_QuotingError(), "input"),
         (_RefusedError(400, "Your input exceeds the context window of this model."), "input"),
         (ValueError(), "other"),
         (KeyError("context"), "other"),

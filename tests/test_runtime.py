@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -142,6 +143,17 @@ def test_a_real_server_counts_a_request_with_tools_and_sdk_objects(
     with_tool = server_count(runtime, question, HELLO, [tool])
     assert 0 < plain < longer
     assert plain < with_tool
+
+
+def test_an_sdk_object_is_counted_without_what_it_does_not_say(runtime, server_count) -> None:
+    with FaultServer({"/props": of_json(PROPS), COUNT: of_json({"input_tokens": 7})}) as server:
+        question = Question("m", server.base_url)
+        runtime.windows.window(question)
+        answer = ChatCompletionMessage(role="assistant", content="hello to you")
+        assert server_count(runtime, question, [*HELLO, answer], None) == 7
+        body = json.loads(server.requests[-1].body)
+    said = {"role": "assistant", "content": "hello to you"}
+    assert body == {"model": "m", "messages": [*HELLO, said]}
 
 
 def test_a_server_that_was_not_recognised_is_not_asked_to_count(runtime, server_count) -> None:

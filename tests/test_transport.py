@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -20,7 +22,7 @@ from ullage.testing.faults import (
     html,
     of_json,
 )
-from ullage.transport import MOST_BYTES, Ask, Timeouts, Transport, loopback, shown
+from ullage.transport import MOST_BYTES, Ask, Timeouts, Transport, _fault, loopback, shown
 from ullage.transport import Answer as Got
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
@@ -123,6 +125,19 @@ def test_a_server_that_speaks_no_tls_is_a_fault_of_an_https_address(ask) -> None
     assert "SSL" in got.fault
 
 
+def test_a_server_that_takes_no_connection_is_given_up_soon(ask) -> None:
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            # Linux takes one more than the backlog and lets the others wait.
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        got = ask(Ask(f"http://127.0.0.1:{full.getsockname()[1]}/x"))
+    assert got.status == 0
+    assert "ConnectTimeout" in got.fault
+
+
 def test_a_hanging_server_is_a_fault(ask) -> None:
     with FaultServer({"/x": hanging()}) as server:
         got = ask(Ask(server.root_url + "/x"))
@@ -172,6 +187,14 @@ def test_a_key_that_no_header_can_carry_is_a_fault_that_does_not_quote_it(ask, k
         got = ask(Ask(server.root_url + "/x", api_key=key))
     assert key not in got.fault
     assert "sk-" not in got.fault
+
+
+@pytest.mark.parametrize("key", ["sk-1", "sk-1\n"])
+def test_a_fault_that_quotes_the_key_is_redacted(key) -> None:
+    for quoted in (key, repr(key), repr(key.encode())):
+        said = _fault(Ask("http://h", api_key=key), OSError(f"illegal value {quoted}"))
+        assert "sk-1" not in said
+        assert "[redacted]" in said
 
 
 @pytest.mark.parametrize(

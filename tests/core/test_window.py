@@ -157,6 +157,11 @@ def test_a_larger_allocated_window_leaves_an_override_alone():
     assert (window.tokens(), window.warnings) == (4_096, ())
 
 
+def test_a_learned_ceiling_above_the_trained_window_does_not_raise_it():
+    claims = [Claim("trained", 4_096, "probe"), Claim("total", 8_192, "learned")]
+    assert tokens(*claims) == 4_096
+
+
 def test_a_learned_ceiling_caps_a_listing_without_a_warning():
     window = resolve([Claim("total", 128_000, "listing"), Claim("input", 60_000, "learned")])
     assert (window.tokens(), window.source, window.warnings) == (60_000, "learned", ())

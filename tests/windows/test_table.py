@@ -61,6 +61,7 @@ def test_a_date_and_a_fine_tune_lead_to_the_base_model(model, same_as) -> None:
 @pytest.mark.parametrize(
     "model",
     [
+        "gpt-4-0613",
         "gpt-4-0613x",
         "gpt-4-preview",
         "gpt-4-latest",

@@ -25,10 +25,13 @@ TEXTS = st.one_of(
 
 @given(TEXTS, st.integers(-5, 500))
 def test_a_shortened_text_never_takes_more_than_was_asked_or_the_mark_alone(text: str, tokens: int):
-    short = shorten(text, tokens, COUNT)
-    if COUNT(short) > tokens:
-        left_out = COUNT(text) - max(tokens, 0)
-        assert short == CUT_MARK.format(tokens=left_out)
+    short, most = shorten(text, tokens, COUNT), max(tokens, 0)
+    if COUNT(short) > most:
+        assert short == CUT_MARK.format(tokens=COUNT(text) - most)
+
+
+def test_nothing_is_left_of_nothing():
+    assert shorten("", -1, COUNT) == ""
 
 
 @given(TEXTS, st.integers(MARK_TOKENS, 500))

@@ -173,6 +173,23 @@ def test_a_shared_memo_changes_nothing_but_the_work(history: list):
     ]
 
 
+@given(histories(max_turns=4), st.data())
+def test_a_history_that_grew_or_was_changed_in_place_is_read_as_if_new(
+    history: list, data: st.DataObject
+):
+    codec = OpenAIChat()
+    for _ in range(3):
+        if data.draw(st.booleans()):
+            raw = data.draw(st.sampled_from(history))
+            for call in raw.get("tool_calls", ()):
+                call["function"]["arguments"] = data.draw(st.sampled_from(["{}", "[2]"]))
+            raw["content"] = data.draw(st.sampled_from(["changed", None, [{"type": "text"}]]))
+        part_of = history[: data.draw(st.integers(0, len(history)))]
+        again, fresh = codec.read(part_of), OpenAIChat().read(part_of)
+        assert [m.digest for m in again.messages] == [m.digest for m in fresh.messages]
+        assert all(kept is given for kept, given in zip(again.raws, part_of, strict=True))
+
+
 def test_a_plain_message_that_comes_again_is_read_once():
     memo: Memo = {}
     raw = {"role": "assistant", "content": None, "tool_calls": [CALL]}
