@@ -226,12 +226,25 @@ def test_a_result_can_be_copied_and_pickled() -> None:
     for twin in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert twin.messages == made.messages
         assert twin.edits == made.edits
-    with pytest.raises(AttributeError):
-        _ = made.nothing
+
+
+def test_the_record_of_a_compaction_can_be_kept_as_plain_data() -> None:
+    made = ullage.compact(log_of(5), target_tokens=300, model=MODEL)
+    assert made.checkpoint is not None
+    assert made.checkpoint.trigger == "manual"
+    assert made.checkpoint.tokens_after == made.after.tokens
+    assert ullage.compact(log_of(1), target_tokens=10**6, model=MODEL).checkpoint is None
+
+
+def test_repairs_made_on_the_way_are_told() -> None:
+    orphan = {"role": "tool", "tool_call_id": "x", "content": "lost"}
+    made = ullage.compact([*log_of(1), orphan], target_tokens=10**6, model=MODEL)
+    assert [r.fault for r in made.repairs] == ["orphan_result"]
+    assert not made.changed
 
 
 def test_async_twins_take_what_their_sync_functions_take() -> None:
-    for name in ("window", "compact"):
+    for name in ("window", "compact", "count"):
         sync, twin = getattr(ullage, name), getattr(ullage, f"a{name}")
         assert inspect.signature(sync) == inspect.signature(twin)
         assert inspect.iscoroutinefunction(twin)

@@ -194,3 +194,40 @@ def test_a_rate_limit_of_the_real_sdk_is_no_overflow(runtime) -> None:
         with pytest.raises(openai.RateLimitError):
             guard.call(Chat(client), opening())
         assert len(server.requests) == 2
+
+
+def test_a_listeners_fault_is_logged_and_costs_no_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(event: object) -> None:
+        raise RuntimeError("listener")
+
+    guard = ullage.Guard("gpt-4o", window=10_000, on_event=broken, runtime=ullage.Runtime())
+    answer = guard.call(
+        lambda **_: {"usage": {"prompt_tokens": 9}}, [{"role": "user", "content": "x"}]
+    )
+    assert answer["usage"]["prompt_tokens"] == 9
+    assert "on_event failed on ContextPressure" in caplog.text
+
+
+def test_an_observed_refusal_teaches_its_limit() -> None:
+    class Refusal(Exception):  # noqa: N818 - shaped like an SDK's
+        status_code = 400
+        body = {
+            "error": {"type": "exceed_context_size_error", "n_ctx": 4096, "n_prompt_tokens": 5000}
+        }
+
+    guard = ullage.Guard("gpt-4o", runtime=ullage.Runtime())
+    view = guard.prepare([{"role": "user", "content": "w " * 5000}])
+    assert view.observe(Refusal("too large")) == view.assessment
+    assert guard.window().input_tokens == 4096
+    view.observe(ValueError("something else"))
+    assert guard.window().input_tokens == 4096
+
+
+def test_an_absurd_report_calibrates_nothing() -> None:
+    runtime = ullage.Runtime()
+    guard = ullage.Guard("strange", runtime=runtime)
+    view = guard.prepare([{"role": "user", "content": "w " * 50}])
+    view.observe({"usage": {"prompt_tokens": 90_000}})
+    assert guard.prepare([{"role": "user", "content": "x"}]).prepared.count.basis == "estimate"

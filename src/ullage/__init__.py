@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ullage.api import (
         Compaction,
         acompact,
+        acount,
         assess,
         awindow,
         compact,
@@ -52,8 +53,8 @@ __version__ = "0.1.0.dev0"
 
 _HOME: Mapping[str, Sequence[str]] = {
     "ullage.api": (
-        "Compaction", "acompact", "assess", "awindow", "compact", "count", "count_text", "models",
-        "repair", "validate", "window", "window_tokens",
+        "Compaction", "acompact", "acount", "assess", "awindow", "compact", "count", "count_text",
+        "models", "repair", "validate", "window", "window_tokens",
     ),
     "ullage.core.counting": ("Count",),
     "ullage.core.errors": (
@@ -80,9 +81,9 @@ __all__ = [
     "Assessment", "Claim", "Compaction", "CompactionError", "ConfigurationError",
     "ContextTooLargeError", "ContextWindowUnknown", "Count", "ErrorKind", "Guard",
     "MalformedHistoryError", "Policy", "ProviderError", "Rung", "Runtime", "StoreError",
-    "SummaryRequest", "Thresholds", "UllageError", "Usage", "View", "Window", "acompact", "assess",
-    "awindow", "classify_error", "classify_exception", "compact", "count", "count_text", "edits",
-    "errors", "events", "models", "repair", "validate", "window", "window_tokens",
+    "SummaryRequest", "Thresholds", "UllageError", "Usage", "View", "Window", "acompact", "acount",
+    "assess", "awindow", "classify_error", "classify_exception", "compact", "count", "count_text",
+    "edits", "errors", "events", "models", "repair", "validate", "window", "window_tokens",
 ]  # fmt: skip
 
 

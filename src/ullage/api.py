@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ullage.core import laws
+from ullage.core.checkpoint import Checkpoint, chain
 from ullage.core.compaction import Order, Outcome
 from ullage.core.compaction import compact as compacting
 from ullage.core.counting import Count, Meter, measure
@@ -102,10 +103,35 @@ def count(
     )
     if question.probed:
         shared.windows.window(question)
-        whole = [{"role": "system", "content": system}, *messages] if system else list(messages)
-        reported = shared.server_count(question, whole, tools)
+        reported = shared.server_count(question, _whole(messages, system), tools)
         measured = replace(measured, reported=reported)
     return measured.count()
+
+
+async def acount(
+    messages: Sequence[Any],
+    *,
+    model: str | None = None,
+    tools: Sequence[Any] | None = None,
+    system: str | None = None,
+    base_url: str | None = None,
+    runtime: Runtime | None = None,
+) -> Count:
+    """Do as `count`, without blocking the event loop while a server counts."""
+    shared = runtime or default()
+    question = Question(model, base_url)
+    measured = measure(
+        shared.codec.read(messages), shared.meter(question), system=system, tools=tools
+    )
+    if question.probed:
+        await shared.windows.awindow(question)
+        reported = await shared.aserver_count(question, _whole(messages, system), tools)
+        measured = replace(measured, reported=reported)
+    return measured.count()
+
+
+def _whole(messages: Sequence[Any], system: str | None) -> list[Any]:
+    return [{"role": "system", "content": system}, *messages] if system else list(messages)
 
 
 def count_text(
@@ -208,17 +234,57 @@ def repair(messages: Sequence[Any]) -> Repaired:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What came of a compaction: see `Outcome`; `messages` is the list to send.
+    """What came of a compaction; `messages` is the list to send.
 
-    `before` and `after` are Counts. The caller's own objects stand where nothing was edited.
+    The caller's own objects stand where nothing was edited. `repairs` were made before anything
+    else; `checkpoint` is the record of the compaction, None where nothing was edited.
     """
 
     messages: list[Any]
     outcome: Outcome
     original: list[Any]
+    repairs: tuple[laws.Repair, ...] = ()
+    checkpoint: Checkpoint | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.outcome, name)
+    @property
+    def changed(self) -> bool:
+        """Whether the compaction edited anything."""
+        return self.outcome.changed
+
+    @property
+    def reached(self) -> bool:
+        """Whether the upper edge of the result is at or under the target."""
+        return self.outcome.reached
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing was changed, or why the target was missed."""
+        return self.outcome.reason
+
+    @property
+    def before(self) -> Count:
+        """The size as it was."""
+        return self.outcome.before
+
+    @property
+    def after(self) -> Count:
+        """The size of the result."""
+        return self.outcome.after
+
+    @property
+    def strategy(self) -> str:
+        """The strategies that took part, in order, joined by `+`."""
+        return self.outcome.strategy
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why the summary was written by rule, None where it was not."""
+        return self.outcome.fallback_reason
+
+    @property
+    def violations(self) -> tuple[laws.Violation, ...]:
+        """The laws that the planned result would have broken; then nothing was changed."""
+        return self.outcome.violations
 
     @property
     def edits(self) -> tuple[Any, ...]:
@@ -287,12 +353,12 @@ class _Job:
             ) from None
         self.runtime = self.options.runtime or default()
         self.messages = messages
+        codec = self.runtime.codec
+        self.mended = laws.repair(codec.read(messages), codec)
 
     def start(self) -> Generator[SummaryRequest, str | None, Outcome]:
-        codec, options = self.runtime.codec, self.options
-        arrived = codec.read(self.messages)
-        mended = laws.repair(arrived, codec)
-        transcript = codec.read(mended.messages) if mended.repairs else arrived
+        codec, options, mended = self.runtime.codec, self.options, self.mended
+        transcript = codec.read(mended.messages)
         meter: Meter = self.runtime.meter(Question(options.model))
         measured = measure(transcript, meter, system=options.system, tools=options.tools)
         target, bound = self._target()
@@ -351,5 +417,24 @@ class _Job:
 
     def result(self, outcome: Outcome) -> Compaction:
         original = list(self.messages)
-        made = list(outcome.edited.transcript.raws)
-        return Compaction(original if self.options.dry_run else made, outcome, original)
+        made = original if self.options.dry_run else list(outcome.edited.transcript.raws)
+        record = self._record(outcome) if outcome.changed else None
+        return Compaction(made, outcome, original, self.mended.repairs, record)
+
+    def _record(self, outcome: Outcome) -> Checkpoint:
+        policy, count = self.options.policy or Policy.ladder(), outcome.script.reach()
+        hashes = chain(self.runtime.codec.read(self.mended.messages))
+        return Checkpoint(
+            scope="",
+            prefix=hashes[count - 1].hex(),
+            count=count,
+            script=outcome.script,
+            strategy=outcome.strategy,
+            trigger="manual",
+            policy=policy.identity,
+            basis=outcome.after.basis,
+            tokens_before=outcome.before.tokens,
+            tokens_after=outcome.after.tokens,
+            fallback_reason=outcome.fallback_reason,
+            whole=hashes[-1].hex(),
+        )

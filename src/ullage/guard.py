@@ -8,6 +8,7 @@ nothing itself.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ullage.core.compaction import Outcome
     from ullage.core.policies.summarise import SummaryRequest
     from ullage.core.window import Window
+
+log = logging.getLogger("ullage.guard")
 
 Summarizer = Callable[["SummaryRequest"], "str | Awaitable[str]"]
 Listener = Callable[[Event], object]
@@ -75,7 +78,10 @@ class View:
         return self.prepared.outcome
 
     def observe(self, response: Any) -> Assessment:
-        """Learn from the response (or its usage); returns the assessment by what was reported."""
+        """Learn from the response, its usage, or the exception raised in its place.
+
+        Returns the assessment by what was reported; an overflow error teaches the limit it names.
+        """
         return self._guard._observed(self, response)  # noqa: SLF001 - one room, two classes
 
 
@@ -285,6 +291,8 @@ class Guard:
         return View(kwargs, prepared, self, request)
 
     def _observed(self, view: View, response: Any) -> Assessment:
+        if isinstance(response, BaseException):
+            return self._refused(view, response)
         seen = machine.observe(self._setup(), view.prepared, response)
         if seen.ratio is not None:
             self._runtime.learn(self._question, seen.ratio)
@@ -293,6 +301,14 @@ class Guard:
         for event in seen.events:
             self._tell(event)
         return seen.assessment
+
+    def _refused(self, view: View, error: BaseException) -> Assessment:
+        """Learn the limit that a refusal proved, for whatever request comes next."""
+        kind = classify_exception(error)
+        if kind.kind == "input" and _recoverable(kind, view.prepared):
+            refused = kind.input_tokens or view.prepared.count.tokens
+            self._runtime.windows.learn(self._question, kind.limit or refused - 1)
+        return view.assessment
 
     def _recovery(self, view: View, error: Exception) -> machine.Preparing | None:
         kind = classify_exception(error)
@@ -336,6 +352,7 @@ class Guard:
 
     def _missed(self, view: View, error: Exception) -> None:
         """Tell of a request that was too large even after the one recovery there is."""
+        self._refused(view, error)
         if _recoverable(classify_exception(error), view.prepared):
             self._tell(RecoveryExhausted(f"refused again after compaction: {error}"))
 
@@ -345,8 +362,13 @@ class Guard:
         return prepared
 
     def _tell(self, event: Event) -> None:
-        if self._on_event is not None:
+        """Call the listener. Its faults are logged: they must not cost an answer already paid."""
+        if self._on_event is None:
+            return
+        try:
             self._on_event(event)
+        except Exception:
+            log.exception("on_event failed on %s", type(event).__name__)
 
 
 def _request(

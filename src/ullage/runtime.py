@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 MOST_MESSAGES: Final = 200_000
 """Messages kept as read; beyond it all are forgotten and read again."""
 
+SANE: Final = (0.3, 5.0)
+"""Ratios of reported to counted tokens that a real vocabulary can have: the widest seen are 0.8
+and 3.6 (docs/design/counting.md). Others come from a report of something else."""
+
 STEADY: Final = 8
 """Readings after which a learned ratio is trusted most."""
 
@@ -100,7 +104,9 @@ class Runtime:
         return Meter(counter, UNKNOWN_TEMPLATE, lesson.scale(), "calibrated")
 
     def learn(self, question: Question, ratio: float) -> None:
-        """Take in one reading of reported to counted tokens."""
+        """Take in one reading of reported to counted tokens; one that cannot be is left out."""
+        if not SANE[0] <= ratio <= SANE[1]:
+            return
         key = (question.scope, question.model)
         with self._lock:
             held = self._lessons.get(key)

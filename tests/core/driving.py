@@ -53,8 +53,11 @@ class World:
             keys = [(need.scope, prefix) for prefix in need.prefixes]
             return next((self.kept[key] for key in keys if key in self.kept), None)
         assert isinstance(need, NeedSave)
-        self.kept[need.checkpoint.scope, need.checkpoint.prefix] = need.checkpoint
-        return need.checkpoint
+        key = (need.checkpoint.scope, need.checkpoint.prefix)
+        held = self.kept.get(key)
+        if held is None or held.generation < need.checkpoint.generation:
+            self.kept[key] = need.checkpoint
+        return self.kept[key]
 
     def drive(self, steps: Generator[Need, Any, Prepared]) -> Prepared:
         try:

@@ -249,6 +249,16 @@ def test_pins_survive_also_behind_a_checkpoint() -> None:
     assert any(m is history[6] for m in made.messages)
 
 
+def test_what_is_pinned_late_comes_back() -> None:
+    world, history = World(window(1500)), talk(24)
+    first = prepare(world, history)
+    assert not any(m is history[6] for m in first.messages)
+    made = prepare(world, history, pins=frozenset({6}))
+    assert any(m is history[6] for m in made.messages)
+    again = prepare(world, history, pins=frozenset({6}))
+    assert (again.messages, again.outcome) == (made.messages, None)
+
+
 def test_a_broken_history_is_repaired_and_said() -> None:
     history = [*talk(1), {"role": "tool", "tool_call_id": "x", "content": "orphan"}]
     made = prepare(World(window(10_000)), history)

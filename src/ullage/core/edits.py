@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ullage.core.transcript import Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ullage.core.transcript import Codec, Message, Raw
 
@@ -80,6 +80,11 @@ class Script:
     def edits(self) -> tuple[Edit, ...]:
         """Return the edits: drops, clears, inserts, each by position."""
         return (*(Drop(i) for i in sorted(self.drops)), *self.clears, *self.inserts)
+
+    def touches(self, positions: Collection[int]) -> bool:
+        """Tell whether the script drops or clears one of these messages."""
+        edited = {*self.drops, *(c.message for c in self.clears)}
+        return not edited.isdisjoint(positions)
 
     def reach(self) -> int:
         """Return how many of the first messages must be the same for the script to apply."""

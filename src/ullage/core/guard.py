@@ -146,6 +146,7 @@ class _State:
     measured: Measure
     window: Window
     replayed: Checkpoint | None = None
+    generation: int = 0
     outcome: Outcome | None = None
     checkpoint: Checkpoint | None = None
     events: list[Event] = field(default_factory=list)
@@ -264,11 +265,15 @@ def _open(setup: Setup, request: Request, window: Window) -> Generator[Need, Any
     history = setup.codec.read(mended.messages) if mended.repairs else arrived
     prefixes = tuple(digest.hex() for digest in chain(history))
     known: Checkpoint | None = yield NeedLoad(setup.scope, prefixes[::-1])
+    pins = mended.moved(request.pins)
+    generation = known.generation + 1 if known is not None else 0
+    if known is not None and known.script.touches(pins):
+        known = None  # pinned since: what the checkpoint left out comes back, and is planned anew
     script = known.script if known is not None else Script()
     edited = apply(history, script, setup.codec)
     measured = measure(edited.transcript, setup.meter, system=request.system, tools=request.tools)
-    pins = mended.moved(request.pins)
     state = _State(history, pins, prefixes, script, edited, measured, window, known)
+    state.generation = generation
     if mended.repairs:
         state.events.append(Repaired(mended.repairs))
     if _matters(setup, request, state):
@@ -372,7 +377,7 @@ def _compact(
         tokens_before=before.tokens,
         tokens_after=outcome.after.tokens,
         fallback_reason=outcome.fallback_reason,
-        generation=state.replayed.generation + 1 if state.replayed is not None else 0,
+        generation=state.generation,
         whole=state.prefixes[-1],
         bound=bound,
     )

@@ -101,6 +101,13 @@ def test_the_newest_unit_stays_with_all_its_results_however_big():
     assert found.units[found.border()].start == 1
 
 
+def test_units_that_fill_the_tail_to_the_token_are_in_it():
+    history = [said("user", words(10)) for _ in range(4)]
+    two = sum(situation(history, 0).sizes[-2:])
+    assert situation(history, 0, tail=two).border() == 2
+    assert situation(history, 0, tail=two - 1).border() == 3
+
+
 def test_an_empty_transcript_has_no_tail():
     assert situation([], 10).border() == 0
 

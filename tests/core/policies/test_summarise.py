@@ -94,6 +94,10 @@ def test_no_middle_where_a_summary_would_not_pay():
     assert middle(situation(small, 1000)) is None
     assert middle(situation(small, 20)) is None
     assert middle(situation([], 0)) is None
+    # 304 tokens may go, and the summary may take 175 of a target of 700
+    pinned = [said("user", words(600)), said("assistant", words(300)), said("user", "x")]
+    assert middle(situation(pinned, 700, pins=frozenset({0}))) is None
+    assert middle(situation(pinned, 600, pins=frozenset({0}))) is not None
 
 
 # ── the edits ───────────────────────────────────────────────────────────────────────────────────
