@@ -213,9 +213,7 @@ def test_a_listeners_fault_is_logged_and_costs_no_answer(
 def test_an_observed_refusal_teaches_its_limit() -> None:
     class Refusal(Exception):  # noqa: N818 - shaped like an SDK's
         status_code = 400
-        body = {
-            "error": {"type": "exceed_context_size_error", "n_ctx": 4096, "n_prompt_tokens": 5000}
-        }
+        body = '{"error": {"type": "exceed_context_size_error", "n_ctx": 4096}}'
 
     guard = ullage.Guard("gpt-4o", runtime=ullage.Runtime())
     view = guard.prepare([{"role": "user", "content": "w " * 5000}])
