@@ -57,6 +57,12 @@ def test_a_checkpoint_of_another_version_is_refused_by_its_version(version: Any)
         Checkpoint.from_dict({**CHECKPOINT.to_dict(), "version": version})
 
 
+@pytest.mark.parametrize("damage", [{"script": [{"edit": "melt"}]}, {"extra": 1}])
+def test_a_corrupt_checkpoint_is_refused_by_name(damage: dict):
+    with pytest.raises(StoreError, match="corrupt"):
+        Checkpoint.from_dict({**CHECKPOINT.to_dict(), **damage})
+
+
 def test_a_checkpoint_without_a_version_is_refused():
     data = CHECKPOINT.to_dict()
     del data["version"]

@@ -139,11 +139,6 @@ def test_a_report_with_a_number_that_is_none_is_unknown_not_zero(
     [
         {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 11}},
         {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": "9"}},
-        {
-            "prompt_tokens": 10,
-            "completion_tokens": 2,
-            "completion_tokens_details": {"reasoning_tokens": 3},
-        },
         {"prompt_tokens": 10, "completion_tokens_details": {"reasoning_tokens": -1}},
         {"completion_tokens": 5},
         {"output_tokens": 5, "cache_read_input_tokens": 3},
@@ -151,6 +146,16 @@ def test_a_report_with_a_number_that_is_none_is_unknown_not_zero(
 )
 def test_a_report_that_contradicts_itself_or_lacks_the_prompt_is_unknown(report: dict):
     assert Usage.from_report(report) is None
+
+
+def test_reasoning_reported_beside_the_output_is_not_taken_off_it():
+    details = {"reasoning_tokens": 3}
+    report = {
+        "prompt_tokens": 10,
+        "completion_tokens": 2,
+        "completion_tokens_details": details,
+    }
+    assert Usage.from_report(report) == Usage(10, output=2, reasoning=3)
 
 
 @dataclass

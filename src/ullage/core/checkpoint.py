@@ -77,14 +77,17 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
-        """Read what `to_dict` wrote; raises StoreError on a newer version."""
+        """Read what `to_dict` wrote; raises StoreError on a newer version or a corrupt record."""
         version = data.get("version")
         if version != VERSION:
             raise StoreError(
                 f"a checkpoint of schema version {version!r} cannot be read: this ullage reads "
                 f"version {VERSION}; upgrade ullage or start from an empty store"
             )
-        return cls(**{**data, "script": Script.from_list(data["script"])})
+        try:
+            return cls(**{**data, "script": Script.from_list(data["script"])})
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"a stored checkpoint is corrupt ({error}): remove it") from error
 
 
 def chain(transcript: Transcript) -> list[bytes]:

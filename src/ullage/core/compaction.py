@@ -16,7 +16,7 @@ from ullage.core import laws
 from ullage.core.counting import Count, measure, text_size
 from ullage.core.edits import Clear, Drop, Edit, Edited, Script, apply, cleared
 from ullage.core.policies import clear, constraints, excerpt, summarise, trim
-from ullage.core.policies.situation import Situation
+from ullage.core.policies.situation import Situation, Strategy
 from ullage.core.transcript import summarises
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Answers = Generator["SummaryRequest", "str | None", "Outcome"]
 TAILS: Final = (1.0, 0.5, 0.25, 0.0)
 """Shares of the protected tail that are tried in turn: every tail is an upper limit."""
 
-RUNS: Final[Mapping[str, Callable[[Situation], list[Edit]]]] = {
+RUNS: Final[Mapping[str, Strategy]] = {
     "clear": clear.plan,
     "trim_oldest": trim.plan,
 }

@@ -27,15 +27,18 @@ TIERS: Final[tuple[Tier, ...]] = ("none", "advisory", "warning", "critical", "ov
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Lower edges of the tiers as shares of the input bound; they must rise."""
+    """Lower edges of the tiers as shares of the input bound; they must rise.
 
-    advisory: float = 0.70
+    `advisory` None leaves that tier out.
+    """
+
+    advisory: float | None = 0.70
     warning: float = 0.80
     critical: float = 0.90
     overflow: float = 1.00
 
     def __post_init__(self) -> None:
-        edges = (0.0, self.advisory, self.warning, self.critical, self.overflow)
+        edges = (0.0, *self._edges())
         if not all(low < high for low, high in pairwise(edges)):
             raise ConfigurationError(
                 f"thresholds must rise from above 0: advisory={self.advisory}, "
@@ -44,8 +47,17 @@ class Thresholds:
 
     def tier(self, ratio: float) -> Tier:
         """Return the tier of a ratio; a lower edge belongs to its tier."""
-        edges = (self.advisory, self.warning, self.critical, self.overflow)
-        return TIERS[sum(ratio >= edge for edge in edges)]
+        reached = sum(ratio >= edge for edge in self._edges())
+        return TIERS[reached + (self.advisory is None and reached > 0)]
+
+    @property
+    def lowest(self) -> float:
+        """The pressure at which the first tier begins."""
+        return self._edges()[0]
+
+    def _edges(self) -> tuple[float, ...]:
+        first = () if self.advisory is None else (self.advisory,)
+        return (*first, self.warning, self.critical, self.overflow)
 
 
 STANDARD: Final = Thresholds()

@@ -289,7 +289,7 @@ def _matters(setup: Setup, request: Request, state: _State) -> bool:
     high = state.measured.count().high
     asked = request.max_tokens or 0
     total = state.window.total_tokens or bound
-    return high >= setup.policy.thresholds.advisory * bound or high + asked > total
+    return high >= setup.policy.thresholds.lowest * bound or high + asked > total
 
 
 def _server_count(request: Request, state: _State) -> Generator[Need, Any, Measure]:

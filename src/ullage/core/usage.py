@@ -57,9 +57,10 @@ def _openai(fields: Mapping[str, Any]) -> Usage | None:
     output = _tokens(fields, "completion_tokens", "output_tokens")
     spent = _details(fields, "completion_tokens_details", "output_tokens_details")
     reasoning = _tokens(spent, "reasoning_tokens")
-    if min(cached, reasoning) < 0 or cached > prompt or reasoning > output:
+    if min(output, cached, reasoning) < 0 or cached > prompt:
         return None
-    return Usage(prompt - cached, cached, 0, output - reasoning, reasoning)
+    spoken = output - reasoning if reasoning <= output else output  # some report it beside, not in
+    return Usage(prompt - cached, cached, 0, spoken, reasoning)
 
 
 def _anthropic(fields: Mapping[str, Any]) -> Usage | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.transcript import Message, Part
-from ullage.core.wire.openai_chat import ROLES, Memo, OpenAIChat
+from ullage.core.wire.openai_chat import RECENT, ROLES, Memo, OpenAIChat
 from ullage.testing.transcripts import broken_histories, histories
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
@@ -188,6 +188,14 @@ def test_a_history_that_grew_or_was_changed_in_place_is_read_as_if_new(
         again, fresh = codec.read(part_of), OpenAIChat().read(part_of)
         assert [m.digest for m in again.messages] == [m.digest for m in fresh.messages]
         assert all(kept is given for kept, given in zip(again.raws, part_of, strict=True))
+
+
+def test_no_more_than_the_recent_conversations_are_remembered():
+    codec = OpenAIChat()
+    for number in range(3 * RECENT):
+        (message,) = codec.read([{"role": "user", "content": f"{number}"}]).messages
+        assert message.text == f"{number}"
+    assert len(codec._recent) <= RECENT + 1
 
 
 def test_a_plain_message_that_comes_again_is_read_once():

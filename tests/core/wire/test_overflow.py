@@ -116,12 +116,25 @@ def test_bodies_recorded_from_llama_cpp_are_read(status: int, body: dict, kind: 
     assert classify(status, body) == kind
 
 
-def test_two_frames_of_a_stream_are_read_by_their_first():
-    frame = (
+def test_an_error_in_any_frame_of_a_stream_is_read():
+    error = (
         'data: {"error":{"code":500,"message":"Context size has been exceeded.",'
         '"type":"server_error"}}\n\n'
     )
-    assert classify(200, frame * 2) == ErrorKind("input")
+    delta = 'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
+    for stream in (
+        error,
+        error * 2,
+        delta + error,
+        f"event: error\n{error}",
+        error + "data: [DONE]",
+    ):
+        assert classify(200, stream) == ErrorKind("input")
+
+
+def test_what_the_model_says_in_a_stream_is_no_error():
+    delta = 'data: {"choices":[{"delta":{"content":"Context size has been exceeded."}}]}\n\n'
+    assert classify(200, delta * 2 + "data: [DONE]\n\n") == ErrorKind("other")
 
 
 @pytest.mark.parametrize("status", sorted(STATUSES))

@@ -79,7 +79,7 @@ class Policy:
         """Warn at 85 %, summarise at 95 %; no advisory tier of its own."""
         return cls(
             name="auto_summary",
-            thresholds=Thresholds(advisory=0.8499, warning=0.85, critical=0.95),
+            thresholds=Thresholds(advisory=None, warning=0.85, critical=0.95),
             rungs=(Rung(0.95, 0.50, ("summarise_middle", *DETERMINISTIC)),),
         )
 

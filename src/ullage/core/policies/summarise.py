@@ -138,11 +138,14 @@ def middle(situation: Situation) -> Middle | None:
 
 
 def _quote(message: Message) -> str:
-    lines = [f"{message.role}: {json.dumps(message.text, ensure_ascii=False)}"]
-    lines += [
-        f"  call {c.name}: {json.dumps(c.arguments, ensure_ascii=False)}" for c in message.calls
-    ]
+    lines = [f"{message.role}: {_data(message.text)}"]
+    lines += [f"  call {_data(c.name)}: {_data(c.arguments)}" for c in message.calls]
     return "\n".join(lines)
+
+
+def _data(text: str) -> str:
+    """Quote text so that nothing in it can close the quotation or begin a line."""
+    return json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _line(text: str, most: int = 160) -> str:

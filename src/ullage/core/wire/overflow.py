@@ -179,37 +179,43 @@ def _number(digits: str | None) -> int | None:
     return int(digits) if digits and len(digits) <= 12 else None
 
 
-def _open(body: Any, depth: int = 0) -> tuple[list[Mapping[str, Any]], list[str]]:
+_Opened = tuple[list[Mapping[str, Any]], list[str]]
+
+
+def _open(body: Any, depth: int = 0) -> _Opened:
     """Return the objects that may carry codes, outermost first, and the texts to search."""
     if isinstance(body, bytes):
         body = body.decode("utf-8", "replace")
     if isinstance(body, str):
-        inner = _parsed(body) if depth < _DEEPEST else None
-        return _open(inner, depth + 1) if isinstance(inner, Mapping) else ([], [body])
+        inner = _parsed(body) if depth < _DEEPEST else []
+        return _all([_open(fields, depth + 1) for fields in inner]) if inner else ([], [body])
     fields = as_mapping(body)
     if fields is None or depth > _DEEPEST:
         return [], []
-    objects, texts = [fields], []
-    for name in ("error", "response", "message", "detail", "metadata", "raw"):
-        more, found = _open(fields.get(name), depth + 1)
-        objects += more
-        texts += found
-    return objects, texts
+    names = ("error", "response", "message", "detail", "metadata", "raw")
+    return _all([([fields], []), *(_open(fields.get(name), depth + 1) for name in names)])
+
+
+def _all(opened: list[_Opened]) -> _Opened:
+    return [o for objects, _ in opened for o in objects], [t for _, texts in opened for t in texts]
 
 
 _DEEPEST: Final = 6
 """Levels of nesting that are opened; the deepest body seen has four (JSON inside a string)."""
 
 
-def _parsed(text: str) -> Any:
-    start = text.lstrip()
-    start = start.removeprefix("data:").lstrip()
-    if not start.startswith("{"):
-        return None
-    try:
-        return json.JSONDecoder().raw_decode(start)[0]  # more frames of a stream may follow
-    except (ValueError, RecursionError):
-        return None
+def _parsed(text: str) -> list[Mapping[str, Any]]:
+    """Return the JSON object that a text is, or those of the frames of a stream (`data: {...}`)."""
+    frames = [line[5:] for line in text.splitlines() if line.startswith("data:")] or [text]
+    found: list[Mapping[str, Any]] = []
+    for frame in frames:
+        try:
+            fields = json.loads(frame) if frame.lstrip().startswith("{") else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(fields, dict):
+            found.append(fields)
+    return found
 
 
 def _int(fields: Mapping[str, Any], name: str) -> int | None:
