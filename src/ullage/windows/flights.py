@@ -1,0 +1,132 @@
+"""One answer a question: whoever asks first does the work, the others wait for it.
+
+Spans threads and event loops. Answers are kept until they expire; a leader that fails or is
+cancelled lands nothing, and one of those who waited takes over. It knows nothing of what is
+asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Landed(Generic[Value]):
+    """An answer and until when it holds (seconds since the epoch; the past: not kept)."""
+
+    value: Value
+    until: float
+
+
+class Flights(Generic[Value]):
+    """Answers by key. `now` returns seconds since the epoch.
+
+    A coroutine waits for whoever leads. A thread waits for threads only: a coroutine may belong to
+    the very loop that the thread holds up, so there the thread asks for itself.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._landed: dict[Hashable, Landed[Value]] = {}
+        self._threads: dict[Hashable, Future[Value]] = {}
+        self._loops: dict[Hashable, Future[Value]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, work: Callable[[], Landed[Value]]) -> Value:
+        """Return the answer, doing `work` unless it is kept or another thread is at it."""
+        while True:
+            with self._lock:
+                held = self._held(key)
+                ahead = self._threads.get(key)
+                if held is None and ahead is None:
+                    mine = self._threads[key] = Future()
+            if held is not None:
+                return held.value
+            if ahead is None:
+                break
+            try:
+                return ahead.result()
+            except CancelledError:
+                continue
+        try:
+            return self._land(key, self._threads, mine, work())
+        except BaseException:
+            self._crash(key, self._threads, mine)
+            raise
+
+    async def aget(self, key: Hashable, work: Callable[[], Awaitable[Landed[Value]]]) -> Value:
+        """Do as `get`, without blocking the event loop."""
+        import asyncio
+
+        while True:
+            with self._lock:
+                held = self._held(key)
+                ahead = self._threads.get(key) or self._loops.get(key)
+                if held is None and ahead is None:
+                    mine = self._loops[key] = Future()
+            if held is not None:
+                return held.value
+            if ahead is None:
+                break
+            try:
+                # Shielded: one who stops waiting must not cancel the flight for the others.
+                return await asyncio.shield(asyncio.wrap_future(ahead))
+            except asyncio.CancelledError:
+                if not ahead.cancelled():
+                    raise
+        try:
+            return self._land(key, self._loops, mine, await work())
+        except BaseException:
+            self._crash(key, self._loops, mine)
+            raise
+
+    def peek(self, key: Hashable) -> Value | None:
+        """Return the answer that was landed last, expired or not, or None."""
+        held = self._landed.get(key)
+        return held.value if held is not None else None
+
+    def put(self, key: Hashable, landed: Landed[Value]) -> None:
+        """Keep an answer that came from elsewhere."""
+        with self._lock:
+            self._landed[key] = landed
+
+    def drop(self, key: Hashable) -> None:
+        """Forget one answer."""
+        with self._lock:
+            self._landed.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget every answer."""
+        with self._lock:
+            self._landed.clear()
+
+    def _held(self, key: Hashable) -> Landed[Value] | None:
+        held = self._landed.get(key)
+        return held if held is not None and held.until > self._now() else None
+
+    def _land(
+        self,
+        key: Hashable,
+        flights: dict[Hashable, Future[Value]],
+        mine: Future[Value],
+        landed: Landed[Value],
+    ) -> Value:
+        with self._lock:
+            self._landed[key] = landed
+            flights.pop(key, None)
+        mine.set_result(landed.value)
+        return landed.value
+
+    def _crash(
+        self, key: Hashable, flights: dict[Hashable, Future[Value]], mine: Future[Value]
+    ) -> None:
+        """Make way for another leader."""
+        with self._lock:
+            flights.pop(key, None)
+        mine.cancel()
