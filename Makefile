@@ -113,6 +113,10 @@ docs: setup ## write the pages that are generated (docs/cli.md)
 		COLUMNS=100 NO_COLOR=1 $(VENV)/bin/ullage --help; printf '```\n'; } > docs/cli.md.new
 	@mv docs/cli.md.new docs/cli.md
 
+.PHONY: table
+table: setup ## build the bundled table of models again from the data that requirements/table.txt pins
+	@$(PY) -m tools.build_table $(ARGS)
+
 .PHONY: lock
 lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--upgrade for newer ones)
 	@$(COMPILE) --extra embedded --output-file requirements/run.txt \

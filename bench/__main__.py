@@ -46,7 +46,7 @@ def main() -> None:
     if options.peers:
         names = {name.strip() for name in options.peers.split(",")}
         plan = replace(plan, names=[name for name in peers.HOMES if name in names])
-    folder = venvs.ROOT / "build" / "bench"
+    folder = venvs.ROOT / "build" / ("bench-quick" if options.quick else "bench")
     saved = options.saved
     if saved is None:
         shutil.rmtree(folder, ignore_errors=True)

@@ -22,8 +22,8 @@ to 25 kB of code, logs, JSON, base64, Chinese). `make bench ARGS=--quick` is a s
   and in loops; a reading over 10 s is taken once). Each reading is the first in a fresh process
   that has loaded its vocabulary; rounds go over all peers in turn. Differences under a fifth are
   noise.
-* **Cut off** means over {limit_s:.0f} s on the wall clock for one job. A loop stops at {half:.0f} s
-  of CPU time, with the turns it got through.
+* **Cut off** means over {limit_s:.0f} s of CPU time for one job. A loop stops at {half:.0f} s, with
+  the turns it got through.
 * Turning messages into a library's own types is outside the clock, except in the loops.
 * **The judge** (`bench/judge.py`) shares no code with ullage: tiktoken's o200k_base and a lower
   bound of what the API bills. What it finds over a budget is over for certain.
@@ -76,8 +76,10 @@ def counting(results: Row) -> str:
         "## Counting a history\n\nThe whole history for the first time, ms of CPU:\n\n"
         + _table(["", *heads], first)
         + "\nThe whole history again after one more message, as an agent does each turn, ms of "
-        "CPU:\n\n" + _table(["", *heads], more) + "\nTokens found, as a multiple of the judge's "
-        "(who leaves out ids of calls, which ullage and others count):\n\n"
+        "CPU:\n\n"
+        + _table(["", *heads], more)
+        + "\nTokens found, as a multiple of the judge's lower bound. What OpenAI adds around calls "
+        "and results is not published: the judge adds nothing, ullage 6 and 2 tokens each:\n\n"
         + _table(["", *heads], total)
     )
 
@@ -129,11 +131,11 @@ def sweep(results: Row) -> str:
         verdicts = [v for shape in by_shape.values() for v in (shape or {}).values()]
         good = [v for v in verdicts if "raised" not in v]
         all_hold = [v for v in good if v["pairs"] and v["budget"] and v["task"]]
-        fills = sorted(v["fill"] for v in good)
+        fill = _fill(by_shape)
         rows.append([
             name, f"{len(verdicts)}", f"{len(verdicts) - len(good)}",
             *(f"{sum(v[check] for v in good)}" for check in CHECKS),
-            f"**{len(all_hold)}**", f"{median(fills):.2f}" if fills else "-",
+            f"**{len(all_hold)}**", "-" if fill is None else f"{fill:.2f}",
         ])  # fmt: skip
     return (
         f"## Many budgets\n\nBudgets from 5 % to 98 % of {len(shapes)} transcripts of 200 messages "
@@ -180,16 +182,17 @@ def losses(results: Row) -> str:
         for size, table in results[op].items():
             unit = "turns" if op in ("loop", "manage") else "messages"
             behind += _ahead(table, key, f"{what}, {int(size):,} {unit}")
+    behind += _emptier(results["sweep"])
     text = "## Where ullage is behind\n\n"
     text += "".join(f"* {line}\n" for line in behind) or "Nowhere in this run.\n"
     return text + (
         "\nThe approximate counter divides characters by four and reads no text; the table by "
         "kind shows what that costs. Sums kept beside a history are what an application that "
         "never edits its history can have in twenty lines; ullage looks at every message each "
-        "time, because callers do edit theirs. Results of ullage are filled less than they could "
-        "be: it counts ids, which the judge leaves out, and keeps to the upper edge of its band; "
-        "in the loop its default policy makes room for many turns at once, so that the requests "
-        "after a compaction extend one another.\n"
+        "time, because callers do edit theirs. ullage's results use less of the budget: it keeps "
+        "to the upper edge of its band, in which every call and result has room for its id and "
+        "framing, of which the judge counts nothing; in the loop its default policy makes room "
+        "for many turns at once, so that the requests after a compaction extend one another.\n"
     )
 
 
@@ -199,6 +202,20 @@ def _ahead(table: Mapping[str, Row], key: str, what: str) -> Iterable[str]:
         theirs = _median(row, key)
         if name != OURS and ours and theirs and theirs < ours:
             yield f"{what}: {name} {_number(theirs)} s, ullage {_number(ours)} s"
+
+
+def _emptier(table: Mapping[str, Any]) -> Iterable[str]:
+    fills = {name: _fill(by_shape) for name, by_shape in table.items()}
+    ours = fills.get(OURS)
+    for name, fill in fills.items():
+        if ours and fill and fill > ours:
+            yield f"using the budget, median over all budgets: {name} {fill:.2f}, ullage {ours:.2f}"
+
+
+def _fill(by_shape: Mapping[str, Any]) -> float | None:
+    verdicts = [v for shape in by_shape.values() for v in (shape or {}).values()]
+    fills = [v["fill"] for v in verdicts if "raised" not in v]
+    return median(fills) if fills else None
 
 
 def _names(table: Mapping[str, Mapping[str, Row]]) -> list[str]:

@@ -1,3 +1,20 @@
 """Fixtures for the whole suite."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
 pytest_plugins = ["ullage.testing.fixtures"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the default runtime off the settings and the cache of whoever runs the tests."""
+    folder = tmp_path_factory.mktemp("cache")
+    settings = tmp_path_factory.mktemp("config") / "config.toml"
+    settings.write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ULLAGE_CONFIG", str(settings))
+        patch.setenv("ULLAGE_CACHE_DIR", str(folder))
+        yield folder

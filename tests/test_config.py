@@ -8,9 +8,10 @@ import pytest
 
 from ullage import config
 from ullage.core.errors import ConfigurationError
+from ullage.core.settings import Configured
 
 
-def load(tmp_path: Path, **environment: str) -> config.Configured:
+def load(tmp_path: Path, **environment: str) -> Configured:
     return config.load({"ULLAGE_CONFIG": "", **environment}, tmp_path)
 
 

@@ -84,6 +84,37 @@ def test_the_key_goes_along_as_bearer_and_only_where_there_is_one(ask) -> None:
     assert "authorization" not in second.headers
 
 
+@pytest.mark.parametrize(
+    ("auth", "header"),
+    [
+        ("bearer", {"authorization": "Bearer sk-1"}),
+        ("api-key", {"authorization": "Api-Key sk-1"}),
+        ("x-api-key", {"x-api-key": "sk-1"}),
+        ("x-goog-api-key", {"x-goog-api-key": "sk-1"}),
+        ("none", {}),
+    ],
+)
+def test_the_key_goes_along_in_the_providers_own_style(ask, auth, header) -> None:
+    with FaultServer({"/x": of_json({})}) as server:
+        what = Ask(server.root_url + "/x", api_key="sk-1", auth=auth, extra=(("x-version", "7"),))
+        assert ask(what).status == 200
+        (request,) = server.requests
+    assert {n: v for n, v in request.headers.items() if "sk-1" in v} == header
+    assert request.headers["x-version"] == "7"
+    assert "sk-1" not in request.path
+    assert "sk-1" not in repr(what)
+
+
+@pytest.mark.parametrize("auth", ["bearer", "api-key", "x-api-key", "x-goog-api-key"])
+@pytest.mark.parametrize("key", ["sk-gehéim", "sk-line\n", "sk-\x00"])
+def test_no_style_lets_a_fault_quote_the_key(ask, auth, key) -> None:
+    with FaultServer({}) as server:
+        got = ask(Ask(server.root_url + "/x", api_key=key, auth=auth))
+    assert got.status == 0
+    assert key not in got.fault
+    assert "sk-" not in got.fault
+
+
 class _Elsewhere(http.server.BaseHTTPRequestHandler):
     """Sends everybody to `target`."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Compaction,
         acompact,
         acount,
+        amodels,
         assess,
         awindow,
         compact,
@@ -53,8 +54,8 @@ __version__ = "0.1.0.dev0"
 
 _HOME: Mapping[str, Sequence[str]] = {
     "ullage.api": (
-        "Compaction", "acompact", "acount", "assess", "awindow", "compact", "count", "count_text",
-        "models", "repair", "validate", "window", "window_tokens",
+        "Compaction", "acompact", "acount", "amodels", "assess", "awindow", "compact", "count",
+        "count_text", "models", "repair", "validate", "window", "window_tokens",
     ),
     "ullage.core.counting": ("Count",),
     "ullage.core.errors": (
@@ -82,8 +83,9 @@ __all__ = [
     "ContextTooLargeError", "ContextWindowUnknown", "Count", "ErrorKind", "Guard",
     "MalformedHistoryError", "Policy", "ProviderError", "Rung", "Runtime", "StoreError",
     "SummaryRequest", "Thresholds", "UllageError", "Usage", "View", "Window", "acompact", "acount",
-    "assess", "awindow", "classify_error", "classify_exception", "compact", "count", "count_text",
-    "edits", "errors", "events", "models", "repair", "validate", "window", "window_tokens",
+    "amodels", "assess", "awindow", "classify_error", "classify_exception", "compact", "count",
+    "count_text", "edits", "errors", "events", "models", "repair", "validate", "window",
+    "window_tokens",
 ]  # fmt: skip
 
 

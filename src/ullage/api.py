@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     from ullage.core.usage import Usage
 
 
-def window(
+def window(  # noqa: PLR0913 - the public signature is fixed by the API page
     model: str | None = None,
     *,
     base_url: str | None = None,
+    provider: str | None = None,
     api_key: str | None = None,
     override: int | None = None,
     refresh: bool = False,
@@ -47,19 +48,22 @@ def window(
 ) -> Window:
     """Return the window of a model as it is served: see `Window`.
 
-    Unknown is a Window with `known=False`; network trouble never raises. `refresh` forgets what
-    was learned before. Raises ConfigurationError for a bad override or base_url.
+    Unknown is a Window with `known=False`; network trouble never raises. `provider` names whose
+    listing and rows are meant where no base URL tells; `refresh` forgets what was heard and
+    learned of this model there. Raises ConfigurationError for a bad override or base_url.
     """
     windows = (runtime or default()).windows
+    question = Question(model, base_url, api_key, override, provider)
     if refresh:
-        windows.forget()
-    return windows.window(Question(model, base_url, api_key, override))
+        windows.forget(question)
+    return windows.window(question)
 
 
-async def awindow(
+async def awindow(  # noqa: PLR0913 - the same signature
     model: str | None = None,
     *,
     base_url: str | None = None,
+    provider: str | None = None,
     api_key: str | None = None,
     override: int | None = None,
     refresh: bool = False,
@@ -67,9 +71,10 @@ async def awindow(
 ) -> Window:
     """Do as `window`, without blocking the event loop."""
     windows = (runtime or default()).windows
+    question = Question(model, base_url, api_key, override, provider)
     if refresh:
-        windows.forget()
-    return await windows.awindow(Question(model, base_url, api_key, override))
+        windows.forget(question)
+    return await windows.awindow(question)
 
 
 def window_tokens(model: str | None = None, **options: Any) -> int:
@@ -77,9 +82,32 @@ def window_tokens(model: str | None = None, **options: Any) -> int:
     return window(model, **options).tokens()
 
 
-def models(*, runtime: Runtime | None = None) -> list[tuple[str, Window]]:
-    """Return (id, Window) of every model in the bundled table, sorted by id."""
-    return (runtime or default()).windows.models()
+def models(
+    *,
+    provider: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    runtime: Runtime | None = None,
+) -> list[tuple[str, Window]]:
+    """Return (id, Window) of every model: of a provider's listing, or of the bundled table.
+
+    With a `base_url` or a `provider` that publishes a listing, that is asked; a provider that
+    publishes none, and no provider at all, mean the table. Sorted by id.
+    """
+    windows = (runtime or default()).windows
+    return windows.models(Question(None, base_url, api_key, None, provider))
+
+
+async def amodels(
+    *,
+    provider: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    runtime: Runtime | None = None,
+) -> list[tuple[str, Window]]:
+    """Do as `models`, without blocking the event loop."""
+    windows = (runtime or default()).windows
+    return await windows.amodels(Question(None, base_url, api_key, None, provider))
 
 
 def count(
@@ -101,7 +129,7 @@ def count(
     measured = measure(
         shared.codec.read(messages), shared.meter(question), system=system, tools=tools
     )
-    if question.probed:
+    if shared.windows.probed(question):
         shared.windows.window(question)
         reported = shared.server_count(question, _whole(messages, system), tools)
         measured = replace(measured, reported=reported)
@@ -123,7 +151,7 @@ async def acount(
     measured = measure(
         shared.codec.read(messages), shared.meter(question), system=system, tools=tools
     )
-    if question.probed:
+    if shared.windows.probed(question):
         await shared.windows.awindow(question)
         reported = await shared.aserver_count(question, _whole(messages, system), tools)
         measured = replace(measured, reported=reported)

@@ -107,6 +107,7 @@ class Guard:
         base_url: str | None = None,
         api_key: str | None = None,
         window: int | None = None,
+        provider: str | None = None,
         policy: Policy | None = None,
         summarizer: Summarizer | None = None,
         on_event: Listener | None = None,
@@ -114,12 +115,12 @@ class Guard:
         runtime: Runtime | None = None,
     ) -> None:
         self.model = model
-        self.policy = policy if policy is not None else Policy.ladder()
-        self._question = Question(model, base_url, api_key, window)
+        self._question = Question(model, base_url, api_key, window, provider)
         self._summarizer = summarizer
         self._on_event = on_event
         self._strict = strict
         self._runtime = runtime if runtime is not None else default()
+        self.policy = policy if policy is not None else Policy.named(self._runtime.settings.policy)
 
     def prepare(
         self,
@@ -259,7 +260,7 @@ class Guard:
 
     def _learned(self, need: NeedWindow) -> None:
         if need.ceiling is not None:
-            self._runtime.windows.learn(self._question, need.ceiling)
+            self._runtime.windows.learn(self._question, need.ceiling, named=need.named)
 
     def _stored(self, need: machine.Need) -> Any:
         if isinstance(need, NeedLoad):
@@ -294,6 +295,9 @@ class Guard:
         if isinstance(response, BaseException):
             return self._refused(view, response)
         seen = machine.observe(self._setup(), view.prepared, response)
+        bound = view.window.input_tokens
+        if seen.usage is not None and bound is not None and seen.usage.prompt_tokens > bound:
+            self._runtime.windows.learned.succeeded(self._question, seen.usage.prompt_tokens)
         if seen.ratio is not None:
             self._runtime.learn(self._question, seen.ratio)
         if seen.checkpoint is not None:
@@ -307,7 +311,8 @@ class Guard:
         kind = classify_exception(error)
         if kind.kind == "input" and _recoverable(kind, view.prepared):
             refused = kind.input_tokens or view.prepared.count.tokens
-            self._runtime.windows.learn(self._question, kind.limit or refused - 1)
+            limit = kind.limit or refused - 1
+            self._runtime.windows.learn(self._question, limit, named=kind.limit is not None)
         return view.assessment
 
     def _recovery(self, view: View, error: Exception) -> machine.Preparing | None:

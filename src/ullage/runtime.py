@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage import config
 from ullage.core.counting import (
     CHAT,
     EXACT,
@@ -20,11 +22,12 @@ from ullage.core.counting import (
     Meter,
     Scale,
 )
+from ullage.core.settings import Settings
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.counters import Vocabularies, vocabulary
 from ullage.storage import MemoryCheckpoints
-from ullage.transport import Ask, Transport
-from ullage.windows import Question, Resolver
+from ullage.transport import Ask, Timeouts, Transport
+from ullage.windows import Options, Question, Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,17 +73,30 @@ class Lesson:
 
 
 class Runtime:
-    """Shared caches and what was learned. Safe to share between threads and event loops."""
+    """Shared caches and what was learned. Safe to share between threads and event loops.
+
+    Without `settings` nothing is read from files or the environment, and nothing is kept on disk.
+    """
 
     def __init__(
         self,
         *,
         transport: Transport | None = None,
         checkpoints: MemoryCheckpoints | None = None,
+        settings: Settings | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.transport = transport or Transport()
-        self.windows = Resolver(self.transport, now)
+        self.settings = settings or Settings()
+        held = self.settings
+        limits = Timeouts(held.connect_timeout_s, held.read_timeout_s)
+        self.transport = transport or Transport(limits)
+        options = Options(
+            context_windows=held.context_windows,
+            base_models=held.base_models,
+            offline=held.offline,
+            folder=Path(held.cache_dir) if held.cache_dir else None,
+        )
+        self.windows = Resolver(self.transport, now, options)
         self.checkpoints = checkpoints or MemoryCheckpoints()
         self.vocabularies = Vocabularies()
         messages: Memo = Messages()
@@ -96,7 +112,7 @@ class Runtime:
         """
         known = vocabulary(question.model)
         counter = self.vocabularies.counter(known.name)
-        if known.exact and question.hosted:
+        if known.exact and self.windows.hosted(question):
             return Meter(counter, CHAT, EXACT, "exact")
         lesson = self._lessons.get((question.scope, question.model))
         if lesson is None:
@@ -155,8 +171,17 @@ class _Default:
     def get(self) -> Runtime:
         with self.lock:
             if self.runtime is None:
-                self.runtime = Runtime()
+                self.runtime = Runtime(settings=_settings())
             return self.runtime
+
+
+def _settings() -> Settings:
+    """Return what files and environment say; lessons go to the user's cache unless they say."""
+    import platformdirs
+
+    settings = config.load().settings
+    folder = settings.cache_dir or platformdirs.user_cache_dir("ullage", appauthor=False)
+    return replace(settings, cache_dir=folder)
 
 
 _default = _Default()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
@@ -36,17 +36,32 @@ class Timeouts:
     read_s: float = READ_TIMEOUT_S
 
 
+Auth = Literal["bearer", "api-key", "x-api-key", "x-goog-api-key", "none"]
+"""How a key travels. `api-key` is `Authorization: Api-Key K`; with `none` it stays at home."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: GET without `body`, POST with it (sent as JSON)."""
+    """One request: GET without `body`, POST with it (sent as JSON).
+
+    `extra` are further headers, in lower case; they hold no secret.
+    """
 
     url: str
     body: Mapping[str, Any] | None = None
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    auth: Auth = "bearer"
+    extra: tuple[tuple[str, str], ...] = ()
 
     def headers(self) -> dict[str, str]:
         """Return the headers; the key goes to the host of `url` and nowhere else."""
-        return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        headers = dict(self.extra)
+        if not self.api_key or self.auth == "none":
+            return headers
+        if self.auth in ("bearer", "api-key"):
+            scheme = "Bearer" if self.auth == "bearer" else "Api-Key"
+            return {**headers, "authorization": f"{scheme} {self.api_key}"}
+        return {**headers, self.auth: self.api_key}
 
 
 @dataclass(frozen=True, slots=True)

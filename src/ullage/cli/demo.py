@@ -31,7 +31,7 @@ SUMMARY = "hold a conversation of several windows on a real model, with and with
 WINDOW: Final = 2048
 TURNS: Final = 64
 QUICK_TURNS: Final = 26
-OUTPUT: Final = 40
+OUTPUT: Final = 28
 """Tokens of an answer: enough for two short sentences, so that the time goes to the windows."""
 
 MODEL: Final = "smollm2-135m"

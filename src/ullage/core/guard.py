@@ -45,9 +45,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NeedWindow:
-    """Send the Window of the model. `ceiling` is a limit just learned, in tokens, or None."""
+    """Send the Window of the model. `ceiling` is a limit just learned, in tokens, or None.
+
+    `named` tells whether the error named it, or it is only below what was refused.
+    """
 
     ceiling: int | None = None
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,7 @@ def recover(setup: Setup, request: Request, sent: Prepared, error: ErrorKind) ->
         if lowered is not None:
             return replace(sent, max_tokens=lowered, events=(_lowered(request, lowered),))
     refused = error.input_tokens or sent.count.tokens
-    window: Window = yield NeedWindow(ceiling=error.limit or refused - 1)
+    window: Window = yield NeedWindow(error.limit or refused - 1, named=error.limit is not None)
     bound = min(window.input_tokens or refused, refused)
     ratio = refused / max(sent.raw_best, 1)
     scale = Scale(ratio * (1 - DRIFT), ratio, ratio * (1 + DRIFT))

@@ -1,9 +1,10 @@
-"""Resolvers that ask: the server that serves the chat, and the bundled table.
+"""Resolvers that ask: the server that serves the chat, provider listings, the bundled table.
 
 `Resolver` gathers claims and hands them to `core.window.resolve`. It knows no conversation and
 no policy.
 """
 
-from ullage.windows.resolver import Question, Resolver
+from ullage.windows.question import Question
+from ullage.windows.resolver import Options, Resolver
 
-__all__ = ["Question", "Resolver"]
+__all__ = ["Options", "Question", "Resolver"]

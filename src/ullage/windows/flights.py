@@ -40,12 +40,13 @@ class Flights(Generic[Value]):
 
     def get(self, key: Hashable, work: Callable[[], Landed[Value]]) -> Value:
         """Return the answer, doing `work` unless it is kept or another thread is at it."""
+        mine: Future[Value] = Future()
         while True:
             with self._lock:
                 held = self._held(key)
                 ahead = self._threads.get(key)
                 if held is None and ahead is None:
-                    mine = self._threads[key] = Future()
+                    self._threads[key] = mine
             if held is not None:
                 return held.value
             if ahead is None:
@@ -64,12 +65,13 @@ class Flights(Generic[Value]):
         """Do as `get`, without blocking the event loop."""
         import asyncio
 
+        mine: Future[Value] = Future()
         while True:
             with self._lock:
                 held = self._held(key)
                 ahead = self._threads.get(key) or self._loops.get(key)
                 if held is None and ahead is None:
-                    mine = self._loops[key] = Future()
+                    self._loops[key] = mine
             if held is not None:
                 return held.value
             if ahead is None:

@@ -1,253 +1,321 @@
-"""Gather claims about a window and resolve them: override, learned ceilings, probe, table.
+"""Gather claims about a window and resolve them: override, learned, probe or listing, table.
 
-Positive answers are kept for an hour, negative ones for five minutes, learned ceilings until they
-expire; concurrent questions about one server share one probe. Resolution never fails: what cannot
-be learned is no claim and one warning. It knows no conversation.
+Answers are kept for an hour, absence for five minutes; concurrent questions about one server or
+provider share one request. Resolution never fails: what cannot be learned is no claim and one
+warning. It knows no conversation.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.window import Claim, Window, resolve
-from ullage.transport import loopback, shown
-from ullage.windows import llamacpp
-from ullage.windows.llamacpp import Found
+from ullage.windows import probes
+from ullage.windows.disk import Disk
+from ullage.windows.flights import Flights, Landed
+from ullage.windows.learned import Learned
+from ullage.windows.listings import Listed, Listings
+from ullage.windows.probes import Found
 from ullage.windows.table import Table
 
 if TYPE_CHECKING:
-    from ullage.transport import Transport
+    from pathlib import Path
+
+    from ullage.transport import Answer, Ask, Transport
+    from ullage.windows.question import Question
 
 log = logging.getLogger("ullage.windows")
 
 POSITIVE_S: Final = 3600.0
 NEGATIVE_S: Final = 300.0
-LEARNED_LOCAL_S: Final = 24 * 3600.0
-LEARNED_HOSTED_S: Final = 30 * 24 * 3600.0
 
-HOSTED: Final = frozenset(
-    {
-        "api.openai.com",
-        "api.anthropic.com",
-        "generativelanguage.googleapis.com",
-        "openrouter.ai",
-        "api.deepseek.com",
-        "api.groq.com",
-        "api.mistral.ai",
-        "api.together.xyz",
-        "api.x.ai",
-    }
-)
-"""Hosts that get no local probes: they publish a listing, or nothing."""
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Whose window is asked for. `override` is the operator's own number of tokens."""
+class Options:
+    """What the operator set; see `core.settings`. `folder` is where lessons are kept, if any."""
 
-    model: str | None = None
-    base_url: str | None = None
-    api_key: str | None = field(default=None, repr=False)
-    override: int | None = None
-
-    def __post_init__(self) -> None:
-        given = self.override
-        if given is not None and (type(given) is not int or given < 1):
-            raise ConfigurationError(
-                f"a window must be a positive number of tokens, not {given!r}: leave it out to "
-                "have it found"
-            )
-        if self.base_url is not None and not _web(self.base_url):
-            raise ConfigurationError(
-                f"base_url {self.base_url!r} is no http or https URL, such as "
-                "http://127.0.0.1:8080/v1"
-            )
-
-    @property
-    def scope(self) -> str:
-        """Name endpoint and credential (hashed), so that tenants never share what is learned."""
-        key = hashlib.blake2b((self.api_key or "").encode(), digest_size=8).hexdigest()
-        return f"{llamacpp.root(self.base_url) if self.base_url else ''}#{key}"
-
-    @property
-    def hosted(self) -> bool:
-        """Whether a model id means the published model: at a known provider, or nowhere else."""
-        return self.base_url is None or urlsplit(self.base_url).hostname in HOSTED
-
-    @property
-    def probed(self) -> bool:
-        """Whether the server is asked: by host, not by dialect, and not against an override."""
-        return self.override is None and not self.hosted
-
-
-def _web(url: object) -> bool:
-    """Tell whether this is an http or https URL with a host and a lawful port."""
-    if not isinstance(url, str):
-        return False
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises for a port that is none
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
-@dataclass(slots=True)
-class _Entry:
-    """One probe: whoever came first asks, the others wait.
-
-    Threads wait for `lock`, coroutines for `flight`. A thread never waits for a coroutine, which
-    may be one of the loop that the thread holds up.
-    """
-
-    found: Found = field(default_factory=Found)
-    until: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    flight: Future[bool] | None = None
+    context_windows: Mapping[str, int] = field(default_factory=dict)
+    base_models: Mapping[str, str] = field(default_factory=dict)
+    offline: bool = False
+    folder: Path | None = None
 
 
 class Resolver:
     """Resolve windows. Safe to share between threads; `now` returns seconds since the epoch."""
 
-    def __init__(self, transport: Transport, now: Callable[[], float]) -> None:
+    def __init__(
+        self, transport: Transport, now: Callable[[], float], options: Options | None = None
+    ) -> None:
         self._transport = transport
         self._now = now
-        self._table = Table()
-        self._entries: dict[tuple[str, str | None], _Entry] = {}
-        self._ceilings: dict[tuple[str, str | None], tuple[Claim, float]] = {}
-        self._said: dict[tuple[str, str | None], str] = {}
-        self._lock = threading.Lock()
+        self._options = options or Options()
+        self.table = Table(self._options.folder)
+        self.listings = Listings()
+        self.learned = Learned(Disk(self._options.folder), now)
+        self._found: Flights[Found] = Flights(now)
+        self._listed: Flights[Listed] = Flights(now)
+        self._said: dict[str, str] = {}
+        self._capped: dict[str, str] = {}
+
+    # --- asking -----------------------------------------------------------------------------------
 
     def window(self, question: Question) -> Window:
         """Resolve; never raises for network trouble."""
-        found = self._probe(question) if question.probed else self._known(question)
-        return self._resolve(question, found)
+        if self.probed(question):
+            self._found.get(
+                question.key, lambda: self._landed(question, self._run(self._probe(question)))
+            )
+        for key, asking in self._listing(question):
+            self._listed.get(key, self._read(asking))
+        return self._resolve(question)
 
     async def awindow(self, question: Question) -> Window:
         """Do as `window`, without blocking the event loop."""
-        found = await self._aprobe(question) if question.probed else self._known(question)
-        return self._resolve(question, found)
+        if self.probed(question):
+
+            async def probe() -> Landed[Found]:
+                return self._landed(question, await self._arun(self._probe(question)))
+
+            await self._found.aget(question.key, probe)
+        for key, asking in self._listing(question):
+            await self._listed.aget(key, self._reader(asking))
+        return self._resolve(question)
+
+    def _read(
+        self, asking: Callable[[], Generator[Ask, Answer, Listed]]
+    ) -> Callable[[], Landed[Listed]]:
+        return lambda: self._filed(self._run(asking()))
+
+    def _reader(
+        self, asking: Callable[[], Generator[Ask, Answer, Listed]]
+    ) -> Callable[[], Awaitable[Landed[Listed]]]:
+        async def read() -> Landed[Listed]:
+            return self._filed(await self._arun(asking()))
+
+        return read
+
+    def hosted(self, question: Question) -> bool:
+        """Tell whether a model id means the published model: at a known provider, or no server."""
+        return question.base_url is None or self.listings.hosted(question.base_url)
+
+    def probed(self, question: Question) -> bool:
+        """Tell whether the server is asked: by host, not by dialect, and not for an override."""
+        return (
+            not self._options.offline
+            and self._override(question) is None
+            and not self.hosted(question)
+            and question.provider is None
+        )
 
     def counts_at(self, question: Question) -> str:
         """Return the URL at which the server counts requests, "" where it is not known to."""
-        return self._known(question).counts
+        found = self._found.peek(question.key)
+        return found.counts if found is not None else ""
 
-    def learn(self, question: Question, tokens: int) -> None:
-        """Remember a ceiling that an error proved; it only lowers, and expires."""
-        local = question.base_url is not None and loopback(question.base_url)
-        until = self._now() + (LEARNED_LOCAL_S if local else LEARNED_HOSTED_S)
-        key = (question.scope, question.model)
-        where = shown(question.base_url) if question.base_url else "the provider"
-        claim = Claim("total", tokens, "learned", where, self._now(), 0.9)
-        with self._lock:
-            held = self._ceiling(key)
-            if held is None or tokens < held.tokens:
-                self._ceilings[key] = (claim, until)
-            self._entries.pop(key, None)
+    def server(self, question: Question) -> str:
+        """Return what the server was recognised as, "" where it was not."""
+        found = self._found.peek(question.key)
+        return found.server if found is not None else ""
 
-    def forget(self) -> None:
-        """Drop every answer and every learned ceiling."""
-        with self._lock:
-            self._entries.clear()
-            self._ceilings.clear()
+    # --- learning ---------------------------------------------------------------------------------
+
+    def learn(self, question: Question, tokens: int, *, named: bool = True) -> None:
+        """Remember a ceiling that an error proved, and ask the server again next time.
+
+        An error that names no limit, from a server whose slots may share one pool, proves only
+        that the pool was full: then each slot gets its share of it for a while.
+        """
+        found = self._found.peek(question.key) or Found()
+        pools = [c.tokens for c in found.claims if c.kind == "allocated"]
+        if not named and found.slots > 1 and pools:
+            self.learned.share(question, min(pools), found.slots)
+        else:
+            self.learned.lower(question, tokens)
+        self._found.drop(question.key)
+
+    def forget(self, question: Question | None = None) -> None:
+        """Drop what is kept and learned about one question, or about everything."""
+        self.learned.forget(question)
+        if question is None:
+            self._found.clear()
+            self._listed.clear()
             self._said.clear()
+            self._capped.clear()
+            return
+        self._found.drop(question.key)
+        for key in self._listing_keys(question):
+            self._listed.drop(key)
 
-    def models(self) -> list[tuple[str, Window]]:
-        """Return the bundled table's models, each with its window."""
-        return [(m, resolve(self._table.claims(m), model=m)) for m in self._table.ids()]
+    def models(self, question: Question) -> list[tuple[str, Window]]:
+        """Return what a provider's listing has, each with its window; else the table's models."""
+        for key, asking in self._listing(question):
+            self._listed.get(key, self._read(asking))
+        return self._all(question)
 
-    def _resolve(self, question: Question, found: Found) -> Window:
-        claims = list(found.claims)
-        key = (question.scope, question.model)
-        ceiling = self._ceiling(key)
-        if ceiling is not None:
-            claims.append(ceiling)
-        if question.model is not None:
-            claims += self._table.claims(question.model)
-        if question.override is not None:
-            claims.insert(0, Claim("total", question.override, "override", "the operator"))
+    async def amodels(self, question: Question) -> list[tuple[str, Window]]:
+        """Do as `models`, without blocking the event loop."""
+        for key, asking in self._listing(question):
+            await self._listed.aget(key, self._reader(asking))
+        return self._all(question)
+
+    def _all(self, question: Question) -> list[tuple[str, Window]]:
+        listed = self._listed.peek(self._listing_keys(question)[0])
+        if listed is not None and listed.claims_by_model:
+            heard = listed.claims_by_model.items()
+            return sorted((m, resolve(claims, model=m)) for m, claims in heard)
+        provider = self._provider(question)
+        ids = self.table.ids(provider)
+        return [(m, resolve(self.table.claims(m, provider), model=m)) for m in ids]
+
+    # --- resolving --------------------------------------------------------------------------------
+
+    def _resolve(self, question: Question) -> Window:
+        claims, complaint = self._heard(question)
         window = resolve(claims, model=question.model)
         for warning in window.warnings:
             # Once, not with every request of a conversation.
-            if self._said.get(key) != warning:
-                self._said[key] = warning
+            if self._capped.get(question.key) != warning:
+                self._capped[question.key] = warning
                 log.warning("%s", warning)
-        complaint = (found.complaint,) if found.complaint else ()
-        return replace(window, warnings=(*window.warnings, *complaint))
+        return replace(window, warnings=(*window.warnings, *((complaint,) if complaint else ())))
 
-    def _ceiling(self, key: tuple[str, str | None]) -> Claim | None:
-        claim, until = self._ceilings.get(key, (None, 0.0))
-        return claim if until > self._now() else None
+    def _heard(self, question: Question) -> tuple[list[Claim], str]:
+        """Return every claim about a question, and what is to be complained of."""
+        override = self._override(question)
+        claims = [] if override is None else [Claim("total", override, "override", "the operator")]
+        claims += self.learned.ceiling(question)
+        found = self._found.peek(question.key)
+        complaint = ""
+        if found is not None:
+            claims += found.claims
+            complaint = found.complaint
+        listed, said = self._listed_claims(question)
+        rows = self._rows(question)
+        floor = self.learned.floor(question)
+        claims += [_exceeded(c, floor) for c in (*listed, *rows)]
+        return claims, complaint or (said if not rows else "")
 
-    def _known(self, question: Question) -> Found:
-        entry = self._entries.get((question.scope, question.model))
-        return entry.found if entry is not None else Found()
+    def _override(self, question: Question) -> int | None:
+        set_ = self._options.context_windows.get(question.model or "")
+        return question.override if question.override is not None else set_
 
-    def _entry(self, question: Question) -> _Entry:
-        with self._lock:
-            return self._entries.setdefault((question.scope, question.model), _Entry())
+    def _rows(self, question: Question) -> tuple[Claim, ...]:
+        model = question.model
+        if model is None:
+            return ()
+        behind = self._options.base_models.get(model)
+        provider = self._provider(question)
+        if provider is not None and self.table.provider(provider) is None:
+            return ()  # another provider's row would be a neighbour's number
+        return self.table.claims(model, provider, base_model=behind)
 
-    def _probe(self, question: Question) -> Found:
-        entry = self._entry(question)
-        with entry.lock:
-            if entry.until <= self._now():
-                asking = self._asking(question)
-                try:
-                    what = next(asking)
-                    while True:
-                        what = asking.send(self._transport.ask(what))
-                except StopIteration as done:
-                    self._keep(entry, done.value)
-            return entry.found
+    def _provider(self, question: Question) -> str | None:
+        given = question.provider
+        if given is None:
+            return self.listings.provider_for(question.base_url) if question.base_url else None
+        if self.listings.row(given) is None and self.table.provider(given) is None:
+            known = sorted({*self.listings.names(), *self.table.providers()})
+            near = get_close_matches(given, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise ConfigurationError(f"no provider is known as {given!r}: {hint}")
+        return given
 
-    async def _aprobe(self, question: Question) -> Found:
-        import asyncio
+    # --- listings ---------------------------------------------------------------------------------
 
-        entry = self._entry(question)
-        landed = False
-        while not landed and entry.until <= self._now():
-            with self._lock:
-                ahead = entry.flight
-                mine: Future[bool] = Future()
-                entry.flight = ahead or mine
-            if ahead is None:
-                await self._fly(entry, mine, question)
-                break
-            # Shielded: one who stops waiting must not cancel the flight for the others.
-            landed = await asyncio.shield(asyncio.wrap_future(ahead))
-        return entry.found
+    def _listing(
+        self, question: Question
+    ) -> Generator[tuple[str, Callable[[], Generator[Ask, Answer, Listed]]], None, None]:
+        """Yield key and reader of each listing that is to be asked: the whole, then one model."""
+        provider, model = self._provider(question), question.model
+        if provider is None or self._options.offline or self._override(question) is not None:
+            return
+        if not self.listings.publishes(provider) or self._recalled(question) is not None:
+            return
+        whole, alone = self._listing_keys(question)
+        base_url, api_key = question.base_url, question.api_key
+        yield whole, lambda: self.listings.ask(provider, base_url, model, api_key, self._now())
+        listed = self._listed.peek(whole)
+        if model is not None and listed and self.listings.wants(provider, listed, model):
+            ask = self.listings.ask_alone
+            yield alone, lambda: ask(provider, base_url, model, api_key, self._now())
+        claims, _ = self._listed_claims(question)
+        kept = f"listing|{question.key}"
+        if claims and self.learned.recall(kept) is None:
+            self.learned.keep(kept, claims, self._now() + POSITIVE_S)
 
-    async def _fly(self, entry: _Entry, flight: Future[bool], question: Question) -> None:
-        """Ask on behalf of all that wait for `flight`, which is told whether it landed."""
-        asking = self._asking(question)
-        landed = False
+    def _listing_keys(self, question: Question) -> tuple[str, str]:
+        whole = f"{self._provider(question)}|{question.scope}"
+        return whole, f"{whole}|{question.model}"
+
+    def _recalled(self, question: Question) -> tuple[Claim, ...] | None:
+        """Return what the provider's listing said, where an earlier process asked it."""
+        whole, _ = self._listing_keys(question)
+        if self._listed.peek(whole) is not None:
+            return None
+        return self.learned.recall(f"listing|{question.key}")
+
+    def _listed_claims(self, question: Question) -> tuple[tuple[Claim, ...], str]:
+        """Return what listings say of the model, and what is to be complained of."""
+        recalled = self._recalled(question)
+        if recalled is not None:
+            return recalled, ""
+        answers = [self._listed.peek(key) for key in self._listing_keys(question)]
+        heard = [a for a in answers if a is not None]
+        if not heard or question.model is None:
+            return (), next((a.complaint for a in heard), "")
+        joined = heard[0] if len(heard) == 1 else heard[0].joined(heard[1])
+        return joined.claims(question.model), joined.about(question.model)
+
+    # --- driving ----------------------------------------------------------------------------------
+
+    def _probe(self, question: Question) -> probes.Asking:
+        found = self._found.peek(question.key)
+        known = found.server if found is not None else ""
+        base_url = question.base_url or ""
+        return probes.probe(base_url, question.model, question.api_key, self._now(), known)
+
+    def _landed(self, question: Question, found: Found) -> Landed[Found]:
+        # What passes is asked again each time, but said once.
+        if found.complaint and not (found.passing and self._said.get(question.key)):
+            log.warning("%s", found.complaint)
+        self._said[question.key] = found.complaint
+        lasts = 0.0 if found.passing else POSITIVE_S if found.claims else NEGATIVE_S
+        return Landed(found, self._now() + lasts)
+
+    def _filed(self, listed: Listed) -> Landed[Listed]:
+        if listed.complaint:
+            log.warning("%s", listed.complaint)
+        lasts = POSITIVE_S if listed.claims_by_model and not listed.complaint else NEGATIVE_S
+        return Landed(listed, self._now() + lasts)
+
+    def _run(self, asking: Generator[Ask, Answer, Value]) -> Value:
+        try:
+            what = next(asking)
+            while True:
+                what = asking.send(self._transport.ask(what))
+        except StopIteration as done:
+            value: Value = done.value
+            return value
+
+    async def _arun(self, asking: Generator[Ask, Answer, Value]) -> Value:
         try:
             what = next(asking)
             while True:
                 what = asking.send(await self._transport.aask(what))
         except StopIteration as done:
-            self._keep(entry, done.value)
-            landed = True
-        finally:
-            with self._lock:
-                entry.flight = None
-            flight.set_result(landed)
+            value: Value = done.value
+            return value
 
-    def _asking(self, question: Question) -> llamacpp.Asking:
-        base_url = question.base_url or ""
-        return llamacpp.probe(base_url, question.model, question.api_key, self._now())
 
-    def _keep(self, entry: _Entry, found: Found) -> None:
-        entry.found = found
-        if not found.passing:
-            entry.until = self._now() + (POSITIVE_S if found.claims else NEGATIVE_S)
-        if found.complaint:
-            log.warning("%s", found.complaint)
+def _exceeded(claim: Claim, floor: int) -> Claim:
+    """Raise a published bound to the largest prompt that was answered in spite of it."""
+    if claim.kind not in ("total", "input") or claim.tokens >= floor:
+        return claim
+    return replace(claim, tokens=floor, note=f"{claim.tokens:,} by the source, was exceeded")

@@ -1,54 +1,235 @@
-"""The bundled table: exact model ids and their conservative bounds, read lazily.
+"""The bundled table: exact model ids with their conservative bounds and who disagreed.
 
-A row is found by its exact id, or after a date suffix or an `ft:` frame is taken off; a
-neighbour's number is never borrowed. It asks nobody.
+It is read on first use. A table that the user fetched holds instead when it is newer and whole.
+It asks nobody; how a table is written is `rows`' to know, under which ids a model may stand is
+`aliases`'.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import contextlib
+import logging
+import os
+import pkgutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
-from ullage.core.window import Claim, Kind
+from ullage.core.errors import ConfigurationError, StoreError
+from ullage.core.window import Claim
+from ullage.windows import aliases
+from ullage.windows.aliases import Name
+from ullage.windows.rows import BROKEN, Book, Row, packed, whole
 
-DATED: Final = re.compile(r"(?:-\d{4}-\d{2}-\d{2}|-\d{8}|@\d{8})$")
-"""Suffixes that name a snapshot of the same model."""
+log = logging.getLogger("ullage.windows")
 
-KINDS: Final[tuple[Kind, ...]] = ("total", "input", "output")
+FILE: Final = "table.gz"
+"""Name of the bundled table here, and of a refreshed one in the user's cache folder."""
+
+_IGNORED: Final = "%s is ignored (%s); the bundled table holds"
+
+DAY_S: Final = 24 * 3600.0
+
+
+def folder() -> Path:
+    """Return the user's cache folder of this package."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("ullage", appauthor=False)
 
 
 class Table:
-    """The bundled rows."""
+    """The rows that hold on this machine; `cache` is the folder of a refreshed table, if any."""
+
+    def __init__(self, cache: Path | None = None) -> None:
+        self._cache = cache
+        self._origin = "bundled"
 
     @cached_property
-    def _data(self) -> dict[str, Any]:
-        text = resources.files("ullage.windows").joinpath("table.json").read_text("utf-8")
-        data: dict[str, Any] = json.loads(text)
-        return data
+    def book(self) -> Book:
+        """The table that holds: the bundled one, or a newer one that the user fetched."""
+        bundled = _bundled()
+        path = (self._cache or folder()) / FILE
+        try:
+            fetched = Book.read(path.read_bytes())
+        except FileNotFoundError:
+            return bundled
+        except (OSError, ValueError) as error:
+            log.warning(_IGNORED, path, error)
+            return bundled
+        if fetched.at <= bundled.at:
+            return bundled
+        self._origin = "fetched"
+        return fetched
 
-    def claims(self, model: str) -> tuple[Claim, ...]:
-        """Return the claims of a model's row; none when the id is not in the table."""
-        row = next((r for r in map(self._data["models"].get, names(model)) if r), None)
+    @property
+    def snapshot(self) -> str:
+        """The day on which the table's sources were taken, as YYYY-MM-DD."""
+        return self.book.snapshot
+
+    def row(
+        self, model: str, provider: str | None = None, *, base_model: str | None = None
+    ) -> Row | None:
+        """Return the row of a model, None without one; see `aliases.readings`.
+
+        `base_model` is the operator's word on the model behind a deployment, and takes the place
+        of its name. Where every name is a deployment's (Azure), nothing else leads to a row.
+        """
+        if base_model is not None and provider is not None:
+            names = aliases.behind(base_model, provider)
+        else:
+            names = aliases.readings(base_model or model, provider)
+        try:
+            return _first(self.book, names)
+        except BROKEN as error:
+            # Only a fetched table whose sum was made to fit: `Refresh` lets no broken row in.
+            log.warning(_IGNORED, (self._cache or folder()) / FILE, error)
+            self.book, self._origin = _bundled(), "bundled"
+            return _first(self.book, names)
+
+    def claims(
+        self, model: str, provider: str | None = None, *, base_model: str | None = None
+    ) -> tuple[Claim, ...]:
+        """Return the claims of a model's row, those that lost after those that hold.
+
+        None without a row. Arguments are those of `row`; claims that lost are never below the
+        bound, so that the smallest of all claims is the bound.
+        """
+        row = self.row(model, provider, base_model=base_model)
         if row is None:
             return ()
-        at, source = float(self._data["at"]), f"bundled table of {self._data['snapshot']}"
-        return tuple(
-            Claim(kind, row[kind], "table", source, at, 0.7) for kind in KINDS if kind in row
-        )
+        at = self.book.at
+        where = f"{self._origin} table of {self.snapshot}"
+        confidence, note = _trust(row), _note(row)
+        held = [
+            Claim(kind, tokens, "table", where, at, confidence, note)
+            for kind, tokens in row.limits.items()
+        ]
+        lost = [
+            Claim(loss.kind, loss.tokens, "table", f"{where}, {loss.lineage}", at, 0.3, "lost")
+            for loss in row.losses
+        ]
+        return (*held, *lost)
 
-    def ids(self) -> list[str]:
-        """Return all model ids of the table, sorted."""
-        return sorted(self._data["models"])
+    def ids(self, provider: str | None = None) -> list[str]:
+        """Return the ids of one provider, or all that lead to a row by themselves, sorted.
+
+        In the list of all, the makers' ids are bare and the others' have the provider before a
+        slash; models behind deployments are left out.
+        """
+        if provider is not None:
+            known = aliases.canonical(provider)
+            return self.book.ids(known) if known is not None else []
+        return sorted(set(self._named()))
+
+    def _named(self) -> Iterator[str]:
+        for provider in self.book.providers():
+            if provider not in aliases.DEPLOYED:
+                frame = "" if provider in aliases.VENDORS else f"{provider}/"
+                for model in self.book.ids(provider):
+                    yield f"{frame}{model}"
+
+    def providers(self) -> list[str]:
+        """Return the providers that have rows, sorted."""
+        return self.book.providers()
+
+    def provider(self, name: str) -> str | None:
+        """Return the table's name for a provider, None for one without rows."""
+        known = aliases.canonical(name)
+        return known if known in self.providers() else None
 
 
-def names(model: str) -> list[str]:
-    """Return the ids under which a model may stand in the table, the exact one first."""
-    found = [model]
-    if model.startswith("ft:"):
-        base = model.split(":")[1]
-        found = [model, base]
-    undated = DATED.sub("", found[-1])
-    return [*found, undated] if undated not in found else found
+def _bundled() -> Book:
+    return Book.read(pkgutil.get_data("ullage.windows", FILE) or b"")
+
+
+def _first(book: Book, names: Iterable[Name]) -> Row | None:
+    return next((row for row in map(book.row, names) if row is not None), None)
+
+
+def _trust(row: Row) -> float:
+    """Return a confidence: more for each lineage, less where they disagree, 0.5 to 0.8."""
+    disputed = any(loss.kind != "output" for loss in row.losses)
+    return round(min(0.5 + 0.1 * len(row.lineages), 0.8) - 0.1 * disputed, 1)
+
+
+def _note(row: Row) -> str:
+    """Say who lists the model, and why its bound is held by hand if it is."""
+    said = ", ".join(row.lineages) or "by hand"
+    at = f"{row.model} at {row.provider}: {said}"
+    return f"{at}; {row.rule}" if row.rule else at
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a fetched table would change: rows, and the bounds that it would raise.
+
+    `raises` holds (provider and id, bound now, bound then) in tokens, sorted.
+    """
+
+    snapshot: str
+    rows: int
+    raises: tuple[tuple[str, int, int], ...]
+
+
+class Refresh:
+    """A fetched table, compressed or as text; checked, and not yet installed.
+
+    `origin` names it in messages; `now` is in seconds since the epoch. Raises ConfigurationError
+    when it is no whole table, or says that it is from the future.
+    """
+
+    def __init__(self, data: bytes, origin: str, now: float, cache: Path | None = None) -> None:
+        self._path = (cache or folder()) / FILE
+        # A web server may have sent the text, a file is mostly as `make table` left it.
+        self._data = packed(data) if data.startswith(b"{") else data
+        try:
+            self._book = Book.read(self._data)
+            self._rows = whole(self._book)
+        except ValueError as error:
+            raise ConfigurationError(f"{origin} is no table of models: {error}") from error
+        if self._book.at > now + DAY_S:
+            raise ConfigurationError(
+                f"{origin} says that it is of {self._book.snapshot}, which lies in the future"
+            )
+
+    def change(self, table: Table) -> Change:
+        """Compare with the table that holds now."""
+        raised = []
+        for row in table.book.rows():
+            # Through the aliases, since a dated row may be gone while the undated one is larger.
+            then = _first(self._book, aliases.behind(row.model, row.provider))
+            now, later = row.bound or 0, then.bound or 0 if then is not None else 0
+            if later > now:
+                raised.append((f"{row.provider}/{row.model}", now, later))
+        return Change(self._book.snapshot, self._rows, tuple(raised))
+
+    def install(self) -> Path:
+        """Put the table into the user's cache folder, whole or not at all; return its path.
+
+        Raises StoreError where it cannot be written.
+        """
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            _replace(self._path, self._data)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be written: {error}") from error
+        return self._path
+
+
+def _replace(path: Path, data: bytes) -> None:
+    import tempfile
+
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

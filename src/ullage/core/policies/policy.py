@@ -88,6 +88,16 @@ class Policy:
         """Gauge and check only: nothing is ever changed."""
         return cls(name="off")
 
+    @classmethod
+    def named(cls, name: str) -> Policy:
+        """Return a preset by its name; raises ConfigurationError for another name."""
+        presets = (cls.ladder(), cls.advisory(), cls.auto_summary(), cls.off())
+        for preset in presets:
+            if preset.name == name:
+                return preset
+        known = ", ".join(p.name for p in presets)
+        raise ConfigurationError(f"no policy is named {name!r}: there are {known}")
+
     def rung(self, ratio: float) -> Rung | None:
         """Return the highest rung that a pressure reaches, or None."""
         return max((r for r in self.rungs if ratio >= r.at), key=lambda r: r.at, default=None)

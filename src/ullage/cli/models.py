@@ -1,0 +1,147 @@
+"""`ullage models`: what the table of models says, and how to refresh it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from ullage.core.errors import ConfigurationError, ProviderError
+from ullage.transport import Ask, Transport, loopback, shown
+from ullage.windows.rows import Row
+from ullage.windows.table import Refresh, Table
+
+SUMMARY = "list, show and refresh the table of models"
+
+RAISES_SHOWN: Final = 10
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    verbs = parser.add_subparsers(dest="verb", metavar="list|show|update", required=True)
+    listed = verbs.add_parser("list", help="list ids with their bounds")
+    listed.add_argument("--provider", metavar="P", help="only this provider's")
+    listed.add_argument("--json", action="store_true", help="print one JSON document")
+    one = verbs.add_parser("show", help="show one row, with the claims that lost")
+    one.add_argument("id", help="a model id, as the provider spells it")
+    one.add_argument("--provider", metavar="P", help="who serves it; else whoever makes it")
+    one.add_argument("--json", action="store_true", help="print one JSON document")
+    update = verbs.add_parser("update", help="fetch a table into the user's cache folder")
+    update.add_argument("origin", metavar="URL|FILE", help="where it is")
+    update.add_argument(
+        "--allow-raises", action="store_true", help="accept bounds larger than those that hold now"
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Do as the verb says; returns 0, or 1 for an id or provider without rows."""
+    return _VERBS[given.verb](given)
+
+
+def _list(given: argparse.Namespace) -> int:
+    table = Table()
+    providers = table.providers()
+    if given.provider is not None:
+        known = table.provider(given.provider)
+        if known is None:
+            raise ConfigurationError(
+                f"the table of {table.snapshot} has no provider {given.provider!r}; it has "
+                f"{', '.join(providers)}"
+            )
+        providers = [known]
+    rows = [row for row in table.book.rows() if row.provider in providers]
+    if given.json:
+        print(json.dumps([_plain(row) for row in rows], indent=2))
+        return 0
+    for row in rows:
+        print(f"{row.provider}\t{row.model}\t{row.bound:,}")
+    print(f"{len(rows):,} ids in the table of {table.snapshot}", file=sys.stderr)
+    return 0
+
+
+def _show(given: argparse.Namespace) -> int:
+    table = Table()
+    # What is asked for is a row of the table, so the id is a model's even at a host of deployments.
+    base = given.id if given.provider is not None else None
+    row = table.row(given.id, given.provider, base_model=base)
+    if row is None:
+        at = f" at {given.provider}" if given.provider is not None else ""
+        raise ConfigurationError(
+            f"the table of {table.snapshot} has no row for {given.id}{at}: an id of another host "
+            "needs --provider, a model of your own a window that you set"
+        )
+    print(json.dumps(_plain(row), indent=2) if given.json else _told(row, table.snapshot))
+    return 0
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {"bound": row.bound, **asdict(row)}
+
+
+def _told(row: Row, snapshot: str) -> str:
+    limits = ", ".join(f"{kind} {tokens:,}" for kind, tokens in row.limits.items())
+    lines = [
+        f"{row.provider}/{row.model}: {row.bound:,} tokens of input, by the table of {snapshot}",
+        f"  limits: {limits}",
+        f"  listed by: {', '.join(row.lineages) or 'nobody any more'}",
+    ]
+    if row.rule:
+        lines.append(f"  held by hand: {row.rule}")
+    lines += [f"  lost: {loss.kind} {loss.tokens:,} by {loss.lineage}" for loss in row.losses]
+    for price in row.prices:
+        above = f" over {price.above:,} tokens" if price.above else ""
+        rates = ((k, v) for k, v in asdict(price).items() if k != "above" and v is not None)
+        paid = ", ".join(f"{kind.replace('_', ' ')} {rate:g}" for kind, rate in rates)
+        lines.append(f"  dollars per million tokens{above}: {paid}")
+    return "\n".join(lines)
+
+
+def _update(given: argparse.Namespace) -> int:
+    table = Table()
+    fetched = Refresh(_fetched(given.origin), shown(given.origin), time.time())
+    change = fetched.change(table)
+    raises = [f"  {name}: {now:,} -> {then:,}" for name, now, then in change.raises]
+    more = len(raises) - RAISES_SHOWN
+    told = raises[:RAISES_SHOWN] + ([f"  and {more:,} more"] if more > 0 else [])
+    if raises and not given.allow_raises:
+        raise ConfigurationError(
+            f"{shown(given.origin)} raises {len(raises):,} bounds, so nothing was changed; "
+            "say --allow-raises to accept that\n" + "\n".join(told)
+        )
+    path = fetched.install()
+    print(f"{change.rows:,} rows of {change.snapshot} in {path}")
+    if raises:
+        print(f"{len(raises):,} bounds are raised:\n" + "\n".join(told))
+    if Table().snapshot != change.snapshot:
+        print(f"they wait: the bundled table, of {table.snapshot}, is newer", file=sys.stderr)
+    return 0
+
+
+def _fetched(origin: str) -> bytes:
+    """Return the bytes of a table; an origin with `://` is a URL."""
+    if "://" not in origin:
+        try:
+            return Path(origin).read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"{origin} cannot be read: {error}") from error
+    if not origin.startswith("https://") and not (
+        origin.startswith("http://") and loopback(origin)
+    ):
+        raise ConfigurationError(f"{shown(origin)} is not https: a table is fetched over no other")
+    answer = Transport().ask(Ask(origin))
+    if answer.status != 200:
+        said = answer.fault or f"{shown(origin)} answered {answer.status}"
+        raise ProviderError(f"no table came: {said}")
+    return answer.body
+
+
+_VERBS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+    "list": _list,
+    "show": _show,
+    "update": _update,
+}

@@ -1,0 +1,534 @@
+"""What providers publish of their models' windows, read by rows of data.
+
+A provider is one row of `listings.json`; the words of a row are those of `Provider` and `Source`
+below, and the page is docs/providers.md. Asking is a generator, as a probe is: it yields what to
+ask and is sent the answer, so that the sync and the async resolver share it. A number is read only
+where a row says that one stands; what cannot be read is no claim. It knows no HTTP client, no cache
+and no table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import resources
+from typing import Any, Final, Literal, Self
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from ullage.core.window import Claim, Kind, acceptable
+from ullage.transport import Answer, Ask, Auth, shown
+from ullage.windows.probes.found import root
+
+Asking = Generator[Ask, Answer, "Listed"]
+
+MOST_PAGES: Final = 20
+"""The longest listing known (Hugging Face, one page) has some 2,000 models."""
+
+BOUNDS: Final[tuple[Kind, ...]] = ("total", "input", "trained")
+"""The kinds that say something about the prompt; `output` alone is no window."""
+
+HTTP_OK: Final = 200
+HTTP_NOT_FOUND: Final = 404
+HTTP_NO_ENTRY: Final = (401, 403)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a provider writes ids: what may stand before one, and which endings only route."""
+
+    prefixes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+
+    def bare(self, model: str) -> str:
+        """Return the id as listings are filed: without the provider's prefix."""
+        for prefix in self.prefixes:
+            model = model.removeprefix(prefix)
+        return model
+
+    def base(self, model: str) -> str:
+        """Return the id without prefix and without an ending that names a mode of routing."""
+        model = self.bare(model)
+        for suffix in self.suffixes:
+            model = model.removesuffix(suffix)
+        return model
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a listing said: claims by model id, kept whole so that one answer serves all models.
+
+    A model that is listed without a believable number has no claims but is there. `complaint` is
+    about the listing as a whole, `troubles` about models that were asked for one by one (`asked`).
+    `where` is the URL that was asked.
+    """
+
+    provider: str
+    claims_by_model: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
+    complaint: str = ""
+    where: str = ""
+    names: Names = Names()
+    asked: frozenset[str] = frozenset()
+    troubles: Mapping[str, str] = field(default_factory=dict)
+
+    def claims(self, model: str) -> tuple[Claim, ...]:
+        """Return the claims about a model; none when it is not listed."""
+        return self._find(model) or ()
+
+    def about(self, model: str) -> str:
+        """Return what is to be complained of when this model is asked for, "" if nothing is."""
+        found = self._find(model)
+        said = self.complaint or self.troubles.get(self.names.base(model), "")
+        if said:
+            return said
+        if found is None:
+            return f"{self.where} does not list {model!r}"
+        if not any(claim.kind in BOUNDS for claim in found):
+            return f"{self.where} lists {model!r} without a window"
+        return ""
+
+    def joined(self, more: Listed) -> Listed:
+        """Return both in one; of two complaints the first stays."""
+        held = dict(self.claims_by_model)
+        for model, claims in more.claims_by_model.items():
+            known = held.get(model, ())
+            held[model] = known + tuple(c for c in claims if not _said(c, known))
+        return replace(
+            self,
+            claims_by_model=held,
+            complaint=self.complaint or more.complaint,
+            where=self.where or more.where,
+            asked=self.asked | more.asked,
+            troubles={**self.troubles, **more.troubles},
+        )
+
+    def _find(self, model: str) -> tuple[Claim, ...] | None:
+        held = self.claims_by_model
+        exact = held.get(self.names.bare(model))
+        return held.get(self.names.base(model)) if exact is None else exact
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """How to ask for the next page: `parameter` takes a cursor, or a page number from 1 on.
+
+    Numbers go on until `total` models were seen, `count` pages were read, or `more` is empty.
+    """
+
+    parameter: str
+    cursor: str = ""
+    more: str = ""
+    total: str = ""
+    count: str = ""
+
+    @property
+    def first(self) -> str:
+        """The value that asks for the first page: page numbers are named from the start."""
+        return "" if self.cursor else "1"
+
+    def after(self, body: Any, page: int, seen: int) -> str | None:
+        """Return the value that asks for what follows page number `page`, None at the end."""
+        if self.more and not _at(body, self.more):
+            return None
+        if self.cursor:
+            value = _at(body, self.cursor)
+            return value if isinstance(value, str) and value else None
+        if self.total and seen >= (_whole(_at(body, self.total)) or 0):
+            return None
+        if self.count and page >= (_whole(_at(body, self.count)) or 0):
+            return None
+        return str(page + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One thing to ask: a path, where the models stand in the answer, and where their numbers.
+
+    `when`: `always`; `named`, for each model by itself; `absent`, when the listing lacks it.
+    `cards` are paths to the list of models (the first that leads to one counts), or to the one
+    model where the path has `{model}`; `name` and `aliases` lead to its ids. `routes` leads to a
+    model's routes, of which those that match `where` are eligible; `route` names one of them.
+    """
+
+    path: str
+    when: Literal["always", "named", "absent"] = "always"
+    cards: tuple[str, ...] = ("",)
+    name: str = "id"
+    aliases: str = ""
+    routes: str = ""
+    route: str = ""
+    where: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    fields: Mapping[Kind, tuple[str, ...]] = field(default_factory=dict)
+    paging: Paging | None = None
+
+    @classmethod
+    def parse(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row. Raises TypeError for a word that is none."""
+        given = {key: _frozen(value) for key, value in row.items()}
+        kinds: tuple[Kind, ...] = ("total", "input", "output", "trained")
+        fields = {kind: given.pop(kind) for kind in kinds if kind in given}
+        paging = given.pop("next", None)
+        return cls(**given, fields=fields, paging=Paging(**paging) if paging else None)
+
+    @property
+    def single(self) -> bool:
+        """Whether an answer is about one model."""
+        return "{model}" in self.path
+
+    def due(self, listed: Listed, model: str | None) -> bool:
+        """Tell whether this is to be asked after what is already known."""
+        if self.when == "always":
+            return True
+        if model is None or listed.names.base(model) in listed.asked:
+            return False
+        return self.when == "named" or not listed.claims(model)
+
+    def found(self, body: Any) -> list[Mapping[str, Any]] | None:
+        """Return the models of an answer, None when it is not of this shape."""
+        for path in self.cards:
+            value = _at(body, path)
+            if self.single and isinstance(value, Mapping):
+                return [value]
+            if not self.single and isinstance(value, list):
+                return [card for card in value if isinstance(card, Mapping)]
+        return None
+
+    def ids(self, card: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the ids under which a model is listed."""
+        aliases = _at(card, self.aliases) if self.aliases else None
+        for value in (_at(card, self.name), *(aliases if isinstance(aliases, list) else ())):
+            if isinstance(value, str) and value:
+                yield value
+
+    def bearers(self, card: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield what bears the numbers, with its name: the model, or each eligible route."""
+        if not self.routes:
+            yield "", card
+            return
+        routes = _at(card, self.routes)
+        for one in routes if isinstance(routes, list) else ():
+            if all(_at(one, path) in allowed for path, allowed in self.where.items()):
+                name = _at(one, self.route) if self.route else None
+                yield name if isinstance(name, str) else "", one
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One row: whose it is, who may see the key, and what to ask.
+
+    `hosts` are the chat hosts, exact or with one `*`; the listing lives at the base URL's own host,
+    or at the one address `at`. A row without hosts is a server of the user's own. `silent` says
+    why a provider is never asked. `parts` is a pattern over the base URL that fills the names in
+    a path. `refuse` are numbers that mean "unknown"; with `digits` a text of digits is a number.
+    """
+
+    title: str
+    hosts: tuple[str, ...] = ()
+    at: str = ""
+    auth: Auth = "bearer"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key_env: tuple[str, ...] = ()
+    parts: str = ""
+    names: Names = Names()
+    refuse: tuple[int, ...] = ()
+    digits: bool = False
+    confidence: float = 0.9
+    note: str = ""
+    silent: str = ""
+    sources: tuple[Source, ...] = ()
+
+    @classmethod
+    def parse(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row. Raises TypeError for a word that is none."""
+        given = {key: _frozen(value) for key, value in row.items()}
+        names = Names(given.pop("prefixes", ()), given.pop("suffixes", ()))
+        sources = tuple(Source.parse(source) for source in given.pop("ask", ()))
+        return cls(**given, names=names, sources=sources)
+
+    def serves(self, host: str) -> bool:
+        """Tell whether a host is the provider's."""
+        return any(_fits(host, pattern) for pattern in self.hosts)
+
+    def origin(self, base_url: str | None) -> str:
+        """Return the address that listing paths are put behind, "" when there is none."""
+        if base_url is None:
+            return self.at or (f"https://{self.hosts[0]}" if self.hosts else "")
+        if not self.hosts:
+            return root(base_url)
+        if self.at and self.serves(_host(base_url)):
+            return self.at
+        parts = urlsplit(base_url)
+        return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+
+    def url(self, source: Source, base_url: str | None, model: str | None) -> str:
+        """Return where to ask; "" when the base URL lacks what the path needs."""
+        origin = self.origin(base_url)
+        parts = re.search(self.parts, base_url or "") if self.parts else None
+        named = parts.groupdict() if parts else {}
+        if model is not None:
+            named["model"] = quote(self.names.base(model), safe="/:@")
+        missing = [name for name in _NAMED.findall(source.path) if name not in named]
+        if not origin or missing or ".." in named.get("model", "").split("/"):
+            return ""
+        return origin + _NAMED.sub(lambda name: named[name[1]], source.path)
+
+    def claims(
+        self, source: Source, bearers: list[Mapping[str, Any]], where: str, now: float
+    ) -> tuple[Claim, ...]:
+        """Return a model's claims: for each field the least over what bears it."""
+        claims: list[Claim] = []
+        for kind, paths in source.fields.items():
+            for path in paths:
+                read = (self._claim(kind, _at(b, path), where, now) for b in bearers)
+                found = [claim for claim in read if claim is not None]
+                if not found:
+                    continue
+                least = min(found, key=lambda claim: claim.tokens)
+                note = f"least of {len(bearers)} routes" if len(bearers) > 1 else ""
+                least = replace(least, note="; ".join(n for n in (path, note, self.note) if n))
+                if not _said(least, claims):
+                    claims.append(least)
+        return tuple(claims)
+
+    def _claim(self, kind: Kind, value: Any, where: str, now: float) -> Claim | None:
+        if self.digits and isinstance(value, str) and _DIGITS.fullmatch(value):
+            value = int(value)
+        tokens = _whole(value)
+        if tokens is None or tokens in self.refuse:
+            return None
+        claim = Claim(kind, tokens, "listing", where, now, self.confidence)
+        return claim if acceptable(claim) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Who is asked for what, and with which key."""
+
+    base_url: str | None
+    model: str | None
+    api_key: str | None = field(repr=False)
+    now: float
+
+
+class Listings:
+    """The rows, read on first use."""
+
+    @cached_property
+    def _rows(self) -> dict[str, Provider]:
+        text = resources.files("ullage.windows").joinpath("listings.json").read_text("utf-8")
+        return {name: Provider.parse(row) for name, row in json.loads(text).items()}
+
+    @cached_property
+    def _exact(self) -> dict[str, str]:
+        return {host: name for name, row in self._rows.items() for host in row.hosts}
+
+    @cached_property
+    def _patterns(self) -> list[tuple[str, str]]:
+        return [(name, host) for host, name in self._exact.items() if "*" in host]
+
+    def names(self) -> list[str]:
+        """Return all providers, those that publish nothing among them, sorted."""
+        return sorted(self._rows)
+
+    def row(self, provider: str) -> Provider | None:
+        """Return a provider's row."""
+        return self._rows.get(provider)
+
+    def provider_for(self, base_url: str) -> str | None:
+        """Return whose host this is, None when it is nobody's known."""
+        host = _host(base_url)
+        exact = self._exact.get(host)
+        if exact is not None:
+            return exact
+        return next((name for name, pattern in self._patterns if _fits(host, pattern)), None)
+
+    def hosted(self, base_url: str) -> bool:
+        """Tell whether a base URL is a known provider's, and so gets no local probe."""
+        return self.provider_for(base_url) is not None
+
+    def publishes(self, provider: str) -> bool:
+        """Tell whether there is a listing to ask."""
+        row = self._rows.get(provider)
+        return row is not None and bool(row.sources)
+
+    def key_env(self, provider: str) -> tuple[str, ...]:
+        """Return the environment variables that hold the provider's key by custom (names only)."""
+        row = self._rows.get(provider)
+        return row.key_env if row is not None else ()
+
+    def ask(
+        self,
+        provider: str,
+        base_url: str | None,
+        model: str | None,
+        api_key: str | None,
+        now: float,
+    ) -> Asking:
+        """Ask a provider's listing, and for `model` by itself where a row says so; never raises.
+
+        What comes back serves every model that is listed: keep it, and ask `wants` for the next.
+        """
+        call = _Call(base_url, model, api_key, now)
+        return (yield from self._walk(provider, call, ("always", "named", "absent")))
+
+    def ask_alone(
+        self, provider: str, base_url: str | None, model: str, api_key: str | None, now: float
+    ) -> Asking:
+        """Ask for one model that a listing already at hand lacks or says too little about."""
+        call = _Call(base_url, model, api_key, now)
+        return (yield from self._walk(provider, call, ("named", "absent")))
+
+    def wants(self, provider: str, listed: Listed, model: str) -> bool:
+        """Tell whether `ask_alone` could add to a listing that was read without this model."""
+        row = self._rows.get(provider)
+        sources = row.sources if row is not None else ()
+        return any(s.when != "always" and s.due(listed, model) for s in sources)
+
+    def _walk(self, provider: str, call: _Call, when: tuple[str, ...]) -> Asking:
+        row = self._rows.get(provider)
+        if row is None or not row.sources:
+            why = f": {row.silent}" if row is not None else ""
+            return Listed(provider, complaint=f"{provider} publishes no windows{why}")
+        if call.base_url is not None and not _host(call.base_url):
+            return Listed(provider, complaint=f"{call.base_url!r} is no base URL to ask")
+        listed = Listed(provider, names=row.names, where=shown(row.origin(call.base_url)))
+        alone = False
+        for source in row.sources:
+            if source.when not in when or not source.due(listed, call.model):
+                continue
+            alone = alone or source.when != "always"
+            listed = listed.joined((yield from _read(row, source, provider, call)))
+            if listed.complaint:
+                break
+        if call.model is not None and alone:
+            listed = replace(listed, asked=listed.asked | {row.names.base(call.model)})
+        if call.model is None and not any(s.when == "always" for s in row.sources):
+            return replace(listed, complaint=f"{row.title} lists one model at a time: name it")
+        return listed
+
+
+def _read(row: Provider, source: Source, provider: str, call: _Call) -> Asking:
+    """Ask one source to its last page; what was read before a page failed is kept."""
+    url = row.url(source, call.base_url, call.model)
+    where = shown(url).partition("?")[0]
+    if not url:
+        need = f"the base URL of a chat{f' (…{row.parts})' if row.parts else ''}"
+        return Listed(provider, complaint=f"{row.title} cannot be asked without {need}")
+    cards: list[Mapping[str, Any]] = []
+    complaint, page, cursor = "", 0, source.paging.first if source.paging else ""
+    while page < MOST_PAGES:
+        page += 1
+        answer = yield Ask(
+            _paged(url, source, cursor),
+            api_key=call.api_key if row.auth != "none" else None,
+            auth=row.auth,
+            extra=tuple(row.headers.items()),
+        )
+        body = answer.json()
+        found = source.found(body) if answer.status == HTTP_OK else None
+        if found is None:
+            complaint = _complaint(row, source, where, answer)
+            break
+        cards += found
+        following = source.paging.after(body, page, len(cards)) if source.paging and found else None
+        if following is None:
+            break
+        cursor = following
+    else:
+        complaint = f"{where} has more than {MOST_PAGES} pages; the rest was not read"
+    claims = _filed(row, source, cards, where, call)
+    if source.when != "always" and complaint:
+        return Listed(provider, claims, where=where, troubles=_trouble(row, call, complaint))
+    return Listed(provider, claims, complaint, where)
+
+
+def _paged(url: str, source: Source, cursor: str) -> str:
+    if not cursor or source.paging is None:
+        return url
+    mark = "&" if "?" in url else "?"
+    return f"{url}{mark}{source.paging.parameter}={quote(cursor, safe='')}"
+
+
+def _filed(
+    row: Provider,
+    source: Source,
+    cards: Iterable[Mapping[str, Any]],
+    where: str,
+    call: _Call,
+) -> dict[str, tuple[Claim, ...]]:
+    """Return the claims by id. Several entries of one id are routes to one model."""
+    held: dict[str, list[Mapping[str, Any]]] = {}
+    for card in cards:
+        bearers = list(source.bearers(card))
+        ids = [call.model] if source.single and call.model is not None else source.ids(card)
+        for name in dict.fromkeys(ids):
+            model = row.names.base(name) if source.single else row.names.bare(name)
+            held.setdefault(model, []).extend(bearer for _, bearer in bearers)
+            for route, bearer in bearers:
+                if route:
+                    held.setdefault(f"{model}:{route}", []).append(bearer)
+    return {m: row.claims(source, bearers, where, call.now) for m, bearers in held.items()}
+
+
+def _trouble(row: Provider, call: _Call, complaint: str) -> dict[str, str]:
+    return {row.names.base(call.model): complaint} if call.model is not None else {}
+
+
+def _complaint(row: Provider, source: Source, where: str, answer: Answer) -> str:
+    """Say why an answer is none; that one model is not there is for `Listed.about` to say."""
+    if answer.fault:
+        return f"{where} gave no answer ({answer.fault})"
+    if answer.status == HTTP_NOT_FOUND and source.single:
+        return ""
+    if answer.status in HTTP_NO_ENTRY:
+        key = f" ({' or '.join(row.key_env)})" if row.key_env and row.auth != "none" else ""
+        return f"{where} wants a key that it accepts{key}: HTTP {answer.status}"
+    if answer.status != HTTP_OK:
+        return f"{where} answered HTTP {answer.status}"
+    return f"{where} did not answer with a listing of models"
+
+
+def _at(value: Any, path: str) -> Any:
+    """Follow a path of names, `a.b[k=v].c`; None where it leads nowhere."""
+    for name, key, wanted in _STEP.findall(path):
+        value = value.get(name) if isinstance(value, Mapping) else None
+        if key:
+            entries = value if isinstance(value, list) else []
+            picked = (e for e in entries if isinstance(e, Mapping) and e.get(key) == wanted)
+            value = next(picked, None)
+    return value
+
+
+_STEP: Final = re.compile(r"([^.\[\]]+)(?:\[([^=\]]+)=([^\]]*)\])?")
+_NAMED: Final = re.compile(r"\{(\w+)\}")
+_DIGITS: Final = re.compile(r"[0-9]{1,12}")
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _said(claim: Claim, known: Iterable[Claim]) -> bool:
+    return any((claim.kind, claim.tokens) == (c.kind, c.tokens) for c in known)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_frozen(v) for v in value)
+    return {k: _frozen(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _fits(host: str, pattern: str) -> bool:
+    head, star, tail = pattern.partition("*")
+    if not star:
+        return host == pattern
+    return len(host) > len(head) + len(tail) and host.startswith(head) and host.endswith(tail)
+
+
+def _host(base_url: str) -> str:
+    try:
+        return (urlsplit(base_url).hostname or "").rstrip(".")
+    except ValueError:
+        return ""

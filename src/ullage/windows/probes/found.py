@@ -1,0 +1,102 @@
+"""What a probe asks, whom, and what it comes back with; shared by every server's module.
+
+A probe is a generator: it yields what to ask, is sent the answer and returns `Found`, so that the
+sync and the async driver share it. It knows no HTTP client and no server in particular.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from ullage.core.window import SMALLEST, Claim, Kind
+from ullage.transport import Answer, Ask, shown
+
+HTTP_OK: Final = 200
+HTTP_LOADING: Final = 503
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a probe found: claims, whether it was this kind of server, and a complaint if not.
+
+    `counts` is the URL at which the server counts a chat request, "" where it offers none;
+    `passing` means that asking again soon may help (a model is loading, or not loaded yet);
+    `server` names what was recognised, as `recognise.PROBES` does; `slots` is how many may share
+    what one claims to have.
+    """
+
+    claims: tuple[Claim, ...] = ()
+    recognised: bool = False
+    complaint: str = ""
+    counts: str = ""
+    passing: bool = False
+    server: str = ""
+    slots: int = 1
+
+
+Asking = Generator[Ask, Answer, Found]
+Card = Mapping[str, Any]
+"""One model of a server's list, as it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The server that is asked, by its root URL, and the model that is meant (None: its only one).
+
+    `now` is the time of the claims, in seconds since the epoch; `listed` is its list of models, as
+    far as it gave one.
+    """
+
+    base: str
+    model: str | None
+    api_key: str | None = field(default=None, repr=False)
+    now: float = 0.0
+    listed: Sequence[Card] = field(default=(), repr=False)
+
+    @property
+    def where(self) -> str:
+        """The server as it may be shown: without a password."""
+        return shown(self.base)
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Ask:
+        """Return the request for a path below the root."""
+        return Ask(self.base + path, body, self.api_key)
+
+    def claim(self, kind: Kind, tokens: int, confidence: float = 1.0, note: str = "") -> Claim:
+        """Return a claim of this server."""
+        return Claim(kind, tokens, "probe", self.where, self.now, confidence, note)
+
+    def enforced(self, tokens: int, note: str) -> Claim:
+        """Return the claim of a prompt limit that the server enforces.
+
+        Below the smallest published limit only an allocation is believed, and this is one.
+        """
+        return self.claim("input" if tokens >= SMALLEST else "allocated", tokens, note=note)
+
+    def silent(self, why: str, *, passing: bool = False) -> Found:
+        """Return what is found at a server that was recognised and tells no window."""
+        return Found((), recognised=True, complaint=f"{self.where} {why}", passing=passing)
+
+    def loading(self) -> Found:
+        """Return what is found while the server loads its model: an absence it is not."""
+        why = "is still loading its model (503); ask again when it is ready"
+        return Found(complaint=f"{self.where} {why}", passing=True)
+
+    def unlisted(self) -> Found:
+        """Return what is found at a server that does not list the model."""
+        if self.model is None:
+            return self.silent("serves several models, or none: name one to learn its window")
+        return self.silent(f"lists no model {self.model!r}")
+
+
+Probe = Callable[[Target], Asking]
+
+
+def root(base_url: str) -> str:
+    """Return the server's root for a chat base URL: `/v1` stripped, sub-paths kept."""
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", ""))

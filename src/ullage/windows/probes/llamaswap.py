@@ -1,0 +1,74 @@
+"""What llama-swap tells of the servers behind it: of a running one, without starting another.
+
+`/props?model=ID` and `/upstream/ID/...` start a model and stop the one that runs, so only a model
+that is ready is asked; the next chat starts the others. It knows no server's command line.
+Source of the shapes: llama-swap internal/server/api.go of 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from ullage.core.window import Claim
+from ullage.windows.probes import llamacpp, openai_compatible
+from ullage.windows.probes.cards import below, cards, mappings, payload, pick
+from ullage.windows.probes.found import Asking, Card, Found, Target
+
+OWNER: Final = "llama-swap"
+
+
+def marked(card: Card) -> bool:
+    """Tell whether a model's card is llama-swap's."""
+    meta = card.get("meta")
+    return card.get("owned_by") == OWNER or (isinstance(meta, Mapping) and "llamaswap" in meta)
+
+
+def probe(target: Target) -> Asking:
+    """Ask what runs, and the running server for its window. Starts and stops nothing."""
+    answer = payload((yield target.ask("/running")))
+    running = below(answer, "running")
+    if not isinstance(running, list) and not any(marked(c) for c in target.listed):
+        return Found()
+    ready = [r for r in mappings(running) if r.get("state") == "ready"]
+    model = target.model
+    if model is None and len(ready) == 1:
+        model = ready[0].get("model")
+    if not isinstance(model, str):
+        return target.unlisted()
+    written = _written(target, pick(target.listed, model))
+    if all(r.get("model") != model for r in ready):
+        if written:
+            return Found(written, recognised=True)
+        why = f"does not run {model!r}: its window is known once a chat has started it"
+        return target.silent(why, passing=True)
+    upstream = replace(target, base=f"{target.base}/upstream/{quote(model)}", model=None, listed=())
+    found = yield from _upstream(upstream)
+    claims = (*found.claims, *written)
+    if not claims:
+        return target.silent(f"runs {model!r}, which tells no window", passing=found.passing)
+    return replace(found, claims=claims, recognised=True)
+
+
+def _upstream(upstream: Target) -> Asking:
+    """Ask a running server: llama.cpp by its properties, any other by its list."""
+    answer = yield upstream.ask("/props")
+    found = yield from llamacpp.read(upstream, answer)
+    if found.claims or found.passing:
+        return found
+    listed = cards(payload((yield upstream.ask("/v1/models"))))
+    return openai_compatible.generic(replace(upstream, listed=listed))
+
+
+def _written(target: Target, card: Card | None) -> tuple[Claim, ...]:
+    """Return what the operator wrote into the configuration of a model."""
+    meta: Any = below(card, "meta")
+    own = below(meta, "llamaswap")
+    places = [c for c in (card, own) if isinstance(c, Mapping)]
+    return tuple(
+        claim
+        for place in places
+        for claim in openai_compatible.claims(target, place, "llama-swap's configuration")
+    )

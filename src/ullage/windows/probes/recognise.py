@@ -1,0 +1,198 @@
+"""Recognise the server at a base URL and ask it for its window.
+
+Servers are told apart by what they answer, not by which path answers: several emulate each other,
+and one answers 200 to every path. The list of models comes first: every server has one, it
+changes nothing, and it mostly names its server. A server that falls silent is not asked again.
+It knows no HTTP client, no cache, and no number of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+from ullage.transport import Answer, Ask
+from ullage.windows.probes import (
+    koboldcpp,
+    litellm_proxy,
+    llamacpp,
+    llamaswap,
+    lmstudio,
+    ollama,
+    openai_compatible,
+    tabbyapi,
+    tgi,
+)
+from ullage.windows.probes.cards import cards, payload
+from ullage.windows.probes.found import HTTP_LOADING, Asking, Card, Found, Probe, Target, root
+
+REFUSALS: Final = (401, 403)
+
+
+def probe(
+    base_url: str, model: str | None, api_key: str | None, now: float, known: str = ""
+) -> Asking:
+    """Ask the server of `base_url` for the window of `model`; never raises.
+
+    `known` is what the same host was recognised as before (`Found.server`): it is tried first.
+    What is found has claims, or exactly one complaint.
+    """
+    target = Target(root(base_url), model, api_key, now)
+    found, silence, refusal = yield from _heard(_recognise(target, base_url, known))
+    if found.claims:
+        return replace(found, complaint="", passing=False)
+    if silence is not None:
+        complaint = f"{target.where} gave no answer ({silence.fault})"
+        return Found((), found.recognised, complaint, server=found.server)
+    if found.complaint:
+        return found
+    why = f" (HTTP {refusal}: it wants a key, or another one)" if refusal else _STRANGE
+    return Found(complaint=f"{target.where} does not tell its window{why}")
+
+
+_STRANGE: Final = ": it is no server known here, and its list of models names no limit"
+
+
+def _heard(asking: Asking) -> Generator[Ask, Answer, tuple[Found, Answer | None, int]]:
+    """Pass on what is asked until a server falls silent; then nobody is asked any more.
+
+    Return what was found, the answer that never came, and the status of a refused key (or 0).
+    """
+    silence: Answer | None = None
+    refusal = 0
+    try:
+        what = next(asking)
+        while True:
+            # One who did not answer once is answered for: every further ask could be a time-out.
+            answer = silence or (yield what)
+            silence = answer if answer.fault else None
+            if answer.status in REFUSALS:
+                refusal = answer.status
+            what = asking.send(answer)
+    except StopIteration as done:
+        # The type that a generator returns is lost on the way through its exception.
+        return cast("Found", done.value), silence, refusal
+
+
+def _recognise(target: Target, base_url: str, known: str) -> Asking:
+    """Ask for the list of models, then the server it points to, then those it may be."""
+    answer = yield target.ask("/v1/models")
+    if answer.status in REFUSALS:
+        return Found()
+    if answer.status == HTTP_LOADING:
+        return target.loading()
+    listed = cards(payload(answer))
+    other = _other_list(base_url)
+    if not listed and other:
+        listed = cards(payload((yield Ask(other, api_key=target.api_key))))
+    target = replace(target, listed=listed)
+    pointed = known if known in PROBES else _pointed(listed)
+    generic = openai_compatible.generic(target)
+    if pointed == "llama.cpp":
+        # Newer builds list the trained length as `context_length`; only what is allocated holds.
+        allocated = tuple(c for c in generic.claims if c.kind == "allocated")
+        generic = Found(allocated, recognised=bool(allocated))
+    for name in _order(pointed, listed, generic):
+        found = yield from PROBES[name](target)
+        if found.recognised or found.passing:
+            return found if found.server else replace(found, server=name)
+    if generic.claims or not listed:
+        return replace(generic, server=OTHER if generic.claims else "")
+    return _nothing(target)
+
+
+def _other_list(base_url: str) -> str:
+    """Return where the list is when the chat's base URL has a path that does not end in /v1."""
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/")
+    if not path or path.endswith("/v1"):
+        return ""
+    return parts._replace(path=f"{path}/models", query="", fragment="").geturl()
+
+
+def _pointed(listed: Sequence[Card]) -> str:
+    """Return the server that a list of models points to, "" for none."""
+    if any(llamaswap.marked(c) for c in listed):
+        return "llama-swap"
+    for card in listed:
+        owner = card.get("owned_by")
+        if isinstance(owner, str) and owner.lower() in _OWNERS:
+            return _OWNERS[owner.lower()]
+    if any(c.get("created") == litellm_proxy.CREATED for c in listed):
+        return "litellm"
+    return ""
+
+
+def _order(pointed: str, listed: Sequence[Card], generic: Found) -> Iterator[str]:
+    """Yield whom to try: the one that is pointed to, then few when the list has told something."""
+    if pointed:
+        yield pointed
+    if not listed:
+        rest: Sequence[str] = _WITHOUT_LIST
+    elif openai_compatible.settled(generic):
+        rest = ()
+    elif generic.claims:
+        rest = ("llama.cpp",)
+    else:
+        rest = _WITH_LIST
+    yield from (name for name in rest if name != pointed)
+
+
+def _nothing(target: Target) -> Found:
+    """Return what is found at a stranger whose list has no limit for the model."""
+    if target.model is not None and all(c.get("id") != target.model for c in target.listed):
+        return replace(target.unlisted(), recognised=False)
+    return Found()
+
+
+def _properties(target: Target) -> Asking:
+    """Ask for llama.cpp's properties; two others answer at the same path and are told apart."""
+    answer = yield target.ask("/props")
+    if lmstudio.speaks(answer):
+        found = yield from lmstudio.probe(target)
+        return replace(found, server="lmstudio")
+    if koboldcpp.emulates(answer):
+        found = yield from koboldcpp.probe(target)
+        if found.recognised:
+            return replace(found, server="koboldcpp")
+    return (yield from llamacpp.read(target, answer))
+
+
+PROBES: Final[Mapping[str, Probe]] = {
+    "llama-swap": llamaswap.probe,
+    "llama.cpp": _properties,
+    "ollama": ollama.probe,
+    "lmstudio": lmstudio.probe,
+    "vllm": openai_compatible.vllm,
+    "sglang": openai_compatible.sglang,
+    "koboldcpp": koboldcpp.probe,
+    "tgi": tgi.probe,
+    "tabbyapi": tabbyapi.probe,
+    "litellm": litellm_proxy.probe,
+}
+"""The servers that are known, by the name that `Found.server` gives."""
+
+OTHER: Final = "openai-compatible"
+"""What `Found.server` calls a server of whom only the list of models is understood."""
+
+_OWNERS: Final[Mapping[str, str]] = {
+    "llamacpp": "llama.cpp",
+    "llama-swap": "llama-swap",
+    "library": "ollama",
+    "organization_owner": "lmstudio",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "koboldcpp": "koboldcpp",
+    "tabbyapi": "tabbyapi",
+}
+"""What the servers write into `owned_by`. A pointer, not a proof: the body that follows decides."""
+
+_WITH_LIST: Final = ("llama.cpp", "ollama", "tgi", "litellm")
+"""Those whose list of models may not name them (LM Studio is told by its answer to /props)."""
+
+_WITHOUT_LIST: Final = (
+    "llama-swap", "llama.cpp", "ollama", "koboldcpp", "tgi", "tabbyapi", "litellm"
+)  # fmt: skip
+"""llama-swap before /props, which it would forward."""

@@ -1,0 +1,65 @@
+"""Whose window is asked for: model, endpoint, credential, and the operator's own word.
+
+A value that names a question, and the key its answers are kept under. It asks nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from ullage.core.errors import ConfigurationError
+from ullage.windows.probes import root
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whose window is asked for. `override` is the operator's own number of tokens.
+
+    `provider` names whose listing and rows are meant where the base URL does not tell. Raises
+    ConfigurationError for an impossible override or base URL.
+    """
+
+    model: str | None = None
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    override: int | None = None
+    provider: str | None = None
+
+    def __post_init__(self) -> None:
+        given = self.override
+        if given is not None and (type(given) is not int or given < 1):
+            raise ConfigurationError(
+                f"a window must be a positive number of tokens, not {given!r}: leave it out to "
+                "have it found"
+            )
+        if self.base_url is not None and not _web(self.base_url):
+            raise ConfigurationError(
+                f"base_url {self.base_url!r} is no http or https URL, such as "
+                "http://127.0.0.1:8080/v1"
+            )
+
+    @property
+    def scope(self) -> str:
+        """Name endpoint and credential (hashed), so that tenants never share what is learned."""
+        key = hashlib.blake2b((self.api_key or "").encode(), digest_size=8).hexdigest()
+        where = root(self.base_url) if self.base_url else self.provider or ""
+        return f"{where}#{key}"
+
+    @property
+    def key(self) -> str:
+        """Name scope and model: what answers about one model are kept under."""
+        return f"{self.scope}|{self.model or ''}"
+
+
+def _web(url: object) -> bool:
+    """Tell whether this is an http or https URL with a host and a lawful port."""
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for a port that is none
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
