@@ -27,7 +27,7 @@ from ullage.windows.rows import KINDS, LARGEST, SCHEMA, Book, packed, whole
 
 LOCK: Final = Path("requirements/table.txt")
 TABLE: Final = Path("src/ullage/windows/table.gz")
-SAMPLE: Final = Path("tests/recordings/table-conflicts.json")
+SAMPLE: Final = Path("tests/recordings/table/conflicts.json")
 WHEELS: Final = Path("build/table")
 SNAPSHOT: Final = "2026-11-22"
 """The day on which the pins of the lock were taken."""

@@ -165,7 +165,7 @@ def test_a_claim_names_snapshot_lineages_and_reason(table) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    json.loads((RECORDINGS / "table-conflicts.json").read_text("utf-8")),
+    json.loads((RECORDINGS / "table/conflicts.json").read_text("utf-8")),
     ids=lambda case: f"{case['provider']}/{case['model']}",
 )
 def test_of_claims_in_conflict_the_smaller_bound_was_kept(table, case) -> None:
