@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,27 @@ def test_an_impossible_window_in_a_file_is_one_warning(
     (tmp_path / "ullage.toml").write_text("[context_windows]\nm = 0\n")
     assert dict(load(tmp_path).settings.context_windows) == {}
     assert len(caplog.records) == 1
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("ullage", "ullage.windows")]
+    held = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, held, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("levels")
+def test_log_levels_come_for_all_and_for_one_room() -> None:
+    config.set_log_levels({"ULLAGE_LOG": "error", "ULLAGE_LOG_WINDOWS": "debug", "ULLAGE_X": "y"})
+    assert logging.getLogger("ullage").level == logging.ERROR
+    assert logging.getLogger("ullage.windows").level == logging.DEBUG
+
+
+def test_a_word_that_is_no_level_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match=r"\$ULLAGE_LOG is 'loud'"):
+        config.set_log_levels({"ULLAGE_LOG": "loud"})
 
 
 def test_the_real_environment_is_the_default(

@@ -32,6 +32,9 @@ VARIABLES: Final[Mapping[str, str]] = {
 }
 """Environment variables by setting. Maps, numbers and switches are written as JSON."""
 
+LOG: Final = "ULLAGE_LOG"
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
 PLAIN: Final = ("base_url", "policy", "cache_dir")
 PROJECT_FILE: Final = "ullage.toml"
 
@@ -47,6 +50,25 @@ def load(environment: Mapping[str, str] | None = None, project: Path | None = No
     for warning in configured.warnings:
         logging.getLogger("ullage.config").warning("%s", warning)
     return configured
+
+
+def set_log_levels(environment: Mapping[str, str] | None = None) -> None:
+    """Set logger levels by the environment: ULLAGE_LOG for all, ULLAGE_LOG_WINDOWS for one room.
+
+    Raises ConfigurationError for a word that is no level.
+    """
+    environment = os.environ if environment is None else environment
+    for variable in sorted(environment):
+        if variable != LOG and not variable.startswith(f"{LOG}_"):
+            continue
+        room = variable.removeprefix(LOG).removeprefix("_").lower()
+        level = environment[variable].upper()
+        if level not in LEVELS:
+            raise ConfigurationError(
+                f"${variable} is {environment[variable]!r}, no level: there are "
+                f"{', '.join(LEVELS).lower()}"
+            )
+        logging.getLogger(f"ullage.{room}" if room else "ullage").setLevel(level)
 
 
 def files(environment: Mapping[str, str], project: Path | None = None) -> list[Path]:

@@ -176,9 +176,10 @@ class _Default:
 
 
 def _settings() -> Settings:
-    """Return what files and environment say; lessons go to the user's cache unless they say."""
+    """Return what files and environment say; lessons go to the user's cache by default."""
     import platformdirs
 
+    config.set_log_levels()
     settings = config.load().settings
     folder = settings.cache_dir or platformdirs.user_cache_dir("ullage", appauthor=False)
     return replace(settings, cache_dir=folder)
