@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -88,6 +87,8 @@ def files(environment: Mapping[str, str], project: Path | None = None) -> list[P
 
 
 def _file(path: Path) -> Layer:
+    import tomllib
+
     try:
         text = path.read_text("utf-8")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -76,6 +75,8 @@ def parse(layers: Sequence[Layer]) -> Configured:
     for layer in layers:
         for key, value in layer.data.items():
             if key not in KEYS:
+                from difflib import get_close_matches
+
                 near = get_close_matches(key, KEYS, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(KEYS)}"
                 raise ConfigurationError(f"{layer.where(key)}: unknown setting {key!r}; {hint}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -82,6 +81,8 @@ def _entries(data: Mapping[str, Any]) -> dict[str, tuple[tuple[Claim, ...], floa
 
 
 def _replace(path: Path, text: str) -> None:
+    import tempfile
+
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ullage.core.errors import ConfigurationError
@@ -19,15 +19,15 @@ from ullage.windows import probes
 from ullage.windows.disk import Disk
 from ullage.windows.flights import Flights, Landed
 from ullage.windows.learned import Learned
-from ullage.windows.listings import Listed, Listings
 from ullage.windows.probes import Found
-from ullage.windows.table import Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ullage.transport import Answer, Ask, Transport
+    from ullage.windows.listings import Listed, Listings
     from ullage.windows.question import Question
+    from ullage.windows.table import Table
 
 log = logging.getLogger("ullage.windows")
 
@@ -56,13 +56,25 @@ class Resolver:
         self._transport = transport
         self._now = now
         self._options = options or Options()
-        self.table = Table(self._options.folder)
-        self.listings = Listings()
         self.learned = Learned(Disk(self._options.folder), now)
         self._found: Flights[Found] = Flights(now)
         self._listed: Flights[Listed] = Flights(now)
         self._said: dict[str, str] = {}
         self._capped: dict[str, str] = {}
+
+    @cached_property
+    def table(self) -> Table:
+        """The bundled table, or the newer one that the user fetched; loaded on first use."""
+        from ullage.windows.table import Table
+
+        return Table(self._options.folder)
+
+    @cached_property
+    def listings(self) -> Listings:
+        """The rows of providers' listings; loaded on first use."""
+        from ullage.windows.listings import Listings
+
+        return Listings()
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -221,6 +233,8 @@ class Resolver:
         if given is None:
             return self.listings.provider_for(question.base_url) if question.base_url else None
         if self.listings.row(given) is None and self.table.provider(given) is None:
+            from difflib import get_close_matches
+
             known = sorted({*self.listings.names(), *self.table.providers()})
             near = get_close_matches(given, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"

@@ -5,6 +5,17 @@ yields what to ask. The room knows no HTTP client, no cache and no configuration
 """
 
 from ullage.windows.probes.found import Asking, Found, root
-from ullage.windows.probes.recognise import probe
 
 __all__ = ["Asking", "Found", "probe", "root"]
+
+
+def probe(
+    base_url: str, model: str | None, api_key: str | None, now: float, known: str = ""
+) -> Asking:
+    """Ask the server of `base_url` for the window of `model`: see `recognise.probe`.
+
+    The servers' modules are loaded with the first ask.
+    """
+    from ullage.windows.probes import recognise
+
+    return recognise.probe(base_url, model, api_key, now, known)
