@@ -114,7 +114,7 @@ def loops(results: Row) -> str:
         f"{plan['window']:,} tokens with {plan['output']:,} of output (ullage: `Guard.prepare` "
         "with its default policy; the others: their trim). *Extending* requests begin with all of "
         "the one before, so that the provider's prompt cache holds; the checks are those of the "
-        "last request:\n\n"
+        "last request, for a loop that was stopped at the turn it reached:\n\n"
     )
     rows = [
         [n, _total(r), f"{r.get('turns', 0)}", f"{r.get('extending', 0)}", *_judged(r)]

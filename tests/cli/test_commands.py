@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from ullage.cli import window
 from ullage.cli.main import main
 from ullage.embedded import Server
+from ullage.testing.faults import FaultServer, Script, of_json
 
 HISTORY = [{"role": "user", "content": "How much is left in the cask?"}]
 
@@ -104,3 +110,192 @@ def test_an_interrupt_exits_with_130(
     monkeypatch.setattr("ullage.cli.window.window", interrupt)
     assert main(["window", "gpt-5"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+# --- window: keys, providers, and what would change it --------------------------------------------
+
+SENTINEL = "sk-sentinel-7f3a91"
+
+
+def serving(*windows: int) -> dict[str, Script]:
+    """Return a llama.cpp whose window is another one each time it is asked."""
+    props = tuple(
+        of_json({"default_generation_settings": {"n_ctx": n}, "total_slots": 1}) for n in windows
+    )
+    card = {"id": "m", "owned_by": "llamacpp"}
+    return {"GET /v1/models": of_json({"data": [card]}), "GET /props": props}
+
+
+def test_explain_tells_the_day_of_each_claim_and_what_would_change_it(
+    tiny_server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["window", "--base-url", tiny_server.base_url, "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"\* 2,048 tokens, allocated, by probe http\S+, 20\d\d-\d\d-\d\d\n", out)
+    assert re.search(r"- 131,072 tokens, trained, by probe http\S+, 20\d\d-\d\d-\d\d\n", out)
+    assert "to change it:\n  starting the server" in out
+
+
+def test_explain_shows_an_override_with_what_lost_to_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["window", "gpt-5", "--window", "9000", "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert "* 9,000 tokens, total, by override the operator\n" in out
+    assert "- 272,000 tokens, input, by table" in out
+    assert "taking the number out" in out
+
+
+def test_explain_of_an_unknown_window_says_what_would_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["window", "no-such-model", "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert "context_window_unknown" in out
+    assert "to change it:\n  --window N" in out
+
+
+def test_json_says_that_it_is_unknown_and_what_would_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["window", "no-such-model", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["known"], found["input_tokens"], found["source"]) == (False, None, None)
+    assert found["claims"] == []
+    assert "--window N" in found["hint"]
+    assert found["changes"]
+
+
+def test_an_override_over_the_allocated_window_is_capped_and_warned_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with FaultServer(serving(2048)) as server:
+        asked = ["window", "m", "--base-url", server.base_url, "--json"]
+        assert main(asked) == 0
+        capsys.readouterr()
+        assert main([*asked, "--window", "9000"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["input_tokens"] == 2048
+    assert "capped at 2,048" in found["warnings"][0]
+
+
+def test_refresh_asks_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with FaultServer(serving(2048, 4096)) as server:
+        for more, tokens in ([], "2,048"), ([], "2,048"), (["--refresh"], "4,096"):
+            assert main(["window", "m", "--base-url", server.base_url, *more]) == 0
+            assert capsys.readouterr().out.startswith(f"{tokens} tokens of input")
+
+
+def test_the_key_of_the_named_variable_is_sent_and_never_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_KEY", SENTINEL)
+    with FaultServer(serving(2048)) as server:
+        for more in ([], ["--json"], ["--explain"]):
+            asked = ["window", "--base-url", server.base_url, "--api-key-env", "MY_KEY", *more]
+            assert main(asked) == 0
+            out, err = capsys.readouterr()
+            assert SENTINEL not in out + err
+        assert server.requests[0].headers["authorization"] == f"Bearer {SENTINEL}"
+
+
+def test_a_key_given_for_a_name_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["window", "m", "--api-key-env", SENTINEL]) == 1
+    out, err = capsys.readouterr()
+    assert "names no environment variable that is set" in err
+    assert SENTINEL not in out + err
+
+
+def test_a_key_of_the_environment_is_not_sent_to_a_server_that_is_nobodys(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SENTINEL)
+    with FaultServer({**serving(2048), "*": of_json({}, 404)}) as server:
+        for more in ([], ["--provider", "openai"], ["--provider", "openrouter"]):
+            assert main(["window", "m", "--base-url", server.base_url, *more]) == 0
+        assert server.requests
+        assert all("authorization" not in r.headers for r in server.requests)
+    out, err = capsys.readouterr()
+    assert SENTINEL not in out + err
+
+
+@pytest.mark.parametrize(
+    ("base_url", "provider", "key"),
+    [
+        (None, "groq", "g"),
+        (None, "gemini", "second"),
+        ("https://api.groq.com/openai/v1", None, "g"),
+        ("https://api.groq.com/openai/v1", "groq", "g"),
+        ("https://api.groq.com/openai/v1", "gemini", None),
+        ("http://api.groq.com/openai/v1", None, None),
+        ("https://api.groq.com.example/v1", "groq", None),
+        ("http://[::1", "groq", None),
+        (None, "codex", None),
+        (None, None, None),
+    ],
+)
+def test_a_providers_key_goes_to_its_own_host_only(
+    base_url: str | None, provider: str | None, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "g")
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    monkeypatch.setenv("GOOGLE_API_KEY", "second")
+    assert window._key(None, base_url, provider) == key
+
+
+def test_a_provider_is_taken_by_its_listings_or_its_tables_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["window", "gpt-5", "--provider", "openai"]) == 0
+    assert capsys.readouterr().out.startswith("272,000")
+    assert window._provider("github_copilot") == "copilot"
+
+
+@pytest.mark.parametrize(("name", "said"), [("opnai", "did you mean 'openai'"), ("?", "known are")])
+def test_a_provider_that_is_none_is_refused(
+    name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["window", "gpt-5", "--provider", name]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("url", "provider", "taken"),
+    [
+        ("http://h:1/v1", None, True),
+        ("http://h:1/v1", "litellm", True),
+        ("http://h:1/v1", "groq", False),
+        ("https://api.groq.com/openai/v1", "groq", True),
+        (None, "groq", True),
+    ],
+)
+def test_the_configured_server_is_left_out_for_a_provider_that_lives_elsewhere(
+    url: str | None, provider: str | None, taken: bool
+) -> None:
+    assert window._configured(url, provider) == (url if taken else None)
+
+
+@pytest.mark.parametrize(
+    ("more", "tokens"),
+    [
+        ([], 2048),
+        (["--provider", "litellm"], None),
+        (["--provider", "openai"], None),
+        (["--base-url", "https://api.openai.com/v1"], None),
+    ],
+)
+def test_the_configured_server_is_asked_unless_another_is_named(
+    more: list[str], tokens: int | None
+) -> None:
+    """In a process of its own: the default runtime reads its settings once."""
+    with FaultServer({**serving(2048), "*": of_json({}, 404)}) as server:
+        done = subprocess.run(
+            [sys.executable, "-m", "ullage.cli.main", "window", "m", "--json", *more],
+            env={**os.environ, "ULLAGE_BASE_URL": server.base_url},
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        asked = bool(server.requests)
+    assert json.loads(done.stdout)["input_tokens"] == tokens
+    assert asked == (more in ([], ["--provider", "litellm"]))

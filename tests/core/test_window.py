@@ -235,3 +235,19 @@ def test_a_claim_says_what_by_whom_where_and_its_note():
     claim = Claim("allocated", 2_048, "probe", "http://h", note="4 slots")
     assert claim.sentence() == "2,048 tokens, allocated, by probe http://h (4 slots)"
     assert Claim("policy", 9, "override").sentence() == "9 tokens, policy, by override"
+
+
+@pytest.mark.parametrize(
+    ("at", "where", "ending"),
+    [
+        (0.0, "http://h", "by listing http://h"),
+        (86_400.0, "http://h", "by listing http://h, 1970-01-02"),
+        (86_400.0, "table of 1970-01-02", "by listing table of 1970-01-02"),
+        (1e300, "http://h", "by listing http://h"),
+        (float("nan"), "http://h", "by listing http://h"),
+        ("yesterday", "http://h", "by listing http://h"),
+    ],
+)
+def test_a_claim_names_its_day_once_and_only_if_it_has_one(at: Any, where: str, ending: str):
+    window = resolve([Claim("total", 9_000, "listing", where, at)])
+    assert window.explain().endswith(ending)

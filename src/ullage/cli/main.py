@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import ullage
 from ullage.core.errors import UllageError
 
-COMMANDS: Final[Sequence[str]] = ("demo", "window", "models", "count")
+COMMANDS: Final[Sequence[str]] = ("demo", "window", "models", "count", "doctor", "config")
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 

@@ -1,34 +1,163 @@
-"""`ullage window`: how big the window of a model is, and who says so."""
+"""`ullage window`: how big the window of a model is, who says so, and what would change it.
+
+It takes the API key from the environment, by the variable's name only, and never prints it. It
+knows no server and no listing.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Final
 
 from ullage.api import window
+from ullage.core.errors import ConfigurationError
+from ullage.core.window import HINT, Source, Window
+from ullage.runtime import default
 
 SUMMARY = "show the true context window of a model, with its source"
+
+CHANGES: Final[Mapping[Source | None, tuple[str, ...]]] = {
+    "override": (
+        "--window N, or context_windows in the configuration (see `ullage config show --origin`)",
+        "taking the number out: then the server, the listing or the table decides",
+    ),
+    "learned": (
+        "--refresh forgets what a refusal taught; it expires by itself",
+        "--window N below it; an override above it is capped",
+    ),
+    "probe": (
+        "starting the server, or loading the model, with another window; then --refresh",
+        "--window N, or context_windows in the configuration, below an allocated window",
+    ),
+    "listing": (
+        "--window N, or context_windows in the configuration",
+        "--base-url U or --provider P of another host; --refresh asks this one again",
+    ),
+    "table": (
+        "--window N, or context_windows in the configuration",
+        "--base-url U of the server that serves it, or --provider P: a live answer beats the table",
+        "`ullage models update URL|FILE`: a newer table",
+    ),
+    None: (
+        "--window N, or context_windows in the configuration",
+        "--base-url U of the server that serves it, or --provider P",
+    ),
+}
+"""What would change the bound, by the source that set it (None: nobody did)."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("model", nargs="?", help="model id; not needed for a single-model server")
-    parser.add_argument("--base-url", help="the server's URL, such as http://127.0.0.1:8080/v1")
+    parser.add_argument(
+        "--base-url",
+        metavar="U",
+        help="the server's URL, such as http://127.0.0.1:8080/v1 (else the configured one)",
+    )
+    parser.add_argument("--provider", metavar="P", help="who serves it, where no URL tells")
+    parser.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        help="the environment variable that holds the key (else the provider's usual one)",
+    )
     parser.add_argument(
         "--window", type=int, metavar="N", help="the operator's own word, in tokens"
     )
-    parser.add_argument("--explain", action="store_true", help="show every claim that was heard")
+    parser.add_argument(
+        "--refresh", action="store_true", help="forget what was heard and learned, and ask again"
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="show every claim that was heard, and what would change the answer",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(given: argparse.Namespace) -> int:
     """Print the window; unknown is an answer too, so the exit code is 0."""
-    found = window(given.model, base_url=given.base_url, override=given.window)
+    provider = _provider(given.provider)
+    configured = _configured(default().settings.base_url, provider)
+    base_url = given.base_url if given.base_url is not None else configured
+    found = window(
+        given.model,
+        base_url=base_url,
+        provider=provider,
+        api_key=_key(given.api_key_env, base_url, provider),
+        override=given.window,
+        refresh=given.refresh,
+    )
     if given.json:
-        print(json.dumps({"known": found.known, **asdict(found)}, indent=2))
-    elif given.explain or not found.known:
+        print(json.dumps(_plain(found), indent=2))
+    elif given.explain:
+        print(found.explain() + "\n" + _changes(found))
+    elif not found.known:
         print(found.explain())
     else:
         print(f"{found.input_tokens:,} tokens of input ({found.said_by()})")
     return 0
+
+
+def _plain(found: Window) -> dict[str, object]:
+    changes = list(CHANGES[found.source])
+    hint = None if found.known else HINT
+    return {"known": found.known, **asdict(found), "hint": hint, "changes": changes}
+
+
+def _changes(found: Window) -> str:
+    return "\n".join(["to change it:", *(f"  {line}" for line in CHANGES[found.source])])
+
+
+def _provider(name: str | None) -> str | None:
+    """Return a provider's name as its listing or its rows have it; refuses one without either."""
+    if name is None:
+        return None
+    windows = default().windows
+    listed = windows.listings.names()
+    if name in listed:
+        return name
+    known = windows.table.provider(name)
+    if known is not None:
+        return known
+    names = sorted({*listed, *windows.table.providers()})
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+    raise ConfigurationError(f"no listing and no table has a provider {name!r}; {hint}")
+
+
+def _configured(url: str | None, provider: str | None) -> str | None:
+    """Return the configured base URL, unless the provider that is named lives elsewhere."""
+    listings = default().windows.listings
+    row = listings.row(provider) if provider is not None else None
+    if url is None or row is None or not row.hosts or listings.provider_for(url) == provider:
+        return url
+    return None
+
+
+def _key(variable: str | None, base_url: str | None, provider: str | None) -> str | None:
+    """Return the key to send, or None. Without a named variable only a provider's own host gets it.
+
+    Raises ConfigurationError for a variable that is not set.
+    """
+    if variable is not None:
+        key = os.environ.get(variable)
+        if not key:
+            # Whatever was given is not repeated: it may be the key itself.
+            raise ConfigurationError(
+                "--api-key-env names no environment variable that is set: give the variable's "
+                "name, such as OPENAI_API_KEY, not the key"
+            )
+        return key
+    listings = default().windows.listings
+    if base_url is not None:
+        owner = listings.provider_for(base_url) if base_url.startswith("https://") else None
+        if owner is None or provider not in (None, owner):
+            return None
+        provider = owner
+    names = listings.key_env(provider) if provider is not None else ()
+    return next((key for name in names if (key := os.environ.get(name))), None)

@@ -8,6 +8,7 @@ makes no number up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from ullage.core.errors import ContextWindowUnknown
@@ -46,11 +47,25 @@ class Claim:
     confidence: float = 1.0
     note: str = ""
 
+    @property
+    def date(self) -> str:
+        """The day of the statement as YYYY-MM-DD (UTC), "" where it has no sane time."""
+        try:
+            return datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d") if self.at else ""
+        except (OSError, OverflowError, TypeError, ValueError):
+            # Read back from a file that somebody edited.
+            return ""
+
     def sentence(self) -> str:
         """Say the claim in one line."""
         note = f" ({self.note})" if self.note else ""
         where = f" {self.where}" if self.where else ""
         return f"{self.tokens:,} tokens, {self.kind}, by {self.source}{where}{note}"
+
+    def dated(self) -> str:
+        """Say the claim with its day, unless its place names that already."""
+        known = not self.date or self.date in self.where
+        return self.sentence() if known else f"{self.sentence()}, {self.date}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +110,14 @@ class Window:
         return f"window by {self.source}" if self.source else "nobody"
 
     def explain(self) -> str:
-        """Return the bound, who said it, and every claim that was heard, a line each."""
+        """Return the bound, who said it, and every claim that was heard with its date."""
         name = self.model or "this model"
         if not self.known:
             head = f"{name}: context window unknown (context_window_unknown). {HINT}"
         else:
             head = f"{name}: {self.input_tokens:,} tokens of input, {self.said_by()}"
         heard = [
-            f"  {'*' if c.tokens == self.input_tokens else '-'} {c.sentence()}" for c in self.claims
+            f"  {'*' if c.tokens == self.input_tokens else '-'} {c.dated()}" for c in self.claims
         ]
         return "\n".join([head, *heard, *(f"  ! {w}" for w in self.warnings)])
 

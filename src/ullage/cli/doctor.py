@@ -1,0 +1,431 @@
+"""`ullage doctor`: what serves models on this machine, what it serves, and what is wrong with it.
+
+Only the loopback interface is asked, no key is sent and no model is loaded. Of credentials it
+tells the names of variables, never a value. It knows no server's protocol; the probes do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import ullage
+from ullage import config
+from ullage.cli.config import safe
+from ullage.core.errors import ConfigurationError
+from ullage.core.settings import Configured
+from ullage.core.window import Window, resolve
+from ullage.transport import Answer, Ask, Timeouts, Transport, loopback, shown
+from ullage.windows import Question, table
+from ullage.windows.listings import Listings
+from ullage.windows.probes import Found, probe
+from ullage.windows.probes.cards import cards, payload
+
+SUMMARY = "tell which local servers answer, what they serve, and what is wrong with it"
+
+PORTS: Final[Mapping[int, str]] = {
+    8080: "llama.cpp",
+    11434: "Ollama",
+    1234: "LM Studio",
+    8000: "vLLM",
+    30000: "SGLang",
+    5001: "KoboldCpp",
+    5000: "TabbyAPI",
+    3000: "TGI",
+    4000: "LiteLLM",
+    1337: "Jan",
+}
+"""The ports that servers take when nobody says otherwise, by the server that is usual there."""
+
+LIMITS: Final = Timeouts(connect_s=0.5, read_s=3.0)
+PATIENCE_S: Final = 1.0
+"""After this long a line on stderr tells what is waited for."""
+
+MOST_PORTS: Final = 64
+MOST_MODELS: Final = 16
+"""Models asked about at one server; a hub may list hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One model of a server: its window, and how many slots may share it."""
+
+    model: str
+    window: Window
+    slots: int = 1
+    complaint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """One server that answers.
+
+    `server` is "" where it was not recognised; `unasked` counts the models that it lists beyond
+    those that were asked about.
+    """
+
+    url: str
+    server: str = ""
+    models: tuple[Served, ...] = ()
+    complaint: str = ""
+    unasked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, and what helps."""
+
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the doctor found; `asked` are the URLs."""
+
+    versions: Mapping[str, str]
+    asked: Sequence[str]
+    servers: Sequence[Local]
+    problems: Sequence[Problem]
+    credentials: Mapping[str, Sequence[str]]
+    configuration: Mapping[str, Any]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    usual = ", ".join(f"{port} {name}" for port, name in PORTS.items())
+    parser.add_argument(
+        "--ports",
+        type=_ports,
+        metavar="N,N",
+        help=f"the ports to ask on this machine, instead of the usual ones ({usual})",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _ports(text: str) -> list[int]:
+    """Read `--ports`; raises what argparse reports as wrong usage."""
+    ports: list[int] = []
+    for word in text.split(","):
+        number = word.strip()
+        plain = number.isascii() and number.isdigit() and len(number) < 6
+        if not plain or not 0 < int(number) <= 65535:
+            raise argparse.ArgumentTypeError(f"{number!r} is no port: a number from 1 to 65535")
+        ports.append(int(number))
+    if len(ports) > MOST_PORTS:
+        raise argparse.ArgumentTypeError(f"{len(ports)} ports are too many: {MOST_PORTS} at most")
+    return list(dict.fromkeys(ports))
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print the report; that nothing answers is an answer too, so the exit code is 0."""
+    found, problems = _configured()
+    settings = found.settings
+    urls = [] if settings.offline else _urls(given.ports, settings.base_url)
+    servers = examine(urls)
+    cache = Path(settings.cache_dir) if settings.cache_dir else table.folder()
+    report = Report(
+        versions=_versions(cache),
+        asked=urls,
+        servers=servers,
+        problems=[*problems, *(p for local in servers for p in diagnose(local))],
+        credentials=credentials(os.environ),
+        configuration=_settings(found, cache),
+    )
+    print(json.dumps(_plain(report), indent=2) if given.json else _text(report))
+    return 0
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+def _urls(ports: Iterable[int] | None, base_url: str | None) -> list[str]:
+    """Return the base URLs to ask: of the ports, else the configured one of this machine first."""
+    urls = [f"http://127.0.0.1:{port}/v1" for port in (PORTS if ports is None else ports)]
+    if ports is not None or base_url is None or not _web(base_url) or not loopback(base_url):
+        return urls
+    own = shown(base_url)
+    return urls if _place(own) in map(_place, urls) else [own, *urls]
+
+
+def _web(url: str) -> bool:
+    try:
+        Question(None, url)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _place(url: str) -> tuple[int | None, str]:
+    """Name a server of this machine, whichever of its names the URL has."""
+    parts = urlsplit(url)
+    return parts.port, parts.path.rstrip("/").removesuffix("/v1")
+
+
+def examine(
+    urls: Sequence[str], limits: Timeouts = LIMITS, patience_s: float = PATIENCE_S
+) -> list[Local]:
+    """Ask all URLs at once and return the servers that answer, in the order of the URLs."""
+    if not urls:
+        return []
+    with ThreadPoolExecutor(len(urls), "ullage-doctor") as pool:
+        asking = [pool.submit(_examined, url, Transport(limits).ask) for url in urls]
+        _, late = wait(asking, patience_s)
+        if late:
+            say = f"asking {len(urls)} local servers, waiting for {len(late)} ..."
+            print(say, file=sys.stderr, flush=True)
+        return [local for one in asking if (local := one.result()) is not None]
+
+
+def _examined(url: str, ask: Callable[[Ask], Answer]) -> Local | None:
+    """Return what answers at a URL, None where nobody does."""
+    talk = _Talk(ask)
+    found = talk.hear(url)
+    if not talk.answered:
+        return None
+    name = safe(url).removesuffix("/v1")
+    if not talk.models or (found.claims and len(talk.models) == 1):
+        told = (_served("".join(talk.models), found),) if found.claims else ()
+        return Local(name, found.server, told, found.complaint)
+    served = []
+    for model in talk.models[:MOST_MODELS]:
+        one = talk.hear(url, model, found.server)
+        served.append(_served(model, one))
+        found = replace(found, server=found.server or one.server)
+        if talk.silent:
+            break
+    return Local(name, found.server, tuple(served), "", len(talk.models) - len(served))
+
+
+def _served(model: str, found: Found) -> Served:
+    window = resolve(found.claims, model=model or None)
+    return Served(model, window, found.slots, found.complaint)
+
+
+class _Talk:
+    """What is said with one server: the models it lists, and whether it answered."""
+
+    def __init__(self, ask: Callable[[Ask], Answer]) -> None:
+        self._ask = ask
+        self.answered = False
+        self.silent = False
+        self.models: list[str] = []
+
+    def hear(self, url: str, model: str | None = None, server: str = "") -> Found:
+        """Drive one probe to its end."""
+        asking = probe(url, model, None, time.time(), server)
+        try:
+            what = next(asking)
+            while True:
+                what = asking.send(self._answer(what))
+        except StopIteration as done:
+            found: Found = done.value
+            return found
+
+    def _answer(self, what: Ask) -> Answer:
+        if _loads(what.url):
+            return Answer(0, fault="not asked: it would load the model")
+        answer = self._ask(what)
+        self.answered = self.answered or answer.status > 0
+        self.silent = answer.status == 0
+        if not self.models and what.url.endswith("/models"):
+            ids = (card.get("id") for card in cards(payload(answer)))
+            self.models = list(dict.fromkeys(i for i in ids if isinstance(i, str) and i))
+        return answer
+
+
+def _loads(url: str) -> bool:
+    """Tell whether asking this would load a model: a router's child that is not loaded."""
+    parts = urlsplit(url)
+    return (
+        parts.path.endswith("/props")
+        and "model=" in parts.query
+        and "autoload=false" not in parts.query
+    )
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def diagnose(local: Local) -> Iterator[Problem]:
+    """Yield the known problems of a server, each with its fix."""
+    if local.complaint and not local.models:
+        yield Problem(local.complaint, _remedy(local))
+    for served in local.models:
+        where = f"{local.url}, {served.model or 'its model'}"
+        if served.complaint:
+            yield Problem(f"{where}: {served.complaint}", _remedy(local))
+        bound = served.window.input_tokens
+        if local.server == "ollama" and bound is not None:
+            yield from _cut(where, bound, served.window)
+        if local.server == "koboldcpp":
+            yield Problem(
+                f"{where}: longer prompts are cut silently",
+                "start it with a larger --contextsize, and guard what is sent",
+            )
+        if served.slots > 1:
+            yield Problem(
+                f"{where}: {served.slots} slots; if they share one pool, requests at the same time "
+                f"have less than {bound or 0:,} tokens each",
+                "start the server with -np 1, or with --no-kv-unified and -c of slots times window",
+            )
+
+
+def _cut(where: str, bound: int, window: Window) -> Iterator[Problem]:
+    """Yield the problem of an Ollama model that has less than it could have."""
+    trained = max((c.tokens for c in window.claims if c.kind == "trained"), default=0)
+    if bound < trained:
+        yield Problem(
+            f"{where}: {bound:,} tokens are allocated of {trained:,} that it was trained for; /v1 "
+            "cannot set num_ctx and cuts longer prompts silently",
+            f"start Ollama with OLLAMA_CONTEXT_LENGTH={trained} (or what memory allows), or set "
+            "num_ctx: `PARAMETER num_ctx N` in the model's Modelfile, `options.num_ctx` in "
+            "/api/chat",
+        )
+
+
+def _remedy(local: Local) -> str:
+    """Say what helps where a server tells no window."""
+    if "wants a key" in local.complaint:
+        return f"no key is sent from here: ullage window --base-url {local.url}/v1 --api-key-env N"
+    if not local.server:
+        return "if it serves models, set the window: --window N, or context_windows"
+    return "load the model and ask again, or set the window: --window N, or context_windows"
+
+
+# --- what is set ----------------------------------------------------------------------------------
+
+
+def credentials(environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the variables that are set and hold a provider's key by custom: names only."""
+    listings = Listings()
+    held: dict[str, list[str]] = {}
+    for provider in listings.names():
+        for name in listings.key_env(provider):
+            if environment.get(name):
+                held.setdefault(name, []).append(provider)
+    return dict(sorted(held.items()))
+
+
+def _configured() -> tuple[Configured, list[Problem]]:
+    """Return the settings; broken ones are a problem to report, not the end of the report."""
+    try:
+        found = config.load()
+    except ConfigurationError as error:
+        fix = "repair it; until then every other command stops here, and this one takes defaults"
+        return Configured(), [Problem(str(error), fix)]
+    url = found.settings.base_url
+    if url is None or _web(url):
+        return found, []
+    # Not repeated: what is no URL may hold a password anywhere.
+    what = f"the base_url of {found.origins['base_url']} is no http or https URL"
+    return found, [Problem(what, "write one such as http://127.0.0.1:8080/v1")]
+
+
+def _settings(found: Configured, cache: Path) -> dict[str, Any]:
+    try:
+        files = [str(path) for path in config.files(os.environ)]
+    except ConfigurationError:
+        files = []
+    url = found.settings.base_url
+    return {
+        "files": files,
+        "variables": [
+            name for name in ("ULLAGE_CONFIG", *config.VARIABLES) if os.environ.get(name)
+        ],
+        "base_url": None if url is None else safe(url),
+        "offline": found.settings.offline,
+        "cache": str(cache),
+        "cache_exists": cache.is_dir(),
+    }
+
+
+def _versions(cache: Path) -> dict[str, str]:
+    return {
+        "ullage": ullage.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "table": table.Table(cache).snapshot,
+    }
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    """Return the report as JSON has it, each window with whether it is known."""
+    told = asdict(report)
+    for local, plain in zip(report.servers, told["servers"], strict=True):
+        for served, one in zip(local.models, plain["models"], strict=True):
+            one["window"] = {"known": served.window.known, **one["window"]}
+    return told
+
+
+def _text(report: Report) -> str:
+    told = report.versions
+    lines = [
+        f"ullage {told['ullage']}, Python {told['python']}, {told['platform']}",
+        f"table of models of {told['table']}",
+        "",
+        *_servers(report),
+        "",
+        "problems:" if report.problems else "problems: none known",
+    ]
+    for problem in report.problems:
+        lines += [f"  ! {_clean(problem.what)}", f"    fix: {_clean(problem.fix)}"]
+    held = [f"{name} ({', '.join(who)})" for name, who in report.credentials.items()]
+    files = report.configuration["files"]
+    state = "" if report.configuration["cache_exists"] else " (not there yet)"
+    lines += [
+        "",
+        f"credentials in the environment, by name: {', '.join(held) or 'none'}",
+        f"configuration files: {', '.join(files) or 'none'}",
+        f"variables of ullage: {', '.join(report.configuration['variables']) or 'none'}",
+        f"cache folder: {report.configuration['cache']}{state}",
+    ]
+    url = report.configuration["base_url"]
+    if url is not None:
+        far = "" if loopback(url) else " (not asked: only this machine is)"
+        lines.append(f"configured base URL: {url}{far}")
+    return "\n".join(lines)
+
+
+def _servers(report: Report) -> Iterator[str]:
+    if report.configuration["offline"]:
+        yield "servers: not asked, since `offline` is set"
+        return
+    places = ", ".join(urlsplit(url).netloc.removeprefix("127.0.0.1:") for url in report.asked)
+    if not report.servers:
+        yield f"servers: none answers (asked on this machine: {places})"
+        return
+    yield f"servers (asked on this machine: {places}):"
+    for local in report.servers:
+        yield f"  {local.url}: {local.server or 'answers, and is no model server known here'}"
+        for served in local.models:
+            yield from map(_clean, _model(served))
+        if local.unasked:
+            yield f"    and {local.unasked:,} more models that were not asked about"
+
+
+def _model(served: Served) -> Iterator[str]:
+    name, window = served.model or "its model", served.window
+    known = f"{window.input_tokens:,} tokens, {window.kind}" if window.known else "window unknown"
+    yield f"    {name}: {known}"
+    for claim in window.claims:
+        if claim.tokens != window.input_tokens:
+            yield f"      - {claim.tokens:,} tokens, {claim.kind}"
+
+
+def _clean(text: str) -> str:
+    """Return a line without what could steer a terminal: servers choose their models' names."""
+    return "".join(c if c.isprintable() else "?" for c in text)
