@@ -211,6 +211,14 @@ def test_room_for_the_output_is_made_where_the_floor_does_not_fit() -> None:
     assert made.count.high + 400 <= 1500
 
 
+def test_room_for_the_output_is_made_also_behind_a_settled_checkpoint() -> None:
+    policy = Policy(rungs=(Rung(0.8, 0.79, ("trim_oldest",)),), min_output=400)
+    world, history = World(window(1500)), talk(24)
+    assert prepare(world, history, setup(policy)).count.high > 1100
+    made = prepare(world, history, setup(policy), max_tokens=600)
+    assert made.count.high + 400 <= 1500
+
+
 def test_the_floor_of_the_output_defaults_to_an_eighth() -> None:
     fits = prepare(World(window(1500)), talk(24), setup(Policy.advisory()), max_tokens=900)
     made = prepare(World(window(1420)), talk(24), setup(Policy.advisory()), max_tokens=900)

@@ -314,10 +314,9 @@ def _due(
     if bound is None or not policy.rungs:
         return None
     count, known = state.measured.count(), state.replayed
-    if known is not None and known.settles(state.prefixes[-1], bound, count.tokens):
-        return None
     high = count.high
-    rung = policy.rung(high / bound)
+    settled = known is not None and known.settles(state.prefixes[-1], bound, count.tokens)
+    rung = None if settled else policy.rung(high / bound)
     target = bound if rung is None else int(rung.target * bound)
     total = state.window.total_tokens
     if request.max_tokens is not None and total is not None:

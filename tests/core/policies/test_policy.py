@@ -82,3 +82,17 @@ def test_an_unknown_strategy_is_refused_by_name_with_those_that_are_known():
 def test_a_policy_is_known_by_name_and_version():
     assert Policy(name="mine", version="7").identity == "mine/7"
     assert len({policy.identity for policy in PRESETS}) == len(PRESETS)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tail_tokens": -1}, {"tail_tokens": 1.5}, {"tail_share": 1.1}, {"min_output": 0}]
+)
+def test_a_policy_with_impossible_numbers_is_refused(wrong: dict):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} of the policy"):
+        Policy(**wrong)
+
+
+def test_a_preset_is_found_by_its_name():
+    assert Policy.named("auto_summary") == Policy.auto_summary()
+    with pytest.raises(ConfigurationError, match="there are ladder, advisory"):
+        Policy.named("ladders")

@@ -59,6 +59,19 @@ class Policy:
     min_output: int | None = None
     version: str = "1"
 
+    def __post_init__(self) -> None:
+        lawful = {
+            "tail_tokens": type(self.tail_tokens) is int and self.tail_tokens >= 0,
+            "tail_share": 0 <= self.tail_share <= 1,
+            "min_output": self.min_output is None or self.min_output >= 1,
+        }
+        for name, holds in lawful.items():
+            if not holds:
+                raise ConfigurationError(
+                    f"{name} of the policy {self.name!r} is {getattr(self, name)!r}: tail_tokens "
+                    "is 0 or more, tail_share from 0 to 1, min_output 1 or more, or None"
+                )
+
     @classmethod
     def ladder(cls) -> Policy:
         """Clear and trim from 80 % to 60 %; summarise from 90 % to 50 %. The default."""
