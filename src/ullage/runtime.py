@@ -38,8 +38,8 @@ MOST_MESSAGES: Final = 200_000
 """Messages kept as read; beyond it all are forgotten and read again."""
 
 SANE: Final = (0.3, 5.0)
-"""Ratios of reported to counted tokens that a real vocabulary can have: the widest seen are 0.8
-and 3.6 (docs/design/counting.md). Others come from a report of something else."""
+"""Ratios of reported to counted tokens that a real vocabulary can have: the averages of single
+kinds of text ran from 0.75 to 3.63 (docs/design/counting.md). Others report something else."""
 
 STEADY: Final = 8
 """Readings after which a learned ratio is trusted most."""
@@ -75,7 +75,7 @@ class Lesson:
 class Runtime:
     """Shared caches and what was learned. Safe to share between threads and event loops.
 
-    Without `settings` nothing is read from files or the environment, and nothing is kept on disk.
+    Without `settings` none are read from files or the environment, and no lesson is kept on disk.
     """
 
     def __init__(

@@ -23,6 +23,7 @@ LOWER = "[openai]\ngpt-4\t8000\t\t\tl\n"
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("ULLAGE_CACHE_DIR", raising=False)
     assert folder().is_relative_to(tmp_path)
     return folder()
 
@@ -174,3 +175,15 @@ def test_update_from_a_server_that_is_not_there_says_so(
         pass
     assert main(["models", "update", origin]) == 1
     assert "no table came" in capsys.readouterr().err
+
+
+def test_an_update_lands_where_every_resolver_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setenv("ULLAGE_CACHE_DIR", str(elsewhere))
+    (tmp_path / "t.gz").write_bytes(table(snapshot="2026-01-01"))
+    assert main(["models", "update", str(tmp_path / "t.gz")]) == 0
+    assert (elsewhere / FILE).is_file()
+    assert not (folder() / FILE).exists()
+    assert str(elsewhere / FILE) in capsys.readouterr().out

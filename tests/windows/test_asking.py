@@ -224,14 +224,6 @@ def test_forgetting_one_question_leaves_the_others(clock: FakeClock, tmp_path: P
     assert not (tmp_path / FILE).exists()
 
 
-def test_the_server_is_named_once_it_is_known(clock: FakeClock) -> None:
-    with FaultServer({"/props": props(4096, 1), "/v1/models": of_json({"data": []})}) as server:
-        asked = resolver(clock)
-        assert asked.server(Question(None, server.base_url)) == ""
-        asked.window(Question(None, server.base_url))
-        assert asked.server(Question(None, server.base_url)) == "llama.cpp"
-
-
 def test_a_model_that_is_listed_alone_is_asked_for_alone(clock: FakeClock) -> None:
     with FaultServer(recorded("openrouter")) as server:
         asked = resolver(clock)

@@ -164,10 +164,10 @@ def test_one_who_stops_waiting_cancels_nobody() -> None:
     assert asyncio.run(run()) == (True, 4)
 
 
-def test_answers_can_be_put_peeked_dropped_and_cleared() -> None:
+def test_answers_can_be_peeked_dropped_and_cleared() -> None:
     flights: Flights[int] = Flights(FakeClock())
-    flights.put("a", Landed(1, 1.0))
-    flights.put("b", Landed(2, -1.0))
+    flights.get("a", lambda: Landed(1, 1.0))
+    flights.get("b", lambda: Landed(2, -1.0))
     assert (flights.peek("a"), flights.peek("b"), flights.peek("c")) == (1, 2, None)
     flights.drop("a")
     assert flights.peek("a") is None

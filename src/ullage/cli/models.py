@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from ullage import config
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.transport import Ask, Transport, loopback, shown
 from ullage.windows.rows import Row
@@ -43,8 +44,14 @@ def run(given: argparse.Namespace) -> int:
     return _VERBS[given.verb](given)
 
 
+def _cache() -> Path | None:
+    """Return the configured cache folder, from which every resolver reads; None for the user's."""
+    held = config.load().settings.cache_dir
+    return Path(held) if held else None
+
+
 def _list(given: argparse.Namespace) -> int:
-    table = Table()
+    table = Table(_cache())
     providers = table.providers()
     if given.provider is not None:
         known = table.provider(given.provider)
@@ -65,7 +72,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace) -> int:
-    table = Table()
+    table = Table(_cache())
     # What is asked for is a row of the table, so the id is a model's even at a host of deployments.
     base = given.id if given.provider is not None else None
     row = table.row(given.id, given.provider, base_model=base)
@@ -102,8 +109,8 @@ def _told(row: Row, snapshot: str) -> str:
 
 
 def _update(given: argparse.Namespace) -> int:
-    table = Table()
-    fetched = Refresh(_fetched(given.origin), shown(given.origin), time.time())
+    table = Table(_cache())
+    fetched = Refresh(_fetched(given.origin), shown(given.origin), time.time(), _cache())
     change = fetched.change(table)
     raises = [f"  {name}: {now:,} -> {then:,}" for name, now, then in change.raises]
     more = len(raises) - RAISES_SHOWN
@@ -117,7 +124,7 @@ def _update(given: argparse.Namespace) -> int:
     print(f"{change.rows:,} rows of {change.snapshot} in {path}")
     if raises:
         print(f"{len(raises):,} bounds are raised:\n" + "\n".join(told))
-    if Table().snapshot != change.snapshot:
+    if Table(_cache()).snapshot != change.snapshot:
         print(f"they wait: the bundled table, of {table.snapshot}, is newer", file=sys.stderr)
     return 0
 

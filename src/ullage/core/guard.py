@@ -160,8 +160,8 @@ ROUNDS: Final = 3
 """How often a plan made on estimates is tightened when the server's count is over the target."""
 
 DRIFT: Final = 0.10
-"""Half-width of the band around a ratio taken from one server count: messages of one transcript
-differ in how far they are from the average (docs/design/counting.md)."""
+"""Half-width of the band around a ratio taken from one server count: sessions of 40 chunks counted
+by one ratio were off by at most 6.4 % at p95 (docs/design/counting.md)."""
 
 
 def prepare(setup: Setup, request: Request) -> Preparing:

@@ -93,11 +93,6 @@ class Flights(Generic[Value]):
         held = self._landed.get(key)
         return held.value if held is not None else None
 
-    def put(self, key: Hashable, landed: Landed[Value]) -> None:
-        """Keep an answer that came from elsewhere."""
-        with self._lock:
-            self._landed[key] = landed
-
     def drop(self, key: Hashable) -> None:
         """Forget one answer."""
         with self._lock:

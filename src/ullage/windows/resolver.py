@@ -131,11 +131,6 @@ class Resolver:
         found = self._found.peek(question.key)
         return found.counts if found is not None else ""
 
-    def server(self, question: Question) -> str:
-        """Return what the server was recognised as, "" where it was not."""
-        found = self._found.peek(question.key)
-        return found.server if found is not None else ""
-
     # --- learning ---------------------------------------------------------------------------------
 
     def learn(self, question: Question, tokens: int, *, named: bool = True) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -209,10 +208,9 @@ def test_a_body_nested_without_end_is_other():
     assert classify(400, body).kind == "other"
 
 
+@pytest.mark.timeout(30)  # a pattern that backtracks would take hours
 def test_a_megabyte_of_look_alike_text_is_read_in_linear_time():
-    started = time.perf_counter()
-    classify(400, "prompt context length " * 50_000)
-    assert time.perf_counter() - started < 5
+    assert classify(400, "prompt context length " * 50_000).kind == "other"
 
 
 @given(
