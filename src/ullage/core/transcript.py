@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PartKind = Literal["text", "refusal", "reasoning", "result", "image", "audio", "file", "other"]
+MediaKind = Literal["image", "audio", "file"]
 Raw = Any
 """One message as the caller has it: a mapping or an SDK object. The JSON edge of the core."""
 
@@ -39,18 +40,39 @@ class Rules:
     dialect: str
     first_roles: frozenset[str] = frozenset({"user", "assistant"})
     alternation: bool = False
+    split_calls: bool = False
+    """Whether parallel calls of one response stand in messages of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """What is known of an image, a recording or a file without fetching it; None is unknown.
+
+    `width` and `height` are in pixels, `seconds` is the length of a recording, `pages` that of a
+    document, `size` its length in bytes, `detail` the level the caller asked for (low, high, auto).
+    """
+
+    kind: MediaKind
+    width: int | None = None
+    height: int | None = None
+    detail: str | None = None
+    seconds: float | None = None
+    pages: int | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One piece of a message's content; `text` holds what is counted for it.
 
-    `answers` is the id of the call that a part of kind `result` belongs to.
+    `answers` is the id of the call that a part of kind `result` belongs to. `media` says what is
+    known of a part that is no text; its `text` then only tells one part from another (`digest`).
     """
 
     kind: PartKind
     text: str = ""
     answers: str | None = None
+    media: Media | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +174,18 @@ def summarises(message: Message) -> bool:
     return message.parts[0].text.startswith(SUMMARY_MARK)
 
 
-class Codec(Protocol):
-    """Read and write one dialect. The wire rooms implement it; nothing else knows the format."""
+class Reader(Protocol):
+    """Read one dialect. The wire rooms implement it; nothing else knows the format."""
 
     rules: Rules
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read the caller's messages; raises MalformedHistoryError naming the position."""
         ...
+
+
+class Codec(Reader, Protocol):
+    """Read and write one dialect."""
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls."""
