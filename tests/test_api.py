@@ -50,11 +50,27 @@ TAKERS = [ullage.count, ullage.validate, ullage.repair, compact_small, acompact_
 
 
 @pytest.mark.parametrize("take", TAKERS)
-@pytest.mark.parametrize("messages", ["text", b"bytes", None, 7, {"role": "user"}, iter([])])
+@pytest.mark.parametrize("messages", [b"bytes", None, 7, {"role": "user"}, iter([])])
 def test_what_is_no_list_is_malformed_and_said_so(take, messages) -> None:
     with pytest.raises(ullage.MalformedHistoryError, match="must be a list of messages") as caught:
         take(messages)
     assert caught.value.index is None
+
+
+@pytest.mark.parametrize("take", TAKERS[2:])
+def test_a_bare_text_is_no_history_to_edit(take) -> None:
+    with pytest.raises(ullage.MalformedHistoryError, match="must be a list of messages"):
+        take("text")
+
+
+def test_a_bare_text_is_the_input_of_a_responses_request() -> None:
+    asked = [{"role": "user", "content": "a b c"}]
+    assert ullage.count("a b c", model=MODEL) == ullage.count(
+        asked, model=MODEL, dialect="openai_responses"
+    )
+    ullage.validate("a b c", window=1000, model=MODEL)
+    with pytest.raises(ullage.ContextTooLargeError):
+        ullage.validate("a b c", window=5, model=MODEL)
 
 
 @pytest.mark.parametrize("take", TAKERS)
@@ -209,10 +225,53 @@ def test_a_real_servers_count_is_what_it_then_reports(
     assert len(found.by_message) == len(messages)
 
 
-def test_a_server_that_does_not_count_leaves_the_estimate(runtime) -> None:
+def test_the_async_twin_counts_the_same(runtime, tiny_server: Server) -> None:
+    options: Any = {"model": "tiny", "base_url": tiny_server.base_url, "tools": [tool("look")]}
+    found = ullage.count(log_of(2), runtime=runtime, **options)
+    assert found.basis == "server"
+    assert asyncio.run(ullage.acount(log_of(2), runtime=Runtime(), **options)) == found
+    assert asyncio.run(ullage.acount(sized(99), model=MODEL)) == ullage.count(
+        sized(99), model=MODEL
+    )
+
+
+@pytest.mark.parametrize(
+    "count", [ullage.count, lambda *a, **o: asyncio.run(ullage.acount(*a, **o))]
+)
+def test_a_server_that_does_not_count_leaves_the_estimate(runtime, count) -> None:
     with FaultServer({"/*": html()}) as server:
-        found = ullage.count(sized(500), model=MODEL, base_url=server.base_url, runtime=runtime)
+        found = count(sized(500), model=MODEL, base_url=server.base_url, runtime=runtime)
     assert found.basis == "estimate"
+
+
+@pytest.mark.parametrize("take", [ullage.count, ullage.validate])
+def test_an_option_that_there_is_not_is_named(take) -> None:
+    with pytest.raises(TypeError, match="no option 'modell'"):
+        take(sized(10), modell=MODEL)
+
+
+@pytest.mark.parametrize(
+    ("reported", "signs"),
+    [
+        (1000, {"short", "fell"}),
+        (ullage.Usage(1000), {"short", "fell"}),
+        ({"prompt_tokens": 1000}, {"short", "fell"}),
+        (4096, {"at_window", "fell"}),
+        (5000, {"above_window"}),
+        ({"prompt_tokens": "many"}, set()),
+    ],
+)
+def test_a_silent_cut_shows_in_what_was_reported(reported, signs) -> None:
+    counted = ullage.count(sized(5000), model=MODEL)
+    found = ullage.detect_truncation(reported, counted, 4096, before=4500)
+    assert (set(found.signs) if found else set()) == signs
+
+
+def test_without_a_window_a_cut_shows_all_the_same() -> None:
+    found = ullage.detect_truncation(1000, ullage.count(sized(5000), model=MODEL))
+    assert found is not None
+    assert (found.signs, found.limit) == (("short",), 4999)
+    assert ullage.detect_truncation(5000, ullage.count(sized(5000), model=MODEL)) is None
 
 
 def test_text_is_an_int_where_it_is_exact_and_a_count_elsewhere() -> None:

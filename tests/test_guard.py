@@ -137,16 +137,20 @@ def test_a_longer_history_begins_with_the_bytes_that_were_sent(runtime) -> None:
 
 
 def test_a_report_teaches_how_the_model_counts(runtime, chat, tiny_server) -> None:
-    guard = ullage.Guard("tiny", base_url=tiny_server.base_url, runtime=runtime)
+    # so wide a window that the server is never asked to count
+    guard = ullage.Guard("tiny", base_url=tiny_server.base_url, window=10**6, runtime=runtime)
     history = log_of(2)
     view = guard.prepare(history)
     assert view.prepared.count.basis == "estimate"
     answer = chat(**view.kwargs)
     view.observe(answer)
-    learned = guard.prepare(history).prepared.count
+    known = guard.prepare(history).prepared.count
+    assert (known.tokens, known.basis) == (answer.usage.prompt_tokens, "server")
+    other = [history[0], *log_of(3)[2:]]  # of which nothing was reported
+    learned = guard.prepare(other).prepared.count
     assert learned.basis == "calibrated"
-    assert learned.low <= answer.usage.prompt_tokens <= learned.high
-    assert learned.tokens == pytest.approx(answer.usage.prompt_tokens, rel=0.02)
+    reported = chat(messages=other).usage.prompt_tokens
+    assert learned.low <= reported <= learned.high
 
 
 @pytest.mark.parametrize("report", [None, "text", {}, {"usage": None}, ValueError("no"), 7])
@@ -171,7 +175,75 @@ def test_a_silent_cut_is_told_and_teaches_nothing(runtime) -> None:
     view = guard.prepare(log_of(60))
     view.observe({"prompt_tokens": 700, "completion_tokens": 1})
     (cut,) = of(events.TruncationDetected, told)
-    assert (cut.reported, cut.counted) == (700, view.prepared.count.tokens)
+    assert cut.truncation.signs == ("short",)
+    assert (cut.truncation.reported, cut.truncation.counted) == (700, view.prepared.count.tokens)
+    assert guard.window().source == "override"
+    assert guard.prepare(log_of(60)).prepared.count == view.prepared.count
+
+
+def test_two_signs_of_a_cut_teach_a_ceiling(runtime) -> None:
+    told: list[Event] = []
+    guard = ullage.Guard(MODEL, window=100_000, runtime=runtime, on_event=told.append)
+    guard.prepare(log_of(60)).observe({"prompt_tokens": 8000, "completion_tokens": 1})
+    view = guard.prepare(log_of(61))
+    view.observe({"prompt_tokens": 700, "completion_tokens": 1})
+    (cut,) = of(events.TruncationDetected, told)
+    assert set(cut.truncation.signs) == {"short", "fell"}
+    assert guard.window().source == "learned"
+    assert guard.window().input_tokens == view.prepared.count.low - 1
+
+
+@pytest.mark.parametrize("report", [None, {}, {"usage": {"prompt_tokens": "many"}}])
+def test_a_broken_report_does_not_clear_a_critical_reading(runtime, report) -> None:
+    guard = ullage.Guard(MODEL, window=10_000, policy=ullage.Policy.off(), runtime=runtime)
+    guard.prepare(log_of(10)).observe({"prompt_tokens": 9_400, "completion_tokens": 1})
+    view = guard.prepare(log_of(11))
+    assert view.assessment.tier == "critical"
+    assert view.observe(report).tier == "critical"
+    assert guard.prepare(log_of(12)).assessment.tier == "critical"
+
+
+def test_a_call_that_failed_teaches_nothing(runtime) -> None:
+    guard = ullage.Guard("unheard-of", window=20_000, runtime=runtime)
+    before = guard.prepare(log_of(4)).prepared.count
+    with pytest.raises(ConnectionError):
+        guard.call(failing, log_of(4))
+    view = guard.prepare(log_of(4))
+    assert view.observe(ConnectionError("reset")) == view.assessment
+    assert guard.prepare(log_of(4)).prepared.count == before
+
+
+def test_an_answer_to_more_than_a_listed_window_raises_it(runtime) -> None:
+    guard = ullage.Guard("gpt-4", policy=ullage.Policy.off(), runtime=runtime)
+    assert guard.window().input_tokens == 8192
+    guard.prepare(log_of(10)).observe({"prompt_tokens": 9_000, "completion_tokens": 1})
+    assert guard.window().input_tokens == 9_000
+
+
+def test_an_assessment_without_blocking_is_the_same(runtime) -> None:
+    guard = ullage.Guard(MODEL, window=4000, runtime=runtime)
+    for turns in (10, 80):
+        history = log_of(turns)
+        assert asyncio.run(guard.aassess(history, tools=TOOLS)) == guard.assess(
+            history, tools=TOOLS
+        )
+
+
+def test_shares_that_are_none_are_refused(runtime) -> None:
+    with pytest.raises(ullage.ConfigurationError):
+        ullage.Guard(MODEL, shares={"knowledge": 2.0}, runtime=runtime)
+
+
+def failing(**_: Any) -> None:
+    raise ConnectionError("reset")
+
+
+def test_the_report_of_another_model_is_never_this_ones_size(runtime) -> None:
+    one, other = (ullage.Guard(m, window=20_000, runtime=runtime) for m in ("one", "other"))
+    one.prepare(log_of(4)).observe({"prompt_tokens": 9_000, "completion_tokens": 1})
+    assert one.prepare(log_of(4)).prepared.count.tokens == 9_000
+    assert other.prepare(log_of(4)).prepared.count.basis == "estimate"
+    assert other.prepare(log_of(4)).prepared.count.tokens < 2_000
 
 
 # --- before the send ------------------------------------------------------------------------------

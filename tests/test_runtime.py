@@ -17,8 +17,22 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 
 import ullage
+from ullage.core.calibration import Reading
+from ullage.core.media import image_rule
+from ullage.core.settings import Settings
+from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.embedded import Server
-from ullage.runtime import MOST_MESSAGES, Lesson, Messages, Runtime, default
+from ullage.runtime import (
+    FRAMINGS,
+    MOST_MESSAGES,
+    MOST_METERS,
+    Body,
+    Messages,
+    Runtime,
+    default,
+    plain,
+    system_text,
+)
 from ullage.testing.faults import Answer, FaultServer, closed_port, hanging, html, of_json
 from ullage.transport import Timeouts, Transport
 from ullage.windows import Question
@@ -35,11 +49,12 @@ def runtime() -> Runtime:
 
 
 def sync(runtime: Runtime, question: Question, messages: list[Any], tools: Any) -> int | None:
-    return runtime.server_count(question, messages, tools)
+    return runtime.server_count(question, "openai_chat", Body(messages, tools))
 
 
 def awaited(runtime: Runtime, question: Question, messages: list[Any], tools: Any) -> int | None:
-    return asyncio.run(runtime.aserver_count(question, messages, tools))
+    body = Body(messages, tools)
+    return asyncio.run(runtime.aserver_count(question, "openai_chat", body))
 
 
 @pytest.fixture(params=[sync, awaited])
@@ -71,7 +86,7 @@ def test_a_vocabulary_counts_as_exact_only_where_a_name_means_the_model(
 
 def test_what_is_learned_calibrates_its_endpoint_model_and_key_only(runtime) -> None:
     question = Question("m", "http://127.0.0.1:1/v1", "sk-1")
-    runtime.learn(question, 1.25)
+    runtime.learn(question, Reading(1250, 990, 10))
     meter = runtime.meter(question)
     assert meter.basis == "calibrated"
     assert meter.scale.low < meter.scale.best == 1.25 < meter.scale.high
@@ -84,22 +99,44 @@ def test_what_is_learned_calibrates_its_endpoint_model_and_key_only(runtime) -> 
 
 
 def test_an_exact_vocabulary_is_not_bent_by_what_was_reported(runtime) -> None:
-    runtime.learn(Question("gpt-4o"), 2.0)
+    runtime.learn(Question("gpt-4o"), Reading(2000, 990, 10))
     assert runtime.meter(Question("gpt-4o")).basis == "exact"
 
 
-def test_many_readings_narrow_the_band_and_follow_a_change_slowly() -> None:
-    lesson = Lesson(1.0, 1)
-    wide = lesson.scale()
-    for _ in range(30):
-        lesson = lesson.and_then(1.0)
-    narrow = lesson.scale()
-    assert narrow.high - narrow.low < wide.high - wide.low
-    moved = lesson.and_then(2.0)
-    assert 1.0 < moved.ratio < 1.2
-    for _ in range(60):
-        moved = moved.and_then(2.0)
-    assert moved.ratio == pytest.approx(2.0, abs=0.01)
+def test_what_stands_outside_the_messages_is_learned_apart(runtime) -> None:
+    question = Question("m", "http://127.0.0.1:1/v1")
+    for content in range(1000, 13_000, 1000):
+        runtime.learn(question, Reading(700 + content, content, 3))
+    body = Body([{"role": "user", "content": "word " * 2000}])
+    measured = runtime.measure(question, OpenAIChat().read(body.messages), body)
+    assert measured.fixed.best == 3
+    count, content = measured.count(), measured.total.best
+    assert count.low <= content + 700 <= count.high
+    assert count.tokens == pytest.approx(content + 700, rel=0.02)
+    other = Body(body.messages, tools=[{"name": "ls"}])
+    assert runtime.measure(question, OpenAIChat().read(body.messages), other).extra == 0
+
+
+def test_a_first_report_that_no_vocabulary_explains_calibrates_nothing_yet(runtime) -> None:
+    question = Question("m", "http://127.0.0.1:1/v1")
+    runtime.learn(question, Reading(3000, 90, 10))
+    assert runtime.meter(question).basis == "estimate"
+    runtime.learn(question, Reading(3600, 590, 10))
+    assert runtime.meter(question).basis == "calibrated"
+
+
+def test_a_dialect_has_its_own_framing_and_a_model_its_own_images(runtime) -> None:
+    for dialect, framing in FRAMINGS.items():
+        meter = runtime.meter(Question("gpt-4o"), dialect)
+        assert (meter.framing.message, meter.framing.slack) == (framing.message, framing.slack)
+        assert meter.framing.image == image_rule("gpt-4o")
+    assert runtime.meter(Question("gpt-4o")) is runtime.meter(Question("gpt-4o"))
+
+
+def test_no_more_than_a_number_of_meters_is_kept(runtime) -> None:
+    for n in range(MOST_METERS + 2):
+        runtime.meter(Question(f"m{n}"))
+    assert len(runtime._meters) <= MOST_METERS
 
 
 def test_threads_that_learn_at_once_lose_nothing(runtime) -> None:
@@ -109,11 +146,12 @@ def test_threads_that_learn_at_once_lose_nothing(runtime) -> None:
     def learn(_: int) -> None:
         barrier.wait()
         for _ in range(100):
-            runtime.learn(question, 1.5)
+            runtime.learn(question, Reading(1500, 990, 10))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(learn, range(8)))
-    assert runtime._lessons[question.scope, "m"] == Lesson(1.5, 800)
+    lesson = runtime._lessons[question.scope, "m"]
+    assert (lesson.ratio, lesson.seen) == (1.5, 800)
 
 
 # --- messages read before -------------------------------------------------------------------------
@@ -200,6 +238,88 @@ def test_a_message_that_json_cannot_carry_gives_no_count(runtime, server_count) 
         assert server_count(runtime, question, odd, None) is None
 
 
+@pytest.mark.parametrize("counting", [sync, awaited])
+def test_a_prompt_that_comes_again_is_not_asked_about_twice(runtime, counting) -> None:
+    with FaultServer({"/props": of_json(PROPS), COUNT: of_json({"input_tokens": 7})}) as server:
+        question = Question("m", server.base_url)
+        runtime.windows.window(question)
+        for _ in range(3):
+            assert counting(runtime, question, HELLO, None) == 7
+        assert counting(runtime, question, [*HELLO, *HELLO], None) == 7
+        asked = [r for r in server.requests if r.path.endswith("input_tokens")]
+    assert len(asked) == 2
+
+
+def test_a_count_that_failed_is_asked_for_again(runtime, server_count) -> None:
+    answers = (html(500), of_json({"input_tokens": 7}))
+    with FaultServer({"/props": of_json(PROPS), COUNT: answers}) as server:
+        question = Question("m", server.base_url)
+        runtime.windows.window(question)
+        assert server_count(runtime, question, HELLO, None) is None
+        assert server_count(runtime, question, HELLO, None) == 7
+
+
+def test_offline_no_provider_is_asked_to_count() -> None:
+    runtime = Runtime(settings=Settings(offline=True))
+    question = Question("claude-sonnet-4", "https://api.anthropic.com", "sk-1")
+    assert runtime.server_count(question, "anthropic", Body(HELLO)) is None
+
+
+# --- requests as they come ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["openai_chat", "openai_responses", "anthropic"])
+def test_a_named_dialect_is_read_as_such_and_its_reader_is_kept(runtime, named) -> None:
+    read = runtime.read(Body(HELLO, dialect=named))
+    assert read.rules.dialect == named
+    assert runtime.reader(named) is runtime.reader(named)
+
+
+def test_a_dialect_that_nobody_speaks_is_refused(runtime) -> None:
+    with pytest.raises(ullage.ConfigurationError, match="'klingon' is unknown"):
+        runtime.read(Body(HELLO, dialect="klingon"))
+
+
+def test_the_dialect_shows_in_the_messages(runtime) -> None:
+    block = {"type": "tool_use", "id": "t", "name": "ls", "input": {}}
+    spoken = [*HELLO, {"role": "assistant", "content": [block]}]
+    assert runtime.read(Body(spoken)).rules.dialect == "anthropic"
+    assert runtime.read(Body("hello")).rules.dialect == "openai_responses"
+    assert runtime.read(Body(HELLO)).rules.dialect == "openai_chat"
+
+
+class Block:
+    """An object of an SDK."""
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        return {"type": "text", "text": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("system", "text"),
+    [
+        (None, None),
+        ("be brief", "be brief"),
+        ([{"type": "text", "text": "a"}, Block()], "a\nhello"),
+        (["a"], "a"),
+        ([{"type": "x"}], ""),
+        ([], ""),
+    ],
+)
+def test_a_system_prompt_is_text_or_blocks_with_text(system, text) -> None:
+    assert system_text(system) == text
+
+
+def test_objects_of_an_sdk_become_plain_also_inside_a_message() -> None:
+    dumped = Block().model_dump()
+    assert plain(None) is None
+    assert plain("text") == "text"
+    assert plain([Block(), 7]) == [dumped, 7]
+    message = {"role": "assistant", "content": [Block(), "x"], "tool_calls": [Block()], "x": None}
+    expected = {"role": "assistant", "content": [dumped, "x"], "tool_calls": [dumped], "x": None}
+    assert plain([message]) == [expected]
+
+
 # --- the default ----------------------------------------------------------------------------------
 
 
@@ -231,4 +351,4 @@ def test_a_dead_server_costs_one_try(runtime) -> None:
     with closed_port() as port:
         question = Question("m", f"http://127.0.0.1:{port}/v1")
         assert not runtime.windows.window(question).known
-        assert runtime.server_count(question, HELLO, None) is None
+        assert sync(runtime, question, HELLO, None) is None

@@ -13,22 +13,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ullage.api import (
-        Compaction,
-        acompact,
         acount,
         amodels,
         assess,
         awindow,
-        compact,
+        cost,
         count,
         count_text,
+        detect_truncation,
         models,
         repair,
         validate,
         window,
         window_tokens,
     )
+    from ullage.compaction import Compaction, acompact, compact
+    from ullage.contents import Contents, context
     from ullage.core import edits, errors, events
+    from ullage.core.budget import Fit, Spent, TurnBudget, allocate, fit
+    from ullage.core.cost import Cost
     from ullage.core.counting import Count
     from ullage.core.errors import (
         CompactionError,
@@ -44,19 +47,25 @@ if TYPE_CHECKING:
     from ullage.core.gauge import Assessment, Thresholds
     from ullage.core.policies.policy import Policy, Rung
     from ullage.core.policies.summarise import SummaryRequest
+    from ullage.core.truncation import Truncation
     from ullage.core.usage import Usage
     from ullage.core.window import Claim, Window
     from ullage.failures import classify_error, classify_exception
     from ullage.guard import Guard, View
     from ullage.runtime import Runtime
+    from ullage.tally import Tally
 
 __version__ = "0.1.0.dev0"
 
 _HOME: Mapping[str, Sequence[str]] = {
     "ullage.api": (
-        "Compaction", "acompact", "acount", "amodels", "assess", "awindow", "compact", "count",
-        "count_text", "models", "repair", "validate", "window", "window_tokens",
+        "acount", "amodels", "assess", "awindow", "cost", "count", "count_text",
+        "detect_truncation", "models", "repair", "validate", "window", "window_tokens",
     ),
+    "ullage.compaction": ("Compaction", "acompact", "compact"),
+    "ullage.contents": ("Contents", "context"),
+    "ullage.core.budget": ("Fit", "Spent", "TurnBudget", "allocate", "fit"),
+    "ullage.core.cost": ("Cost",),
     "ullage.core.counting": ("Count",),
     "ullage.core.errors": (
         "CompactionError", "ConfigurationError", "ContextTooLargeError", "ContextWindowUnknown",
@@ -65,11 +74,13 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.gauge": ("Assessment", "Thresholds"),
     "ullage.core.policies.policy": ("Policy", "Rung"),
     "ullage.core.policies.summarise": ("SummaryRequest",),
+    "ullage.core.truncation": ("Truncation",),
     "ullage.core.usage": ("Usage",),
     "ullage.core.window": ("Claim", "Window"),
     "ullage.failures": ("classify_error", "classify_exception"),
     "ullage.guard": ("Guard", "View"),
     "ullage.runtime": ("Runtime",),
+    "ullage.tally": ("Tally",),
 }  # fmt: skip
 
 _ROOMS: Mapping[str, str] = {
@@ -79,13 +90,14 @@ _ROOMS: Mapping[str, str] = {
 }
 
 __all__ = [
-    "Assessment", "Claim", "Compaction", "CompactionError", "ConfigurationError",
-    "ContextTooLargeError", "ContextWindowUnknown", "Count", "ErrorKind", "Guard",
-    "MalformedHistoryError", "Policy", "ProviderError", "Rung", "Runtime", "StoreError",
-    "SummaryRequest", "Thresholds", "UllageError", "Usage", "View", "Window", "acompact", "acount",
-    "amodels", "assess", "awindow", "classify_error", "classify_exception", "compact", "count",
-    "count_text", "edits", "errors", "events", "models", "repair", "validate", "window",
-    "window_tokens",
+    "Assessment", "Claim", "Compaction", "CompactionError", "ConfigurationError", "Contents",
+    "ContextTooLargeError", "ContextWindowUnknown", "Cost", "Count", "ErrorKind", "Fit", "Guard",
+    "MalformedHistoryError", "Policy", "ProviderError", "Rung", "Runtime", "Spent", "StoreError",
+    "SummaryRequest", "Tally", "Thresholds", "Truncation", "TurnBudget", "UllageError", "Usage",
+    "View", "Window", "acompact", "acount", "allocate", "amodels", "assess", "awindow",
+    "classify_error", "classify_exception", "compact", "context", "cost", "count", "count_text",
+    "detect_truncation", "edits", "errors", "events", "fit", "models", "repair", "validate",
+    "window", "window_tokens",
 ]  # fmt: skip
 
 

@@ -6,34 +6,28 @@ Each composes the rooms below over a `Runtime`, by default the process's own. Re
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ullage.core import laws
-from ullage.core.checkpoint import Checkpoint, chain
-from ullage.core.compaction import Order, Outcome
-from ullage.core.compaction import compact as compacting
-from ullage.core.counting import Count, Meter, measure
+from ullage.core.cost import Cost
+from ullage.core.cost import cost as costing
+from ullage.core.counting import Count
 from ullage.core.errors import (
-    CompactionError,
     ConfigurationError,
     ContextTooLargeError,
-    ContextWindowUnknown,
     MalformedHistoryError,
 )
 from ullage.core.gauge import Assessment
 from ullage.core.gauge import assess as assessing
-from ullage.core.policies.policy import Policy
-from ullage.core.window import HINT, Window
-from ullage.guard import Summarizer, asummary, summary
-from ullage.runtime import Runtime, default
-from ullage.windows import Question
+from ullage.core.truncation import Truncation, detect
+from ullage.core.usage import Usage
+from ullage.core.window import Window
+from ullage.runtime import Asked, Runtime, asked, default
+from ullage.windows import Question, given
 
 if TYPE_CHECKING:
     from ullage.core.laws import Repaired
-    from ullage.core.policies.summarise import SummaryRequest
-    from ullage.core.usage import Usage
 
 
 def window(  # noqa: PLR0913 - the public signature is fixed by the API page
@@ -110,63 +104,39 @@ async def amodels(
     return await windows.amodels(Question(None, base_url, api_key, None, provider))
 
 
-def count(
-    messages: Sequence[Any],
-    *,
-    model: str | None = None,
-    tools: Sequence[Any] | None = None,
-    system: str | None = None,
-    base_url: str | None = None,
-    runtime: Runtime | None = None,
-) -> Count:
+def count(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Count:
     """Count a request in tokens: a best value, the band around it, and the basis of both.
 
-    With a `base_url` whose server counts (llama.cpp), the count is the server's own. Raises
-    MalformedHistoryError when `messages` is no list of messages.
+    `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages; the other keys
+    are those of `Asked`. With a `base_url` whose server counts (llama.cpp, vLLM, Anthropic,
+    Gemini), the count is the server's own. Raises MalformedHistoryError when `messages` is no
+    list of messages.
     """
-    shared = runtime or default()
-    question = Question(model, base_url)
-    measured = measure(
-        shared.codec.read(messages), shared.meter(question), system=system, tools=tools
-    )
+    shared, question, body = asked(messages, request)
+    transcript = shared.read(body)
+    measured = shared.measure(question, transcript, body)
     if shared.windows.probed(question):
         shared.windows.window(question)
-        reported = shared.server_count(question, _whole(messages, system), tools)
-        measured = replace(measured, reported=reported)
-    return measured.count()
+    reported = shared.server_count(question, transcript.rules.dialect, body)
+    return (measured if reported is None else measured.told(reported)).count()
 
 
-async def acount(
-    messages: Sequence[Any],
-    *,
-    model: str | None = None,
-    tools: Sequence[Any] | None = None,
-    system: str | None = None,
-    base_url: str | None = None,
-    runtime: Runtime | None = None,
-) -> Count:
+async def acount(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Count:
     """Do as `count`, without blocking the event loop while a server counts."""
-    shared = runtime or default()
-    question = Question(model, base_url)
-    measured = measure(
-        shared.codec.read(messages), shared.meter(question), system=system, tools=tools
-    )
+    shared, question, body = asked(messages, request)
+    transcript = shared.read(body)
+    measured = shared.measure(question, transcript, body)
     if shared.windows.probed(question):
         await shared.windows.awindow(question)
-        reported = await shared.aserver_count(question, _whole(messages, system), tools)
-        measured = replace(measured, reported=reported)
-    return measured.count()
-
-
-def _whole(messages: Sequence[Any], system: str | None) -> list[Any]:
-    return [{"role": "system", "content": system}, *messages] if system else list(messages)
+    reported = await shared.aserver_count(question, transcript.rules.dialect, body)
+    return (measured if reported is None else measured.told(reported)).count()
 
 
 def count_text(
     text: str, *, model: str | None = None, runtime: Runtime | None = None
 ) -> int | Count:
     """Count plain text: an int where the model's vocabulary is at hand, else a Count."""
-    meter = (runtime or default()).meter(Question(model))
+    meter = (runtime or default()).text_meter(model)
     tokens = meter.counter.count(text)
     if meter.basis == "exact":
         return tokens
@@ -189,13 +159,11 @@ def assess(
 
 
 def validate(
-    messages: Sequence[Any],
+    messages: Sequence[Any] | str,
     *,
     window: Window | int | None = None,
-    model: str | None = None,
-    tools: Sequence[Any] | None = None,
-    system: str | None = None,
     max_tokens: int | None = None,
+    **request: Unpack[Asked],
 ) -> None:
     """Check a request strictly: its protocol, and its size against a window.
 
@@ -204,8 +172,8 @@ def validate(
     With an unknown window the protocol alone is checked. Raises ConfigurationError for a window
     or max_tokens that is no positive number.
     """
-    shared = default()
-    transcript = shared.codec.read(messages)
+    shared, question, body = asked(messages, request)
+    transcript = shared.read(body)
     broken = laws.protocol(transcript)
     if broken:
         first = broken[0]
@@ -217,21 +185,12 @@ def validate(
         raise ConfigurationError(
             f"max_tokens must be a positive number of tokens, not {max_tokens!r}"
         )
-    known = _window(window)
-    if known is None and model is not None:
-        known = shared.windows.window(Question(model))
+    known = given(window)
+    if known is None and question.model is not None:
+        known = shared.windows.window(question)
     if known is None or known.input_tokens is None:
         return
-    size = measure(transcript, shared.meter(Question(model)), system=system, tools=tools).count()
-    _fits(size, known, max_tokens)
-
-
-def _window(given: Window | int | None) -> Window | None:
-    """Return a window as it was given; raises ConfigurationError for a senseless number."""
-    if given is None or isinstance(given, Window):
-        return given
-    tokens = Question(override=given).override
-    return Window(tokens, tokens, source="override")
+    _fits(shared.measure(question, transcript, body).count(), known, max_tokens)
 
 
 def _fits(size: Count, known: Window, max_tokens: int | None) -> None:
@@ -260,209 +219,42 @@ def repair(messages: Sequence[Any]) -> Repaired:
     return laws.repair(codec.read(messages), codec)
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What came of a compaction; `messages` is the list to send.
+def cost(
+    used: Usage | Count | int,
+    model: str,
+    *,
+    provider: str | None = None,
+    base_url: str | None = None,
+    runtime: Runtime | None = None,
+) -> Cost:
+    """Return what a call costs in dollars, by bucket, at the bundled table's prices.
 
-    The caller's own objects stand where nothing was edited. `repairs` were made before anything
-    else; `checkpoint` is the record of the compaction, None where nothing was edited.
+    From a usage, or as an estimate from a count of what would be sent. A bucket without a known
+    price is None, never 0. Raises ConfigurationError for an unknown provider or a bad number.
     """
-
-    messages: list[Any]
-    outcome: Outcome
-    original: list[Any]
-    repairs: tuple[laws.Repair, ...] = ()
-    checkpoint: Checkpoint | None = None
-
-    @property
-    def changed(self) -> bool:
-        """Whether the compaction edited anything."""
-        return self.outcome.changed
-
-    @property
-    def reached(self) -> bool:
-        """Whether the upper edge of the result is at or under the target."""
-        return self.outcome.reached
-
-    @property
-    def reason(self) -> str | None:
-        """Why nothing was changed, or why the target was missed."""
-        return self.outcome.reason
-
-    @property
-    def before(self) -> Count:
-        """The size as it was."""
-        return self.outcome.before
-
-    @property
-    def after(self) -> Count:
-        """The size of the result."""
-        return self.outcome.after
-
-    @property
-    def strategy(self) -> str:
-        """The strategies that took part, in order, joined by `+`."""
-        return self.outcome.strategy
-
-    @property
-    def fallback_reason(self) -> str | None:
-        """Why the summary was written by rule, None where it was not."""
-        return self.outcome.fallback_reason
-
-    @property
-    def violations(self) -> tuple[laws.Violation, ...]:
-        """The laws that the planned result would have broken; then nothing was changed."""
-        return self.outcome.violations
-
-    @property
-    def edits(self) -> tuple[Any, ...]:
-        """The edits that were made (or, in a dry run, would be)."""
-        return self.outcome.script.edits()
-
-    def undo(self) -> list[Any]:
-        """Return the messages as they were."""
-        return list(self.original)
+    windows = (runtime or default()).windows
+    return costing(used, windows.prices(Question(model, base_url, None, None, provider)))
 
 
-def compact(messages: Sequence[Any], **options: Any) -> Compaction:
-    """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
+def detect_truncation(
+    reported: Usage | int | Mapping[str, Any],
+    counted: Count,
+    window: Window | int | None = None,
+    *,
+    before: int | None = None,
+    finish: str | None = None,
+) -> Truncation | None:
+    """Return what shows that a server cut a prompt without a word, or None.
 
-    Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
-    options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dry_run`,
-    `runtime`. Raises CompactionError for a missing or senseless target, ContextWindowUnknown for
-    a ratio of an unknown window, MalformedHistoryError for what is no list of messages.
+    `reported` is the usage of the call (or its prompt tokens), `counted` our count of what was
+    sent; `window`, `before` (tokens reported for a request that this one extends) and `finish`
+    (why the answer ended) are further evidence. An unreadable report shows nothing.
     """
-    job = _Job(messages, **options)
-    asking = job.start()
-    try:
-        request = next(asking)
-        while True:
-            request = asking.send(job.ask(request))
-    except StopIteration as done:
-        return job.result(done.value)
-
-
-async def acompact(messages: Sequence[Any], **options: Any) -> Compaction:
-    """Do as `compact`, with a summarizer that may be async."""
-    job = _Job(messages, **options)
-    asking = job.start()
-    try:
-        request = next(asking)
-        while True:
-            request = asking.send(await job.aask(request))
-    except StopIteration as done:
-        return job.result(done.value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    target_tokens: int | None = None
-    target_ratio: float | None = None
-    window: Window | int | None = None
-    policy: Policy | None = None
-    summarizer: Summarizer | None = None
-    pins: Sequence[int] = ()
-    tools: Sequence[Any] | None = None
-    system: str | None = None
-    model: str | None = None
-    dry_run: bool = False
-    runtime: Runtime | None = None
-
-
-class _Job:
-    """One compaction of a plain list."""
-
-    def __init__(self, messages: Sequence[Any], **options: Any) -> None:
-        try:
-            self.options = _Options(**options)
-        except TypeError as error:
-            raise ConfigurationError(
-                f"compact(): {error}".replace("_Options.__init__() ", "")
-            ) from None
-        self.runtime = self.options.runtime or default()
-        self.messages = messages
-        codec = self.runtime.codec
-        self.mended = laws.repair(codec.read(messages), codec)
-
-    def start(self) -> Generator[SummaryRequest, str | None, Outcome]:
-        codec, options, mended = self.runtime.codec, self.options, self.mended
-        transcript = codec.read(mended.messages)
-        meter: Meter = self.runtime.meter(Question(options.model))
-        measured = measure(transcript, meter, system=options.system, tools=options.tools)
-        target, bound = self._target()
-        policy = options.policy or Policy.ladder()
-        rung = max(policy.rungs, key=lambda r: r.at, default=None)
-        strategies = rung.strategies if rung is not None else ()
-        if options.summarizer is None:
-            strategies = tuple(s for s in strategies if s != "summarise_middle")
-        order = Order(
-            target=target,
-            tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
-            strategies=strategies,
-            pins=mended.moved(self._pins()),
-            summariser=options.summarizer is not None,
-        )
-        return compacting(transcript, measured, meter, codec, order)
-
-    def _pins(self) -> frozenset[int]:
-        size = len(self.messages)
-        for pin in self.options.pins:
-            if type(pin) is not int or not 0 <= pin < size:
-                raise ConfigurationError(
-                    f"pins names message {pin!r}, but the {size} messages are at 0 to {size - 1}"
-                )
-        return frozenset(self.options.pins)
-
-    def _target(self) -> tuple[int, int]:
-        """Return the target and the bound that tails are shares of, in tokens."""
-        options = self.options
-        given, ratio, known = options.target_tokens, options.target_ratio, _window(options.window)
-        if (given is None) == (ratio is None):
-            raise CompactionError("give either target_tokens or target_ratio, and not both")
-        if given is not None:
-            if type(given) is not int or given < 1:
-                raise CompactionError(f"target_tokens must be a positive integer, not {given!r}")
-            return given, given
-        assert ratio is not None  # noqa: S101 - one of the two is given
-        if type(ratio) not in (int, float) or not 0 < ratio <= 1:
-            raise CompactionError(f"target_ratio must be over 0 and at most 1, not {ratio!r}")
-        if known is None:
-            known = self.runtime.windows.window(Question(options.model))
-        bound = known.input_tokens
-        if bound is None:
-            raise ContextWindowUnknown(options.model, HINT)
-        return max(int(ratio * bound), 1), bound
-
-    def ask(self, request: SummaryRequest) -> str | None:
-        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
-        answer = summary(self.options.summarizer, request)
-        return answer if isinstance(answer, str) else None
-
-    async def aask(self, request: SummaryRequest) -> str | None:
-        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
-        answer = await asummary(self.options.summarizer, request)
-        return answer if isinstance(answer, str) else None
-
-    def result(self, outcome: Outcome) -> Compaction:
-        original = list(self.messages)
-        made = original if self.options.dry_run else list(outcome.edited.transcript.raws)
-        record = self._record(outcome) if outcome.changed else None
-        return Compaction(made, outcome, original, self.mended.repairs, record)
-
-    def _record(self, outcome: Outcome) -> Checkpoint:
-        policy, count = self.options.policy or Policy.ladder(), outcome.script.reach()
-        hashes = chain(self.runtime.codec.read(self.mended.messages))
-        return Checkpoint(
-            scope="",
-            prefix=hashes[count - 1].hex(),
-            count=count,
-            script=outcome.script,
-            strategy=outcome.strategy,
-            trigger="manual",
-            policy=policy.identity,
-            basis=outcome.after.basis,
-            tokens_before=outcome.before.tokens,
-            tokens_after=outcome.after.tokens,
-            fallback_reason=outcome.fallback_reason,
-            whole=hashes[-1].hex(),
-        )
+    usage = Usage(reported) if isinstance(reported, int) else Usage.from_report(reported)
+    if isinstance(reported, Usage):
+        usage = reported
+    if usage is None:
+        return None
+    known = given(window)
+    bound = known.input_tokens if known is not None else None
+    return detect(usage, counted, bound, before=before, finish=finish)

@@ -11,25 +11,29 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core import guard as machine
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind
 from ullage.core.events import Event, Notice, RecoveryExhausted
-from ullage.core.gauge import Assessment
-from ullage.core.guard import (
+from ullage.core.exchange import (
+    Need,
     NeedLoad,
+    NeedRecall,
     NeedSave,
     NeedServerCount,
     NeedSummary,
     NeedWindow,
     Prepared,
+    Preparing,
     Request,
     Setup,
 )
+from ullage.core.gauge import Assessment
+from ullage.core.observing import observe
 from ullage.core.policies.policy import Policy
 from ullage.failures import classify_exception
-from ullage.runtime import Runtime, default
+from ullage.runtime import Body, Runtime, default
 from ullage.windows import Question
 
 if TYPE_CHECKING:
@@ -38,6 +42,9 @@ if TYPE_CHECKING:
     from ullage.core.window import Window
 
 log = logging.getLogger("ullage.guard")
+
+LARGEST: Final = 1_000_000
+"""A window on which shares are tried before there is a real one."""
 
 Summarizer = Callable[["SummaryRequest"], "str | Awaitable[str]"]
 Listener = Callable[[Event], object]
@@ -97,7 +104,9 @@ class Guard:
 
     Safe to share between threads and event loops. `window` is the operator's word in tokens;
     `summarizer` gets a SummaryRequest and returns text; `on_event` is called with each event;
-    `strict` refuses before the send also on a bound that is not proven.
+    `strict` refuses before the send also on a bound that is not proven. `shares` divides the
+    window (see `ullage.allocate`): a section over its share is told of, and knowledge over its
+    share is left out, oldest first.
     """
 
     def __init__(  # noqa: PLR0913 - the public signature is fixed by the API page
@@ -112,8 +121,14 @@ class Guard:
         summarizer: Summarizer | None = None,
         on_event: Listener | None = None,
         strict: bool = False,
+        shares: Mapping[str, float] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        if shares is not None:
+            from ullage.core.budget import allocate
+
+            allocate(LARGEST, shares)  # raises for shares that are none
+        self._shares = shares
         self.model = model
         self._question = Question(model, base_url, api_key, window, provider)
         self._summarizer = summarizer
@@ -129,14 +144,16 @@ class Guard:
         tools: Sequence[Any] | None = None,
         max_tokens: int | None = None,
         pins: Sequence[int] = (),
+        sections: Mapping[int, str] | None = None,
     ) -> View:
         """Return the request to send: repaired, compacted where the policy says so, checked.
 
         `max_tokens` is clamped to the room there is; `pins` are positions that must stay
-        verbatim. Raises MalformedHistoryError, ConfigurationError, and ContextTooLargeError
+        verbatim; `sections` marks messages by position, such as {3: "knowledge"}. Raises
+        MalformedHistoryError, ConfigurationError, and ContextTooLargeError
         when it cannot fit into a bound that is proven.
         """
-        request = _request(messages, tools, max_tokens, pins)
+        request = _request(messages, tools, max_tokens, pins, sections)
         return self._view(request, self._drive(machine.prepare(self._setup(), request)))
 
     async def aprepare(
@@ -146,9 +163,10 @@ class Guard:
         tools: Sequence[Any] | None = None,
         max_tokens: int | None = None,
         pins: Sequence[int] = (),
+        sections: Mapping[int, str] | None = None,
     ) -> View:
         """Do as `prepare`, without blocking the event loop."""
-        request = _request(messages, tools, max_tokens, pins)
+        request = _request(messages, tools, max_tokens, pins, sections)
         return self._view(request, await self._adrive(machine.prepare(self._setup(), request)))
 
     def call(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
@@ -193,13 +211,23 @@ class Guard:
 
     def assess(self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None) -> Assessment:
         """Return how full the window would be with these messages; changes nothing."""
-        watching = replace(self._setup(), policy=replace(self.policy, rungs=()))
-        request = _request(messages, tools, None, ())
+        watching = replace(self._setup(), policy=replace(self.policy, rungs=()), shares=None)
         try:
-            return self._drive(machine.prepare(watching, request), quiet=True).assessment
+            steps = machine.prepare(watching, _request(messages, tools))
+            return self._drive(steps, quiet=True).assessment
         except ContextTooLargeError as error:
-            ratio = error.tokens / error.bound
-            return Assessment(True, "overflow", ratio, error.tokens, error.bound, "estimated")
+            return _overflowing(error)
+
+    async def aassess(
+        self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None
+    ) -> Assessment:
+        """Do as `assess`, without blocking the event loop."""
+        watching = replace(self._setup(), policy=replace(self.policy, rungs=()), shares=None)
+        try:
+            steps = machine.prepare(watching, _request(messages, tools))
+            return (await self._adrive(steps, quiet=True)).assessment
+        except ContextTooLargeError as error:
+            return _overflowing(error)
 
     def explain(self) -> str:
         """Return the window, who said it, and what would change it."""
@@ -214,19 +242,23 @@ class Guard:
             meter=self._runtime.meter(question),
             policy=self.policy,
             scope=f"{question.scope}|{self.policy.identity}",
+            model=self.model or "",
             strict=self._strict,
             summariser=self._summarizer is not None,
+            shares=self._shares,
         )
 
-    def _drive(self, steps: machine.Preparing, *, quiet: bool = False) -> Prepared:
+    def _drive(self, steps: Preparing, *, quiet: bool = False) -> Prepared:
         runtime, question = self._runtime, self._question
 
-        def answer(need: machine.Need) -> Any:
+        def answer(need: Need) -> Any:
             if isinstance(need, NeedWindow):
                 self._learned(need)
                 return runtime.windows.window(question)
             if isinstance(need, NeedServerCount):
-                return runtime.server_count(question, need.messages, need.tools)
+                return runtime.server_count(
+                    question, "openai_chat", Body(need.messages, need.tools)
+                )
             if isinstance(need, NeedSummary):
                 return self._summary(need)
             return self._stored(need)
@@ -238,15 +270,16 @@ class Guard:
         except StopIteration as done:
             return self._told(done.value, quiet=quiet)
 
-    async def _adrive(self, steps: machine.Preparing) -> Prepared:
+    async def _adrive(self, steps: Preparing, *, quiet: bool = False) -> Prepared:
         runtime, question = self._runtime, self._question
 
-        async def answer(need: machine.Need) -> Any:
+        async def answer(need: Need) -> Any:
             if isinstance(need, NeedWindow):
                 self._learned(need)
                 return await runtime.windows.awindow(question)
             if isinstance(need, NeedServerCount):
-                return await runtime.aserver_count(question, need.messages, need.tools)
+                body = Body(need.messages, need.tools)
+                return await runtime.aserver_count(question, "openai_chat", body)
             if isinstance(need, NeedSummary):
                 return await self._asummary(need)
             return self._stored(need)
@@ -256,15 +289,17 @@ class Guard:
             while True:
                 need = steps.send(await answer(need))
         except StopIteration as done:
-            return self._told(done.value)
+            return self._told(done.value, quiet=quiet)
 
     def _learned(self, need: NeedWindow) -> None:
         if need.ceiling is not None:
             self._runtime.windows.learn(self._question, need.ceiling, named=need.named)
 
-    def _stored(self, need: machine.Need) -> Any:
+    def _stored(self, need: Need) -> Any:
         if isinstance(need, NeedLoad):
             return self._runtime.checkpoints.load(need.scope, need.prefixes)
+        if isinstance(need, NeedRecall):
+            return self._runtime.conversations.load(need.scope, need.prefixes)
         assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
         return self._runtime.checkpoints.save(need.checkpoint)
 
@@ -294,14 +329,17 @@ class Guard:
     def _observed(self, view: View, response: Any) -> Assessment:
         if isinstance(response, BaseException):
             return self._refused(view, response)
-        seen = machine.observe(self._setup(), view.prepared, response)
+        seen = observe(self._setup(), view.prepared, response)
         bound = view.window.input_tokens
         if seen.usage is not None and bound is not None and seen.usage.prompt_tokens > bound:
             self._runtime.windows.learned.succeeded(self._question, seen.usage.prompt_tokens)
-        if seen.ratio is not None:
-            self._runtime.learn(self._question, seen.ratio)
+        if seen.reading is not None:
+            self._runtime.learn(self._question, seen.reading)
+        if seen.limit is not None:
+            self._runtime.windows.learn(self._question, seen.limit, named=False)
         if seen.checkpoint is not None:
             self._runtime.checkpoints.measured(seen.checkpoint)
+        self._runtime.conversations.save(seen.conversation)
         for event in seen.events:
             self._tell(event)
         return seen.assessment
@@ -315,7 +353,7 @@ class Guard:
             self._runtime.windows.learn(self._question, limit, named=kind.limit is not None)
         return view.assessment
 
-    def _recovery(self, view: View, error: Exception) -> machine.Preparing | None:
+    def _recovery(self, view: View, error: Exception) -> Preparing | None:
         kind = classify_exception(error)
         if not _recoverable(kind, view.prepared):
             return None
@@ -362,8 +400,10 @@ class Guard:
             self._tell(RecoveryExhausted(f"refused again after compaction: {error}"))
 
     def _told(self, prepared: Prepared, *, quiet: bool = False) -> Prepared:
-        for event in () if quiet else prepared.events:
-            self._tell(event)
+        if not quiet:
+            self._runtime.conversations.save(prepared.conversation)
+            for event in prepared.events:
+                self._tell(event)
         return prepared
 
     def _tell(self, event: Event) -> None:
@@ -376,13 +416,19 @@ class Guard:
             log.exception("on_event failed on %s", type(event).__name__)
 
 
+def _overflowing(error: ContextTooLargeError) -> Assessment:
+    ratio = error.tokens / error.bound
+    return Assessment(True, "overflow", ratio, error.tokens, error.bound, "estimated")
+
+
 def _request(
     messages: Sequence[Any],
     tools: Sequence[Any] | None,
-    max_tokens: int | None,
-    pins: Sequence[int],
+    max_tokens: int | None = None,
+    pins: Sequence[int] = (),
+    sections: Mapping[int, str] | None = None,
 ) -> Request:
-    return Request(messages, tools, None, max_tokens, frozenset(pins))
+    return Request(messages, tools, None, max_tokens, frozenset(pins), sections or {})
 
 
 def summary(summarizer: Summarizer, request: SummaryRequest) -> str | Exception:

@@ -9,67 +9,66 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ullage import config
+from ullage.core.calibration import learn
 from ullage.core.counting import (
     CHAT,
     EXACT,
+    MESSAGES,
+    RESPONSES,
     UNKNOWN_TEMPLATE,
-    UNKNOWN_VOCABULARY,
+    Framing,
     Meter,
-    Scale,
+    measure,
 )
+from ullage.core.media import image_rule
 from ullage.core.settings import Settings
+from ullage.core.wire import dialects
 from ullage.core.wire.openai_chat import OpenAIChat
-from ullage.counters import Vocabularies, vocabulary
-from ullage.storage import MemoryCheckpoints
+from ullage.counters import Vocabularies, band, remote, vocabulary
+from ullage.storage import MemoryCheckpoints, MemoryConversations
 from ullage.transport import Ask, Timeouts, Transport
 from ullage.windows import Options, Question, Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping, Sequence
 
+    from ullage.core.calibration import Calibration, Reading
+    from ullage.core.counting import Measure, Size
+    from ullage.core.transcript import Dialect, Reader, Transcript
     from ullage.core.wire.openai_chat import Memo
+    from ullage.counters import Vocabulary
 
 MOST_MESSAGES: Final = 200_000
 """Messages kept as read; beyond it all are forgotten and read again."""
 
-SANE: Final = (0.3, 5.0)
-"""Ratios of reported to counted tokens that a real vocabulary can have: the averages of single
-kinds of text ran from 0.75 to 3.63 (docs/design/counting.md). Others report something else."""
+MOST_TOOLS: Final = 200
+"""Lists of tools whose sizes are kept."""
 
-STEADY: Final = 8
-"""Readings after which a learned ratio is trusted most."""
+MOST_METERS: Final = 1_000
+
+FRAMINGS: Final[Mapping[Dialect, Framing]] = MappingProxyType(
+    {"openai_chat": CHAT, "openai_responses": RESPONSES, "anthropic": MESSAGES}
+)
 
 
 class Messages(dict[Any, Any]):
-    """Messages read before, by content, up to a number of them."""
+    """What was read before, by content, up to a number of entries; then all is forgotten."""
+
+    def __init__(self, most: int = MOST_MESSAGES) -> None:
+        super().__init__()
+        self._most = most
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if len(self) >= MOST_MESSAGES:
+        if len(self) >= self._most:
             self.clear()
         super().__setitem__(key, value)
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """The ratio of reported to counted tokens of one endpoint and model, and how often seen."""
-
-    ratio: float
-    seen: int
-
-    def and_then(self, ratio: float) -> Lesson:
-        """Return the lesson after one more reading: a slow moving average."""
-        seen = self.seen + 1
-        return Lesson(self.ratio + (ratio - self.ratio) / min(seen, STEADY), seen)
-
-    def scale(self) -> Scale:
-        """Return the band: 15 % wide on each side after one reading, 5 % after many."""
-        width = max(0.15 - 0.0125 * self.seen, 0.05)
-        return Scale(self.ratio * (1 - width), self.ratio, self.ratio * (1 + width))
 
 
 class Runtime:
@@ -98,67 +97,208 @@ class Runtime:
         )
         self.windows = Resolver(self.transport, now, options)
         self.checkpoints = checkpoints or MemoryCheckpoints()
+        self.conversations = MemoryConversations()
         self.vocabularies = Vocabularies()
         messages: Memo = Messages()
         self.codec = OpenAIChat(messages)
-        self._lessons: dict[tuple[str, str | None], Lesson] = {}
+        self._readers: dict[Dialect, Reader] = {}
+        self._counts = remote.Counts()
+        self._lessons: dict[tuple[str, str | None], Calibration] = {}
+        self._meters: dict[object, Meter] = {}
+        self._plain: MutableMapping[str | None, Meter] = Messages(MOST_METERS)
+        self._tools: MutableMapping[str, Size] = Messages(MOST_TOOLS)
         self._lock = threading.Lock()
 
-    def meter(self, question: Question) -> Meter:
+    def reader(self, dialect: Dialect) -> Reader:
+        """Return the reader of a dialect; what it read before is shared."""
+        if dialect == "openai_chat":
+            return self.codec
+        reader = self._readers.get(dialect)
+        if reader is None:
+            reader = self._readers[dialect] = _reader(dialect)
+        return reader
+
+    def read(self, body: Body) -> Transcript:
+        """Read a request; its dialect, in the transcript's rules, is found out if not given."""
+        named = body.dialect
+        if named is not None:
+            dialect = dialects.named(named)
+        else:
+            dialect = dialects.recognise(body.messages, system=body.system, tools=body.tools)
+        return self.reader(dialect).read(body.messages)
+
+    def measure(self, question: Question, transcript: Transcript, body: Body) -> Measure:
+        """Measure a request that was read."""
+        meter = self.meter(question, transcript.rules.dialect)
+        system = system_text(body.system)
+        return measure(transcript, meter, system=system, tools=body.tools)
+
+    def meter(self, question: Question, dialect: Dialect = "openai_chat") -> Meter:
         """Return how to measure for a model: exactly where its vocabulary is at hand.
 
-        A server that is no known provider's may serve anything under any name: there the
-        vocabulary is taken as unknown and calibrated by what the server reports.
+        A server that is no known provider's may serve anything under any name: there only the ids
+        of open weights are believed, and what the server reports calibrates. Where the vocabulary
+        is not at hand, its family's band holds.
         """
-        known = vocabulary(question.model)
-        counter = self.vocabularies.counter(known.name)
-        if known.exact and self.windows.hosted(question):
-            return Meter(counter, CHAT, EXACT, "exact")
-        lesson = self._lessons.get((question.scope, question.model))
-        if lesson is None:
-            return Meter(counter, UNKNOWN_TEMPLATE, UNKNOWN_VOCABULARY, "estimate")
-        return Meter(counter, UNKNOWN_TEMPLATE, lesson.scale(), "calibrated")
+        known = self.vocabularies.best(vocabulary(question.model))
+        hosted = self.windows.hosted(question)
+        learned = self._lessons.get((question.scope, question.model))
+        key = (known, hosted, question.model, dialect, learned)
+        meter = self._meters.get(key)
+        if meter is None:
+            if len(self._meters) >= MOST_METERS:
+                self._meters.clear()
+            meter = self._meters[key] = self._meter(known, hosted, question.model, dialect, learned)
+        return meter
 
-    def learn(self, question: Question, ratio: float) -> None:
-        """Take in one reading of reported to counted tokens; one that cannot be is left out."""
-        if not SANE[0] <= ratio <= SANE[1]:
-            return
+    def _meter(
+        self,
+        known: Vocabulary,
+        hosted: bool,  # noqa: FBT001 - a fact of the question, not a switch
+        model: str | None,
+        dialect: Dialect,
+        learned: Calibration | None,
+    ) -> Meter:
+        counter = self.vocabularies.counter(known.name)
+        framing = replace(
+            FRAMINGS[dialect] if hosted else UNKNOWN_TEMPLATE, image=image_rule(model)
+        )
+        if known.exact and hosted and known.family is None:
+            return Meter(counter, framing, EXACT, "exact", seen=self._tools)
+        if learned is None or not learned.seen:
+            scale = EXACT if known.exact and known.family else band(known.family)
+            return Meter(counter, framing, scale, "estimate", seen=self._tools)
+        scale, outside = learned.scale, learned.outside
+        return Meter(counter, framing, scale, "calibrated", outside, seen=self._tools)
+
+    def text_meter(self, model: str | None) -> Meter:
+        """Return the meter of a model that is asked of no server; one look-up after the first."""
+        meter = self._plain.get(model)
+        if meter is None:
+            meter = self._plain[model] = self.meter(Question(model))
+        return meter
+
+    def learn(self, question: Question, reading: Reading) -> None:
+        """Calibrate by one report; one that cannot be true is left out."""
+        self._plain.clear()
         key = (question.scope, question.model)
         with self._lock:
-            held = self._lessons.get(key)
-            self._lessons[key] = held.and_then(ratio) if held is not None else Lesson(ratio, 1)
+            learned = learn(self._lessons.get(key), reading)
+            if learned is not None:
+                self._lessons[key] = learned
 
-    def server_count(self, question: Question, messages: list[Any], tools: Any) -> int | None:
-        """Ask the server to count a request; None where it cannot."""
-        ask = self._count(question, messages, tools)
-        return _counted(self.transport.ask(ask)) if ask is not None else None
-
-    async def aserver_count(
-        self, question: Question, messages: list[Any], tools: Any
-    ) -> int | None:
-        """Do as `server_count`, without blocking the event loop."""
-        ask = self._count(question, messages, tools)
-        return _counted(await self.transport.aask(ask)) if ask is not None else None
-
-    def _count(self, question: Question, messages: list[Any], tools: Any) -> Ask | None:
-        url = self.windows.counts_at(question)
-        if not url:
+    def server_count(self, question: Question, dialect: Dialect, body: Body) -> int | None:
+        """Ask the server to count a request; None where it counts none, or has no answer."""
+        ask = self._count(question, dialect, body)
+        if ask is None:
             return None
-        body: dict[str, Any] = {"model": question.model or "", "messages": plain(messages)}
-        if tools:
-            body["tools"] = plain(tools)
-        return Ask(url, body, question.api_key)
+        known = self._counts.known(ask)
+        return known if known is not None else self._counts.heard(ask, self.transport.ask(ask))
+
+    async def aserver_count(self, question: Question, dialect: Dialect, body: Body) -> int | None:
+        """Do as `server_count`, without blocking the event loop."""
+        ask = self._count(question, dialect, body)
+        if ask is None:
+            return None
+        known = self._counts.known(ask)
+        if known is not None:
+            return known
+        return self._counts.heard(ask, await self.transport.aask(ask))
+
+    def _count(self, question: Question, dialect: Dialect, body: Body) -> Ask | None:
+        found = self.windows.counts_at(question)
+        if found is None:
+            return None
+        server, base = found
+        prompt = remote.Prompt(
+            dialect, question.model or "", plain(body.messages), plain(body.tools), body.system
+        )
+        return remote.asking(remote.Place(server, base, question.api_key), prompt)
 
 
-def plain(items: Any) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A request as a caller has it: what is to be measured.
+
+    `system` is text, Anthropic's blocks or None; `dialect` None is found out from the shape.
+    """
+
+    messages: Any
+    tools: Any = None
+    system: Any = None
+    dialect: str | None = None
+
+
+class Asked(TypedDict, total=False):
+    """What a request is, beside its messages, and whom it is for; every key may be left out.
+
+    `dialect` is openai_chat, openai_responses or anthropic, found out from the shape otherwise;
+    `system` is text or Anthropic's blocks. `base_url`, `provider` and `api_key` say who serves
+    `model`; `runtime` carries caches and lessons, by default this process's own.
+    """
+
+    model: str | None
+    tools: Sequence[Any] | None
+    system: Any
+    dialect: str | None
+    base_url: str | None
+    provider: str | None
+    api_key: str | None
+    runtime: Runtime | None
+
+
+def asked(messages: Any, given: Asked) -> tuple[Runtime, Question, Body]:
+    """Return runtime, question and body of a request; raises TypeError for a key there is not."""
+    unknown = given.keys() - Asked.__optional_keys__
+    if unknown:
+        known = ", ".join(sorted(Asked.__optional_keys__))
+        raise TypeError(f"no option {min(unknown)!r}: there are {known}")
+    question = Question(
+        given.get("model"),
+        given.get("base_url"),
+        given.get("api_key"),
+        provider=given.get("provider"),
+    )
+    body = Body(messages, given.get("tools"), given.get("system"), given.get("dialect"))
+    return given.get("runtime") or default(), question, body
+
+
+def system_text(system: Any) -> str | None:
+    """Return the text of a system prompt: a string, or blocks with text."""
+    if system is None or isinstance(system, str):
+        return system
+    blocks = [b.model_dump() if hasattr(b, "model_dump") else b for b in system]
+    return "\n".join(str(b.get("text", "")) if isinstance(b, Mapping) else str(b) for b in blocks)
+
+
+def _reader(dialect: Dialect) -> Reader:
+    """Load the reader of a dialect: most programs speak one."""
+    if dialect == "anthropic":
+        from ullage.core.wire.anthropic import Anthropic
+
+        return Anthropic(Messages())
+    from ullage.core.wire.openai_responses import OpenAIResponses
+
+    return OpenAIResponses(Messages())
+
+
+def plain(items: Any) -> Any:
     """Return messages or tools as JSON can carry them: SDK objects become mappings."""
-    return [i.model_dump(exclude_none=True) if hasattr(i, "model_dump") else i for i in items]
+    if items is None or isinstance(items, str):
+        return items
+    return [_plain(item) for item in items]
 
 
-def _counted(answer: Any) -> int | None:
-    body = answer.json()
-    tokens = body.get("input_tokens") if isinstance(body, dict) else None
-    return tokens if type(tokens) is int and tokens > 0 else None
+def _plain(item: Any) -> Any:
+    """Return one item; its content blocks and calls may be SDK objects too."""
+    if not isinstance(item, Mapping):
+        return _dumped(item)
+    lists = {k: [_dumped(v) for v in value] for k, value in item.items() if type(value) is list}
+    return {**item, **lists}
+
+
+def _dumped(value: Any) -> Any:
+    return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else value
 
 
 class _Default:

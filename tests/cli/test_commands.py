@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import ullage
+from ullage import importers
 from ullage.cli import window
 from ullage.cli.main import main
 from ullage.embedded import Server
@@ -66,18 +70,94 @@ def test_count_reads_lists_requests_and_lines(
 def test_count_reads_stdin_and_prints_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import io
-
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(HISTORY)))
+    feed(monkeypatch, json.dumps(HISTORY).encode())
     assert main(["count", "-", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["basis"] == "estimate"
     assert found["low"] < found["tokens"] < found["high"]
 
 
+def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Put bytes on standard input."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def counted(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    assert main(["count", *argv, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_count_takes_model_tools_and_system_of_a_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}}
+    body = {"model": "claude-sonnet-4-5", "system": "Be brief.", "messages": HISTORY}
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps({**body, "tools": [tool]}))
+    wanted = ullage.count(HISTORY, model="claude-sonnet-4-5", system="Be brief.", tools=[tool])
+    assert counted(capsys, str(path))["tokens"] == wanted.tokens
+    path.write_text(json.dumps({**body, "tools": [tool], "model": "claude-sonnet-4-5[1m]"}))
+    found = counted(capsys, str(path))
+    assert (found["tokens"], found["high"]) == (wanted.tokens, wanted.high)
+
+
+def test_count_reads_sessions_as_they_stand_now(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["count", str(importers.SAMPLE)]) == 0
+    read = importers.load(importers.SAMPLE)
+    standing = len(read.messages) - read.start
+    assert capsys.readouterr().out.endswith(f"in {standing} messages\n")
+    assert main(["count", str(importers.SAMPLE), "--from", "codex"]) == 1
+    assert "ullage: " in capsys.readouterr().err
+
+
+def test_count_says_one_message_and_an_exact_number_without_a_band(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps(HISTORY))
+    assert main(["count", str(path), "--model", "gpt-4o"]) == 0
+    assert re.fullmatch(r"\d+ tokens \(exact\) in 1 message\n", capsys.readouterr().out)
+    assert main(["count", str(path), "--model", "nobodys"]) == 0
+    assert re.search(r"\(estimate, \d+ to \d+\) in 1 message", capsys.readouterr().out)
+
+
+def test_count_of_plain_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("how much is left", "utf-8")
+    assert main(["count", str(path), "--text", "--model", "gpt-4o"]) == 0
+    assert capsys.readouterr().out == "4 tokens (exact) in 16 characters\n"
+    feed(monkeypatch, b"how much is left")
+    assert counted(capsys, "-", "--text")["basis"] == "estimate"
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "said"),
+    [
+        (b"\xff\xfe", [], "cannot be read as text"),
+        (b"text", ["--base-url", "http://127.0.0.1:9/v1"], "--text counts offline"),
+        (b"text", ["--from", "chat"], "--text counts offline"),
+    ],
+)
+def test_text_that_is_none_is_an_error(
+    data: bytes, more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(data)
+    assert main(["count", str(path), "--text", *more]) == 1
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("12", "holds a JSON int"), ('{"a": 1}', "holds a JSON dict"), ("{}\nnope", "line 2 is not")],
+    [
+        ("", "is empty"),
+        ("12", "holds no messages"),
+        ('{"a": 1}', "holds an object without messages"),
+        ("{}\nnope", "holds no messages"),
+    ],
 )
 def test_count_names_what_is_wrong_with_a_file(
     text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -299,3 +379,11 @@ def test_the_configured_server_is_asked_unless_another_is_named(
         asked = bool(server.requests)
     assert json.loads(done.stdout)["input_tokens"] == tokens
     assert asked == (more in ([], ["--provider", "litellm"]))
+
+
+def test_a_reader_who_has_enough_ends_it_quietly():
+    command = f"{sys.executable} -m ullage.cli.main models list | head -1"
+    pipe = ["sh", "-c", command]
+    done = subprocess.run(pipe, check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ullage.core.checkpoint import Checkpoint
+from ullage.core.conversation import Conversation
 from ullage.core.counting import EXACT, Basis, Meter, Scale
-from ullage.core.guard import (
+from ullage.core.exchange import (
     Need,
     NeedLoad,
+    NeedRecall,
     NeedSave,
     NeedServerCount,
     NeedSummary,
@@ -18,6 +20,7 @@ from ullage.core.guard import (
     Prepared,
     Setup,
 )
+from ullage.core.observing import Observation, observe
 from ullage.core.policies.policy import Policy
 from ullage.core.window import Claim, Window, resolve
 from ullage.core.wire.openai_chat import OpenAIChat
@@ -39,6 +42,7 @@ class World:
     server: Callable[[list[Any]], int | None] = lambda _: None
     summary: str | None = None
     kept: dict[tuple[str, str], Checkpoint] = field(default_factory=dict)
+    talks: dict[tuple[str, str], Conversation] = field(default_factory=dict)
     needs: list[Need] = field(default_factory=list)
 
     def answer(self, need: Need) -> Any:
@@ -52,6 +56,9 @@ class World:
         if isinstance(need, NeedLoad):
             keys = [(need.scope, prefix) for prefix in need.prefixes]
             return next((self.kept[key] for key in keys if key in self.kept), None)
+        if isinstance(need, NeedRecall):
+            keys = [(need.scope, prefix) for prefix in need.prefixes]
+            return next((self.talks[key] for key in keys if key in self.talks), None)
         assert isinstance(need, NeedSave)
         key = (need.checkpoint.scope, need.checkpoint.prefix)
         held = self.kept.get(key)
@@ -66,7 +73,16 @@ class World:
                 need = steps.send(self.answer(need))
         except StopIteration as done:
             prepared: Prepared = done.value
+            self.remember(prepared.conversation)
             return prepared
+
+    def remember(self, conversation: Conversation) -> None:
+        self.talks[conversation.scope, conversation.prefix] = conversation
+
+    def observe(self, setup: Setup, sent: Prepared, report: Any) -> Observation:
+        seen = observe(setup, sent, report)
+        self.remember(seen.conversation)
+        return seen
 
 
 def setup(policy: Policy | None = None, *, scale: Scale = EXACT, **changes: Any) -> Setup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from ullage.core.checkpoint import VERSION, Checkpoint, chain
 from ullage.core.edits import Clear, Drop, Insert, Script
 from ullage.core.errors import StoreError
-from ullage.core.transcript import DIGEST_BYTES
+from ullage.core.transcript import DIGEST_BYTES, Rules
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.transcripts import histories
 
@@ -30,7 +31,7 @@ CHECKPOINT = Checkpoint(
 )
 
 
-def hashes(raws: list) -> list[bytes]:
+def hashes(raws: list) -> tuple[str, ...]:
     return chain(OpenAIChat().read(raws))
 
 
@@ -74,7 +75,26 @@ def test_a_checkpoint_without_a_version_is_refused():
 def test_the_chain_of_a_prefix_is_the_prefix_of_the_chain(raws: list, data: st.DataObject):
     cut = data.draw(st.integers(0, len(raws)))
     assert hashes(raws[:cut]) == hashes(raws)[:cut]
-    assert all(len(h) == DIGEST_BYTES for h in hashes(raws))
+    assert all(len(bytes.fromhex(h)) == DIGEST_BYTES for h in hashes(raws))
+
+
+@given(histories(max_turns=4), st.data())
+def test_the_chain_of_what_was_read_before_is_the_same_worked_out_again(
+    raws: list, data: st.DataObject
+):
+    codec, cut = OpenAIChat(), data.draw(st.integers(0, len(raws)))
+    assert chain(codec.read(raws)) == hashes(raws)
+    assert chain(codec.read(raws[:cut])) == hashes(raws[:cut])
+    longer = [*raws, said("more")]
+    found = codec.read(longer)
+    assert chain(found) == chain(found) == hashes(longer)
+    assert chain(codec.read(raws)) == hashes(raws)
+
+
+def test_the_same_messages_in_another_dialect_are_another_conversation():
+    chat = OpenAIChat().read([said("hi")])
+    other = replace(chat, rules=Rules("anthropic"), memo={})
+    assert chain(chat) != chain(other)
 
 
 @given(histories(max_turns=4, unique_ids=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from ullage.core.counting import Count
 from ullage.core.errors import ConfigurationError
-from ullage.core.gauge import STANDARD, TIERS, Thresholds, assess
+from ullage.core.gauge import LEAVING, STANDARD, TIERS, Shown, Thresholds, Tier, assess
 from ullage.core.usage import Usage
 from ullage.core.window import Claim, Window, resolve
 
@@ -172,9 +173,9 @@ def test_to_dict_has_only_keys_that_hold(used: int | None, window: int | None):
 @pytest.mark.parametrize(
     ("used", "window", "meter"),
     [
-        (12_200, 32_000, "ctx=12.2k/32.0k none"),
-        (1_600, 2_048, "ctx=1.6k/2.0k advisory"),
-        (999, 1_000, "ctx=999/1.0k critical"),
+        (12_200, 32_000, "ctx=12.2k/32.0k"),
+        (1_600, 2_048, "ctx=1.6k/2.0k"),
+        (999, 1_000, "ctx=999/1.0k"),
         (12_200, None, "ctx=12.2k"),
         (None, 1_000, "ctx=?"),
     ],
@@ -197,6 +198,109 @@ def test_the_notice_says_a_whole_percent_as_it_is(percent: int):
 
 def test_the_notice_never_rounds_a_full_window_up():
     assert "at 99 %" in assess(99_999, 100_000).notice()
+
+
+def test_the_notice_shows_one_number_a_tier_and_says_where_it_begins():
+    # 87 % of 32,000 is 27,840 (the measuring page)
+    assert assess(27_840, 32_000).to_dict() == {
+        "available": True,
+        "tier": "warning",
+        "ratio": 0.87,
+        "input_tokens": 27_840,
+        "window_tokens": 32_000,
+        "state": "estimated",
+    }
+
+
+@pytest.mark.parametrize(("edge", "lowest"), [(0.7, 0.7), (None, 0.8)])
+def test_the_lowest_edge_is_that_of_the_first_tier(edge: float | None, lowest: float):
+    assert Thresholds(advisory=edge).lowest == lowest
+
+
+def test_without_an_advisory_tier_the_first_is_warning():
+    none = Thresholds(advisory=None, warning=0.85, critical=0.95)
+    found = [assess(t, 1000, thresholds=none).tier for t in (0, 700, 849, 850, 950, 1000)]
+    assert found == ["none", "none", "none", "warning", "critical", "overflow"]
+
+
+# ── what is shown ───────────────────────────────────────────────────────────────────────────────
+
+PRESETS = st.sampled_from([STANDARD, Thresholds(advisory=None, warning=0.85, critical=0.95)])
+STEPS = st.lists(
+    st.tuples(st.one_of(st.none(), st.integers(0, 1200)), st.sampled_from("aaaaab")), max_size=30
+)
+"""Thousandths of the window, or None for an unavailable assessment; and the last checkpoint."""
+
+
+def told(steps: Sequence[tuple[int | None, str]], edges: Thresholds = STANDARD) -> list[Tier]:
+    """Return the tiers of the notices that a course of assessments gives rise to."""
+    shown, notices = Shown(), list[Tier]()
+    for used, checkpoint in steps:
+        shown, due = shown.after(assess(used, 1000, thresholds=edges), checkpoint, edges)
+        if due:
+            notices.append(shown.tier)
+    return notices
+
+
+def test_a_tier_that_was_shown_is_left_5_points_under_its_edge():
+    shown, tiers = Shown(), []
+    for used in (699, 700, 651, 649, 900, 851, 849, 751, 749, 1000, 951, 949):
+        shown, _ = shown.after(assess(used, 1000), "")
+        tiers.append(shown.tier)
+    assert tiers == [
+        *("none", "advisory", "advisory", "none"),
+        *("critical", "critical", "warning", "warning", "advisory"),
+        *("overflow", "overflow", "critical"),
+    ]
+
+
+def test_each_tier_is_told_once_a_checkpoint_and_a_new_one_tells_again():
+    swinging = [(t, "") for t in (710, 600, 720, 910, 600, 930, 820, 700, 1100)]
+    assert told(swinging) == ["advisory", "critical", "warning", "overflow"]
+    assert told([*swinging, (500, "c"), (720, "c"), (750, "c")])[4:] == ["advisory"]
+
+
+def test_a_new_checkpoint_shows_the_tier_as_it_is_and_not_as_it_lingered():
+    shown, _ = Shown().after(assess(900, 1000), "")
+    assert shown.after(assess(870, 1000), "")[0].tier == "critical"
+    assert shown.after(assess(870, 1000), "new")[0].tier == "warning"
+
+
+@given(STEPS, PRESETS)
+def test_no_tier_is_told_twice_under_one_checkpoint(
+    steps: list[tuple[int | None, str]], edges: Thresholds
+):
+    one = told([(used, "a") for used, _ in steps], edges)
+    assert len(set(one)) == len(one)
+    assert "none" not in one
+
+
+@given(STEPS, PRESETS)
+def test_the_shown_tier_is_never_under_the_real_one_and_at_most_5_points_over(
+    steps: list[tuple[int | None, str]], edges: Thresholds
+):
+    shown = Shown()
+    for used, checkpoint in steps:
+        found = assess(used, 1000, thresholds=edges)
+        before, (shown, due) = shown, shown.after(found, checkpoint, edges)
+        if used is None:
+            assert (shown, due) == (before, False)
+            continue
+        real, lingering = edges.tier(used / 1000), edges.tier(used / 1000 + LEAVING)
+        assert TIERS.index(real) <= TIERS.index(shown.tier) <= TIERS.index(lingering)
+        if checkpoint != before.checkpoint or TIERS.index(real) >= TIERS.index(before.tier):
+            assert shown.tier == real
+        assert due == (
+            shown.tier != "none"
+            and (checkpoint != before.checkpoint or shown.tier not in before.told)
+        )
+
+
+@given(STEPS)
+def test_an_unavailable_assessment_makes_no_difference_to_what_follows(
+    steps: list[tuple[int | None, str]],
+):
+    assert told(steps) == told([step for step in steps if step[0] is not None])
 
 
 def test_a_window_is_measured_by_its_input_bound_not_by_its_total():

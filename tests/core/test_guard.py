@@ -23,18 +23,25 @@ from ullage.core.events import (
     CompactionFailed,
     ContextPressure,
     Notice,
+    OverShare,
     Repaired,
-    TruncationDetected,
 )
-from ullage.core.guard import NeedLoad, NeedSave, NeedServerCount, NeedWindow, Prepared, Request
+from ullage.core.exchange import (
+    Need,
+    NeedLoad,
+    NeedSave,
+    NeedServerCount,
+    NeedWindow,
+    Prepared,
+    Request,
+    Setup,
+)
 from ullage.core.policies.policy import Policy, Rung
 
 GUESS = Scale(0.5, 1.0, 1.5)
 
 
-def prepare(
-    world: World, messages: Any, given: guard.Setup | None = None, **options: Any
-) -> Prepared:
+def prepare(world: World, messages: Any, given: Setup | None = None, **options: Any) -> Prepared:
     return world.drive(guard.prepare(given or setup(), Request(messages, **options)))
 
 
@@ -128,7 +135,7 @@ def test_a_lost_race_takes_the_winners_bytes() -> None:
     assert winner is not None
 
     class Race(World):
-        def answer(self, need: guard.Need) -> Any:
+        def answer(self, need: Need) -> Any:
             if isinstance(need, NeedSave):
                 return winner
             return super().answer(need)
@@ -272,6 +279,49 @@ def test_a_broken_history_is_repaired_and_said() -> None:
     made = prepare(World(window(10_000)), history)
     assert made.messages == history[:-1]
     assert events(made, Repaired)[0].repairs[0].fault == "orphan_result"
+
+
+# --- sections of the window -------------------------------------------------------------------
+
+SHARES = {"system_prompt": 0.1, "tools": 0.1, "knowledge": 0.1, "conversation": 0.6}
+BUDGET = replace(setup(), shares={**SHARES, "output_buffer": 0.1})
+
+
+def looked_up(entries: int) -> list[dict[str, Any]]:
+    """Return a history with so many retrieved texts of 104 tokens in front of its question."""
+    found = [{"role": "user", "content": f"page {n} " + "k " * 98} for n in range(entries)]
+    return [*talk(1), *found, {"role": "user", "content": "and now?"}]
+
+
+def test_a_section_over_its_share_is_told_with_its_overrun() -> None:
+    history = [{"role": "system", "content": "s " * 300}, *talk(2)[1:]]
+    made = prepare(World(window(2000)), history, BUDGET)
+    (over,) = events(made, OverShare)[0].overruns
+    assert (over.section, over.over) == ("system_prompt", 300 + 4 + 3 - 200)
+    assert made.messages == history
+
+
+def test_knowledge_over_its_share_goes_before_any_talk_oldest_first() -> None:
+    history = looked_up(6)
+    marks = dict.fromkeys(range(4, 10), "knowledge")
+    made = prepare(World(window(3000)), history, BUDGET, sections=marks)
+    kept = [m["content"][:6] for m in made.messages if str(m["content"]).startswith("page")]
+    assert kept == ["page 4", "page 5"]
+    assert all(any(m is mine for m in made.messages) for mine in (*history[:4], history[-1]))
+    assert events(made, OverShare) == []
+    again = prepare(World(window(3000)), history, setup(), sections=marks)
+    assert again.messages == history
+
+
+def test_without_a_window_no_section_is_over_its_share() -> None:
+    made = prepare(World(window(None)), looked_up(6), BUDGET, sections={4: "knowledge"})
+    assert events(made, OverShare) == []
+
+
+@pytest.mark.parametrize("sections", [{9: "knowledge"}, {0: "attic"}, {0: "output_buffer"}])
+def test_a_mark_on_nothing_is_refused(sections: dict[int, str]) -> None:
+    with pytest.raises(ConfigurationError, match="sections"):
+        prepare(World(window(1000)), talk(0), BUDGET, sections=sections)
 
 
 # --- estimates and the server's own count -----------------------------------------------------
@@ -436,43 +486,7 @@ def test_a_total_without_room_for_output_compacts(error: ErrorKind) -> None:
     assert recover(world, sent, error, request).count.high < sent.count.high
 
 
-# --- learning ---------------------------------------------------------------------------------
-
-
-def test_a_report_assesses_calibrates_and_fills_the_checkpoint() -> None:
-    made = prepare(World(window(1500)), talk(24))
-    seen = guard.observe(setup(), made, {"usage": {"prompt_tokens": 900, "completion_tokens": 3}})
-    assert seen.assessment.state == "known"
-    assert seen.assessment.input_tokens == 900
-    assert seen.ratio == 900 / made.raw_best
-    assert seen.checkpoint is not None
-    assert seen.checkpoint.tokens_after_measured == 900
-
-
-@pytest.mark.parametrize("report", [None, {}, {"usage": None}, {"usage": {"prompt_tokens": 0}}])
-def test_a_missing_report_teaches_nothing(report: Any) -> None:
-    made = prepare(World(window(1500)), talk(3))
-    seen = guard.observe(setup(), made, report)
-    assert (seen.usage, seen.ratio, seen.assessment) == (None, None, made.assessment)
-
-
-def test_a_report_far_below_what_was_sent_is_a_sign_of_truncation() -> None:
-    made = prepare(World(window(10_000)), talk(60))
-    seen = guard.observe(setup(), made, {"prompt_tokens": 1000})
-    assert seen.ratio is None
-    assert [type(e) for e in seen.events] == [ContextPressure, TruncationDetected]
-
-
-def test_a_small_shortfall_is_none() -> None:
-    made = prepare(World(window(10_000)), talk(3))
-    seen = guard.observe(setup(), made, {"prompt_tokens": 20})
-    assert seen.ratio is not None
-    assert seen.checkpoint is None
-
-
-def test_nothing_sent_gives_no_ratio() -> None:
-    made = replace(prepare(World(window(10_000)), talk(3)), raw_best=0)
-    assert guard.observe(setup(), made, {"prompt_tokens": 20}).ratio is None
+# --- the records ------------------------------------------------------------------------------
 
 
 def test_the_store_is_asked_newest_prefix_first() -> None:

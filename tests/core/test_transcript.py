@@ -48,7 +48,7 @@ def kept(content: tuple) -> tuple:
 
 
 def transcript(*messages: Message) -> Transcript:
-    return Transcript(tuple({} for _ in messages), messages, Rules("test"))
+    return Transcript(tuple({} for _ in messages), messages, Rules("openai_chat"))
 
 
 def said(role: str, text: str = "hello") -> Message:

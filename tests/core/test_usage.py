@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.usage import Usage, as_mapping
+from ullage.core.errors import ConfigurationError
+from ullage.core.usage import DIALECTS, Usage, as_mapping
 
 TOKENS = st.integers(0, 10_000_000)
 NO_TOKENS = [-1, True, "12", 1.0, [], {}]
@@ -55,18 +56,26 @@ def test_anthropic_prompts_leave_out_what_was_cached(fresh: int, read: int, writ
                 "cache_creation_input_tokens",
                 "prompt_tokens_details",
                 "output_tokens_details",
+                "cache_creation",
+                "promptTokenCount",
+                "cachedContentTokenCount",
+                "prompt_eval_count",
+                "timings",
                 "usage",
             ]
         ),
         st.recursive(
             st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3)),
             lambda inner: st.dictionaries(
-                st.sampled_from(["cached_tokens", "reasoning_tokens", "prompt_tokens"]), inner
+                st.sampled_from(
+                    ["cached_tokens", "reasoning_tokens", "prompt_tokens", "cache_n", "prompt_n"]
+                ),
+                inner,
             ),
             max_leaves=6,
         ),
     ),
-    st.sampled_from([None, "openai_chat", "anthropic"]),
+    st.sampled_from([None, *DIALECTS]),
 )
 def test_whatever_is_reported_no_bucket_is_negative(report: dict, dialect: str | None):
     usage = Usage.from_report(report, dialect=dialect)
@@ -186,3 +195,277 @@ def test_the_official_sdks_usage_is_read():
         }
     )
     assert Usage.from_report(report) == Usage(100, 900, 0, 50)
+
+
+# ── the rest of the table ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("report", "usage"),
+    [
+        # DeepSeek, API reference of chat completions
+        (
+            {
+                "prompt_tokens": 100,
+                "prompt_cache_hit_tokens": 64,
+                "prompt_cache_miss_tokens": 36,
+                "completion_tokens": 5,
+            },
+            Usage(36, 64, 0, 5),
+        ),
+        (
+            {
+                "prompt_tokens": 100,
+                "prompt_cache_hit_tokens": 64,
+                "prompt_tokens_details": {"cached_tokens": 60},
+            },
+            Usage(40, 60),
+        ),
+        # OpenAI, with what was written to the cache
+        (
+            {
+                "input_tokens": 100,
+                "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
+            },
+            Usage(10, 60, 30),
+        ),
+        (
+            {
+                "prompt_tokens": 100,
+                "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 90},
+            },
+            Usage(0, 60, 40),
+        ),
+    ],
+)
+def test_openais_relatives_are_read_by_their_own_words(report: dict, usage: Usage):
+    assert Usage.from_report(report) == usage
+
+
+@pytest.mark.parametrize(
+    ("report", "usage"),
+    [
+        # Anthropic, with the age of the cache entry only, and with what was thought
+        (
+            {
+                "input_tokens": 4,
+                "cache_creation": {
+                    "ephemeral_5m_input_tokens": 100,
+                    "ephemeral_1h_input_tokens": 20,
+                },
+                "output_tokens": 9,
+                "output_tokens_details": {"thinking_tokens": 6},
+            },
+            Usage(4, 0, 120, 3, 6),
+        ),
+        (
+            {
+                "input_tokens": 4,
+                "cache_creation_input_tokens": 120,
+                "cache_creation": {"ephemeral_5m_input_tokens": 100},
+            },
+            Usage(4, 0, 120),
+        ),
+        ({"input_tokens": 4, "cache_creation": None}, Usage(4)),
+    ],
+)
+def test_anthropic_may_tell_what_was_written_by_age_and_what_was_thought(
+    report: dict, usage: Usage
+):
+    assert Usage.from_report(report) == usage
+
+
+@pytest.mark.parametrize(
+    ("report", "usage"),
+    [
+        # Gemini API reference, UsageMetadata
+        (
+            {
+                "usageMetadata": {
+                    "promptTokenCount": 1000,
+                    "cachedContentTokenCount": 900,
+                    "toolUsePromptTokenCount": 50,
+                    "candidatesTokenCount": 20,
+                    "thoughtsTokenCount": 300,
+                    "totalTokenCount": 1370,
+                }
+            },
+            Usage(150, 900, 0, 20, 300),
+        ),
+        (
+            {"prompt_token_count": 10, "candidates_token_count": 2, "thoughts_token_count": None},
+            Usage(10, output=2),
+        ),
+        (
+            {"usage_metadata": {"prompt_token_count": 7, "response_token_count": 3}},
+            Usage(7, output=3),
+        ),
+    ],
+)
+def test_gemini_counts_tools_and_thoughts_beside_the_prompt_and_the_answer(
+    report: dict, usage: Usage
+):
+    assert Usage.from_report(report) == usage
+
+
+@pytest.mark.parametrize(
+    ("report", "usage"),
+    [
+        # Ollama's own API
+        (
+            {
+                "model": "m",
+                "message": {"role": "assistant", "content": "hi"},
+                "done": True,
+                "prompt_eval_count": 26,
+                "eval_count": 298,
+            },
+            Usage(26, output=298),
+        ),
+        ({"prompt_eval_count": 26, "prompt_eval_cached_count": 20}, Usage(6, 20)),
+        # a recorded answer of llama.cpp's /completion, which has no usage
+        (
+            {
+                "content": "...",
+                "tokens_evaluated": 3,
+                "timings": {"cache_n": 2, "prompt_n": 1, "prompt_ms": 7.805, "predicted_n": 8},
+            },
+            Usage(1, 2, 0, 8),
+        ),
+        ({"cache_n": 2, "prompt_n": 1, "predicted_n": 8}, Usage(1, 2, 0, 8)),
+    ],
+)
+def test_local_servers_are_read_by_their_own_rule(report: dict, usage: Usage):
+    assert Usage.from_report(report) == usage
+
+
+LLAMACPP_CHAT = {
+    "usage": {
+        "completion_tokens": 4,
+        "prompt_tokens": 22,
+        "total_tokens": 26,
+        "prompt_tokens_details": {"cached_tokens": 21},
+    },
+    "timings": {"cache_n": 21, "prompt_n": 1, "prompt_ms": 8.496, "predicted_n": 4},
+}
+LLAMACPP_RESPONSES = {
+    "usage": {
+        "input_tokens": 34,
+        "output_tokens": 16,
+        "total_tokens": 50,
+        "input_tokens_details": {"cached_tokens": 3},
+    }
+}
+LLAMACPP_ANTHROPIC = {
+    "usage": {"cache_read_input_tokens": 20, "input_tokens": 1, "output_tokens": 14}
+}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "answer", "usage"),
+    [
+        ("openai_chat", LLAMACPP_CHAT, Usage(1, 21, 0, 4)),
+        ("openai_responses", LLAMACPP_RESPONSES, Usage(31, 3, 0, 16)),
+        ("anthropic", LLAMACPP_ANTHROPIC, Usage(1, 20, 0, 14)),
+    ],
+)
+def test_what_llamacpp_answered_is_read_in_all_three_dialects(
+    dialect: str, answer: dict, usage: Usage
+):
+    assert Usage.from_report(answer) == usage
+    assert Usage.from_report(answer, dialect=dialect) == usage
+    assert Usage.from_report(answer, dialect="llamacpp") == usage
+
+
+@pytest.mark.parametrize(
+    ("dialect", "report"),
+    [
+        ("gemini", {"candidatesTokenCount": 5}),
+        ("gemini", {"promptTokenCount": 10, "cachedContentTokenCount": 11}),
+        ("gemini", {"promptTokenCount": 10, "toolUsePromptTokenCount": -1}),
+        ("gemini", {"promptTokenCount": 10, "thoughtsTokenCount": 1.5}),
+        ("gemini", {"totalTokenCount": 10}),
+        ("ollama", {"eval_count": 298, "done": True}),
+        ("ollama", {"prompt_eval_count": None, "eval_count": 298}),
+        ("ollama", {"prompt_eval_count": 0, "eval_count": 298}),
+        ("ollama", {"prompt_eval_count": 5, "prompt_eval_cached_count": 6}),
+        ("ollama", {"prompt_eval_count": 5, "eval_count": True}),
+        ("llamacpp", {"timings": {"prompt_n": 1, "predicted_n": 8}}),
+        ("llamacpp", {"timings": {"cache_n": 21, "prompt_n": 0, "predicted_n": 0}}),
+        ("llamacpp", {"timings": {"cache_n": 1, "predicted_n": 8}}),
+        ("llamacpp", {"timings": {"cache_n": 1, "prompt_n": "2"}}),
+        ("llamacpp", {"timings": 5}),
+        ("llamacpp", {"timings": {}}),
+        ("anthropic", {"input_tokens": 4, "cache_creation": 5}),
+        ("anthropic", {"input_tokens": 4, "cache_creation": {"ephemeral_1h_input_tokens": -5}}),
+        ("anthropic", {"cache_read_input_tokens": 4}),
+        ("openai_chat", {"prompt_tokens": 10, "prompt_tokens_details": 5}),
+        ("openai_chat", {"prompt_tokens": 10, "completion_tokens_details": "5"}),
+        ("openai_chat", {"prompt_tokens": 10, "prompt_cache_hit_tokens": 11}),
+        ("openai_chat", {"prompt_tokens": 10, "prompt_cache_hit_tokens": "1"}),
+        ("openai_chat", {"prompt_tokens": 9, "prompt_tokens_details": {"cache_write_tokens": -1}}),
+        ("openai_responses", {"output_tokens": 10}),
+    ],
+)
+def test_what_is_partial_or_malformed_is_unknown_in_every_dialect(dialect: str, report: dict):
+    assert Usage.from_report(report) is None
+    assert Usage.from_report(report, dialect=dialect) is None
+
+
+def test_an_unknown_dialect_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigurationError, match=r"'mistral'.*gemini"):
+        Usage.from_report({}, dialect="mistral")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "message_start", "message": {"content": [], **LLAMACPP_ANTHROPIC}},
+        {"type": "response.completed", "response": {"output": [], **LLAMACPP_RESPONSES}},
+        {"choices": [], **LLAMACPP_CHAT},
+    ],
+    ids=lambda event: str(event.get("type")),
+)
+def test_a_stream_event_is_read_by_the_response_it_holds(event: dict):
+    assert Usage.from_report(event) is not None
+
+
+# ── streams and sums ────────────────────────────────────────────────────────────────────────────
+
+START = {
+    "type": "message_start",
+    "message": {"usage": {"cache_read_input_tokens": 20, "input_tokens": 1, "output_tokens": 0}},
+}
+DELTA = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 10}}
+
+
+def test_the_two_reports_of_an_anthropic_stream_are_one():
+    assert Usage.from_report(DELTA) is None
+    assert Usage.merged(START, DELTA) == Usage(1, 20, 0, 10)
+    whole = {"input_tokens": 3, "cache_read_input_tokens": 40, "output_tokens": 12}
+    assert Usage.merged(START, {"usage": whole}) == Usage(3, 40, 0, 12)
+    assert Usage.merged(START, {"usage": {**whole, "input_tokens": None}}) == Usage(1, 40, 0, 12)
+
+
+def test_one_report_of_a_stream_is_read_as_it_is():
+    assert Usage.merged(START, None) == Usage(1, 20)
+    assert Usage.merged(None, START, dialect="anthropic") == Usage(1, 20)
+    assert Usage.merged(None, DELTA) is None
+    assert Usage.merged(None, None) is None
+    assert Usage.merged(START, {"usage": {"output_tokens": -1}}) is None
+
+
+USAGES = st.builds(Usage, TOKENS, TOKENS, TOKENS, TOKENS, TOKENS)
+
+
+@given(USAGES, USAGES, USAGES)
+def test_usages_add_up_in_any_order(one: Usage, two: Usage, three: Usage):
+    assert one + two == two + one
+    assert (one + two) + three == one + (two + three)
+    assert one + Usage(0) == one
+    assert (one + two).prompt_tokens == one.prompt_tokens + two.prompt_tokens
+
+
+def test_a_usage_adds_to_nothing_else():
+    with pytest.raises(TypeError):
+        Usage(1) + 1

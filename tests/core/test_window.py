@@ -251,3 +251,9 @@ def test_a_claim_says_what_by_whom_where_and_its_note():
 def test_a_claim_names_its_day_once_and_only_if_it_has_one(at: Any, where: str, ending: str):
     window = resolve([Claim("total", 9_000, "listing", where, at)])
     assert window.explain().endswith(ending)
+
+
+def test_of_equal_claims_one_that_bounds_the_output_too_sets_the_bound():
+    total, prompt = Claim("total", 5_000, "learned"), Claim("input", 5_000, "learned")
+    for claims in ([total, prompt], [prompt, total]):
+        assert (resolve(claims).input_tokens, resolve(claims).total_tokens) == (5_000, 5_000)

@@ -107,3 +107,5 @@ def test_what_is_no_panic_passes_through() -> None:
     counter = Toktok("o200k_base", pure("o200k_base"), Panicking())
     with pytest.raises(KeyboardInterrupt):
         counter.count("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        counter.count_many(["ab", "interrupted"])

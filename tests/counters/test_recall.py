@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.counters.recall import _OVERHEAD, Deferred, Recall
+from ullage.counters.recall import _OVERHEAD, SHORT, Deferred, Recall
 
 WORDS = ("a", "bb", "ccc", "dddd", "eeeee", "ffffff")
 
@@ -41,9 +41,18 @@ def test_remembering_changes_no_count(calls: list[str], limit: int) -> None:
 def test_a_text_is_counted_once() -> None:
     counter = Letters()
     recall = Recall(counter, 10_000)
-    for text in ("one", "two", "one", "two"):
+    one, two = "one" * SHORT, "two" * SHORT
+    for text in (one, two, one, two):
         recall.count(text)
-    assert counter.asked == ["one", "two"]
+    assert counter.asked == [one, two]
+
+
+def test_a_short_text_is_sooner_counted_than_looked_up() -> None:
+    counter = Letters()
+    recall = Recall(counter, 10_000)
+    assert [recall.count("one"), recall.count("one")] == [3, 3]
+    assert counter.asked == ["one", "one"]
+    assert not recall._young
 
 
 def test_many_texts_pass_straight_through() -> None:
@@ -56,11 +65,11 @@ def test_many_texts_pass_straight_through() -> None:
 
 def test_what_is_used_again_outlives_what_is_not() -> None:
     counter = Letters()
-    recall = Recall(counter, 10 * (_OVERHEAD + 4))
+    recall = Recall(counter, 10 * (_OVERHEAD + 4 * SHORT))
     for number in range(100):
-        recall.count("kept")
-        recall.count(f"{number:04}")
-    assert counter.asked.count("kept") == 1
+        recall.count("kept" * SHORT)
+        recall.count(f"{number:04}" * SHORT)
+    assert counter.asked.count("kept" * SHORT) == 1
 
 
 def test_a_text_over_the_limit_is_counted_and_not_kept() -> None:
@@ -71,7 +80,7 @@ def test_a_text_over_the_limit_is_counted_and_not_kept() -> None:
 
 def test_threads_share_one_memory() -> None:
     recall = Recall(Letters(), 5_000)
-    texts = [str(number) * (number % 7 + 1) for number in range(200)]
+    texts = [str(number) * (number % 7 + SHORT) for number in range(200)]
     expected = [len(text) for text in texts]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(recall.count, texts * 50)) == expected * 50

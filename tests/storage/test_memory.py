@@ -1,4 +1,4 @@
-"""Checkpoints in memory: the first that is stored holds, the oldest are forgotten."""
+"""Checkpoints and conversations in memory: what is found, what holds, what is forgotten."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from ullage.core.checkpoint import Checkpoint
+from ullage.core.conversation import Conversation
 from ullage.core.edits import Drop, Script
-from ullage.storage import MemoryCheckpoints
+from ullage.storage import MemoryCheckpoints, MemoryConversations
 
 
 def checkpoint(prefix: str, *drops: int, scope: str = "s", generation: int = 0) -> Checkpoint:
@@ -105,3 +106,38 @@ def test_threads_that_save_one_prefix_at_once_all_get_the_same() -> None:
         kept = list(pool.map(save, range(8)))
     assert all(k is kept[0] for k in kept)
     assert store.all() == [kept[0]]
+
+
+# ── conversations ───────────────────────────────────────────────────────────────────────────────
+
+
+def talk(prefix: str, scope: str = "s", covered: int = 0) -> Conversation:
+    return Conversation(scope, prefix, covered=covered)
+
+
+def test_the_longest_known_prefix_recalls_a_conversation() -> None:
+    store = MemoryConversations()
+    assert store.load("s", ["a"]) is None
+    short, long = talk("short"), talk("long")
+    for conversation in (short, long):
+        store.save(conversation)
+    assert store.load("s", ["unknown", "long", "short"]) is long
+    assert store.load("s", ["unknown", "short"]) is short
+    assert store.load("s", ["unknown"]) is None
+    assert store.load("other", ["long"]) is None
+
+
+def test_the_newest_state_of_a_conversation_holds() -> None:
+    store = MemoryConversations()
+    store.save(talk("p", covered=1))
+    store.save(talk("p", covered=2))
+    found = store.load("s", ["p"])
+    assert found is not None
+    assert found.covered == 2
+
+
+def test_the_conversation_saved_longest_ago_is_forgotten_first() -> None:
+    store = MemoryConversations(most=2)
+    for prefix in ("a", "b", "a", "c"):
+        store.save(talk(prefix))
+    assert [store.load("s", [p]) is not None for p in ("a", "b", "c")] == [True, False, True]

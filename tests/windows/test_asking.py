@@ -29,7 +29,7 @@ def clock() -> FakeClock:
 
 
 def resolver(clock: FakeClock, **options: object) -> Resolver:
-    return Resolver(Transport(Timeouts(0.5, 5.0)), clock, Options(**options))  # type: ignore[arg-type]  # passed on
+    return Resolver(Transport(Timeouts(20.0, 5.0)), clock, Options(**options))  # type: ignore[arg-type]  # passed on
 
 
 def groq(server: FaultServer, model: str | None = LLAMA, **more: object) -> Question:

@@ -23,7 +23,7 @@ from ullage.testing.faults import (
 from ullage.testing.waiting import eventually
 from ullage.transport import Answer as Got
 from ullage.transport import Ask, Timeouts, Transport
-from ullage.windows import Question, Resolver
+from ullage.windows import Options, Question, Resolver
 from ullage.windows.learned import HOSTED_S, LOCAL_S
 from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S
 
@@ -376,9 +376,33 @@ def test_different_models_of_one_server_do_not_share_an_answer(resolver) -> None
 def test_where_a_server_counts_is_known_once_it_was_recognised(resolver) -> None:
     with FaultServer({"/props": props(2048)}) as server:
         question = Question("m", server.base_url)
-        assert resolver.counts_at(question) == ""
+        assert resolver.counts_at(question) is None
         resolver.window(question)
-        assert resolver.counts_at(question) == f"{server.base_url}/chat/completions/input_tokens"
+        assert resolver.counts_at(question) == ("llama.cpp", server.root_url)
+    assert resolver.counts_at(Question("m")) is None
+
+
+def test_a_provider_that_counts_is_known_by_its_host_and_not_asked_offline(resolver) -> None:
+    claude = Question("claude-sonnet-4", "https://api.anthropic.com/v1")
+    assert resolver.counts_at(claude) == ("anthropic", "https://api.anthropic.com")
+    offline = Resolver(Transport(), lambda: 0.0, Options(offline=True))
+    assert offline.counts_at(claude) is None
+
+
+def test_a_server_that_counts_nothing_is_no_place_to_ask(resolver) -> None:
+    card = {"id": "m", "object": "model", "max_model_len": 4096}
+    with FaultServer({"/v1/models": of_json({"object": "list", "data": [card]})}) as server:
+        question = Question("m", server.base_url)
+        resolver.window(question)
+        assert resolver.counts_at(question) is None
+
+
+def test_vllm_counts_at_its_root(resolver) -> None:
+    card = {"id": "m", "object": "model", "owned_by": "vllm", "max_model_len": 4096}
+    with FaultServer({"/v1/models": of_json({"object": "list", "data": [card]})}) as server:
+        question = Question("m", server.base_url)
+        resolver.window(question)
+        assert resolver.counts_at(question) == ("vllm", server.root_url)
 
 
 def test_the_table_is_listed_with_a_window_each(resolver) -> None:

@@ -127,7 +127,7 @@ class Guarded:
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, ContextPressure):
-            self.meter = event.assessment.meter()
+            self.meter = f"{event.assessment.meter()} {event.tier}"
         elif isinstance(event, CompactionFailed | Notice):
             self._notes.append(event.reason if isinstance(event, CompactionFailed) else event.text)
         elif isinstance(event, Compacted):

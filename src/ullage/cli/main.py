@@ -6,6 +6,7 @@ Exit codes: 0 answer, 1 error, 2 usage, 130 interrupted. It knows the commands, 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,7 +15,15 @@ from typing import Final, Protocol
 import ullage
 from ullage.core.errors import UllageError
 
-COMMANDS: Final[Sequence[str]] = ("demo", "window", "models", "count", "doctor", "config")
+COMMANDS: Final[Sequence[str]] = (
+    "demo",
+    "context",
+    "count",
+    "window",
+    "models",
+    "doctor",
+    "config",
+)
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -62,6 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UllageError as error:
         print(f"ullage: {error}", file=sys.stderr)
         return FAILED
+    except BrokenPipeError:
+        # Whoever read the output, such as `head`, has enough. What Python flushes at its exit must
+        # find an open file (Python documentation, "Note on SIGPIPE").
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
     except KeyboardInterrupt:
         print("ullage: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ullage.core.edits import Script
 from ullage.core.errors import StoreError
@@ -90,14 +90,24 @@ class Checkpoint:
             raise StoreError(f"a stored checkpoint is corrupt ({error}): remove it") from error
 
 
-def chain(transcript: Transcript) -> list[bytes]:
-    """Return the chain hashes of a transcript: the i-th covers the first i + 1 messages."""
-    hashes: list[bytes] = []
-    last = transcript.rules.dialect.encode()
-    for message in transcript.messages:
-        last = blake2b(last + _identity(message), digest_size=DIGEST_BYTES).digest()
-        hashes.append(last)
-    return hashes
+def chain(transcript: Transcript) -> tuple[str, ...]:
+    """Return the chain hashes of a transcript in hex: the i-th covers the first i + 1 messages."""
+    done, known = transcript.memo.get(_CHAIN, (0, ()))
+    messages = transcript.messages
+    if done == len(messages):
+        return cast("tuple[str, ...]", known)
+    hashes: list[str] = []
+    last = bytes.fromhex(known[-1]) if known else transcript.rules.dialect.encode()
+    for message in messages[done:]:
+        link = blake2b(last + _identity(message), digest_size=DIGEST_BYTES)
+        last = link.digest()
+        hashes.append(link.hexdigest())
+    found = (*known, *hashes)
+    transcript.memo[_CHAIN] = (len(messages), found)
+    return found
+
+
+_CHAIN: Final = "chain"
 
 
 def _identity(message: Message) -> bytes:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
 from ullage.core import laws
-from ullage.core.counting import Count, measure, text_size
+from ullage.core.counting import Count, text_size
 from ullage.core.edits import Clear, Drop, Edit, Edited, Script, apply, cleared
-from ullage.core.policies import clear, constraints, excerpt, summarise, trim
+from ullage.core.policies import clear, constraints, excerpt, knowledge, summarise, trim
 from ullage.core.policies.situation import Situation, Strategy
 from ullage.core.transcript import summarises
 
@@ -51,7 +52,9 @@ class Order:
     """What a compaction shall do. `target` and `tail` are in the model's tokens.
 
     `pins` are positions in the transcript that stay besides what always stays (operator text,
-    the task, the current request).
+    the task, the current request); `knowledge` are those that go first, `surplus` tokens of them
+    whatever the target is. `alone` leaves everything else as it is; the target is then of a count
+    without the server's word.
     """
 
     target: int
@@ -59,6 +62,9 @@ class Order:
     strategies: tuple[StrategyName, ...]
     pins: frozenset[int] = frozenset()
     summariser: bool = False
+    knowledge: frozenset[int] = frozenset()
+    surplus: int = 0
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ class _Draft:
             else:
                 fixed += text_cost(edit.text)
         kept = tuple(u for u in now.units if u.start not in gone)
-        transcript = replace(now.transcript, messages=tuple(messages))
+        transcript = replace(now.transcript, messages=tuple(messages), memo={})
         self.situation = replace(now, transcript=transcript, sizes=sizes, fixed=fixed, units=kept)
         self.edits += edits
         self.names += [name] if name else []
@@ -135,7 +141,8 @@ def compact(
     """
     before = measured.count()
     unchanged = Outcome(apply(transcript, Script(), codec), Script(), before, before, reached=True)
-    if before.high <= order.target:
+    like = replace(measured, anchor=None).count()  # what comes of it has no report to stand on
+    if (like if order.alone else before).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
     hard = _hard_pins(transcript, order.pins)
     start = _situation(transcript, measured, meter, order, hard)
@@ -144,29 +151,23 @@ def compact(
         return text_size(text, meter)
 
     draft = _Draft(start)
-    draft.take("excerpt", _oversized(start), cost)
-    rules = constraints.find(transcript, start.count, int(start.target * constraints.SHARE)) - hard
-    draft.take("", constraints.plan(draft.situation, sorted(rules)), cost)
-    draft = draft.copy(start.tail, hard | rules)
+    surplus = start.total - ceil(order.surplus / measured.scale.high)
+    left_out = knowledge.plan(replace(start, target=min(start.target, surplus)))
+    draft.take("knowledge", left_out, cost)
     fallback: str | None = None
-    if "summarise_middle" in order.strategies:
-        middle = _choose_middle(draft.situation)
-        if middle is not None:
-            summary, fallback = yield from _summary(middle, asked=order.summariser)
-            draft.take("summarise_middle", middle.edits(summary), cost)
-    draft = _settle(draft, order, hard, cost)
+    if not order.alone:
+        draft, fallback = yield from _planned(draft, order, hard, cost)
     script = Script.of(draft.edits)
     if not script:
         reason: Reason = "cannot_compact" if _stuck(start, hard) else "nothing_to_compact"
         return replace(unchanged, reached=False, reason=reason)
     edited = apply(transcript, script, codec)
-    sizes = measure(edited.transcript, meter).sizes
-    after = replace(measured, sizes=sizes, reported=None).count()
+    after = measured.of(edited.transcript, meter).count()
     reached = after.high <= order.target
-    if after.high >= before.high:
+    if after.high >= like.high:
         return replace(unchanged, reached=False, reason="would_inflate")
     broken = laws.prove(transcript, script, edited, hard)
-    broken += laws.prove_size(before.high, after.high, order.target, reached=reached)
+    broken += laws.prove_size(like.high, after.high, order.target, reached=reached)
     if broken:
         return replace(unchanged, reached=False, reason="law_broken", violations=tuple(broken))
     missed: Reason = "cannot_compact" if _stuck(start, hard) else "cannot_reach_target"
@@ -180,6 +181,25 @@ def compact(
         reason=None if reached else missed,
         fallback_reason=fallback,
     )
+
+
+def _planned(
+    draft: _Draft, order: Order, hard: frozenset[int], cost: Callable[[str], int]
+) -> Generator[SummaryRequest, str | None, tuple[_Draft, str | None]]:
+    """Return the plan for what is said, and why its summary was written by rule, if it was."""
+    start = draft.situation
+    draft.take("excerpt", _oversized(start), cost)
+    budget = int(start.target * constraints.SHARE)
+    rules = constraints.find(start.transcript, start.count, budget) - hard - order.knowledge
+    draft.take("", constraints.plan(draft.situation, sorted(rules)), cost)
+    draft = draft.copy(start.tail, hard | rules)
+    fallback: str | None = None
+    if "summarise_middle" in order.strategies:
+        middle = _choose_middle(draft.situation)
+        if middle is not None:
+            summary, fallback = yield from _summary(middle, asked=order.summariser)
+            draft.take("summarise_middle", middle.edits(summary), cost)
+    return _settle(draft, order, hard, cost), fallback
 
 
 def _hard_pins(transcript: Transcript, declared: frozenset[int]) -> frozenset[int]:
@@ -198,8 +218,9 @@ def _situation(
         fixed=measured.fixed.high,
         target=target,
         pins=hard,
-        tail=measured.ceiling(order.tail),
+        tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
         count=meter.counter.count,
+        knowledge=order.knowledge,
     )
 
 

@@ -8,15 +8,18 @@ knows nothing of windows, and does not load vocabularies (`ullage.counters` does
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import ceil, floor
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
+
+from ullage.core import media
+from ullage.core.media import UNKNOWN_IMAGE, ImageRule
+from ullage.core.transcript import Media
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import MutableMapping, Sequence
 
     from ullage.core.transcript import Message, Part, Transcript
 
@@ -73,7 +76,11 @@ class Framing:
 
     Message, role, name and reply figures are those OpenAI publishes for its chat models (OpenAI
     cookbook, "How to count tokens with tiktoken"); for text-only messages they are exact. What is
-    added around calls, results, tools and media is not published, so it is a band.
+    added around calls, results and tools is not published, so it is a band. `tool` is for each
+    tool beside its schema, `tools` once where there are any.
+
+    Where the template is unknown, `slack` and `opening` are tokens that a message and the whole
+    may cost beyond that, and `loose` says that calls and tools may not be rendered at all.
     """
 
     message: int = 3
@@ -83,30 +90,53 @@ class Framing:
     call: Size = Size(0, 6, 16)
     result: Size = Size(0, 2, 8)
     tool: Size = Size(4, 12, 24)
-    image: Size = Size(85, 765, 1445)
+    tools: Size = Size(0, 0, 0)
+    image: ImageRule = UNKNOWN_IMAGE
     slack: int = 0
-    """Tokens a message may cost beyond the above where the template is unknown."""
+    opening: int = 0
+    loose: bool = False
 
 
 CHAT: Final = Framing()
-UNKNOWN_TEMPLATE: Final = Framing(message=4, slack=4)
+
+RESPONSES: Final = Framing(slack=4)
+"""OpenAI publishes the figures of Chat only; an item of Responses may cost a little more."""
+
+MESSAGES: Final = Framing(message=4, role=0, name=0, tools=Size(159, 346, 700), slack=4)
+"""Anthropic publishes what tools add once: 159 to 530 tokens for Claude 3, 346 (313 where a tool is
+forced) for Claude 4 ("Tool use with Claude", pricing). Of messages nothing is published; its
+example of count_tokens leaves about seven for a system prompt and a message together."""
+
+UNKNOWN_TEMPLATE: Final = Framing(
+    message=2, tools=Size(0, 80, 400), slack=6, opening=64, loose=True
+)
+"""A template that an unknown server fills. Llama 2 takes about three tokens a message, ChatML four
+and Llama 3 five; Qwen's and Hermes' open with about a hundred where there are tools, SmolLM2's
+knows none; several open with a system prompt of their own where none is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Everything that is needed to measure a transcript for one model."""
+    """Everything that is needed to measure a transcript for one model.
+
+    `outside` says what was learned of system text, tools and the opening of the reply: the tokens
+    of the model for that many counted ones. `key` names what unscaled sizes depend on, so that
+    they can be kept beside a message; `seen` keeps the sizes of tool lists that come again.
+    """
 
     counter: Counter
     framing: Framing = CHAT
     scale: Scale = EXACT
     basis: Basis = "exact"
+    outside: tuple[int, float] | None = None
+    seen: MutableMapping[str, Size] | None = field(default=None, compare=False, repr=False)
+    key: str = field(init=False)
 
-    @property
-    def key(self) -> str:
-        """Name what unscaled sizes depend on, so that they can be kept beside a message."""
+    def __post_init__(self) -> None:
         f = self.framing
-        added = (f.message, f.role, f.name, f.slack, *f.call, *f.result, *f.image)
-        return "/".join([self.counter.key, *map(str, added)])
+        sizes = (*f.call, *f.result, *f.tool, *f.tools)
+        added = (f.message, f.role, f.name, f.slack, *sizes, f.image.name, f.loose)
+        object.__setattr__(self, "key", "/".join([self.counter.key, *map(str, added)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +144,14 @@ class Count:
     """How many tokens something takes: `tokens` is the best value, `low` and `high` the band.
 
     `basis` says where the number stems from: `exact` (the model's own vocabulary and framing),
-    `server` (the server counted), `calibrated` or `estimate`. Converts to int. `sizes` and `ratio`
-    are what `by_message` is worked out from.
+    `server` (the server counted), `calibrated` or `estimate`. Converts to int.
     """
 
     tokens: int
     low: int
     high: int
     basis: Basis
-    sizes: tuple[Size, ...] = field(default=(), repr=False)
-    ratio: float = field(default=1.0, repr=False)
+    measured: Measure | None = field(default=None, repr=False, compare=False)
 
     def __int__(self) -> int:
         return self.tokens
@@ -131,62 +159,130 @@ class Count:
     @property
     def by_message(self) -> tuple[int, ...]:
         """The best value of each message, in order."""
-        return tuple(round(size.best * self.ratio) for size in self.sizes)
+        if self.measured is None:
+            return ()
+        ratio = self.measured.scale.best
+        return tuple(round(size.best * ratio) for size in self.measured.sizes)
+
+
+class Anchor(NamedTuple):
+    """What a server reported for the first messages of a transcript, and what we counted there.
+
+    `tokens` are the model's, `raw` is in the counter's own.
+    """
+
+    tokens: int
+    raw: Size
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A measured transcript: `fixed` for system text outside the list, tools and the reply.
 
-    `fixed` and `sizes` are in the counter's own tokens, `count()` is in the model's. `reported` is
-    the server's own count of the whole, in the model's tokens, where it was asked.
+    `fixed`, `total` (the messages alone) and `sizes` are in the counter's own tokens, `count()`
+    is in the model's. `extra` are tokens of the model beyond what the scale gives; an `anchor` is
+    the server's own word, from which only what came since is estimated.
     """
 
     fixed: Size
-    sizes: tuple[Size, ...]
+    total: Size
+    messages: tuple[Message, ...]
+    key: str
     scale: Scale
     basis: Basis
-    reported: int | None = None
+    extra: int = 0
+    anchor: Anchor | None = None
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The size of each message, in the counter's own tokens."""
+        return tuple([message.memo[self.key] for message in self.messages])
 
     def raw(self) -> Size:
         """Return the whole in the counter's own tokens."""
-        if not self.sizes:
-            return self.fixed
-        low, best, high = (sum(map(edge, self.sizes)) for edge in _EDGES)
-        return Size(self.fixed.low + low, self.fixed.best + best, self.fixed.high + high)
+        return _sum(self.fixed, self.total)
 
     def count(self) -> Count:
         """Return the whole in the model's tokens; one best value a message."""
         raw = self.raw()
-        total = self.scale.of(raw)
-        sizes, ratio = self.sizes, self.scale.best
-        if self.reported is not None:
-            reported = self.reported
-            return Count(reported, reported, reported, "server", sizes, ratio)
+        if self.anchor is not None:
+            return self._anchored(self.anchor, raw)
+        size = self.scale.of(raw)
         basis = "estimate" if self.basis == "exact" and raw.low != raw.high else self.basis
-        return Count(total.best, total.low, total.high, basis, sizes, ratio)
+        low, best, high = (max(edge + self.extra, 0) for edge in size)
+        return Count(best, low, high, basis, self)
+
+    def _anchored(self, anchor: Anchor, raw: Size) -> Count:
+        tokens, then = anchor.tokens, anchor.raw
+        since = Size(raw.low - then.low, raw.best - then.best, raw.high - then.high)
+        if since.high == 0:
+            return Count(tokens, tokens, tokens, "server", self)
+        low, best, high = self.scale.of(since)
+        return Count(tokens + best, tokens + low, tokens + high, "calibrated", self)
 
     def ceiling(self, tokens: int) -> int:
         """Return the most counter tokens (upper edge) that surely fit in `tokens` of the model."""
+        tokens -= self.extra
         fits = floor(tokens / self.scale.high)
         rounded_up = ceil(fits * self.scale.high) > tokens  # 625 * 3.24 is 2025.0000000000002
         return fits - rounded_up
+
+    def told(self, tokens: int) -> Measure:
+        """Return the measure with the server's count of this very whole."""
+        return replace(self, anchor=Anchor(tokens, self.raw()))
+
+    def of(self, transcript: Transcript, meter: Meter) -> Measure:
+        """Return the measure of an edited transcript beside the same fixed part, unanchored."""
+        total = _total(transcript, meter)
+        return replace(self, total=total, messages=transcript.messages, key=meter.key, anchor=None)
 
 
 def measure(
     transcript: Transcript, meter: Meter, *, system: str | None = None, tools: Any = None
 ) -> Measure:
     """Measure a transcript; each message is counted once in its life (see `Message.memo`)."""
-    key = meter.key
-    messages = transcript.messages
-    new = [m for m in messages if key not in m.memo]
-    if new:
-        texts = [text for m in new for text in _texts(m)]
+    total = _total(transcript, meter)
+    fixed = _fixed(meter, system, tools)
+    extra = 0
+    if meter.outside is not None and meter.outside[0] == fixed.best:
+        extra = round(meter.outside[1] - meter.scale.best * fixed.best)
+    return Measure(fixed, total, transcript.messages, meter.key, meter.scale, meter.basis, extra)
+
+
+def _total(transcript: Transcript, meter: Meter) -> Size:
+    """Return the size of all messages, working out only those that came since the last time."""
+    key, messages = meter.key, transcript.messages
+    done, total = transcript.memo.get(key, (0, _NOTHING))
+    new = messages[done:]
+    if not new:
+        return cast("Size", total)
+    unseen = [m for m in new if key not in m.memo]
+    if unseen:
+        texts = [text for m in unseen for text in _texts(m)]
         counts = iter(meter.counter.count_many(texts))
-        for m in new:
+        for m in unseen:
             m.memo[key] = _message_size(m, counts, meter.framing)
-    sizes = tuple([m.memo[key] for m in messages])
-    return Measure(_fixed(meter, system, tools), sizes, meter.scale, meter.basis)
+    low, best, high = (sum(edges) for edges in zip(*[m.memo[key] for m in new], strict=True))
+    total = Size(total.low + low, total.best + best, total.high + high)
+    transcript.memo[key] = (len(messages), total)
+    return total
+
+
+_NOTHING: Final = Size(0, 0, 0)
+
+
+def _sum(one: Size, other: Size) -> Size:
+    return Size(one.low + other.low, one.best + other.best, one.high + other.high)
+
+
+def part(measured: Measure, messages: int) -> Size:
+    """Return the size of the fixed part and the first `messages` messages, in counter tokens."""
+    if messages == len(measured.messages):
+        return measured.raw()
+    memo = [message.memo[measured.key] for message in measured.messages[messages:]]
+    low, best, high = (sum(edges) for edges in zip(*memo, strict=True))
+    raw = measured.raw()
+    return Size(raw.low - low, raw.best - best, raw.high - high)
 
 
 def text_size(text: str, meter: Meter) -> int:
@@ -195,17 +291,53 @@ def text_size(text: str, meter: Meter) -> int:
     return framing.message + framing.role + framing.slack + meter.counter.count(text)
 
 
-_EDGES: Final = tuple(itemgetter(edge) for edge in range(3))
-
-
 def prefix_sums(numbers: Sequence[int]) -> list[int]:
     """Return n + 1 sums: the i-th is that of the first i numbers."""
     return list(accumulate(numbers, initial=0))
 
 
+class Share(NamedTuple):
+    """What one piece of a message takes: the kind of its part or `call`, and of which tool."""
+
+    kind: str
+    name: str | None
+    size: Size
+
+
+def shares(messages: Sequence[Message], meter: Meter) -> list[list[Share]]:
+    """Return what the pieces of messages take, in counter tokens; the first carries the framing.
+
+    The pieces of a message add up to its size in a `Measure`.
+    """
+    texts = [text for message in messages for text in _texts(message)]
+    counts = iter(meter.counter.count_many(texts))
+    return [_shares(message, counts, meter.framing) for message in messages]
+
+
+def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[Share]:
+    """Take the counts of `_texts(message)` off the iterator `counts`, piece by piece."""
+    head = framing.message + framing.role
+    found: list[Share] = []
+    for part in message.parts:
+        size = _media(part, framing)
+        if size is None:
+            size = _flat(next(counts))
+        found.append(Share(part.kind, part.answers if part.kind == "result" else None, size))
+    for call in message.calls:
+        found.append(Share("call", call.name, _call(counts, framing)))
+    if message.name:
+        head += framing.name + next(counts)
+    for index, share in enumerate(found):
+        if share.kind == "result":
+            found[index] = share._replace(size=_sum(share.size, _result(counts, framing)))
+    first = found[0] if found else Share("text", None, _NOTHING)
+    framed = _sum(first.size, Size(head, head, head + framing.slack))
+    return [first._replace(size=framed), *found[1:]]
+
+
 def _texts(message: Message) -> list[str]:
     """Return the texts of a message in the order in which `_message_size` takes their counts."""
-    texts = [p.text for p in message.parts if p.kind not in ("image", "audio", "file")]
+    texts = [p.text for p in message.parts if p.kind not in MEDIA]
     for call in message.calls:
         texts += (call.name, call.arguments, call.id)
     if message.name:
@@ -214,59 +346,123 @@ def _texts(message: Message) -> list[str]:
     return texts
 
 
-def _message_size(message: Message, counts: Any, framing: Framing) -> Size:
+def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> Size:
     """Take the counts of `_texts(message)` off the iterator `counts` and add the framing."""
-    size = framing.message + framing.role
-    band_low = band_best = band_high = 0
+    low = framing.message + framing.role
+    between = above = results = 0  # what the best value and the upper edge are over `low`
     for part in message.parts:
-        media = _media(part, framing)
-        if media is None:
-            size += next(counts)
-        else:
-            band_low, band_best, band_high = _add((band_low, band_best, band_high), media)
+        kind = part.kind
+        if kind in MEDIA:
+            size = _medium(part, framing)
+            low += size.low
+            between += size.best - size.low
+            above += size.high - size.low
+            continue
+        low += next(counts)
+        results += kind == "result"
     for _ in message.calls:
-        size += next(counts) + next(counts)
-        identity = next(counts)
-        call = framing.call
-        band_low, band_best = band_low + call.low, band_best + call.best
-        band_high += call.high + identity
+        size = _call(counts, framing)
+        low += size.low
+        between += size.best - size.low
+        above += size.high - size.low
     if message.name:
-        size += framing.name + next(counts)
-    for part in message.parts:
-        if part.kind == "result":
-            identity = next(counts)
-            result = framing.result
-            band_low, band_best = band_low + result.low, band_best + result.best
-            band_high += result.high + identity
-    return Size(size + band_low, size + band_best, size + band_high + framing.slack)
+        low += framing.name + next(counts)
+    for _ in range(results):
+        size = _result(counts, framing)
+        low += size.low
+        between += size.best - size.low
+        above += size.high - size.low
+    return Size(low, low + between, low + above + framing.slack)
+
+
+def _call(counts: Iterator[int], framing: Framing) -> Size:
+    """Return the size of a call: name and arguments; whether the id is sent is not published."""
+    text = next(counts) + next(counts)
+    added = framing.call
+    least = 0 if framing.loose else text + added.low
+    return Size(least, text + added.best, text + added.high + next(counts))
+
+
+def _result(counts: Iterator[int], framing: Framing) -> Size:
+    """Return what a result costs beyond its text."""
+    added = framing.result
+    return Size(added.low, added.best, added.high + next(counts))
+
+
+MEDIA: Final = frozenset({"image", "audio", "file"})
 
 
 def _media(part: Part, framing: Framing) -> Size | None:
-    """Return the size of a part that is no text: images by formula, others by their bytes."""
+    return _medium(part, framing) if part.kind in MEDIA else None
+
+
+def _medium(part: Part, framing: Framing) -> Size:
+    """Return the size of a part that is no text: by formula where one is published."""
     if part.kind == "image":
-        return framing.image
-    if part.kind in ("audio", "file"):
-        return Size(0, len(part.text) // 8, len(part.text))
-    return None
+        return Size(*framing.image.size(part.media or Media("image")))
+    if part.kind == "audio":
+        return Size(*media.audio(part.media or Media("audio")))
+    return Size(*media.document(part.media or Media("file")))
 
 
-def _add(total: tuple[int, int, int], size: Size) -> tuple[int, int, int]:
-    return (total[0] + size.low, total[1] + size.best, total[2] + size.high)
+def _flat(tokens: int) -> Size:
+    return Size(tokens, tokens, tokens)
 
 
 def _fixed(meter: Meter, system: str | None, tools: Any) -> Size:
     framing = meter.framing
-    low = best = high = framing.reply
+    size = Size(framing.reply, framing.reply, framing.reply + framing.opening)
     if system:
-        tokens = framing.message + framing.role + meter.counter.count(system)
-        low, best, high = low + tokens, best + tokens, high + tokens + framing.slack
-    for tool in tools or ():
-        text = json.dumps(_plain(tool), ensure_ascii=False, default=str)
-        tokens = meter.counter.count(text)
-        low += tokens // 2 + framing.tool.low
-        best += tokens + framing.tool.best
-        high += tokens + tokens // 4 + framing.tool.high
-    return Size(low, best, high)
+        size = _sum(size, system_size(system, meter))
+    if tools:
+        size = _sum(size, _tools_size(tools, meter))
+    return size
+
+
+def system_size(system: str, meter: Meter) -> Size:
+    """Return what a system prompt outside the messages takes, in counter tokens."""
+    framing = meter.framing
+    tokens = framing.message + framing.role + meter.counter.count(system)
+    return Size(tokens, tokens, tokens + framing.slack)
+
+
+def _tools_size(tools: Any, meter: Meter) -> Size:
+    if meter.seen is None:
+        return tool_sizes(tools, meter)[0]
+    text = "".join([meter.key, "|", _json([_plain(tool) for tool in tools])])
+    known = meter.seen.get(text)
+    if known is None:
+        known = meter.seen[text] = tool_sizes(tools, meter)[0]
+    return known
+
+
+def tool_sizes(tools: Any, meter: Meter) -> tuple[Size, list[tuple[str, Size]]]:
+    """Return what the schemas of tools take together and each, by name, in counter tokens.
+
+    How a schema is put before the model is not published: the band is from half of its JSON text
+    to a quarter more. What comes once with any tool is in the first number only.
+    """
+    total, each = meter.framing.tools, []
+    added = meter.framing.tool
+    for tool in tools:
+        plain = _plain(tool)
+        tokens = meter.counter.count(_json(plain))
+        least = 0 if meter.framing.loose else tokens // 2 + added.low
+        size = Size(least, tokens + added.best, tokens + tokens // 4 + added.high)
+        total = _sum(total, size)
+        each.append((_tool_name(plain), size))
+    return total, each
+
+
+def _tool_name(tool: Any) -> str:
+    fields = tool if isinstance(tool, Mapping) else {}
+    body = fields.get("function")
+    name = fields.get("name") or (body.get("name") if isinstance(body, Mapping) else None)
+    return str(name or fields.get("type") or "?")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _plain(tool: Any) -> Any:

@@ -154,10 +154,10 @@ def cleared(message: Message, clear: Clear) -> tuple[str, Message]:
     """Return the text that a clear replaces, and the neutral message with the new text."""
     if clear.call < 0:
         part, parts = message.parts[clear.part], list(message.parts)
-        parts[clear.part] = replace(part, text=clear.text)
+        parts[clear.part] = part._replace(text=clear.text)
         return part.text, replace(message, parts=tuple(parts), memo={})
     call, calls = message.calls[clear.call], list(message.calls)
-    calls[clear.call] = replace(call, arguments=clear.text)
+    calls[clear.call] = call._replace(arguments=clear.text)
     return call.arguments, replace(message, calls=tuple(calls), memo={})
 
 

@@ -9,16 +9,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ullage.core.budget import Overrun
     from ullage.core.checkpoint import Checkpoint
-    from ullage.core.gauge import Assessment
+    from ullage.core.gauge import Assessment, Tier
     from ullage.core.laws import Repair
+    from ullage.core.truncation import Truncation
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPressure:
-    """How full the window is with what is about to be sent, or was just reported."""
+    """How full the window is with what is about to be sent, or was just reported.
+
+    `tier` is the one on display: it is left 5 points below the edge at which it was entered.
+    """
 
     assessment: Assessment
+    tier: Tier = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class OverShare:
+    """Sections of the window hold more than their share, the largest overrun first."""
+
+    overruns: tuple[Overrun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +65,9 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class TruncationDetected:
-    """The server reported far fewer prompt tokens than were sent."""
+    """A report shows that the server cut the prompt without a word."""
 
-    reported: int
-    counted: int
+    truncation: Truncation
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,7 @@ class RecoveryExhausted:
 
 Event = (
     ContextPressure
+    | OverShare
     | Compacted
     | CompactionFailed
     | Repaired

@@ -85,13 +85,13 @@ class Assessment:
         return {name: value for name, value in values.items() if value is not None}
 
     def meter(self) -> str:
-        """Return the short form for a status line, such as `ctx=12.2k/32.0k warning`."""
+        """Return the form for a status line: `ctx=12.2k/32.0k`, `ctx=12.2k` without a window."""
         if self.input_tokens is None:
             return "ctx=?"
-        used = f"ctx={_short(self.input_tokens)}"
+        used = f"ctx={short(self.input_tokens)}"
         if not self.available or self.window_tokens is None:
             return used
-        return f"{used}/{_short(self.window_tokens)} {self.tier}"
+        return f"{used}/{short(self.window_tokens)}"
 
     def notice(self) -> str:
         """Return the sentence for people: `Context window at 87 % (27,840/32,000 tokens)`."""
@@ -152,5 +152,44 @@ def _recorded(used: object) -> Usage | None:
     return Usage(*values)
 
 
-def _short(tokens: int) -> str:
+LEAVING: Final = 0.05
+"""Points below its lower edge at which a tier that was shown is left (the measuring page)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What people see of a conversation: the tier on display, and of which they were told.
+
+    `checkpoint` names the last checkpoint; a new one makes every tier worth a notice again.
+    """
+
+    tier: Tier = "none"
+    told: frozenset[Tier] = frozenset()
+    checkpoint: str = ""
+
+    def after(
+        self, found: Assessment, checkpoint: str, thresholds: Thresholds = STANDARD
+    ) -> tuple[Shown, bool]:
+        """Return what is shown after an assessment, and whether it is worth a notice.
+
+        A tier rises at once and is left 5 points under its edge. An assessment that is not
+        available changes nothing: a critical reading is not cleared by a missing one.
+        """
+        if found.ratio is None:
+            return self, False
+        told = self.told if checkpoint == self.checkpoint else frozenset()
+        tier = found.tier
+        if checkpoint == self.checkpoint and TIERS.index(tier) < TIERS.index(self.tier):
+            tier = max(tier, self._held(found.ratio, thresholds), key=TIERS.index)
+        new = tier != "none" and tier not in told
+        return Shown(tier, told | {tier}, checkpoint), new
+
+    def _held(self, ratio: float, thresholds: Thresholds) -> Tier:
+        """Return the highest tier, up to the one shown, that this ratio has not left yet."""
+        held = thresholds.tier(ratio + LEAVING)
+        return min(held, self.tier, key=TIERS.index)
+
+
+def short(tokens: int) -> str:
+    """Return a number of tokens in thousands, such as 12.2k."""
     return f"{tokens / 1000:.1f}k" if tokens >= 1000 else str(tokens)

@@ -1,145 +1,56 @@
-"""The one pipeline: measure, window, gauge, plan, edit, check, (send), learn.
+"""The one pipeline: measure, window, gauge, plan, edit, check, (send).
 
 `prepare` and `recover` are generators: they yield what they need of the outside (a window, a
-server's count, a summary, a checkpoint) and are sent the answer; `observe` is a pure function.
-Library, proxy and agent drive the same machine. It does no I/O and knows no dialect: the codec
-and the meter come in with the `Setup`.
+server's count, a summary, a checkpoint) and are sent the answer. Library, proxy and agent drive
+the same machine. It does no I/O and knows no dialect: the codec and the meter come in with the
+`Setup`. What a response teaches is `core.observing`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core import laws
 from ullage.core.checkpoint import Checkpoint, Trigger, chain
 from ullage.core.compaction import Order, Outcome, compact
-from ullage.core.counting import Count, Measure, Meter, Scale, measure
+from ullage.core.conversation import Conversation
+from ullage.core.counting import Measure, Scale, measure
 from ullage.core.edits import Edited, Script, apply, compose
 from ullage.core.errors import ConfigurationError, ContextTooLargeError
-from ullage.core.events import (
-    Compacted,
-    CompactionFailed,
-    ContextPressure,
-    Event,
-    Notice,
-    Repaired,
-    TruncationDetected,
+from ullage.core.events import Compacted, CompactionFailed, Event, Notice, OverShare, Repaired
+from ullage.core.exchange import (
+    Need,
+    NeedLoad,
+    NeedRecall,
+    NeedSave,
+    NeedServerCount,
+    NeedSummary,
+    NeedWindow,
+    Prepared,
+    Preparing,
+    Request,
+    Setup,
 )
-from ullage.core.gauge import Assessment, assess
+from ullage.core.gauge import assess
+from ullage.core.observing import show
 from ullage.core.policies.policy import DETERMINISTIC, Policy, Rung
 from ullage.core.policies.summarise import SummaryRequest
-from ullage.core.usage import Usage
 from ullage.core.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from ullage.core.budget import Overrun
     from ullage.core.errors import ErrorKind
-    from ullage.core.transcript import Codec, Raw, Transcript
-
-
-# --- needs: what the machine asks of the outside, and what it is to be sent ----------------------
-
-
-@dataclass(frozen=True, slots=True)
-class NeedWindow:
-    """Send the Window of the model. `ceiling` is a limit just learned, in tokens, or None.
-
-    `named` tells whether the error named it, or it is only below what was refused.
-    """
-
-    ceiling: int | None = None
-    named: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NeedServerCount:
-    """Send the server's own count of this request in tokens, or None where it offers none."""
-
-    messages: list[Raw]
-    tools: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class NeedSummary:
-    """Send the summariser's text, or None when it failed."""
-
-    request: SummaryRequest
-
-
-@dataclass(frozen=True, slots=True)
-class NeedLoad:
-    """Send the stored checkpoint with the first of these prefix hashes that has one, or None."""
-
-    scope: str
-    prefixes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NeedSave:
-    """Store the checkpoint unless there is one; send the one that is stored."""
-
-    checkpoint: Checkpoint
-
-
-Need = NeedWindow | NeedServerCount | NeedSummary | NeedLoad | NeedSave
-Preparing = Generator[Need, Any, "Prepared"]
-
-
-# --- values -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What stays the same from request to request."""
-
-    codec: Codec
-    meter: Meter
-    policy: Policy
-    scope: str = ""
-    strict: bool = False
-    summariser: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request as the caller would send it. `pins` are positions in `messages`."""
-
-    messages: Sequence[Raw]
-    tools: Any = None
-    system: str | None = None
-    max_tokens: int | None = None
-    pins: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A request that may be sent, and everything that was found out on the way.
-
-    `count` is the size of what is sent, `raw_best` the same in counter tokens (for calibration).
-    `outcome` and `checkpoint` are those of a compaction made for this request; a replayed
-    checkpoint is in `replayed`.
-    """
-
-    messages: list[Raw]
-    max_tokens: int | None
-    window: Window
-    count: Count
-    raw_best: int
-    assessment: Assessment
-    outcome: Outcome | None = None
-    checkpoint: Checkpoint | None = None
-    replayed: Checkpoint | None = None
-    events: tuple[Event, ...] = ()
+    from ullage.core.transcript import Transcript
 
 
 @dataclass(slots=True)
 class _State:
     """The request on its way: the repaired history, the script so far, and its result.
 
-    `pins` are the request's, as positions in the repaired history.
+    `pins` and `sections` are the request's, by positions in the repaired history; `counted` tells
+    whether the server counts requests, `surplus` by how many tokens knowledge is over its share.
     """
 
     history: Transcript
@@ -149,12 +60,19 @@ class _State:
     edited: Edited
     measured: Measure
     window: Window
+    conversation: Conversation
     replayed: Checkpoint | None = None
     generation: int = 0
     outcome: Outcome | None = None
     checkpoint: Checkpoint | None = None
+    counted: bool = False
+    sections: dict[int, str] = field(default_factory=dict)
+    surplus: int = 0
     events: list[Event] = field(default_factory=list)
 
+
+ALONE: Final = ("knowledge",)
+"""In the place of strategies: knowledge goes down to its share, and nothing else is touched."""
 
 ROUNDS: Final = 3
 """How often a plan made on estimates is tightened when the server's count is over the target."""
@@ -174,9 +92,17 @@ def prepare(setup: Setup, request: Request) -> Preparing:
     window: Window = yield NeedWindow()
     state = yield from _open(setup, request, window)
     due = _due(setup.policy, request, state)
+    over = _over_share(setup, request, state)
+    state.surplus = next((o.over for o in over if o.section == "knowledge"), 0)
+    if due is None and state.surplus:
+        counted = replace(state.measured, anchor=None).count()
+        due = max(counted.high - state.surplus, 1), ALONE, "pressure"
     if due is not None:
         target, strategies, trigger = due
         yield from _compact(setup, request, state, target, strategies, trigger)
+        over = _over_share(setup, request, state)
+    if over:
+        state.events.append(OverShare(over))
     return _finish(setup, request, state)
 
 
@@ -193,10 +119,10 @@ def recover(setup: Setup, request: Request, sent: Prepared, error: ErrorKind) ->
     refused = error.input_tokens or sent.count.tokens
     window: Window = yield NeedWindow(error.limit or refused - 1, named=error.limit is not None)
     bound = min(window.input_tokens or refused, refused)
-    ratio = refused / max(sent.raw_best, 1)
+    ratio = refused / max(sent.measured.raw().best, 1)
     scale = Scale(ratio * (1 - DRIFT), ratio, ratio * (1 + DRIFT))
     if error.input_tokens is not None:
-        meter = replace(setup.meter, scale=scale, basis="calibrated")
+        meter = replace(setup.meter, scale=scale, basis="calibrated", outside=None)
         setup = replace(setup, meter=meter)
     state = yield from _open(setup, request, window)
     target = bound // 2
@@ -211,42 +137,6 @@ def recover(setup: Setup, request: Request, sent: Prepared, error: ErrorKind) ->
     return _finish(setup, request, state)
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What a response taught: the usage, the assessment by it, and a calibration sample.
-
-    `ratio` is reported tokens per counter token, None where the reading must not teach.
-    """
-
-    usage: Usage | None
-    assessment: Assessment
-    ratio: float | None = None
-    checkpoint: Checkpoint | None = None
-    events: tuple[Event, ...] = ()
-
-
-def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
-    """Learn from a response or usage report. Pure; an unreadable report teaches nothing."""
-    usage = Usage.from_report(report)
-    if usage is None or usage.prompt_tokens == 0:
-        return Observation(None, sent.assessment)
-    reported = usage.prompt_tokens
-    found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
-    events: list[Event] = [ContextPressure(found)]
-    low = sent.count.low
-    if reported < low / 2 and low - reported >= _SHORT:
-        events.append(TruncationDetected(reported, sent.count.tokens))
-        return Observation(usage, found, None, None, tuple(events))
-    made = sent.checkpoint
-    measured = made.measured(reported) if made is not None else None
-    ratio = reported / sent.raw_best if sent.raw_best else None
-    return Observation(usage, found, ratio, measured, tuple(events))
-
-
-_SHORT: Final = 1_000
-"""Tokens missing from a report, besides half of them, that make it a sign of truncation."""
-
-
 # --- steps ----------------------------------------------------------------------------------------
 
 
@@ -257,9 +147,31 @@ def _check_request(request: Request) -> None:
             raise ConfigurationError(
                 f"pins names message {pin}, but the {size} messages are at 0 to {size - 1}"
             )
+    if request.sections:
+        from ullage.core import sections
+
+        sections.checked(request.sections, size)
     asked = request.max_tokens
     if asked is not None and (type(asked) is not int or asked < 1):
         raise ConfigurationError(f"max_tokens must be a positive number of tokens, not {asked!r}")
+
+
+def _over_share(setup: Setup, request: Request, state: _State) -> tuple[Overrun, ...]:
+    """Return the sections over their share of the window, none without a budget or a window."""
+    bound = state.window.total_tokens or state.window.input_tokens
+    if setup.shares is None or bound is None:
+        return ()
+    from ullage.core import sections
+    from ullage.core.budget import allocate, overruns
+
+    marks = {
+        new: state.sections[old]
+        for new, old in enumerate(state.edited.origin)
+        if old is not None and old in state.sections
+    }
+    output = request.max_tokens or 0
+    holds = sections.used(state.measured, setup.meter, marks, request.tools, output)
+    return overruns(allocate(bound, setup.shares), holds)
 
 
 def _open(setup: Setup, request: Request, window: Window) -> Generator[Need, Any, _State]:
@@ -267,7 +179,7 @@ def _open(setup: Setup, request: Request, window: Window) -> Generator[Need, Any
     arrived = setup.codec.read(request.messages)
     mended = laws.repair(arrived, setup.codec)
     history = setup.codec.read(mended.messages) if mended.repairs else arrived
-    prefixes = tuple(digest.hex() for digest in chain(history))
+    prefixes = chain(history)
     known: Checkpoint | None = yield NeedLoad(setup.scope, prefixes[::-1])
     pins = mended.moved(request.pins)
     generation = known.generation + 1 if known is not None else 0
@@ -276,8 +188,21 @@ def _open(setup: Setup, request: Request, window: Window) -> Generator[Need, Any
     script = known.script if known is not None else Script()
     edited = apply(history, script, setup.codec)
     measured = measure(edited.transcript, setup.meter, system=request.system, tools=request.tools)
-    state = _State(history, pins, prefixes, script, edited, measured, window, known)
+    scope = f"{setup.scope}|{setup.model}"
+    recalled: Conversation | None = yield NeedRecall(scope, prefixes[::-1])
+    if recalled is not None:
+        measured = recalled.applied(measured, edited.transcript)
+    conversation = replace(
+        recalled or Conversation(scope, ""), prefix=prefixes[-1] if prefixes else ""
+    )
+    state = _State(history, pins, prefixes, script, edited, measured, window, conversation, known)
     state.generation = generation
+    if request.sections:
+        state.sections = {
+            new: request.sections[old]
+            for new, old in enumerate(mended.origin)
+            if old is not None and old in request.sections
+        }
     if mended.repairs:
         state.events.append(Repaired(mended.repairs))
     if _matters(setup, request, state):
@@ -286,14 +211,21 @@ def _open(setup: Setup, request: Request, window: Window) -> Generator[Need, Any
 
 
 def _matters(setup: Setup, request: Request, state: _State) -> bool:
-    """Tell whether an estimate is so near to acting on something that a real count is wanted."""
+    """Tell whether an estimate is so near to acting on something that a real count is wanted.
+
+    Where the last report carries the size, that is: whether its two edges call for two things.
+    """
     bound = state.window.input_tokens
     if setup.meter.basis == "exact" or bound is None:
         return False
-    high = state.measured.count().high
-    asked = request.max_tokens or 0
-    total = state.window.total_tokens or bound
-    return high >= setup.policy.thresholds.lowest * bound or high + asked > total
+    count, tier = state.measured.count(), setup.policy.thresholds.tier
+    asked, total = request.max_tokens or 0, state.window.total_tokens or bound
+    over = count.high + asked > total
+    if state.measured.anchor is not None:
+        return tier(count.low / bound) != tier(count.high / bound) or over != (
+            count.low + asked > total
+        )
+    return count.high >= setup.policy.thresholds.lowest * bound or over
 
 
 def _server_count(request: Request, state: _State) -> Generator[Need, Any, Measure]:
@@ -301,9 +233,10 @@ def _server_count(request: Request, state: _State) -> Generator[Need, Any, Measu
     reported = yield NeedServerCount(list(state.edited.transcript.raws), request.tools)
     if reported is None:
         return state.measured
+    state.counted = True
     ratio = reported / max(state.measured.raw().best, 1)
     scale = Scale(ratio * (1 - DRIFT), ratio, ratio * (1 + DRIFT))
-    return replace(state.measured, scale=scale, basis="calibrated", reported=reported)
+    return replace(state.measured, scale=scale, basis="calibrated", extra=0).told(reported)
 
 
 def _due(
@@ -349,15 +282,16 @@ def _compact(
     """Compact what the state holds, tighten by the server's count, and store the checkpoint."""
     bound = state.window.input_tokens or target * 2
     policy, before, base = setup.policy, state.measured.count(), state.edited
-    pins = frozenset(
-        new for new, old in enumerate(base.origin) if old is not None and old in state.pins
-    )
+    looked_up = {index for index, name in state.sections.items() if name == "knowledge"}
     order = Order(
         target=target,
         tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
-        strategies=strategies,
-        pins=pins,
+        strategies=() if strategies == ALONE else strategies,
+        pins=_now(base, state.pins),
         summariser=setup.summariser,
+        knowledge=_now(base, looked_up),
+        surplus=state.surplus,
+        alone=strategies == ALONE,
     )
     outcome = yield from _tightened(setup, request, state, order)
     if not outcome.changed:
@@ -387,10 +321,17 @@ def _compact(
     kept: Checkpoint = yield NeedSave(planned)
     if kept.script != script:
         state.edited = apply(state.history, kept.script, setup.codec)
-        sizes = measure(state.edited.transcript, setup.meter).sizes
-        state.measured = replace(state.measured, sizes=sizes, reported=None)
+        state.measured = state.measured.of(state.edited.transcript, setup.meter)
+    else:
+        origin = tuple(base.origin[i] if i is not None else None for i in state.edited.origin)
+        state.edited = replace(state.edited, origin=origin)
     state.script, state.outcome, state.checkpoint = kept.script, outcome, kept
     state.events.append(Compacted(kept, outcome.reached))
+
+
+def _now(edited: Edited, positions: Collection[int]) -> frozenset[int]:
+    """Return where messages at these positions of the history stand now."""
+    return frozenset(new for new, old in enumerate(edited.origin) if old in positions)
 
 
 def _tightened(
@@ -400,12 +341,11 @@ def _tightened(
     wanted, measured, before = order.target, state.measured, state.edited
     meter = replace(setup.meter, scale=measured.scale)
     outcome = yield from _answered(compact(before.transcript, measured, meter, setup.codec, order))
-    left = ROUNDS
+    counted, left = state.counted, ROUNDS
     while outcome.changed:
         state.edited = outcome.edited
-        sizes = measure(outcome.edited.transcript, meter).sizes
-        state.measured = replace(measured, sizes=sizes, reported=None)
-        if measured.reported is None:
+        state.measured = measured.of(outcome.edited.transcript, meter)
+        if not counted:
             break
         state.measured = yield from _server_count(request, state)
         after = state.measured.count()
@@ -440,7 +380,9 @@ def _finish(setup: Setup, request: Request, state: _State) -> Prepared:
     """Check against the window, clamp the output, and put the result together."""
     count = state.measured.count()
     found = assess(count, state.window, thresholds=setup.policy.thresholds)
-    events = [*state.events, ContextPressure(found)]
+    made = state.checkpoint or state.replayed
+    conversation, told = show(setup, made, state.conversation, found)
+    events = [*state.events, *told]
     bound = state.window.input_tokens
     if bound is not None and count.high >= bound and (state.window.proven or setup.strict):
         raise ContextTooLargeError(
@@ -465,9 +407,11 @@ def _finish(setup: Setup, request: Request, state: _State) -> Prepared:
         messages=list(state.edited.transcript.raws),
         max_tokens=given,
         window=state.window,
+        sent=state.edited.transcript,
+        measured=state.measured,
         count=count,
-        raw_best=state.measured.raw().best,
         assessment=found,
+        conversation=conversation,
         outcome=state.outcome,
         checkpoint=state.checkpoint,
         replayed=state.replayed,

@@ -78,26 +78,53 @@ def units(transcript: Transcript) -> list[Unit]:
     start, n = 0, len(transcript)
     messages = transcript.messages
     while start < n:
-        stop = start + 1
-        if messages[start].calls:
-            while stop < n and messages[stop].results and not asks(messages[stop]):
+        stop = _response(messages, start) if transcript.rules.split_calls else start + 1
+        if any(m.calls for m in messages[start:stop]):
+            while stop < n and messages[stop].results:
                 stop += 1
         found.append(Unit(start, stop))
         start = stop
     return found
 
 
+def _response(messages: Sequence[Message], start: int) -> int:
+    """Return where a response ends that is split over messages, its results not included.
+
+    Parallel calls belong together, with the reasoning before and between them; without calls,
+    reasoning belongs to the answer that it led to (the API refuses one without the other).
+    """
+    stop = start
+    calls = 0
+    while stop < len(messages) and _asks_on(messages[stop]):
+        stop += 1
+        calls = stop if messages[stop - 1].calls else calls
+    following = messages[stop] if stop < len(messages) else None
+    if calls:
+        return stop if following is not None and following.results else calls
+    answers = following is not None and following.role == "assistant"
+    return max(stop + answers, start + 1)
+
+
+def _asks_on(message: Message) -> bool:
+    """Tell whether a message may stand among parallel calls: one of them, reasoning, a search."""
+    silent = all(part.kind in ("reasoning", "other") for part in message.parts)
+    return bool(message.calls) or (message.role == "assistant" and silent)
+
+
 def protocol(transcript: Transcript) -> list[Violation]:
     """Check law 1: pairs, exactly one result per call, order of roles."""
     found: list[Violation] = []
     waiting: dict[str, int] = {}
+    asking = False  # in a response whose calls stand in messages of their own
     for index, message in enumerate(transcript.messages):
         for answered in message.results:
             if waiting.pop(answered, None) is None:
                 found.append(_broken(index, f"a result for {answered!r}, which no call asked for"))
-        if waiting and not message.results:
+        asking = asking and _asks_on(message)
+        if waiting and not message.results and not asking:
             found += [_broken(i, f"the call {c!r} has no result") for c, i in waiting.items()]
             waiting = {}
+        asking = asking or (transcript.rules.split_calls and bool(message.calls))
         for call in message.calls:
             if call.id in waiting:
                 found.append(_broken(index, f"the call id {call.id!r} is used twice"))

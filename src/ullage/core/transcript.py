@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PartKind = Literal["text", "refusal", "reasoning", "result", "image", "audio", "file", "other"]
+Dialect = Literal["openai_chat", "openai_responses", "anthropic"]
 MediaKind = Literal["image", "audio", "file"]
 Raw = Any
 """One message as the caller has it: a mapping or an SDK object. The JSON edge of the core."""
@@ -37,7 +38,7 @@ class Rules:
     `alternation` is True where user and assistant must take turns.
     """
 
-    dialect: str
+    dialect: Dialect
     first_roles: frozenset[str] = frozenset({"user", "assistant"})
     alternation: bool = False
     split_calls: bool = False
@@ -61,11 +62,10 @@ class Media:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One piece of a message's content; `text` holds what is counted for it.
 
-    `answers` is the id of the call that a part of kind `result` belongs to. `media` says what is
+    `answers` is the id of the call whose result this part is, or is seen in. `media` says what is
     known of a part that is no text; its `text` then only tells one part from another (`digest`).
     """
 
@@ -75,8 +75,7 @@ class Part:
     media: Media | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A tool call that the model asked for; `arguments` is the JSON text as it was sent."""
 
     id: str
@@ -88,17 +87,23 @@ class Call:
 class Message:
     """One message in neutral form.
 
-    `digest` covers what makes the conversation (role, text, ids, arguments) and leaves out what
-    moves between calls (cache marks, reasoning). `memo` keeps derived numbers, such as token
-    counts, by the key of whoever derived them; it is no part of the value.
+    `memo` keeps derived numbers, such as token counts, by the key of whoever derived them; it is
+    no part of the value.
     """
 
     role: str
     parts: tuple[Part, ...] = ()
     calls: tuple[Call, ...] = ()
     name: str | None = None
-    digest: bytes = b""
     memo: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def digest(self) -> bytes:
+        """What the message is known by: role, text, ids and arguments (see `digest`)."""
+        known: bytes | None = self.memo.get(_DIGEST)
+        if known is None:
+            known = self.memo[_DIGEST] = digest(self.role, self.parts, self.calls, self.name)
+        return known
 
     @property
     def text(self) -> str:
@@ -108,7 +113,7 @@ class Message:
     @property
     def results(self) -> tuple[str, ...]:
         """The ids of the calls that this message brings results for, in order."""
-        return tuple(p.answers for p in self.parts if p.answers is not None)
+        return tuple(p.answers for p in self.parts if p.kind == "result" and p.answers is not None)
 
     @property
     def is_system(self) -> bool:
@@ -119,7 +124,10 @@ class Message:
 def digest(
     role: str, parts: tuple[Part, ...], calls: tuple[Call, ...] = (), name: str | None = None
 ) -> bytes:
-    """Return the digest of a message's conversation-making content (`DIGEST_BYTES` long)."""
+    """Return the digest of what makes a conversation in a message, `DIGEST_BYTES` long.
+
+    What moves between calls is left out: reasoning; codecs leave out cache marks.
+    """
     h = blake2b(digest_size=DIGEST_BYTES)
     shown = [part for part in parts if part.kind != "reasoning"]
     fields = [role, name or "", str(len(shown))]
@@ -134,13 +142,22 @@ def digest(
     return h.digest()
 
 
+_DIGEST = "digest"
+
+
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A conversation: the caller's objects and their neutral reading, position by position."""
+    """A conversation: the caller's objects and their neutral reading, position by position.
+
+    `memo` keeps numbers derived from its first messages, by the key of whoever derived them, as
+    pairs of how many messages and the number. A codec that reads a longer history hands a copy
+    on, so that only what is new is worked out.
+    """
 
     raws: tuple[Raw, ...]
     messages: tuple[Message, ...]
     rules: Rules
+    memo: dict[str, tuple[int, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -160,11 +177,10 @@ class Transcript:
 
 def asks(message: Message) -> bool:
     """Tell whether a message is a person's turn: role user, more than results, no summary."""
-    return (
-        message.role == "user"
-        and (not message.parts or any(p.kind != "result" for p in message.parts))
-        and not summarises(message)
-    )
+    if message.role != "user" or summarises(message):
+        return False
+    said = (part.kind != "result" and part.answers is None for part in message.parts)
+    return not message.parts or any(said)
 
 
 def summarises(message: Message) -> bool:

@@ -145,8 +145,8 @@ def resolve(claims: Iterable[Claim], *, model: str | None = None) -> Window:
     ceilings = [c for c in heard if c.source == "learned" and c.kind != "output"]
     caps = [c for c in bounds if c.kind == "allocated" and c.source == "probe"]
     warnings: tuple[str, ...] = ()
-    best = min(chosen, key=_tokens, default=None)
-    for cap in sorted((*ceilings, *caps), key=_tokens):
+    best = min(chosen, key=_smaller, default=None)
+    for cap in sorted((*ceilings, *caps), key=_smaller):
         if best is None or cap.tokens < best.tokens:
             if best is not None and best.source == "override":
                 said = f"the override of {best.tokens:,} tokens is capped at {cap.tokens:,}"
@@ -179,5 +179,6 @@ def _best_rank(bounds: list[Claim]) -> list[Claim]:
     return []
 
 
-def _tokens(claim: Claim) -> int:
-    return claim.tokens
+def _smaller(claim: Claim) -> tuple[int, bool]:
+    """Order claims by tokens; of equals, one that bounds the output too comes first."""
+    return claim.tokens, claim.kind == "input"

@@ -15,6 +15,10 @@ _OVERHEAD: Final = 100
 """Characters that an entry is charged beyond its text: what a string and a slot cost in bytes."""
 
 
+SHORT: Final = 64
+"""Characters below which a text is counted sooner than it is looked up."""
+
+
 class Deferred:
     """Stand for the counter of `key` and build it by `load` when it first counts, once."""
 
@@ -26,7 +30,8 @@ class Deferred:
 
     def count(self, text: str) -> int:
         """Return the number of tokens; never raises for any string."""
-        return self._loaded().count(text)
+        counter = self._counter
+        return counter.count(text) if counter is not None else self._loaded().count(text)
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
@@ -65,6 +70,8 @@ class Recall:
 
     def count(self, text: str) -> int:
         """Return the number of tokens; never raises for any string."""
+        if len(text) < SHORT:
+            return self._counter.count(text)
         size = self._young.get(text)
         if size is None:
             size = self._old.get(text)

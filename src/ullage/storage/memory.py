@@ -1,6 +1,6 @@
-"""Checkpoints in memory: insert if absent, found by the first known prefix, oldest forgotten.
+"""Checkpoints and conversations in memory, found by the first known prefix, oldest forgotten.
 
-It keeps checkpoints without understanding them. Safe to share between threads.
+It keeps them without understanding them. Safe to share between threads.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ullage.core.checkpoint import Checkpoint
+    from ullage.core.conversation import Conversation
 
 MOST: Final = 10_000
-"""Checkpoints that are kept; the one used longest ago goes first."""
+"""Checkpoints, and conversations, that are kept; the one used longest ago goes first."""
 
 
 class MemoryCheckpoints:
@@ -65,3 +66,32 @@ class MemoryCheckpoints:
         """Return every checkpoint, the one used longest ago first."""
         with self._lock:
             return list(self._kept.values())
+
+
+class MemoryConversations:
+    """What is remembered of conversations from call to call; it ends with the process."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._kept: OrderedDict[tuple[str, str], Conversation] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Return what is kept under the first of `prefixes` that has something, or None."""
+        with self._lock:
+            if not self._kept:
+                return None
+            for prefix in prefixes:
+                found = self._kept.get((scope, prefix))
+                if found is not None:
+                    return found
+        return None
+
+    def save(self, conversation: Conversation) -> None:
+        """Keep the state of a conversation in place of what was kept under its prefix."""
+        key = (conversation.scope, conversation.prefix)
+        with self._lock:
+            self._kept[key] = conversation
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)

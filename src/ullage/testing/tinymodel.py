@@ -56,7 +56,7 @@ _CORPUS = (
     "new want because any these give day most us context window token model server message "
     "summary conversation number word text file code"
 )
-_WORD = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+")
+WORD = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+")
 _SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _PAD, _BOS, _EOS = 0, 1, 2
 _MERGES = 600
@@ -76,7 +76,7 @@ class Vocabulary:
         """Return the token ids of `text`, without special tokens."""
         number = {token: n for n, token in enumerate(self.tokens)}
         ids: list[int] = []
-        for word in _WORD.findall(text):
+        for word in WORD.findall(text):
             pieces = _letters(word)
             for merge in self.merges:
                 pieces = _joined(pieces, merge)
@@ -108,7 +108,7 @@ def make(path: Path, *, trained_window: int = 131072, sentence: str = SENTENCE) 
 def train(sentence: str) -> Vocabulary:
     """Return the byte-level BPE vocabulary learnt from `sentence` and a few common words."""
     text = f"{sentence} " * 20 + f"{_CORPUS} " * 5
-    words: Counter[tuple[str, ...]] = Counter(tuple(_letters(w)) for w in _WORD.findall(text))
+    words: Counter[tuple[str, ...]] = Counter(tuple(_letters(w)) for w in WORD.findall(text))
     merges: list[Pair] = []
     for _ in range(_MERGES):
         pairs: Counter[Pair] = Counter()

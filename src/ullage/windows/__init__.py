@@ -4,7 +4,7 @@
 no policy.
 """
 
-from ullage.windows.question import Question
+from ullage.windows.question import Question, given
 from ullage.windows.resolver import Options, Resolver
 
-__all__ = ["Options", "Question", "Resolver"]
+__all__ = ["Options", "Question", "Resolver", "given"]

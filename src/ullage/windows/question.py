@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.window import Window
 from ullage.windows.probes import root
 
 
@@ -51,6 +52,14 @@ class Question:
     def key(self) -> str:
         """Name scope and model: what answers about one model are kept under."""
         return f"{self.scope}|{self.model or ''}"
+
+
+def given(window: Window | int | None) -> Window | None:
+    """Return a window as a caller gave it; raises ConfigurationError for a senseless number."""
+    if window is None or isinstance(window, Window):
+        return window
+    tokens = Question(override=window).override
+    return Window(tokens, tokens, source="override")
 
 
 def _web(url: object) -> bool:

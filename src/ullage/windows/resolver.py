@@ -20,10 +20,12 @@ from ullage.windows.disk import Disk
 from ullage.windows.flights import Flights, Landed
 from ullage.windows.learned import Learned
 from ullage.windows.probes import Found
+from ullage.windows.probes.found import root
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ullage.core.cost import Price
     from ullage.transport import Answer, Ask, Transport
     from ullage.windows.listings import Listed, Listings
     from ullage.windows.question import Question
@@ -126,10 +128,19 @@ class Resolver:
             and question.provider is None
         )
 
-    def counts_at(self, question: Question) -> str:
-        """Return the URL at which the server counts requests, "" where it is not known to."""
+    def counts_at(self, question: Question) -> tuple[str, str] | None:
+        """Return which server counts requests, and its root URL; None where none is known to.
+
+        Offline none is asked. A hosted provider is known by its host, a server once it was
+        recognised.
+        """
+        if question.base_url is None or self._options.offline:
+            return None
+        provider = self.listings.provider_for(question.base_url)
+        if provider is not None:
+            return provider, root(question.base_url)
         found = self._found.peek(question.key)
-        return found.counts if found is not None else ""
+        return (found.server, found.counts) if found is not None and found.counts else None
 
     # --- learning ---------------------------------------------------------------------------------
 
@@ -214,14 +225,33 @@ class Resolver:
         return question.override if question.override is not None else set_
 
     def _rows(self, question: Question) -> tuple[Claim, ...]:
+        named = self._named(question)
+        if named is None:
+            return ()
+        model, provider, behind = named
+        return self.table.claims(model, provider, base_model=behind)
+
+    def prices(self, question: Question) -> tuple[Price, ...]:
+        """Return the prices of a model in the table, dearer tiers for long prompts among them.
+
+        Empty where none are known. A server that is no known provider's has no price.
+        """
+        named = self._named(question) if self.hosted(question) else None
+        if named is None:
+            return ()
+        model, provider, behind = named
+        row = self.table.row(model, provider, base_model=behind)
+        return row.prices if row is not None else ()
+
+    def _named(self, question: Question) -> tuple[str, str | None, str | None] | None:
+        """Return model, provider and base model to look up in the table, None for no row of it."""
         model = question.model
         if model is None:
-            return ()
-        behind = self._options.base_models.get(model)
+            return None
         provider = self._provider(question)
         if provider is not None and self.table.provider(provider) is None:
-            return ()  # another provider's row would be a neighbour's number
-        return self.table.claims(model, provider, base_model=behind)
+            return None  # another provider's row would be a neighbour's number
+        return model, provider, self._options.base_models.get(model)
 
     def _provider(self, question: Question) -> str | None:
         given = question.provider

@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from ullage.core.cost import Price
 from ullage.core.window import SMALLEST, Kind
 from ullage.windows.aliases import PROVIDERS, VENDORS, Name
 
@@ -38,17 +39,6 @@ _SNAPSHOT: Final = re.compile(r"20\d\d-\d\d-\d\d")
 
 BROKEN: Final = (ValueError, KeyError, TypeError)
 """What reading a badly written row raises."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Dollars per million tokens of a request whose prompt is over `above` tokens."""
-
-    above: int
-    input: float | None = None
-    output: float | None = None
-    cache_read: float | None = None
-    cache_write: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.transcript import Message, Part
+from ullage.core.transcript import Message, Part, digest
 from ullage.core.wire.openai_chat import RECENT, ROLES, Memo, OpenAIChat
 from ullage.testing.transcripts import broken_histories, histories
 
@@ -195,7 +194,7 @@ def test_no_more_than_the_recent_conversations_are_remembered():
     for number in range(3 * RECENT):
         (message,) = codec.read([{"role": "user", "content": f"{number}"}]).messages
         assert message.text == f"{number}"
-    assert len(codec._recent) <= RECENT + 1
+    assert len(codec._recent) <= RECENT
 
 
 def test_a_plain_message_that_comes_again_is_read_once():
@@ -255,10 +254,12 @@ def test_no_content_is_no_parts(content: dict):
         ({"type": "text"}, "other", '{"type": "text"}'),
         ({"type": "text", "text": 5}, "other", '{"type": "text", "text": 5}'),
         ({"type": "refusal", "refusal": None}, "other", '{"type": "refusal", "refusal": null}'),
-        ({"type": "image_url", "image_url": {"url": "u"}}, "image", None),
-        ({"type": "input_audio", "input_audio": {"data": "d"}}, "audio", None),
-        ({"type": "file", "file": {"file_id": "f"}}, "file", None),
-        ({"type": "image_url", "refusal": "x"}, "image", None),
+        ({"type": "image_url", "image_url": {"url": "u"}}, "image", "u"),
+        ({"type": "image_url", "image_url": "u"}, "image", ""),
+        ({"type": "input_audio", "input_audio": {"data": "d"}}, "audio", "d"),
+        ({"type": "file", "file": {"file_id": "f"}}, "file", "f"),
+        ({"type": "file", "file": {"file_data": "d", "file_id": "f"}}, "file", "d"),
+        ({"type": "image_url", "refusal": "x"}, "image", ""),
         ({"type": "hologram", "text": "é"}, "other", '{"type": "hologram", "text": "é"}'),
         ({"type": ["text"]}, "other", '{"type": ["text"]}'),
         ({}, "other", "{}"),
@@ -267,12 +268,51 @@ def test_no_content_is_no_parts(content: dict):
     ],
     ids=repr,
 )
-def test_each_content_part_is_read_as_its_kind_and_none_is_lost(
-    raw: Any, kind: str, text: str | None
-):
+def test_each_content_part_is_read_as_its_kind_and_none_is_lost(raw: Any, kind: str, text: str):
     found = part(raw)
-    assert found.kind == kind
-    assert found.text == (json.dumps(raw) if text is None else text)
+    assert (found.kind, found.text) == (kind, text)
+    assert (found.media is not None) == (kind in ("image", "audio", "file"))
+
+
+@pytest.mark.parametrize(
+    ("detail", "read_as"), [("low", "low"), ("high", "high"), (None, None), (7, None)]
+)
+def test_an_image_is_known_by_its_dimensions_and_the_detail_asked_for(
+    detail: Any, read_as: str | None
+):
+    # the smallest GIF: 3 x 5 pixels in its header
+    url = "data:image/gif;base64,R0lGODlhAwAFAAAAACwAAAAAAwAFAAACAoRRADs="
+    found = part({"type": "image_url", "image_url": {"url": url, "detail": detail}}).media
+    assert found is not None
+    assert (found.kind, found.width, found.height, found.detail) == ("image", 3, 5, read_as)
+
+
+def test_another_picture_is_another_conversation():
+    one, other = (part({"type": "image_url", "image_url": {"url": u}}) for u in ("a", "b"))
+    assert digest("user", (one,)) != digest("user", (other,))
+
+
+def test_spoken_audio_and_reasoning_items_beside_the_content_are_parts():
+    message = one(
+        {
+            "role": "assistant",
+            "content": None,
+            "audio": {"id": "audio_1", "data": "UklGRg==", "transcript": "hello"},
+            "reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}],
+        }
+    )
+    assert [(p.kind, p.text) for p in message.parts] == [
+        ("reasoning", '[{"type": "reasoning.encrypted", "data": "x"}]'),
+        ("audio", "audio_1"),
+    ]
+
+
+def test_a_picture_in_a_tool_message_stands_behind_its_text():
+    picture = {"type": "image_url", "image_url": {"url": "u"}}
+    content = [{"type": "text", "text": "a"}, picture, {"type": "text", "text": "b"}]
+    message = one({"role": "tool", "tool_call_id": "c1", "content": content})
+    assert [(p.kind, p.text) for p in message.parts] == [("result", "a\nb"), ("image", "u")]
+    assert message.results == ("c1",)
 
 
 def test_a_cache_mark_that_moves_leaves_every_digest_alone():

@@ -25,7 +25,8 @@ class Situation:
 
     `sizes` has one upper edge a message, `fixed` that of everything outside the list. `pins` are
     positions that must stay verbatim; `tail` is how many tokens of the newest units strategies
-    leave alone (the newest unit always stays). `count` counts a text.
+    leave alone (the newest unit always stays). `count` counts a text. `knowledge` are positions of
+    messages that go before any of the conversation does.
     """
 
     transcript: Transcript
@@ -36,6 +37,7 @@ class Situation:
     pins: frozenset[int]
     tail: int
     count: Callable[[str], int]
+    knowledge: frozenset[int] = frozenset()
 
     @property
     def total(self) -> int:

@@ -7,19 +7,30 @@ API reference, `POST /v1/chat/completions`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ullage.core import media
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.transcript import Call, Message, Part, PartKind, Raw, Rules, Transcript, digest
+from ullage.core.fields import as_text, json_text, mapping
+from ullage.core.transcript import (
+    Call,
+    Media,
+    MediaKind,
+    Message,
+    Part,
+    PartKind,
+    Raw,
+    Rules,
+    Transcript,
+)
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
-KNOWN_KEYS: Final = ("content", "tool_calls", "tool_call_id", "name")
+KNOWN_KEYS: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
+PLAIN: Final = frozenset({str, type(None)})
 CACHE_MARK: Final = "cache_control"
 PART_KINDS: Final[Mapping[str, PartKind]] = {
     "text": "text",
@@ -30,6 +41,7 @@ PART_KINDS: Final[Mapping[str, PartKind]] = {
     "input_audio": "audio",
     "file": "file",
 }
+"""Kinds of content parts by their type; other types are counted as their JSON text."""
 
 RECENT: Final = 64
 """Histories whose reading is kept, so that a growing one is read from where it grew."""
@@ -53,9 +65,7 @@ class OpenAIChat:
 
     def __init__(self, memo: MutableMapping[Fingerprint, Message] | None = None) -> None:
         self._memo: MutableMapping[Fingerprint, Message] = {} if memo is None else memo
-        self._recent: dict[
-            tuple[Fingerprint | None, ...], tuple[list[Raw], tuple[Message, ...]]
-        ] = {}
+        self._recent: dict[tuple[str, ...], _Reading] = {}
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read messages: mappings, or SDK objects with `model_dump`.
@@ -68,11 +78,13 @@ class OpenAIChat:
                 f"messages must be a list of messages, not {type(messages).__name__}: pass the "
                 'whole history as a list such as [{"role": "user", "content": "..."}]'
             )
-        start = tuple(_fingerprint(raw) for raw in messages[:OPENING])
-        copies, known = self._known(start, messages)
-        read, plain = list(known), True
-        for index in range(len(known), len(messages)):
-            raw = messages[index]
+        raws = tuple(messages)
+        opening = _opening(raws)
+        known = self._known(opening, raws)
+        read, copies = list(known.transcript.messages), []
+        plain = opening is not None
+        for index in range(len(read), len(raws)):
+            raw = raws[index]
             key = _fingerprint(raw)
             message = self._memo.get(key) if key is not None else None
             if message is None:
@@ -83,22 +95,32 @@ class OpenAIChat:
                 self._memo[key] = message
             if plain:
                 copies.append(_copy(raw))
-        if copies:
-            self._recent[start] = (copies, tuple(read[: len(copies)]))
-        return Transcript(tuple(messages), tuple(read), self.rules)
+        transcript = Transcript(raws, tuple(read), self.rules, dict(known.transcript.memo))
+        if opening is not None:
+            self._keep(opening, (*known.copies, *copies), transcript)
+        return transcript
 
-    def _known(
-        self, start: tuple[Fingerprint | None, ...], messages: Sequence[Raw]
-    ) -> tuple[list[Raw], tuple[Message, ...]]:
-        """Return copies and reading of the beginning that was read before, unchanged since.
+    def _known(self, opening: tuple[str, ...] | None, raws: tuple[Raw, ...]) -> _Reading:
+        """Return the reading of a beginning that was read before and is unchanged since.
 
         Compared by value with copies made then, so a message that was changed in place is found.
         """
-        if len(self._recent) > RECENT:
+        known = self._recent.get(opening) if opening is not None else None
+        if known is not None and raws[: len(known.copies)] == known.copies:
+            return known
+        return _Reading((), Transcript((), (), self.rules))
+
+    def _keep(
+        self, opening: tuple[str, ...], copies: tuple[Raw, ...], transcript: Transcript
+    ) -> None:
+        """Keep the reading of the plain messages that a history begins with."""
+        if len(self._recent) >= RECENT:
             self._recent.clear()
-        copies, known = self._recent.get(start, ([], ()))
-        same = len(copies) <= len(messages) and list(messages[: len(copies)]) == copies
-        return (list(copies), known) if same else ([], ())
+        size = len(copies)
+        if size < len(transcript):
+            raws, messages = transcript.raws[:size], transcript.messages[:size]
+            transcript = Transcript(raws, messages, self.rules)
+        self._recent[opening] = _Reading(copies, transcript)
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls."""
@@ -141,11 +163,26 @@ class OpenAIChat:
         return new
 
 
+class _Reading(NamedTuple):
+    """A history of plain messages as it was read: copies of the messages, and what was read."""
+
+    copies: tuple[Raw, ...]
+    transcript: Transcript
+
+
+def _opening(raws: tuple[Raw, ...]) -> tuple[str, ...] | None:
+    """Return what a kept reading is found by, None where the first messages are not plain text."""
+    texts = [raw.get("content") if type(raw) is dict else None for raw in raws[:OPENING]]
+    plain = [text for text in texts if type(text) is str]
+    return tuple(plain) if plain and len(plain) == len(texts) else None
+
+
 def _copy(raw: Raw) -> Raw:
     """Return a copy of a plain message that later changes of the original leave alone."""
     copied = dict(raw)
-    if copied.get("tool_calls"):
-        copied["tool_calls"] = deepcopy(copied["tool_calls"])
+    asked = copied.get("tool_calls")
+    if asked:
+        copied["tool_calls"] = [{**call, "function": dict(call["function"])} for call in asked]
     return copied
 
 
@@ -155,11 +192,9 @@ def _fingerprint(raw: Raw) -> Fingerprint | None:
     Only plain messages have one: nothing but strings and nulls, no key beyond `KNOWN_KEYS`. The
     types are checked because 1, 1.0 and True are one dictionary key and read differently.
     """
-    if type(raw) is not dict or "role" not in raw:
+    if type(raw) is not dict or "role" not in raw or not raw.keys() <= KNOWN_KEYS:
         return None
     head = (raw["role"], raw.get("content"), raw.get("tool_call_id"), raw.get("name"))
-    if 1 + sum(key in raw for key in KNOWN_KEYS) != len(raw):
-        return None
     try:
         asked = [
             text
@@ -169,20 +204,11 @@ def _fingerprint(raw: Raw) -> Fingerprint | None:
     except (TypeError, KeyError):
         return None
     key = (*head, *asked)
-    return key if all(text is None or type(text) is str for text in key) else None
-
-
-def _mapping(value: object) -> Mapping[str, Any] | None:
-    """Return a mapping as it is, an SDK object as a mapping without nulls, else None."""
-    if isinstance(value, Mapping):
-        return value
-    dump = getattr(value, "model_dump", None)
-    fields = dump(exclude_none=True) if callable(dump) else None
-    return fields if isinstance(fields, Mapping) else None
+    return key if PLAIN.issuperset(map(type, key)) else None
 
 
 def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
-    fields = _mapping(raw)
+    fields = mapping(raw)
     if fields is not None:
         return fields
     raise MalformedHistoryError(
@@ -204,17 +230,34 @@ def _message(raw: Raw, index: int) -> Message:
     name = name if isinstance(name, str) else None
     if role in ("tool", "function"):
         answers = fields.get("tool_call_id") if role == "tool" else name
-        text = "\n".join(p.text for p in _parts(fields.get("content"), index))
-        parts: tuple[Part, ...] = (Part("result", text, _text(answers)),)
-        return Message("tool", parts, (), name, digest("tool", parts, (), name))
+        pieces = _parts(fields.get("content"), index)
+        text = "\n".join(p.text for p in pieces if p.media is None)
+        result = Part("result", text, as_text(answers))
+        seen = tuple(p._replace(answers=result.answers) for p in pieces if p.media is not None)
+        return Message("tool", (result, *seen), (), name)
     parts = _parts(fields.get("content"), index)
     parts += tuple(
         Part("refusal" if key == "refusal" else "reasoning", fields[key])
         for key in ("refusal", "reasoning_content", "reasoning")
         if isinstance(fields.get(key), str)
     )
+    parts += _beside(fields, index)
     calls = _calls(fields, index)
-    return Message(role, parts, calls, name, digest(role, parts, calls, name))
+    return Message(role, parts, calls, name)
+
+
+def _beside(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
+    """Return what an assistant message carries beside its content: spoken audio, reasoning items.
+
+    `reasoning_details` is OpenRouter's form.
+    """
+    found = []
+    if fields.get("reasoning_details"):
+        found.append(Part("reasoning", json_text(fields["reasoning_details"], index)))
+    spoken = mapping(fields.get("audio"))
+    if spoken is not None:
+        found.append(Part("audio", as_text(spoken.get("id")), media=Media("audio")))
+    return tuple(found)
 
 
 def _parts(content: object, index: int) -> tuple[Part, ...]:
@@ -238,59 +281,58 @@ def _part(piece: object, index: int) -> Part:
     """
     if isinstance(piece, str):
         return Part("text", piece)
-    fields = _mapping(piece)
+    fields = mapping(piece)
     if fields is None:
-        return Part("other", _json(piece, index))
+        return Part("other", json_text(piece, index))
     kind = PART_KINDS.get(str(fields.get("type")), "other")
     text = fields.get("text" if kind == "text" else "refusal")
     if kind in ("text", "refusal") and isinstance(text, str):
         return Part(kind, text)
-    whole = _json({k: v for k, v in fields.items() if k != CACHE_MARK}, index)
-    return Part("other" if kind in ("text", "refusal") else kind, whole)
+    if kind in ("image", "audio", "file"):
+        return _medium(kind, fields)
+    return Part("other", json_text({k: v for k, v in fields.items() if k != CACHE_MARK}, index))
+
+
+def _medium(kind: MediaKind, fields: Mapping[str, Any]) -> Part:
+    """Read an image, a recording or a file, by its headers; nothing is fetched."""
+    inner = mapping(fields.get(str(fields.get("type")))) or {}
+    place = inner.get("url") or inner.get("data") or inner.get("file_data")
+    source = place if isinstance(place, str) else ""
+    detail = inner.get("detail")
+    known = media.describe(kind, source, detail=detail if isinstance(detail, str) else None)
+    named = source or as_text(inner.get("file_id"))
+    return Part(kind, media.identity(named), media=known)
 
 
 def _calls(fields: Mapping[str, Any], index: int) -> tuple[Call, ...]:
     asked = fields.get("tool_calls") or ()
-    if isinstance(asked, str | Mapping) or not isinstance(asked, Sequence):
+    plain = type(asked) in (list, tuple)
+    if not plain and (isinstance(asked, str | Mapping) or not isinstance(asked, Sequence)):
         raise MalformedHistoryError(
             f"messages[{index}] has tool_calls of type {type(asked).__name__}: expected a list",
             index=index,
         )
     calls = [_call(call, index) for call in asked]
-    legacy = _mapping(fields.get("function_call"))
+    legacy = mapping(fields.get("function_call"))
     if legacy is not None:
         calls.append(_call({"id": legacy.get("name"), "function": legacy}, index))
     return tuple(calls)
 
 
 def _call(asked: object, index: int) -> Call:
-    call = _mapping(asked) or {}
-    body = _mapping(call.get("function")) or _mapping(call.get("custom"))
+    call = mapping(asked) or {}
+    body = mapping(call.get("function")) or mapping(call.get("custom"))
     if not body:
         raise MalformedHistoryError(
-            f"messages[{index}] has a tool call without 'function': {_json(asked, index)[:80]}",
+            f"messages[{index}] has a tool call without 'function': {json_text(asked, index)[:80]}",
             index=index,
         )
     arguments = body.get("arguments", body.get("input", ""))
-    arguments = arguments if isinstance(arguments, str) else _json(arguments, index)
-    return Call(_text(call.get("id")), _text(body.get("name")), arguments)
+    arguments = arguments if isinstance(arguments, str) else json_text(arguments, index)
+    return Call(as_text(call.get("id")), as_text(body.get("name")), arguments)
 
 
 def _with_arguments(asked: Raw, arguments: str) -> Mapping[str, Any]:
     call = _fields(asked, 0)
     kind, slot = ("function", "arguments") if call.get("function") else ("custom", "input")
     return {**call, kind: {**_fields(call[kind], 0), slot: arguments}}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
-
-
-def _json(value: object, index: int) -> str:
-    """Return JSON text; raises MalformedHistoryError for what JSON cannot carry."""
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise MalformedHistoryError(
-            f"messages[{index}] holds what JSON cannot carry: {error}", index=index
-        ) from error

@@ -22,7 +22,7 @@ HTTP_LOADING: Final = 503
 class Found:
     """What a probe found: claims, whether it was this kind of server, and a complaint if not.
 
-    `counts` is the URL at which the server counts a chat request, "" where it offers none;
+    `counts` is the root URL of a server that counts requests, "" where it offers none;
     `passing` means that asking again soon may help (a model is loading, or not loaded yet);
     `server` names what was recognised, as `recognise.PROBES` does; `slots` is how many may share
     what one claims to have.

@@ -44,7 +44,7 @@ def _router(target: Target) -> Asking:
     preset = _preset(listed, target.model)
     if preset is not None:
         claim = target.claim("allocated", preset, 0.8, "preset of a child that is not loaded")
-        return Found((claim,), recognised=True, counts=_counts(target))
+        return Found((claim,), recognised=True, counts=target.base)
     cold = yield target.ask(query)
     props = cold.json()
     if cold.status == HTTP_OK and _is_props(props):
@@ -72,7 +72,7 @@ def _found(target: Target, props: Card, listed: Sequence[Card]) -> Found:
         trained = tokens(meta.get("n_ctx_train"))
         if trained is not None:
             claims.append(target.claim("trained", trained))
-    return Found(tuple(claims), recognised=True, counts=_counts(target), slots=slots)
+    return Found(tuple(claims), recognised=True, counts=target.base, slots=slots)
 
 
 def _preset(listed: Sequence[Card], model: str) -> int | None:
@@ -109,7 +109,3 @@ def _number(flags: Mapping[str, str], *names: str) -> int | None:
 
 def _is_props(props: Any) -> bool:
     return isinstance(props, Mapping) and "default_generation_settings" in props
-
-
-def _counts(target: Target) -> str:
-    return f"{target.base}/v1/chat/completions/input_tokens"

@@ -8,6 +8,7 @@ an answer of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ullage.core.window import SMALLEST, Claim, Kind
@@ -91,7 +92,8 @@ def settled(found: Found) -> bool:
 def vllm(target: Target) -> Asking:
     """Read vLLM's list. A LoRA card has a null `max_model_len`: its parent's holds."""
     yield from ()  # everything is in the list that recognised it
-    return _launched(target, pick(target.listed, target.model) or _base(target))
+    found = _launched(target, pick(target.listed, target.model) or _base(target))
+    return replace(found, counts=target.base)
 
 
 def sglang(target: Target) -> Asking:

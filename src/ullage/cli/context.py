@@ -1,0 +1,183 @@
+"""`ullage context`: what fills the window of a conversation.
+
+It reads a file or a session, and hands one report to whatever draws it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ullage import importers
+from ullage.cli import picture
+from ullage.contents import of_session
+from ullage.core.errors import ConfigurationError
+
+SUMMARY = "show what fills the window: by part, by tool, by turn"
+
+EPILOG: Final = """examples:
+  ullage context --demo                        a bundled session, to look around
+  ullage context --from claude --last          the last session of Claude Code
+  ullage context --from codex --last --turns   the last session of Codex, turn by turn
+  ullage context request.json --window 128000  an OpenAI or Anthropic request
+  ullage context chat.jsonl --what-if window=32768 --html report.html
+"""
+
+PROGRAMS: Final = ("claude", "codex")
+
+DIGITS: Final = 15
+"""Of a number of tokens, at most: readers of JSON that use floats hold such sums exactly."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    source = parser.add_argument_group("what to look at")
+    source.add_argument(
+        "file",
+        nargs="?",
+        help="messages or a request (JSON or JSON lines), a session file, or - for stdin",
+    )
+    source.add_argument(
+        "--from", dest="source", choices=importers.SOURCES, help="who wrote it (else recognised)"
+    )
+    source.add_argument(
+        "--last", action="store_true", help="the newest session of --from claude or codex"
+    )
+    source.add_argument("--session", metavar="ID", help="the session whose id begins so")
+    source.add_argument("--demo", action="store_true", help="a bundled sample session")
+    window = parser.add_argument_group("against what")
+    window.add_argument("--model", help="whose vocabulary, window and prices to take")
+    window.add_argument("--window", type=int, metavar="TOKENS", help="the window, in tokens")
+    window.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="window=N|reserve=N",
+        help="look at it against another window or another reserve for the output",
+    )
+    form = parser.add_argument_group("how to show it")
+    form.add_argument("--brief", action="store_true", help="one line")
+    form.add_argument("--turns", action="store_true", help="also how it grew, turn by turn")
+    form.add_argument("--top", type=int, default=5, metavar="N", help="largest items to list")
+    form.add_argument("--json", action="store_true", help="the report as JSON (ullage.context/1)")
+    form.add_argument("--html", metavar="FILE", help="write one self-contained page")
+    form.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
+    form.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print what fills the window, or write the page."""
+    tried = what_if(given.what_if)
+    session = _session(given)
+    if given.top < 0:
+        raise ConfigurationError(f"--top is how many items to list, not {given.top}")
+    contents = of_session(
+        session,
+        model=given.model,
+        window=tried.get("window", given.window),
+        reserved=tried.get("reserve"),
+        top=given.top,
+    )
+    report = contents.to_dict()
+    if tried:
+        said = ", ".join(f"{name} of {tokens:,} tokens" for name, tokens in tried.items())
+        report["warnings"] = [f"what if: {said}", *report["warnings"]]
+    if given.html is not None:
+        _write(given.html, report)
+    if given.json:
+        print(json.dumps(report))
+    elif given.brief or given.html is None:
+        text = _drawn(report, given, plain=given.ascii)
+        if not encodable(text, sys.stdout.encoding):
+            text = _drawn(report, given, plain=True)
+        print(text)
+    return 0
+
+
+def _drawn(report: Mapping[str, Any], given: argparse.Namespace, *, plain: bool) -> str:
+    if given.brief:
+        line = picture.brief(report)
+        return "".join(picture.PLAIN.get(sign, sign) for sign in line) if plain else line
+    return picture.draw(
+        report,
+        width=_width(),
+        colour=coloured(given.color, os.environ, terminal=sys.stdout.isatty()),
+        ascii=plain,
+        top=given.top,
+        turns=given.turns,
+    )
+
+
+def encodable(text: str, encoding: str | None) -> bool:
+    """Tell whether a terminal or a file of this encoding can take a text."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def what_if(given: Sequence[str]) -> dict[str, int]:
+    """Read `window=32768` and `reserve=4096`; raises ConfigurationError for anything else."""
+    found: dict[str, int] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        least = {"window": 1, "reserve": 0}.get(name)
+        digits = value.replace("_", "").replace(",", "")
+        numeric = digits.isdecimal() and len(digits) <= DIGITS
+        if least is None or not numeric or int(digits) < least:
+            raise ConfigurationError(
+                f"--what-if {text!r}: expected window=TOKENS or reserve=TOKENS, such as "
+                "window=32768"
+            )
+        found[name] = int(digits)
+    return found
+
+
+def coloured(wish: str, environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """Tell whether to colour: as asked, else on a terminal unless NO_COLOR or TERM=dumb."""
+    if wish != "auto":
+        return wish == "always"
+    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def _session(given: argparse.Namespace) -> importers.Session:
+    """Return the one session that was named."""
+    named = [given.file is not None, given.last, given.session is not None, given.demo]
+    if sum(named) != 1:
+        raise ConfigurationError(
+            "name one thing to look at: a FILE (or -), --from claude --last, "
+            "--from claude --session ID, or --demo"
+        )
+    if given.demo:
+        return importers.load(importers.SAMPLE, source="claude")
+    if given.file is not None:
+        return importers.load(given.file, source=given.source)
+    if given.source not in PROGRAMS:
+        raise ConfigurationError("--last and --session need --from claude or --from codex")
+    if given.last:
+        return importers.load(importers.latest(given.source), source=given.source)
+    return importers.load(importers.find(given.source, given.session), source=given.source)
+
+
+def _width() -> int:
+    from shutil import get_terminal_size
+
+    return min(get_terminal_size((100, 24)).columns, 120)
+
+
+def _write(name: str, report: Mapping[str, Any]) -> None:
+    from ullage.cli.page import page
+
+    try:
+        Path(name).write_text(page(report), "utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{name} cannot be written: {error}") from error
+    print(f"wrote {name}", file=sys.stderr)

@@ -1,0 +1,504 @@
+"""Draws a context report for a terminal: a bar, a table whose rows add up, a line for prompts.
+
+Every segment has a letter and a name of its own, so nothing hangs on colour. Names come from
+files that anybody may have written: control characters are shown as escapes, never sent. It reads
+`context.schema.json`'s report and nothing else; it does not know where that came from.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from ullage.core.gauge import short
+
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """How a kind of row is drawn: its letter, its colour in ANSI 256 and on a page."""
+
+    letter: str
+    ansi: int
+    css: str
+
+
+INKS: Final[Mapping[str, Ink]] = {
+    "system": Ink("S", 25, "#0072b2"),
+    "tools": Ink("T", 74, "#56b4e9"),
+    "user": Ink("U", 178, "#e69f00"),
+    "assistant": Ink("A", 227, "#f0e442"),
+    "reasoning": Ink("H", 175, "#cc79a7"),
+    "tool_calls": Ink("C", 97, "#8566b0"),
+    "tool_results": Ink("R", 166, "#d55e00"),
+    "images": Ink("I", 73, "#44aa99"),
+    "files": Ink("F", 62, "#4b5bc4"),
+    "checkpoint": Ink("K", 89, "#882255"),
+    "framing": Ink("M", 246, "#949494"),
+    "unattributed": Ink("?", 240, "#5c5c5c"),
+}
+"""After the palettes of Okabe and Ito (2008) and of Paul Tol, made for colour-blind readers."""
+
+OTHER: Final = Ink("x", 246, "#949494")
+LIGHT_INKS: Final = frozenset({74, 175, 178, 227, 73, 246, 166})
+"""Backgrounds that carry black letters."""
+
+PLAIN: Final[Mapping[str, str]] = {
+    "·": "-",
+    "±": "+/-",
+    "…": "...",
+    "\u00d7": "x",
+    "░": "m",
+    "▒": "o",
+    "─": "-",
+    "▏": "|",
+}
+TIMES: Final = "\u00d7"
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+STEPS: Final = ".:-=+*%@"
+HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+NARROWEST: Final = 40
+EMOJI_STYLES: Final = "\ufe0e\ufe0f"
+
+
+# ── words: shared with the page ─────────────────────────────────────────────────────────────────
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share in whole percent; 100 and 0 are said only where they are true."""
+    if whole <= 0:
+        return ""
+    if part == 0:
+        return "0 %"
+    exact = 100 * part / whole
+    if 0 < exact < 1:
+        return "<1 %"
+    if -1 < exact < 0:
+        return ">-1 %"
+    if part < whole:
+        return f"{min(99, round(exact))} %"
+    return "100 %" if part == whole else f"{max(101, round(exact))} %"
+
+
+def basis(name: str, error: float | None) -> str:
+    """Return what a number rests on: `exact`, `provider`, `est ±3 %`, `inferred`."""
+    if name not in ("calibrated", "estimate"):
+        return name
+    return "est" if error is None else f"est ±{math.ceil(round(error * 100, 6))} %"
+
+
+def left(report: Report) -> tuple[int, str] | None:
+    """Return the tokens left and until what, or None where the window is unknown."""
+    if report["window"] is None or report["free"] is None:
+        return None
+    if report["over"]:
+        return -report["over"], "over the limit"
+    if report["compaction_at"] is not None:
+        return max(0, report["compaction_at"] - report["used"]["tokens"]), "left to compaction"
+    return report["free"], "left"
+
+
+def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name of the flag
+    """Return `text` with everything that steers a terminal or hides made visible as an escape."""
+    return "".join(_shown(character, ascii) for character in str(text))
+
+
+def _shown(character: str, plain: bool) -> str:  # noqa: FBT001 - one of two forms
+    code = ord(character)
+    if character in EMOJI_STYLES:
+        return ""
+    if unicodedata.category(character) in HIDDEN or (plain and code > 126):
+        if code < 0x100:
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return character
+
+
+def cells(text: str) -> int:
+    """Return how many terminal cells a text without control characters takes."""
+    return sum(_cell(character) for character in text)
+
+
+def _cell(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cut(text: str, room: int, mark: str = "…") -> str:
+    """Return `text` in at most `room` cells, with a mark where something is missing."""
+    if cells(text) <= room:
+        return text
+    kept, used = "", cells(mark)
+    for character in text:
+        used += _cell(character)
+        if used > room:
+            break
+        kept += character
+    return (kept + mark) if cells(mark) <= room else ""
+
+
+# ── the picture ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """Draws lines no wider than `width` cells; colour only where it was asked for."""
+
+    width: int
+    colour: bool
+    ascii: bool
+
+    def text(self, said: object) -> str:
+        """Return a text from a file, made harmless."""
+        return clean(said, ascii=self.ascii)
+
+    def own(self, said: str) -> str:
+        """Return one of our own texts, in ASCII where that is wanted."""
+        return "".join(PLAIN.get(c, c) for c in said) if self.ascii else said
+
+    def line(self, said: str) -> str:
+        """Return one line that fits."""
+        return cut(said, self.width, self.own("…")).rstrip()
+
+    def dot(self) -> str:
+        """Return what stands between two facts of one line."""
+        return self.own(" · ")
+
+    def flow(self, parts: Iterable[str], indent: str = "") -> Iterator[str]:
+        """Yield facts one after the other, a new line where the next has no room."""
+        line = ""
+        for part in parts:
+            longer = f"{line}{self.dot()}{part}" if line else indent + part
+            if line and cells(longer) > self.width:
+                yield self.line(line)
+                longer = f"{indent or '  '}{part}"
+            line = longer
+        if line:
+            yield self.line(line)
+
+    def words(self, said: str, lead: str) -> Iterator[str]:
+        """Yield a sentence over as many lines as it needs; `lead` stands before the first."""
+        line = lead
+        for word in said.split():
+            if cells(line) + 1 + cells(word) > self.width and line.strip() not in ("", lead):
+                yield self.line(line)
+                line = " " * cells(lead)
+            line += ("" if line.endswith(" ") else " ") + word
+        yield self.line(line)
+
+    def paint(self, letter: str, ink: Ink | None, count: int) -> str:
+        """Return `count` cells of a segment."""
+        if not self.colour or ink is None or not count:
+            return letter * count
+        front = 16 if ink.ansi in LIGHT_INKS else 231
+        return f"\x1b[38;5;{front};48;5;{ink.ansi}m{letter * count}\x1b[0m"
+
+    def bold(self, said: str) -> str:
+        """Return a heading."""
+        return f"\x1b[1m{said}\x1b[0m" if self.colour and said else said
+
+
+def draw(
+    report: Report,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    ascii: bool = False,  # noqa: A002 - the name of the flag
+    top: int = 10,
+    turns: bool = False,
+) -> str:
+    """Return the report as lines of at most `width` cells (never under 40), without a last newline.
+
+    `top` bounds every list of items; `turns` adds a bar per turn. Without `colour` there is no
+    escape sequence in it, and with `ascii` nothing beyond ASCII.
+    """
+    pen = Pen(max(NARROWEST, width), colour, ascii)
+    parts = [
+        _header(report, pen),
+        _bar(report, pen),
+        _table(report, pen, top),
+        _largest(report, pen, top),
+        _turns(report, pen) if turns else iter(()),
+        _footer(report, pen),
+    ]
+    blocks = ["\n".join(lines) for part in parts if (lines := list(part))]
+    return "\n\n".join(blocks)
+
+
+def brief(report: Report) -> str:
+    """Return one line: `25.0k left · 128.0k/200.0k 64 % · advisory · est ±1 %`."""
+    used, window = report["used"], report["window"]
+    rests = basis(used["basis"], used["error"])
+    rest = left(report)
+    if rest is None or window is None:
+        facts = [f"ctx={short(used['tokens'])}", "window unknown"]
+        return " · ".join([*facts, rests] if rests.startswith("est") else facts)
+    tokens, _ = rest
+    rest_words = f"over by {short(-tokens)}" if tokens < 0 else f"{short(tokens)} left"
+    share = percent(used["tokens"], window["tokens"])
+    gauge = f"{short(used['tokens'])}/{short(window['tokens'])} {share}"
+    return " · ".join([rest_words, gauge, report["tier"], rests])
+
+
+def _header(report: Report, pen: Pen) -> Iterator[str]:
+    source = report["source"]
+    facts = [pen.text(report["model"] or "model unknown")]
+    if source is not None:
+        facts.append(pen.text(source["kind"]))
+        if source.get("session"):
+            facts.append(f"session {pen.text(source['session'])}")
+        if source.get("path"):
+            facts.append(pen.text(source["path"]))
+    facts[0] = cut(facts[0], pen.width, pen.own("…"))
+    lines = list(pen.flow(facts))
+    # Only the model is set off, and it never breaks.
+    yield pen.bold(facts[0]) + lines[0].removeprefix(facts[0])
+    yield from lines[1:]
+    yield from pen.flow(_state(report, pen))
+
+
+def _state(report: Report, pen: Pen) -> Iterator[str]:
+    used = report["used"]["tokens"]
+    yield f"pressure: {report['tier']}"
+    if report["reason"]:
+        yield pen.text(report["reason"])
+    rest = left(report)
+    if rest is None:
+        yield f"used {used:,}"
+        yield "window unknown, so no share and no rest"
+        return
+    window = report["window"]["tokens"]
+    yield f"used {used:,} of {window:,} ({percent(used, window)})"
+    tokens, until = rest
+    yield f"{abs(tokens):,} tokens {until}"
+
+
+def _segments(report: Report, pen: Pen) -> list[tuple[str, Ink | None, int]]:
+    """Return letter, ink and tokens of every segment, in the order of the bar.
+
+    A negative row takes its tokens from the others in proportion: they are what was overcounted.
+    """
+    rows = [(row["id"], row["tokens"]) for row in report["rows"] if row["tokens"] > 0]
+    used, counted = max(0, report["used"]["tokens"]), sum(tokens for _, tokens in rows)
+    segments: list[tuple[str, Ink | None, int]] = []
+    for name, tokens in rows:
+        ink = INKS.get(name, OTHER)
+        segments.append((ink.letter, ink, tokens * used // counted))
+    if report["window"] is not None:
+        segments += [
+            (pen.own("·"), None, max(0, report["free"])),
+            (pen.own("░"), None, report["margin"]),
+            (pen.own("▒"), None, report["reserved_output"]),
+        ]
+    return segments
+
+
+def _bar(report: Report, pen: Pen) -> Iterator[str]:
+    segments = _segments(report, pen)
+    whole = sum(tokens for _, _, tokens in segments)
+    if whole <= 0:
+        return
+    room = pen.width - 2
+    drawn, passed, edge = "", 0, 0
+    for letter, ink, tokens in segments:
+        passed += tokens
+        next_edge = round(passed * room / whole)
+        drawn += pen.paint(letter, ink, next_edge - edge)
+        edge = next_edge
+    yield f"[{drawn}]"
+    marks = [("compaction", report["compaction_at"])]
+    if report["over"] and report["window"] is not None:
+        marks.append(("window", report["window"]["tokens"]))
+    for said, at in marks:
+        if at is not None and at <= whole:
+            yield _mark(f"{said} at {at:,}", round(at * room / whole), pen)
+
+
+def _mark(said: str, at: int, pen: Pen) -> str:
+    """Return a line with an arrow under cell `at` of the bar, its words on the side with room."""
+    at = min(max(1, at), pen.width - 2)
+    if at + 2 + len(said) <= pen.width:
+        return pen.line(f"{' ' * at}^ {said}")
+    return pen.line(f"{said} ^".rjust(at + 1))
+
+
+def _table(report: Report, pen: Pen, top: int) -> Iterator[str]:
+    window = report["window"]["tokens"] if report["window"] is not None else None
+    sheet = Sheet.fitting(report, pen, window)
+    for row in report["rows"]:
+        ink = INKS.get(row["id"], OTHER)
+        rests = pen.own(basis(row["basis"], row["error"]))
+        yield from sheet.row(ink, pen.text(row["name"]), row["tokens"], rests)
+        if row["note"]:
+            yield from pen.words(pen.text(row["note"]), "      ")
+        yield from _items(row.get("items") or (), sheet, top)
+    yield pen.own("─") * min(60, pen.width)
+    used = report["used"]
+    yield sheet.total("= used", used["tokens"], pen.own(basis(used["basis"], used["error"])))
+    if window is None:
+        yield pen.line("  window unknown: absolute tokens only")
+        return
+    over = f"over by {report['over']:,}" if report["over"] and sheet.indent else ""
+    yield sheet.total("+ free", report["free"], over, "·")
+    yield sheet.total("+ safety margin", report["margin"], "", "░")
+    yield sheet.total("+ reserved output", report["reserved_output"], "", "▒")
+    yield sheet.total("= window", window, pen.text(report["window"]["source"]))
+    for said in (report["window"].get("said_by"), report["window"].get("note")):
+        if said:
+            yield from pen.words(pen.text(said), "    ")
+
+
+def _items(items: Sequence[Mapping[str, Any]], sheet: Sheet, top: int) -> Iterator[str]:
+    ordered = sorted(items, key=lambda item: -item["tokens"])
+    for item in ordered[:top]:
+        yield from sheet.item(item)
+    if rest := ordered[top:]:
+        tokens = sum(item["tokens"] for item in rest)
+        yield sheet.entry(f"{sheet.indent}    {len(rest)} more", tokens, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The columns of the table: name, tokens, share (of `window`, None: no such column), basis."""
+
+    pen: Pen
+    window: int | None
+    name: int
+    digits: int
+
+    @classmethod
+    def fitting(cls, report: Report, pen: Pen, window: int | None) -> Sheet:
+        """Return columns for the longest number; what is left goes to the names."""
+        numbers = [report["used"]["tokens"], report["free"] or 0, report["margin"], window or 0]
+        numbers += [report["reserved_output"]]
+        for row in report["rows"]:
+            numbers += [row["tokens"], *(item["tokens"] for item in row.get("items") or ())]
+        digits = max(len(f"{number:,}") for number in numbers)
+        share = 0 if window is None else 6
+        words = [pen.own(basis(row["basis"], row["error"])) for row in report["rows"]]
+        said = max((cells(word) for word in words), default=0)
+        room = max(8, pen.width - digits - share - said - 3)
+        return cls(pen, window, min(38, room), digits)
+
+    @property
+    def indent(self) -> str:
+        """What stands before a row's letter: nothing where columns are few."""
+        return "  " if self.name > 24 else ""
+
+    def entry(self, name: str, tokens: int, said: str, *, share: bool = False) -> str:
+        """Return one line of the table."""
+        short_name = cut(name, self.name, self.pen.own("…"))
+        line = short_name + " " * (self.name - cells(short_name)) + f" {tokens:>{self.digits},}"
+        if self.window is not None:
+            line += f" {percent(tokens, self.window) if share else '':>5}"
+        return self.pen.line(f"{line}  {said}")
+
+    def row(self, ink: Ink, name: str, tokens: int, rests: str) -> Iterator[str]:
+        """Yield the line of a row, its letter in the colour of the bar."""
+        lead = self.indent
+        line = self.entry(f"{lead}{ink.letter} {name}", tokens, rests, share=True)
+        yield lead + self.pen.paint(ink.letter, ink, 1) + line[len(lead) + 1 :]
+
+    def item(self, item: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the line of an item, and one that tells of its duplicates where they have none."""
+        count = self.pen.own(f" {item['count']}{TIMES}") if item["count"] > 1 else ""
+        lead = self.indent + "    "
+        room = max(1, self.name - len(lead) - cells(count))
+        name = f"{lead}{cut(self.pen.text(item['name']), room, self.pen.own('…'))}{count}"
+        told = _duplicates(item)
+        line = self.entry(name, item["tokens"], told)
+        if told and not line.endswith(told):
+            yield self.entry(name, item["tokens"], "")
+            yield self.pen.line(f"{lead}  {told}")
+        else:
+            yield line
+
+    def total(self, name: str, tokens: int, said: str, glyph: str = "") -> str:
+        """Return the line of a term or of a sum, with its sign in `name`, `glyph` as in the bar."""
+        sign, _, word = name.partition(" ")
+        shown = f" {self.pen.own(glyph)}" if glyph else ""
+        lead = f"{sign}{shown} " if self.indent else sign
+        return self.entry(f"{lead}{word}", tokens, said, share=word != "window")
+
+
+def _duplicates(item: Mapping[str, Any]) -> str:
+    copies = item["duplicates"]
+    if not copies:
+        return ""
+    return f"{copies} duplicate{'s' * (copies != 1)}, {item['reclaimable']:,} reclaimable"
+
+
+def _largest(report: Report, pen: Pen, top: int) -> Iterator[str]:
+    items = report["largest"][:top]
+    if not items:
+        return
+    yield pen.bold("largest messages")
+    for item in items:
+        again = ""
+        if item["sent"] > 1:
+            again = pen.own(f"sent {item['sent']}{TIMES}, {item['resent_tokens']:,} again")
+        name = f"{item['message']}  {pen.text(item['name'])}"
+        tokens = f"{item['tokens']:,}"
+        room = pen.width - 4 - len(tokens) - (cells(again) + 3 if pen.width >= 70 else 0)
+        said = cut(name, max(8, min(44, room)), pen.own("…"))
+        said += " " * (max(8, min(44, room)) - cells(said)) + f"  {tokens}"
+        if pen.width >= 70:
+            yield pen.line(f"  {said}   {again}")
+        else:
+            yield pen.line(f"  {said}")
+            if again:
+                yield pen.line(f"      {again}")
+
+
+def _turns(report: Report, pen: Pen) -> Iterator[str]:
+    turns = report["turns"]
+    if not turns:
+        return
+    columns = min(len(turns), pen.width - 2)
+    edges = [round(i * len(turns) / columns) for i in range(columns + 1)]
+    buckets = [turns[low:high] for low, high in pairwise(edges)]
+    tallest = [max(turn["tokens"] for turn in bucket) for bucket in buckets]
+    ceiling = max(tallest)
+    scale = STEPS if pen.ascii else BLOCKS
+    each = -(-len(turns) // columns)
+    yield pen.bold("tokens per turn")
+    yield from pen.flow(
+        [
+            f"turns {turns[0]['turn']} to {turns[-1]['turn']}",
+            f"tallest {ceiling:,}",
+            *([f"up to {each} turns a column, the tallest shown"] if each > 1 else []),
+        ],
+        "  ",
+    )
+    levels = (max(0, min(7, math.ceil(8 * t / ceiling) - 1)) if ceiling > 0 else 0 for t in tallest)
+    yield pen.line("  " + "".join(scale[level] for level in levels))
+    marks = ["C" if any(turn["compacted"] for turn in bucket) else " " for bucket in buckets]
+    if "C" in marks:
+        yield pen.line("  " + "".join(marks))
+        yield pen.line("  C: compacted")
+
+
+def _footer(report: Report, pen: Pen) -> Iterator[str]:
+    since, growth, spent = report["since"], report["growth"], report["spent"]
+    if since is not None:
+        messages = f"{since['messages']:,} message{'s' * (since['messages'] != 1)}"
+        yield from pen.flow([f"since the last report: {since['tokens']:,} tokens", messages])
+    if growth is not None:
+        yield from pen.flow([f"growth: {growth:+,} tokens a turn", "median of the last 5"])
+    if spent is not None:
+        parts = ["session spend (cumulative)"]
+        parts += [
+            f"{name.replace('_', ' ')} {spent[name]:,}"
+            for name in ("input", "cache_read", "cache_write", "output", "reasoning")
+        ]
+        dollars = spent["dollars"]
+        parts.append("no price known" if dollars is None else f"${dollars:,.2f}")
+        yield from pen.flow(parts)
+    for warning in report["warnings"]:
+        yield from pen.words(pen.text(warning), "! ")

@@ -1,0 +1,233 @@
+"""Compaction of a plain list: the sync and the async driver of `core.compaction`, and its result.
+
+Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ullage.core import laws
+from ullage.core.checkpoint import Checkpoint, chain
+from ullage.core.compaction import Order, Outcome
+from ullage.core.compaction import compact as compacting
+from ullage.core.counting import Count, Meter, measure
+from ullage.core.errors import CompactionError, ConfigurationError, ContextWindowUnknown
+from ullage.core.policies.policy import Policy
+from ullage.core.window import HINT, Window
+from ullage.guard import Summarizer, asummary, summary
+from ullage.runtime import Runtime, default
+from ullage.windows import Question, given
+
+if TYPE_CHECKING:
+    from ullage.core.policies.summarise import SummaryRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What came of a compaction; `messages` is the list to send.
+
+    The caller's own objects stand where nothing was edited. `repairs` were made before anything
+    else; `checkpoint` is the record of the compaction, None where nothing was edited.
+    """
+
+    messages: list[Any]
+    outcome: Outcome
+    original: list[Any]
+    repairs: tuple[laws.Repair, ...] = ()
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the compaction edited anything."""
+        return self.outcome.changed
+
+    @property
+    def reached(self) -> bool:
+        """Whether the upper edge of the result is at or under the target."""
+        return self.outcome.reached
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing was changed, or why the target was missed."""
+        return self.outcome.reason
+
+    @property
+    def before(self) -> Count:
+        """The size as it was."""
+        return self.outcome.before
+
+    @property
+    def after(self) -> Count:
+        """The size of the result."""
+        return self.outcome.after
+
+    @property
+    def strategy(self) -> str:
+        """The strategies that took part, in order, joined by `+`."""
+        return self.outcome.strategy
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why the summary was written by rule, None where it was not."""
+        return self.outcome.fallback_reason
+
+    @property
+    def violations(self) -> tuple[laws.Violation, ...]:
+        """The laws that the planned result would have broken; then nothing was changed."""
+        return self.outcome.violations
+
+    @property
+    def edits(self) -> tuple[Any, ...]:
+        """The edits that were made (or, in a dry run, would be)."""
+        return self.outcome.script.edits()
+
+    def undo(self) -> list[Any]:
+        """Return the messages as they were."""
+        return list(self.original)
+
+
+def compact(messages: Sequence[Any], **options: Any) -> Compaction:
+    """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
+
+    Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
+    options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dry_run`,
+    `runtime`. Raises CompactionError for a missing or senseless target, ContextWindowUnknown for
+    a ratio of an unknown window, MalformedHistoryError for what is no list of messages.
+    """
+    job = _Job(messages, **options)
+    asking = job.start()
+    try:
+        request = next(asking)
+        while True:
+            request = asking.send(job.ask(request))
+    except StopIteration as done:
+        return job.result(done.value)
+
+
+async def acompact(messages: Sequence[Any], **options: Any) -> Compaction:
+    """Do as `compact`, with a summarizer that may be async."""
+    job = _Job(messages, **options)
+    asking = job.start()
+    try:
+        request = next(asking)
+        while True:
+            request = asking.send(await job.aask(request))
+    except StopIteration as done:
+        return job.result(done.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    target_tokens: int | None = None
+    target_ratio: float | None = None
+    window: Window | int | None = None
+    policy: Policy | None = None
+    summarizer: Summarizer | None = None
+    pins: Sequence[int] = ()
+    tools: Sequence[Any] | None = None
+    system: str | None = None
+    model: str | None = None
+    dry_run: bool = False
+    runtime: Runtime | None = None
+
+
+class _Job:
+    """One compaction of a plain list."""
+
+    def __init__(self, messages: Sequence[Any], **options: Any) -> None:
+        try:
+            self.options = _Options(**options)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"compact(): {error}".replace("_Options.__init__() ", "")
+            ) from None
+        self.runtime = self.options.runtime or default()
+        self.messages = messages
+        codec = self.runtime.codec
+        self.mended = laws.repair(codec.read(messages), codec)
+
+    def start(self) -> Generator[SummaryRequest, str | None, Outcome]:
+        codec, options, mended = self.runtime.codec, self.options, self.mended
+        transcript = codec.read(mended.messages)
+        meter: Meter = self.runtime.meter(Question(options.model))
+        measured = measure(transcript, meter, system=options.system, tools=options.tools)
+        target, bound = self._target()
+        policy = options.policy or Policy.ladder()
+        rung = max(policy.rungs, key=lambda r: r.at, default=None)
+        strategies = rung.strategies if rung is not None else ()
+        if options.summarizer is None:
+            strategies = tuple(s for s in strategies if s != "summarise_middle")
+        order = Order(
+            target=target,
+            tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
+            strategies=strategies,
+            pins=mended.moved(self._pins()),
+            summariser=options.summarizer is not None,
+        )
+        return compacting(transcript, measured, meter, codec, order)
+
+    def _pins(self) -> frozenset[int]:
+        size = len(self.messages)
+        for pin in self.options.pins:
+            if type(pin) is not int or not 0 <= pin < size:
+                raise ConfigurationError(
+                    f"pins names message {pin!r}, but the {size} messages are at 0 to {size - 1}"
+                )
+        return frozenset(self.options.pins)
+
+    def _target(self) -> tuple[int, int]:
+        """Return the target and the bound that tails are shares of, in tokens."""
+        options = self.options
+        tokens, ratio, known = options.target_tokens, options.target_ratio, given(options.window)
+        if (tokens is None) == (ratio is None):
+            raise CompactionError("give either target_tokens or target_ratio, and not both")
+        if tokens is not None:
+            if type(tokens) is not int or tokens < 1:
+                raise CompactionError(f"target_tokens must be a positive integer, not {tokens!r}")
+            return tokens, tokens
+        assert ratio is not None  # noqa: S101 - one of the two is given
+        if type(ratio) not in (int, float) or not 0 < ratio <= 1:
+            raise CompactionError(f"target_ratio must be over 0 and at most 1, not {ratio!r}")
+        if known is None:
+            known = self.runtime.windows.window(Question(options.model))
+        bound = known.input_tokens
+        if bound is None:
+            raise ContextWindowUnknown(options.model, HINT)
+        return max(int(ratio * bound), 1), bound
+
+    def ask(self, request: SummaryRequest) -> str | None:
+        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
+        answer = summary(self.options.summarizer, request)
+        return answer if isinstance(answer, str) else None
+
+    async def aask(self, request: SummaryRequest) -> str | None:
+        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
+        answer = await asummary(self.options.summarizer, request)
+        return answer if isinstance(answer, str) else None
+
+    def result(self, outcome: Outcome) -> Compaction:
+        original = list(self.messages)
+        made = original if self.options.dry_run else list(outcome.edited.transcript.raws)
+        record = self._record(outcome) if outcome.changed else None
+        return Compaction(made, outcome, original, self.mended.repairs, record)
+
+    def _record(self, outcome: Outcome) -> Checkpoint:
+        policy, count = self.options.policy or Policy.ladder(), outcome.script.reach()
+        hashes = chain(self.runtime.codec.read(self.mended.messages))
+        return Checkpoint(
+            scope="",
+            prefix=hashes[count - 1],
+            count=count,
+            script=outcome.script,
+            strategy=outcome.strategy,
+            trigger="manual",
+            policy=policy.identity,
+            basis=outcome.after.basis,
+            tokens_before=outcome.before.tokens,
+            tokens_after=outcome.after.tokens,
+            fallback_reason=outcome.fallback_reason,
+            whole=hashes[-1],
+        )

@@ -1,0 +1,136 @@
+"""One exchange with a model, as values: what is asked for, what may be sent, what is needed for it.
+
+A guard's machine yields the needs and is sent their answers. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ullage.core.policies.summarise import SummaryRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ullage.core.checkpoint import Checkpoint
+    from ullage.core.compaction import Outcome
+    from ullage.core.conversation import Conversation
+    from ullage.core.counting import Count, Measure, Meter
+    from ullage.core.events import Event
+    from ullage.core.gauge import Assessment
+    from ullage.core.policies.policy import Policy
+    from ullage.core.transcript import Codec, Raw, Transcript
+    from ullage.core.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class NeedWindow:
+    """Send the Window of the model. `ceiling` is a limit just learned, in tokens, or None.
+
+    `named` tells whether the error named it, or it is only below what was refused.
+    """
+
+    ceiling: int | None = None
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NeedServerCount:
+    """Send the server's own count of this request in tokens, or None where it offers none."""
+
+    messages: list[Raw]
+    tools: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSummary:
+    """Send the summariser's text, or None when it failed."""
+
+    request: SummaryRequest
+
+
+@dataclass(frozen=True, slots=True)
+class NeedLoad:
+    """Send the stored checkpoint with the first of these prefix hashes that has one, or None."""
+
+    scope: str
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedRecall:
+    """Send what is remembered under the first of these prefix hashes with something, or None."""
+
+    scope: str
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSave:
+    """Store the checkpoint unless there is one; send the one that is stored."""
+
+    checkpoint: Checkpoint
+
+
+Need = NeedWindow | NeedServerCount | NeedSummary | NeedLoad | NeedRecall | NeedSave
+Preparing = Generator[Need, Any, "Prepared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What stays the same from request to request.
+
+    `scope` keeps upstreams and credentials apart; `model` besides what was reported: another
+    model's report is no size of this one's prompt. `shares` are those of the window's sections
+    (`core.budget.allocate`), None without a budget.
+    """
+
+    codec: Codec
+    meter: Meter
+    policy: Policy
+    scope: str = ""
+    model: str = ""
+    strict: bool = False
+    summariser: bool = False
+    shares: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as the caller would send it.
+
+    `pins` are positions in `messages`; `sections` names the section of the budget that messages
+    belong to, by position: those not named are conversation, operator text is system prompt.
+    """
+
+    messages: Sequence[Raw]
+    tools: Any = None
+    system: str | None = None
+    max_tokens: int | None = None
+    pins: frozenset[int] = frozenset()
+    sections: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that may be sent, and everything that was found out on the way.
+
+    `sent` is the transcript of `messages`, `measured` and `count` are its size. `outcome` and
+    `checkpoint` are those of a compaction made for this request; a replayed checkpoint is in
+    `replayed`. `conversation` is what to remember until the next call.
+    """
+
+    messages: list[Raw]
+    max_tokens: int | None
+    window: Window
+    sent: Transcript
+    measured: Measure
+    count: Count
+    assessment: Assessment
+    conversation: Conversation
+    outcome: Outcome | None = None
+    checkpoint: Checkpoint | None = None
+    replayed: Checkpoint | None = None
+    events: tuple[Event, ...] = ()

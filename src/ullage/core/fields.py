@@ -1,0 +1,60 @@
+"""The JSON edge: mappings and SDK objects alike, as every codec and report reads them.
+
+It knows no dialect and no field by name.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from ullage.core.errors import MalformedHistoryError
+
+FINGERPRINT_FORMAT: Final = 2
+"""The last marshal format that writes equal values as equal bytes: later ones mark shared and
+interned objects (CPython, Python/marshal.c)."""
+
+FINGERPRINT_BYTES: Final = 16
+
+
+def mapping(value: object) -> Mapping[str, Any] | None:
+    """Return a mapping as it is, an SDK object as a mapping without nulls, else None."""
+    if value is None:
+        return None
+    if type(value) is dict or isinstance(value, Mapping):
+        return value
+    dump = getattr(value, "model_dump", None)
+    fields = dump(exclude_none=True) if callable(dump) else None
+    return fields if isinstance(fields, Mapping) else None
+
+
+def as_text(value: object) -> str:
+    """Return text as it is, None as no text, anything else as Python writes it."""
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def json_text(value: object, index: int) -> str:
+    """Return JSON text; raises MalformedHistoryError for what JSON cannot carry."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedHistoryError(
+            f"messages[{index}] holds what JSON cannot carry: {error}", index=index
+        ) from error
+
+
+def fingerprint(raw: object) -> bytes | None:
+    """Return a short stand-in for the whole content of a plain mapping, or None without one.
+
+    Equal ones mean equal content, down to the types: 1, 1.0 and True differ.
+    """
+    if type(raw) is not dict:
+        return None
+    try:
+        data = marshal.dumps(raw, FINGERPRINT_FORMAT)
+    except ValueError:  # holds an object, or is nested deeper than marshal goes
+        return None
+    return blake2b(data, digest_size=FINGERPRINT_BYTES).digest()

@@ -1,0 +1,38 @@
+"""knowledge: what was looked up for the model goes before what was said, oldest first.
+
+Which messages are knowledge is the caller's word (`sections=` of a guard). A retrieved text can be
+had again; a conversation can not. It knows no other strategy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.edits import Clear, Drop, Edit
+
+if TYPE_CHECKING:
+    from ullage.core.policies.situation import Situation
+
+MARK: Final = "[ullage: knowledge left out, {tokens:,} tokens]"
+
+
+def plan(situation: Situation) -> list[Edit]:
+    """Return drops of messages that stand alone, and clears of results, until the target is met."""
+    over = situation.total - situation.target
+    alone = {unit.start for unit in situation.units if unit.stop - unit.start == 1}
+    edits: list[Edit] = []
+    for index in sorted(situation.knowledge - situation.pins):
+        if over <= 0:
+            break
+        if index in alone:
+            edits.append(Drop(index))
+            over -= situation.sizes[index]
+            continue
+        for position, part in enumerate(situation.transcript.messages[index].parts):
+            tokens = situation.count(part.text)
+            text = MARK.format(tokens=tokens)
+            freed = tokens - situation.count(text)
+            if part.kind == "result" and freed > 0:
+                edits.append(Clear(index, position, -1, text))
+                over -= freed
+    return edits

@@ -1,0 +1,190 @@
+"""The Anthropic Messages dialect: messages in, neutral transcript out.
+
+Also spoken by llama.cpp and by gateways in front of other models. It knows the shape of the
+messages and nothing of tokens, windows or policies; the operator's text, which the API takes
+beside the messages, is not here. Source of the shape: the Messages API reference,
+`POST /v1/messages`, and the types of Anthropic's Python SDK 2.12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, Final
+
+from ullage.core.errors import MalformedHistoryError
+from ullage.core.fields import as_text, fingerprint, json_text, mapping
+from ullage.core.media import describe, identity
+from ullage.core.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
+
+DIALECT: Final = "anthropic"
+ROLES: Final = ("user", "assistant", "system")
+CACHE_MARK: Final = "cache_control"
+
+Key = tuple[str, bytes]
+"""Dialect and fingerprint: one mapping may serve several readers."""
+
+
+class Anthropic:
+    """Read Anthropic messages.
+
+    Consecutive messages of one role are lawful: the API joins them into one turn (reference of
+    `messages`). `memo` maps content to the message read from it; pass a shared, bounded mapping
+    to make repeated reads of one growing history cheap.
+    """
+
+    rules: Rules = Rules(DIALECT, first_roles=frozenset({"user"}))
+
+    def __init__(self, memo: MutableMapping[Key, Message] | None = None) -> None:
+        self._memo: MutableMapping[Key, Message] = {} if memo is None else memo
+
+    def read(self, messages: Sequence[Raw]) -> Transcript:
+        """Read messages: mappings, or SDK objects with `model_dump`, whole or as blocks.
+
+        Raises MalformedHistoryError naming the position when something is no message at all, and
+        for a system message that opens the list. Later ones are lawful: models since Claude
+        Opus 4.8 take instructions behind a user turn (Anthropic, "What's new in Claude 4.8").
+        """
+        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+            raise MalformedHistoryError(
+                f"messages must be a list of messages, not {type(messages).__name__}: pass the "
+                'whole history as a list such as [{"role": "user", "content": "..."}]'
+            )
+        read = tuple(self._message(raw, index) for index, raw in enumerate(messages))
+        if read and read[0].is_system:
+            raise MalformedHistoryError(
+                "messages[0] has the role 'system': this API takes the operator's text beside the "
+                "messages, so pass it as system=",
+                index=0,
+            )
+        return Transcript(tuple(messages), read, self.rules)
+
+    def _message(self, raw: Raw, index: int) -> Message:
+        content = fingerprint(raw)
+        if content is None:
+            raw = _plain(raw, index)
+            content = fingerprint(raw)
+        if content is None:
+            return _message(raw, index)
+        key = (DIALECT, content)
+        message = self._memo.get(key)
+        if message is None:
+            message = _message(raw, index)
+        self._memo[key] = message
+        return message
+
+
+def _plain(raw: Raw, index: int) -> dict[str, Any]:
+    """Return a message as a plain mapping, its blocks too; an SDK hands out both as objects."""
+    fields = mapping(raw)
+    if fields is None:
+        raise MalformedHistoryError(
+            f"messages[{index}] is a {type(raw).__name__}, not a message: expected a mapping with "
+            "'role' and 'content', or an object of the Anthropic SDK",
+            index=index,
+        )
+    content = fields.get("content")
+    if isinstance(content, list | tuple):
+        return {**fields, "content": [mapping(block) or block for block in content]}
+    return dict(fields)
+
+
+def _message(fields: Mapping[str, Any], index: int) -> Message:
+    role = fields.get("role")
+    if role not in ROLES:
+        raise MalformedHistoryError(
+            f"messages[{index}] has the role {role!r}: expected one of {', '.join(ROLES)}",
+            index=index,
+        )
+    parts: list[Part] = []
+    calls: list[Call] = []
+    for block in _pieces(fields.get("content"), index):
+        if _type(block) == "tool_use":
+            calls.append(_call(block, index))
+        else:
+            parts += _read(block, index)
+    return Message(role, tuple(parts), tuple(calls))
+
+
+def _pieces(content: object, index: int) -> Sequence[Any]:
+    """Return the blocks of a content; a string stands for one block of text."""
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return ({"type": "text", "text": content},)
+    if isinstance(content, Sequence) and not isinstance(content, bytes):
+        return [mapping(block) or block for block in content]
+    raise MalformedHistoryError(
+        f"messages[{index}] has content of type {type(content).__name__}: expected a string, "
+        "null, or a list of content blocks",
+        index=index,
+    )
+
+
+def _type(block: object) -> str:
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _call(block: Mapping[str, Any], index: int) -> Call:
+    arguments = json_text(block.get("input", {}), index)
+    return Call(as_text(block.get("id")), as_text(block.get("name")), arguments)
+
+
+def _read(block: Any, index: int) -> list[Part]:
+    """Read one block that is no call into its parts, most often one."""
+    match _type(block):
+        case "tool_result":
+            inner = _inner(block.get("content"), index)
+            said = "\n".join(part.text for part in inner if part.media is None)
+            answers = as_text(block.get("tool_use_id"))
+            seen = (part._replace(answers=answers) for part in inner if part.media is not None)
+            return [Part("result", said, answers), *seen]
+        case "document" if _type(block.get("source")) == "content":
+            return [*_titles(block), *_inner(block["source"].get("content"), index)]
+        case "thinking":
+            return [Part("reasoning", as_text(block.get("thinking")))]
+        case "redacted_thinking":
+            return [Part("reasoning", as_text(block.get("data")))]
+    return _leaf(block, index)
+
+
+def _inner(content: object, index: int) -> list[Part]:
+    """Read the content of a result or a document; one level, as deep as the API nests blocks."""
+    return [part for block in _pieces(content, index) for part in _leaf(block, index)]
+
+
+def _leaf(block: Any, index: int) -> list[Part]:
+    """Read a block that holds no other; an unknown type is kept and counted as its JSON text.
+
+    A cache mark is no part of the text: it moves from call to call.
+    """
+    kind = _type(block)
+    if isinstance(block, str):
+        return [Part("text", block)]
+    if kind == "text" and isinstance(block.get("text"), str):
+        return [Part("text", block["text"])]
+    if kind in ("image", "document") and isinstance(block.get("source"), Mapping):
+        return [*_titles(block), _source(block, "image" if kind == "image" else "file", index)]
+    return [Part("other", _unmarked(block, index))]
+
+
+def _source(block: Mapping[str, Any], kind: MediaKind, index: int) -> Part:
+    source = block["source"]
+    if source.get("type") == "text" and isinstance(source.get("data"), str):
+        return Part("text", source["data"])
+    held = [source[k] for k in ("data", "url") if isinstance(source.get(k), str)]
+    if not held:  # a file_id, or what a later API adds
+        return Part(kind, _unmarked(block, index), media=describe(kind, ""))
+    return Part(kind, identity(held[0]), media=describe(kind, held[0]))
+
+
+def _titles(block: Mapping[str, Any]) -> list[Part]:
+    """Return the text that goes along with a document: its title and what it is about."""
+    said = [block[k] for k in ("title", "context") if isinstance(block.get(k), str)]
+    return [Part("text", "\n".join(said))] if said else []
+
+
+def _unmarked(block: object, index: int) -> str:
+    if isinstance(block, Mapping):
+        block = {k: v for k, v in block.items() if k != CACHE_MARK}
+    return json_text(block, index)

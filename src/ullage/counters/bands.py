@@ -1,0 +1,38 @@
+"""How many tokens other vocabularies take for each of o200k_base's: the band of each family.
+
+Numbers measured once, as data; nothing is counted here. What they do not know: your text. A
+conversation in one language or one format may lie outside; see docs/design/counting.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ullage.core.counting import UNKNOWN_VOCABULARY, Scale
+
+# Source: the table of ratios in docs/counters.md. `best` is the ratio of a whole mix of what
+# agents carry; the edges hold single pieces of that mix (p5 to p95) and 20 of 24 kinds of text.
+# Claude's vocabulary is not published: its ratios come from a reconstruction, so 5 % are added.
+_BANDS: Final[Mapping[str, Scale]] = {
+    "claude-3": Scale(0.97, 1.17, 1.82),
+    "claude-4.7": Scale(1.09, 1.47, 2.06),
+    "deepseek-v3": Scale(0.96, 1.04, 1.25),
+    "gemma3": Scale(0.86, 1.20, 1.41),
+    "glm-4": Scale(0.97, 1.02, 1.30),
+    "glm-4.7": Scale(0.93, 1.02, 1.30),
+    "llama3": Scale(0.97, 1.00, 1.24),
+    "minimax": Scale(0.92, 1.00, 1.15),
+    "mistral-v3": Scale(1.09, 1.30, 2.29),
+    "qwen3": Scale(0.94, 1.11, 1.52),
+    "qwen3.5": Scale(0.89, 1.15, 1.36),
+    "tekken": Scale(1.01, 1.15, 1.54),
+}
+
+
+def band(family: str | None) -> Scale:
+    """Return how o200k_base's count relates to a family's own; the widest band for an unknown one.
+
+    `family` is that of `ullage.counters.vocabulary(model)`.
+    """
+    return _BANDS.get(family, UNKNOWN_VOCABULARY) if family else UNKNOWN_VOCABULARY

@@ -1,0 +1,183 @@
+"""Counting by the server that will read the prompt: what to ask, and how its answer reads.
+
+One row a kind of server. Counts are kept, for a prompt that is asked about again unchanged. It
+knows no window and no conversation; who is recognised as what is `ullage.windows`' business.
+Sources: llama.cpp's server README; vLLM's OpenAI-compatible server page (`/tokenize`); Anthropic's
+"Token counting"; Gemini's `models.countTokens`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from threading import Lock
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+from ullage.transport import Ask
+
+if TYPE_CHECKING:
+    from ullage.transport import Answer
+
+MOST: Final = 1_000
+"""Counts that are kept; the one used longest ago goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A server that counts: which kind it is, and its root URL."""
+
+    server: str
+    base: str
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request as JSON can carry it, in its dialect; `system` is what stands apart."""
+
+    dialect: str
+    model: str
+    messages: Any
+    tools: Any = None
+    system: Any = None
+
+    def body(self) -> dict[str, Any]:
+        """Return the fields that the dialect's own endpoint takes."""
+        fields: dict[str, Any] = {"model": self.model}
+        if self.dialect == "openai_responses":
+            fields["input"] = self.messages
+            apart = "instructions"
+        else:
+            fields["messages"] = self.messages
+            apart = "system"
+        if self.system and self.dialect == "openai_chat":
+            fields["messages"] = [{"role": "system", "content": self.system}, *self.messages]
+        elif self.system:
+            fields[apart] = self.system
+        if self.tools:
+            fields["tools"] = self.tools
+        return fields
+
+
+def asking(place: Place, prompt: Prompt) -> Ask | None:
+    """Return the request that has this prompt counted, None where the server counts no such."""
+    ask = _ASKING.get(place.server)
+    return ask(place, prompt) if ask is not None else None
+
+
+def counted(answer: Answer) -> int | None:
+    """Return the tokens that a server answered with, None where it named no number."""
+    body = answer.json()
+    if answer.status != _OK or not isinstance(body, Mapping):
+        return None
+    found = (body.get(name) for name in ("input_tokens", "count", "totalTokens"))
+    return next((n for n in found if type(n) is int and n > 0), None)
+
+
+_OK: Final = 200
+
+_LLAMA_CPP: Final[Mapping[str, str]] = {
+    "openai_chat": "/v1/chat/completions/input_tokens",
+    "openai_responses": "/v1/responses/input_tokens",
+    "anthropic": "/v1/messages/count_tokens",
+}
+
+
+def _llama_cpp(place: Place, prompt: Prompt) -> Ask | None:
+    path = _LLAMA_CPP[prompt.dialect]
+    return Ask(place.base + path, prompt.body(), place.api_key)
+
+
+def _vllm(place: Place, prompt: Prompt) -> Ask | None:
+    if prompt.dialect != "openai_chat":
+        return None
+    body = {**prompt.body(), "add_generation_prompt": True}
+    return Ask(f"{place.base}/tokenize", body, place.api_key)
+
+
+def _anthropic(place: Place, prompt: Prompt) -> Ask | None:
+    if prompt.dialect != "anthropic" or not place.api_key:
+        return None
+    version = (("anthropic-version", "2023-06-01"),)
+    url = f"{place.base}/v1/messages/count_tokens"
+    return Ask(url, prompt.body(), place.api_key, "x-api-key", version)
+
+
+def _gemini(place: Place, prompt: Prompt) -> Ask | None:
+    """Ask for plain text only: calls and media have other forms there, and other counts."""
+    contents = _contents(prompt)
+    if contents is None or not place.api_key or prompt.tools:
+        return None
+    model = prompt.model.removeprefix("models/")
+    whole: dict[str, Any] = {"model": f"models/{model}", "contents": contents}
+    if prompt.system:
+        whole["systemInstruction"] = {"parts": [{"text": str(prompt.system)}]}
+    parts = urlsplit(place.base)  # a base URL of its OpenAI dialect has a path of its own
+    url = f"{parts.scheme}://{parts.netloc}/v1beta/models/{quote(model, safe='')}:countTokens"
+    return Ask(url, {"generateContentRequest": whole}, place.api_key, "x-goog-api-key")
+
+
+def _contents(prompt: Prompt) -> list[dict[str, Any]] | None:
+    if prompt.dialect != "openai_chat":
+        return None
+    contents = []
+    for message in prompt.messages:
+        role, text = message.get("role"), message.get("content")
+        if role not in ("user", "assistant") or not isinstance(text, str) or len(message) > 2:
+            return None
+        name = "model" if role == "assistant" else "user"
+        contents.append({"role": name, "parts": [{"text": text}]})
+    return contents
+
+
+_ASKING: Final[Mapping[str, Callable[[Place, Prompt], Ask | None]]] = MappingProxyType(
+    {
+        "llama.cpp": _llama_cpp,
+        "llama-swap": _llama_cpp,
+        "vllm": _vllm,
+        "anthropic": _anthropic,
+        "gemini": _gemini,
+    }
+)
+
+
+class Counts:
+    """Counts that servers gave, by the whole request. Safe to share between threads."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._kept: OrderedDict[bytes, int] = OrderedDict()
+        self._lock = Lock()
+
+    def known(self, ask: Ask) -> int | None:
+        """Return the count of a request that was asked before, or None."""
+        key = _identity(ask)
+        with self._lock:
+            tokens = self._kept.get(key)
+            if tokens is not None:
+                self._kept.move_to_end(key)
+            return tokens
+
+    def heard(self, ask: Ask, answer: Answer) -> int | None:
+        """Return the count of an answer, and keep it."""
+        tokens = counted(answer)
+        if tokens is not None:
+            with self._lock:
+                self._kept[_identity(ask)] = tokens
+                while len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+        return tokens
+
+
+def _identity(ask: Ask) -> bytes:
+    """Return what a request is known by; b"" for one that JSON cannot carry to any server."""
+    try:
+        text = json.dumps([ask.url, ask.api_key, ask.body], default=str)
+    except (TypeError, ValueError, RecursionError):
+        return b""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

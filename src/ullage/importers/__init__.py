@@ -1,0 +1,96 @@
+"""Sessions that people already have: files of Claude Code and Codex, messages and requests.
+
+`load` reads one tolerantly into a `Session`, `latest` and `find` tell where it lies. What a file
+does not say stays unknown: no window is assumed, no report is made up. Knows no windows, no
+counting and no views.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from ullage.core.errors import ConfigurationError
+from ullage.importers import claude, codex, files, places, requests
+from ullage.importers.lines import Lines, plain
+from ullage.importers.session import NOT_IN_FILE, Report, Session, Turn
+
+__all__ = [
+    "NOT_IN_FILE",
+    "SAMPLE",
+    "SOURCES",
+    "Report",
+    "Session",
+    "Turn",
+    "find",
+    "latest",
+    "load",
+    "parse",
+]
+
+SOURCES: Final = ("claude", "codex", *requests.DIALECTS)
+"""What a file may be said to come from."""
+
+SAMPLE: Final = Path(__file__).with_name("sample.jsonl")
+"""A made-up session in Claude Code's format, for looking around without one's own."""
+
+_LOOKED_AT: Final = 50
+"""Lines that are looked at to tell who wrote a file."""
+
+
+def load(name: str | Path, *, source: str | None = None) -> Session:
+    """Read the session in a file, or from standard input where `name` is `-`.
+
+    `source` is one of SOURCES, or None to tell it by the content. Raises ConfigurationError for a
+    file that cannot be read, is too large or holds no messages.
+    """
+    if str(name) == "-":
+        return parse(files.standard_input(), source=source, path="-")
+    return parse(files.content(Path(name)), source=source, path=str(name))
+
+
+def parse(data: bytes, *, source: str | None = None, path: str = "") -> Session:
+    """Read the session in the bytes of a file, like `load`."""
+    name = path or "the file"
+    if source is not None and source not in SOURCES:
+        raise ConfigurationError(
+            f"sessions of {source!r} cannot be read: expected one of {', '.join(SOURCES)}"
+        )
+    data = plain(data)
+    if not data.strip(b"\0 \t\r\n"):
+        raise ConfigurationError(f"{name} is empty: it holds no session")
+    source = source or _writer(data)
+    if source == "claude":
+        return claude.read(data, path)
+    if source == "codex":
+        return codex.read(data, path)
+    return requests.read(data, path, requests.DIALECTS.get(source or ""))
+
+
+def latest(source: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the session of a program that was written last.
+
+    Raises ConfigurationError naming the places looked at where there is none.
+    """
+    return places.latest(source, os.environ if environ is None else environ)
+
+
+def find(source: str, session_id: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the one session of a program whose id begins with `session_id`.
+
+    Raises ConfigurationError where there is none, or more than one.
+    """
+    return places.find(source, session_id, os.environ if environ is None else environ)
+
+
+def _writer(data: bytes) -> str | None:
+    """Return which program wrote the lines of a file, None for messages and requests."""
+    for fields, _ in islice(Lines(data), _LOOKED_AT):
+        if "type" in fields and "payload" in fields and "timestamp" in fields:
+            return "codex"
+        if "type" in fields and "uuid" in fields and "sessionId" in fields:
+            return "claude"
+    return None

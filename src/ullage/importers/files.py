@@ -1,0 +1,87 @@
+"""The bytes of a session file: plain, compressed or from standard input, within a limit.
+
+Knows neither where such files lie nor what is in them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from ullage.core.errors import ConfigurationError
+
+MOST_BYTES: Final = 512 * 1024 * 1024
+"""Far above real sessions; parsed, a file takes several times its size in memory."""
+
+ZST: Final = ".zst"
+_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+
+Importer = Callable[[str], Any]
+"""How modules are imported; there for tests."""
+
+
+def content(path: Path, importer: Importer = importlib.import_module) -> bytes:
+    """Return a file's bytes, decompressed; raises ConfigurationError naming what is wrong.
+
+    A plain file wins over its compressed twin, and stands in where only the other is there.
+    """
+    plain = path.with_suffix("") if path.suffix == ZST else path
+    packed = plain.with_name(plain.name + ZST)
+    chosen = plain if plain.is_file() or not packed.is_file() else packed
+    try:
+        with chosen.open("rb") as file:
+            start = file.read(len(_MAGIC))
+            file.seek(0)
+            if start == _MAGIC:
+                return _unpacked(file, chosen, importer)
+            return bounded(file, str(chosen))
+    except OSError as error:
+        raise ConfigurationError(f"{chosen} cannot be read: {error}") from error
+
+
+def standard_input() -> bytes:
+    """Return all of standard input."""
+    return bounded(sys.stdin.buffer, "standard input")
+
+
+def bounded(file: BinaryIO, name: str, most: int = MOST_BYTES) -> bytes:
+    """Return what is in a file; raises ConfigurationError where it is over `most` bytes."""
+    data = file.read(most + 1)
+    if len(data) > most:
+        raise ConfigurationError(
+            f"{name} is larger than {most // 1024**2:,} MiB, the most that is read of a session: "
+            "cut it to the part you want to see (`tail -n 10000`)"
+        )
+    return data
+
+
+def _unpacked(file: BinaryIO, path: Path, importer: Importer) -> bytes:
+    module = _zstandard(path, importer)
+    try:
+        with _opened(module, file) as stream:
+            return bounded(stream, str(path))
+    except (EOFError, ValueError, module.ZstdError) as error:
+        raise ConfigurationError(f"{path} cannot be decompressed: {error}") from error
+
+
+def _zstandard(path: Path, importer: Importer) -> Any:
+    """Return the standard library's module or the package."""
+    for name in ("compression.zstd", "zstandard"):
+        try:
+            return importer(name)
+        except ImportError:
+            continue
+    raise ConfigurationError(
+        f"{path} is compressed with Zstandard, which this Python cannot read: "
+        "pip install zstandard (Python 3.14 has it built in)"
+    )
+
+
+def _opened(module: Any, file: BinaryIO) -> Any:
+    """Return the decompressed stream; the package alone stops after one frame unless told."""
+    if hasattr(module, "ZstdFile"):
+        return module.open(file, "rb")
+    return module.ZstdDecompressor().stream_reader(file, read_across_frames=True)

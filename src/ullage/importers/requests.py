@@ -1,0 +1,252 @@
+"""Messages and requests as JSON: a list, one request, lines of either, logged pairs.
+
+What a request looks like tells its dialect (`core.wire.dialects`). It knows no session files, and
+asks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.usage import Usage
+from ullage.core.wire.dialects import recognise
+from ullage.importers.lines import Lines, note, value
+from ullage.importers.session import Report, Session, Turn, plural, total, words
+
+DIALECTS: Final[Mapping[str, str]] = {
+    "chat": "openai_chat",
+    "responses": "openai_responses",
+    "anthropic": "anthropic",
+}
+"""What a source is called, and its dialect."""
+
+CAPS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+ITEMS: Final = frozenset(
+    {
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "item_reference",
+        "compaction",
+    }
+)
+"""Types by which an item of the Responses API is known that has no role."""
+
+EXPECTED: Final = (
+    "expected a list of messages, a request with 'messages' or 'input', one of these a line, or "
+    'lines of {"request": ..., "response": ...}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request in its parts, and what the provider reported for it."""
+
+    messages: Sequence[Any]
+    system: Any = None
+    tools: tuple[Any, ...] = ()
+    max_tokens: int | None = None
+    model: str | None = None
+    report: Report | None = None
+    """None where no response stands beside it."""
+    at: str | None = None
+    dialect: str | None = None
+    """What its keys alone tell."""
+
+
+def read(data: bytes, path: str = "", dialect: str | None = None) -> Session:
+    """Read messages or requests; raises ConfigurationError for anything else."""
+    name = path or "the file"
+    unread: dict[str, int] = {}
+    log = _Log()
+    whole = value(data.strip(b"\0 \t\r\n"))
+    if isinstance(whole, list):
+        log.hold(Request(_objects(whole, unread)))
+    elif isinstance(whole, dict):
+        found = request(whole)
+        if found is None:
+            found = _message(whole, name)
+        log.hold(found) if found.report is None else log.call(found)
+    else:
+        _lines(data, name, log, unread)
+    if not log.messages:
+        raise ConfigurationError(f"{name} holds no messages: {EXPECTED}")
+    return _session(log, path, dialect, unread)
+
+
+def _session(log: _Log, path: str, dialect: str | None, unread: dict[str, int]) -> Session:
+    last, told = log.last, log.current()
+    window = log.messages[log.start :]
+    dialect = (
+        dialect or last.dialect or recognise(window, system=last.system, tools=last.tools or None)
+    )
+    return Session(
+        source=next((source for source, of in DIALECTS.items() if of == dialect), "chat"),
+        dialect=dialect,
+        messages=tuple(log.messages),
+        turns=tuple(log.turns),
+        start=log.start,
+        system=last.system,
+        tools=last.tools,
+        max_tokens=last.max_tokens,
+        model=last.model,
+        tokens=told.tokens if told is not None else None,
+        covered=told.stop if told is not None else None,
+        path=path,
+        spent=total([turn.usage for turn in log.turns if turn.usage is not None]),
+        unread=MappingProxyType(unread),
+        warnings=tuple(log.warnings()),
+    )
+
+
+class _Log:
+    """Requests in order, joined to one conversation where each one continues that before."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.turns: list[Turn] = []
+        self.start = 0
+        self.last = Request(())
+        self._others = 0
+
+    def hold(self, found: Request) -> None:
+        """Take messages of which no call is known."""
+        self.messages, self.last = list(found.messages), found
+
+    def call(self, found: Request) -> None:
+        """Take the next call: it continues the one before, shortens it, or is another's."""
+        given, known = found.messages, len(self.messages) - self.start
+        first = self.messages[self.start] if known else None
+        compacted = False
+        if continues(given, self.messages, self.start):
+            self.messages.extend(given[known:])
+        elif known and continues(given, [first], 0):
+            compacted = True
+            self.start = len(self.messages)
+            self.messages.extend(given)
+        else:
+            self._others += len(self.turns)
+            self.messages, self.turns, self.start = list(given), [], 0
+        report = found.report or Report()
+        self.turns.append(
+            Turn(
+                len(self.turns) + 1,
+                self.start,
+                len(self.messages),
+                report.tokens,
+                report.usage,
+                found.model,
+                found.at,
+                compacted,
+            )
+        )
+        self.last = found
+
+    def current(self) -> Turn | None:
+        """Return the last call over this window that was reported, or None."""
+        ours = (t for t in reversed(self.turns) if t.start == self.start and t.tokens is not None)
+        return next(ours, None)
+
+    def warnings(self) -> list[str]:
+        """Say what of the file is not in the window."""
+        if not self._others:
+            return []
+        return [f"{plural(self._others, 'request')} of other conversations are left out"]
+
+
+def continues(given: Sequence[Any], messages: Sequence[Any], start: int) -> bool:
+    """Tell whether a request begins with all of `messages[start:]`."""
+    known = len(messages) - start
+    try:
+        return known <= len(given) and all(
+            messages[start + place] == given[place] for place in range(known)
+        )
+    except RecursionError:  # parsed, and still too deep to be compared
+        return False
+
+
+def request(fields: Mapping[str, Any]) -> Request | None:
+    """Read a request, a logged pair or a line of a batch; None where it is none of them.
+
+    Envelopes are opened: `request` beside `response`, and `body` as batch files have it.
+    """
+    inner = next((fields[k] for k in ("request", "body") if isinstance(fields.get(k), dict)), None)
+    at = words(fields.get("timestamp"))
+    if inner is not None:
+        found = request(inner)
+        if found is None:
+            return None
+        return replace(found, report=_report(fields) or found.report, at=found.at or at)
+    given, dialect = fields.get("messages"), "anthropic" if "system" in fields else None
+    if not isinstance(given, list):
+        given, dialect = fields.get("input") if "role" not in fields else None, "openai_responses"
+        if isinstance(given, str):
+            given = [{"type": "message", "role": "user", "content": given}]
+    if not isinstance(given, list):
+        return None
+    tools = fields.get("tools")
+    caps = (fields.get(name) for name in CAPS)
+    return Request(
+        [message for message in given if isinstance(message, dict)],
+        fields.get("system") or fields.get("instructions"),
+        tuple(tools) if isinstance(tools, list) else (),
+        next((cap for cap in caps if isinstance(cap, int) and cap > 0), None),
+        words(fields.get("model")),
+        _report(fields),
+        at,
+        dialect,
+    )
+
+
+def _report(fields: Mapping[str, Any]) -> Report | None:
+    """Return what stands in the response beside a request; None without a response."""
+    response = fields.get("response")
+    if not isinstance(response, dict):
+        return None
+    body = response.get("body")
+    return Report.of(Usage.from_report(body if isinstance(body, dict) else response))
+
+
+def _lines(data: bytes, name: str, log: _Log, unread: dict[str, int]) -> None:
+    """Read lines of messages or of requests, whichever the file holds."""
+    lines = Lines(data)
+    messages = []
+    for fields, _ in lines:
+        found = request(fields)
+        if found is not None:
+            log.call(found)
+        elif _is_message(fields):
+            messages.append(fields)
+        else:
+            note(unread, fields.get("type"))
+    unread.update(lines.unread)
+    if messages and log.turns:
+        raise ConfigurationError(f"{name} holds messages and requests, line by line: {EXPECTED}")
+    if messages:
+        log.hold(Request(messages))
+
+
+def _objects(values: Sequence[Any], unread: dict[str, int]) -> list[Any]:
+    found = [value for value in values if isinstance(value, dict)]
+    for _ in range(len(values) - len(found)):
+        note(unread, "message that is no object")
+    return found
+
+
+def _message(fields: Mapping[str, Any], name: str) -> Request:
+    if _is_message(fields):
+        return Request([fields])
+    raise ConfigurationError(f"{name} holds an object without messages: {EXPECTED}")
+
+
+def _is_message(fields: Mapping[str, Any]) -> bool:
+    """Tell whether an object is a message or an item: it has a role, or the type of an item."""
+    return words(fields.get("role")) is not None or words(fields.get("type")) in ITEMS

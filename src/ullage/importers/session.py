@@ -1,0 +1,113 @@
+"""What is read out of a session file, whoever wrote it.
+
+Values only. Nothing here knows a file format, a window that the file does not state, or how
+tokens are counted: what a file does not say is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from ullage.core.usage import Usage
+
+NOT_IN_FILE: Final = "system prompt and tools (not in the file)"
+"""What to call the tokens that were reported and stand in no message of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the provider reported for one call; None where it is missing or malformed, never 0."""
+
+    usage: Usage | None = None
+    tokens: int | None = None
+    """The size of the prompt."""
+
+    @classmethod
+    def of(cls, usage: Usage | None) -> Report:
+        """Return the report of a call; a prompt of no tokens is a report of nothing."""
+        return cls(usage, usage.prompt_tokens or None) if usage is not None else cls()
+
+    @property
+    def size(self) -> int:
+        """Everything that was reported, in tokens: of two reports of one call the larger holds."""
+        usage = self.usage
+        return usage.prompt_tokens + usage.output + usage.reasoning if usage is not None else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One model call; `session.messages[start:stop]` stood in its window, the answer not yet.
+
+    `number` counts from 1, `tokens` is the reported size of that prompt (None: unknown), `at` the
+    time as it is written in the file, `compacted` tells of a compaction since the turn before.
+    """
+
+    number: int
+    start: int
+    stop: int
+    tokens: int | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    at: str | None = None
+    compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation as its file tells it.
+
+    `source` is who wrote the file: claude, codex, chat, responses or anthropic. `messages` are
+    raw messages of `dialect`, every one that stood in the window of this branch, in order; the
+    current window is `messages[start:]`. What a compaction kept stands there once more.
+
+    `tokens` is what the provider last reported of the current window and `messages[start:covered]`
+    is what that report is about; later messages came since. `window_tokens` is there only where
+    the file states it. `summaries` are positions of compaction summaries. `spent` is what the
+    session's own calls used altogether: a ledger, never the size of a window.
+    """
+
+    source: str
+    dialect: str
+    messages: tuple[Any, ...]
+    turns: tuple[Turn, ...] = ()
+    start: int = 0
+    system: Any = None
+    tools: tuple[Any, ...] = ()
+    max_tokens: int | None = None
+    model: str | None = None
+    window_tokens: int | None = None
+    tokens: int | None = None
+    covered: int | None = None
+    id: str | None = None
+    path: str = ""
+    summaries: tuple[int, ...] = ()
+    spent: Usage | None = None
+    unread: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Kinds of lines and items that were not understood, counted."""
+    warnings: tuple[str, ...] = ()
+
+
+def total(usages: Sequence[Usage]) -> Usage | None:
+    """Return the sum of reports, or None where there is none."""
+    if not usages:
+        return None
+    return Usage(
+        sum(u.input for u in usages),
+        sum(u.cache_read for u in usages),
+        sum(u.cache_write for u in usages),
+        sum(u.output for u in usages),
+        sum(u.reasoning for u in usages),
+    )
+
+
+def words(value: Any) -> str | None:
+    """Return text that says something, and None for anything else."""
+    return value if isinstance(value, str) and value else None
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun, as in `1 line` and `2 lines`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,98 @@
+"""What is remembered of a conversation: the last report, for requests that extend it only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ullage.core.conversation import Conversation
+from ullage.core.counting import Measure, Meter, Scale, measure
+from ullage.core.transcript import Transcript
+from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.testing.counting import WordCounter
+from ullage.testing.transcripts import histories
+
+GUESS = Scale(0.75, 1.1, 1.6)
+HISTORY: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "one two three"},
+    {"role": "assistant", "content": "four", "reasoning_content": "hm"},
+]
+NEXT = {"role": "user", "content": "and five"}
+TOOL = {"type": "function", "function": {"name": "ls"}}
+
+
+def counted(history: list, **more: Any) -> tuple[Measure, Transcript]:
+    transcript = OpenAIChat().read(history)
+    return measure(transcript, Meter(WordCounter(), scale=GUESS, basis="estimate"), **more), (
+        transcript
+    )
+
+
+def reported(history: list, tokens: int, **more: Any) -> Conversation:
+    return Conversation("s", "p").reported(tokens, *counted(history, **more))
+
+
+def test_the_reported_request_is_as_large_as_reported():
+    measured, sent = counted(HISTORY)
+    found = reported(HISTORY, 321).applied(measured, sent).count()
+    assert (found.low, found.tokens, found.high, found.basis) == (321, 321, 321, "server")
+
+
+@given(histories(max_turns=4), histories(max_turns=2), st.integers(1, 9000))
+def test_a_request_that_extends_it_is_the_report_and_what_came_since(
+    history: list, more: list, tokens: int
+):
+    measured, sent = counted([*history, *more], system="s", tools=[TOOL])
+    found = reported(history, tokens, system="s", tools=[TOOL]).applied(measured, sent).count()
+    low, best, high = (sum(edges) for edges in zip(*measured.sizes[len(history) :], strict=True))
+    assert found.low == tokens + int(low * GUESS.low)
+    assert found.tokens == tokens + round(best * GUESS.best)
+    assert found.high >= tokens + high * GUESS.high
+    assert found.basis == "calibrated"
+
+
+@pytest.mark.parametrize(
+    ("history", "more"),
+    [
+        pytest.param(HISTORY[:2], {}, id="a shorter history"),
+        pytest.param([*HISTORY[:1], NEXT, *HISTORY[2:]], {}, id="an altered message"),
+        pytest.param([*HISTORY[:1], *HISTORY[2:], NEXT], {}, id="a message less"),
+        pytest.param(
+            [{"role": "system", "content": "Be brief. It is Tuesday."}, *HISTORY[1:]],
+            {},
+            id="other operator text",
+        ),
+        pytest.param(
+            [*HISTORY[:2], {"role": "assistant", "content": "four"}], {}, id="reasoning left out"
+        ),
+        pytest.param(HISTORY, {"system": "You are a ship."}, id="system text outside the list"),
+        pytest.param(HISTORY, {"tools": [TOOL]}, id="other tools"),
+        pytest.param([], {}, id="nothing"),
+    ],
+)
+def test_the_report_is_out_of_use_for(history: list, more: dict):
+    measured, sent = counted(history, **more)
+    assert reported(HISTORY, 321).applied(measured, sent) is measured
+
+
+def test_without_a_report_the_count_stands():
+    measured, sent = counted(HISTORY)
+    assert Conversation("s", "p").applied(measured, sent) is measured
+
+
+def test_a_report_on_no_messages_is_not_remembered():
+    before = reported(HISTORY, 321)
+    assert before.reported(7, *counted([], system="s")) is before
+
+
+def test_a_later_report_takes_the_place_of_the_one_before():
+    longer = [*HISTORY, NEXT]
+    after = reported(HISTORY, 321).reported(400, *counted(longer))
+    assert after.covered == 4
+    assert after.applied(*counted(longer)).count().tokens == 400
+    measured, sent = counted(HISTORY)
+    assert after.applied(measured, sent) is measured
