@@ -8,11 +8,13 @@ import os
 import platform
 import shutil
 import time
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench import peers, report, venvs
 from bench.measure import QUICK, Bench, Plan
+from bench.sections import SECTIONS, present, run
 
 PAGE = "docs/benchmarks.md"
 
@@ -33,38 +35,86 @@ def machine() -> dict[str, str]:
 
 def main() -> None:
     """Parse the arguments, measure, write the results and the page."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke run; writes no page")
-    parser.add_argument("--peers", help=f"only these, by comma, of: {', '.join(peers.HOMES)}")
-    parser.add_argument("--rounds", type=int, help="readings per figure (5)")
-    parser.add_argument("--page", type=Path, help=f"where to write the page ({PAGE})")
-    parser.add_argument("--from", dest="saved", type=Path, help="write the page from saved results")
-    options = parser.parse_args()
+    options = _options()
+    folder = venvs.ROOT / "build" / ("bench-quick" if options.quick else "bench")
+    saved = options.saved
+    if saved is None:
+        saved = _measured(options, folder)
+    results = json.loads(saved.read_text(encoding="utf-8"))
+    text = report.page(results)
+    print(text)
+    page = options.page
+    if page is None and not options.quick and present(results) == set(SECTIONS):
+        page = venvs.ROOT / PAGE
+    if page is None:
+        print("no page written: this was a smoke run, or sections are missing")
+        return
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(text, encoding="utf-8")
+    print(f"wrote {page.name}")
+
+
+def _measured(options: argparse.Namespace, folder: Path) -> Path:
+    """Measure what is asked for and return the file of results.
+
+    Sections asked for alone replace those of the results before.
+    """
+    plan, file = _plan(options), folder / "results.json"
+    only = [name for name in SECTIONS if not options.only or name in options.only]
+    again = options.only and file.exists()
+    results = json.loads(file.read_text(encoding="utf-8")) if again else {}
+    if not again:
+        shutil.rmtree(folder, ignore_errors=True)
+    started = time.monotonic()
+    bench = Bench(plan, folder, results)
+    run(bench, only)
+    minutes = (time.monotonic() - started) / 60
+    bench.results["machine"] = machine()
+    if again:
+        told = bench.results["plan"]
+        told["again"] = sorted({*told["again"], *only})
+    else:
+        bench.results["plan"] = {**_facts(plan), "minutes": minutes, "again": []}
+    file.write_text(json.dumps(bench.results, indent=1), encoding="utf-8")
+    return file
+
+
+def _plan(options: argparse.Namespace) -> Plan:
     plan = QUICK if options.quick else Plan()
     if options.rounds:
         plan = replace(plan, rounds=options.rounds)
     if options.peers:
-        names = {name.strip() for name in options.peers.split(",")}
-        plan = replace(plan, names=[name for name in peers.HOMES if name in names])
-    folder = venvs.ROOT / "build" / ("bench-quick" if options.quick else "bench")
-    saved = options.saved
-    if saved is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        started = time.monotonic()
-        results = Bench(plan, folder).run()
-        results["machine"] = machine()
-        results["plan"] = {"quick": options.quick, "rounds": plan.rounds, "limit_s": plan.limit_s,
-                           "window": plan.window, "output": plan.output, "turns": plan.turns,
-                           "minutes": (time.monotonic() - started) / 60}  # fmt: skip
-        saved = folder / "results.json"
-        saved.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    text = report.page(json.loads(saved.read_text(encoding="utf-8")))
-    print(text)
-    page = options.page or (None if options.quick else venvs.ROOT / PAGE)
-    if page is not None:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text, encoding="utf-8")
-        print(f"wrote {page.name}")
+        plan = replace(plan, names=[name for name in peers.HOMES if name in options.peers])
+    return plan
+
+
+def _facts(plan: Plan) -> dict[str, object]:
+    return {key: value for key, value in asdict(plan).items() if key not in ("names", "sizes")}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke run; writes no page")
+    parser.add_argument(
+        "--only", type=_names(SECTIONS), help=f"measure only these, by comma: {', '.join(SECTIONS)}"
+    )
+    parser.add_argument(
+        "--peers", type=_names(peers.HOMES), help=f"only these, of: {', '.join(peers.HOMES)}"
+    )
+    parser.add_argument("--rounds", type=int, help="readings per figure (5)")
+    parser.add_argument("--page", type=Path, help=f"where to write the page ({PAGE})")
+    parser.add_argument("--from", dest="saved", type=Path, help="write the page from saved results")
+    return parser.parse_args()
+
+
+def _names(known: Collection[str]) -> Callable[[str], set[str]]:
+    def parse(text: str) -> set[str]:
+        names = {name.strip() for name in text.split(",")}
+        if unknown := names - set(known):
+            raise argparse.ArgumentTypeError(f"no {', '.join(unknown)} in {', '.join(known)}")
+        return names
+
+    return parse
 
 
 if __name__ == "__main__":

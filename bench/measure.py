@@ -7,40 +7,29 @@ next begins, in a new order each time, so that a slow minute of the machine touc
 from __future__ import annotations
 
 import json
-import os
-import select
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from bench import peers, transcript, venvs
 from bench.transcript import Shape
+from bench.workers import START_S, Answer, Worker
 
 Results = dict[str, Any]
-Answer = dict[str, Any]
-
-START_S: Final = 120
-PATIENCE: Final = 5
-"""Times `limit_s` on the wall clock after which a job that sleeps or starves is cut off, too."""
 
 SLOW_S: Final = 10
 """A reading above this is taken once."""
 
 REFEREE: Final = "tiktoken"
 
-PROBE: Final = (
-    "import sys, time; start = time.process_time(); {}; "
-    "print(time.process_time() - start, len(sys.modules))"
-)
+READINGS: Final = ("_s", "_mb")
+"""How the keys of readings end, of which the page takes medians."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured. `limit_s` is CPU seconds for one job."""
+    """How much is measured. `limit_s` is CPU seconds for one job, sizes are in messages."""
 
     sizes: Sequence[int] = (200, 2_000, 20_000)
     rounds: int = 5
@@ -48,7 +37,14 @@ class Plan:
     window: int = 100_000
     output: int = 4_000
     budgets: int = 38
-    limit_s: float = 90
+    limit_s: float = 60
+    texts: int = 3_000
+    letters: int = 1_000_000
+    letters_limit_s: float = 15
+    grown: int = 1_000_000
+    held: int = 20_000
+    viewed: int = 2_000
+    session_mb: float = 20
     names: Sequence[str] = tuple(peers.HOMES)
 
     def loop(self) -> Shape:
@@ -57,203 +53,132 @@ class Plan:
 
 
 QUICK: Final = Plan(
-    sizes=(200,), rounds=1, turns=60, window=8_000, output=500, budgets=3, limit_s=30
-)
+    sizes=(200,), rounds=1, turns=60, window=8_000, output=500, budgets=3, limit_s=30, texts=300,
+    letters=50_000, letters_limit_s=3, grown=100_000, held=500, viewed=200, session_mb=1,
+)  # fmt: skip
 
 SWEPT: Final = (Shape(200), Shape(200, end="tool"), Shape(200, end="tool", single_user=True))
 
 
-class Worker:
-    """A peer in a process of its own."""
-
-    def __init__(self, name: str, python: Path, errors: Path) -> None:
-        home = peers.HOMES[name][0]
-        self.name = name
-        self._libraries = peers.LIBRARIES[home]
-        self._errors = errors.open("ab")
-        self._process = subprocess.Popen(
-            [python, "-m", "bench.worker", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=venvs.environment(home),
-            cwd=venvs.ROOT,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
-
-    def versions(self) -> Answer:
-        """Wait until the peer is set up; return its versions."""
-        return self.ask({"op": "versions", "libraries": self._libraries}, START_S)
-
-    def ask(self, job: dict[str, Any], limit_s: float) -> Answer:
-        """Send a job and return its answer: `{"cut": limit_s}` where it took more CPU seconds.
-
-        Where the worker died, that is `{"error": ...}`. Either way it answers no more.
-        """
-        pipe_in, pipe_out = self._process.stdin, self._process.stdout
-        assert pipe_in is not None
-        assert pipe_out is not None
-        try:
-            pipe_in.write(json.dumps(job).encode() + b"\n")
-            pipe_in.flush()
-        except BrokenPipeError:
-            return {"error": "died before"}
-        spent, started = cpu_s(self._process.pid), time.monotonic()
-        while not select.select([pipe_out], [], [], 0.5)[0]:
-            waited = time.monotonic() - started
-            if cpu_s(self._process.pid) - spent > limit_s or waited > PATIENCE * limit_s:
-                return {"cut": limit_s}
-        line = pipe_out.readline()
-        answer: Answer = json.loads(line) if line else {"error": "died; see errors.txt"}
-        return answer
-
-
 class Bench:
-    """Measures by a plan, with scratch files in `folder`."""
+    """Measures by a plan, with scratch files in `folder`; adds to `results`."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: Plan, folder: Path, results: Results) -> None:
         self.plan = plan
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._pythons = {home: venvs.ready(home) for home in [venvs.BASE, *peers.LIBRARIES]}
-        if self._pythons[venvs.BASE] is None:
+        self.pythons = {home: venvs.ready(home) for home in [venvs.BASE, *peers.LIBRARIES]}
+        if self.pythons[venvs.BASE] is None:
             raise SystemExit("the judge could not be set up; without it nothing is measured")
         venvs.vocabulary()
-        self.names = [n for n in plan.names if self._pythons[peers.HOMES[n][0]] is not None]
-        self.results: Results = {"versions": {}, "tokens": {}}
+        self.names = [n for n in plan.names if self.pythons[peers.home(n)] is not None]
+        self.results: Results = {"versions": {}, "tokens": {}, **results}
 
-    def run(self) -> Results:
-        """Measure everything and return it."""
-        with self._worker(REFEREE) as referee:
-            self._sizes(referee)
-            self._loops(referee)
-            self._sweep(referee)
-        self._kinds()
-        self._imports()
-        return self.results
-
-    def _sizes(self, referee: Worker) -> None:
+    def counting(self) -> None:
+        """Count histories of all sizes."""
         for size in self.plan.sizes:
-            shape = Shape(size)
-            tokens = self._tokens(referee, shape)
-            rounds = self.plan.rounds if size < 10_000 else min(3, self.plan.rounds)
-            job: dict[str, Any] = {"op": "count", "transcript": self._file(shape)}
-            self._table("count", size, self._rounds(job, self.names, rounds))
-            job |= {"op": "trim", "transcript": self._file(shape), "budget": tokens // 2}
-            names = [name for name in self.names if name in peers.TRIMMING]
-            self._table("trim", size, self._rounds(job, names, rounds))
-            self._judged("trim", size, referee, job)
+            job = {"op": "count", "transcript": self.file(Shape(size))}
+            self.table("count", size, self._rounds(job, self.names, self._often(size)))
 
-    def _loops(self, referee: Worker) -> None:
+    def trimming(self) -> None:
+        """Trim histories of all sizes to half; who was cut off is asked for no larger one."""
+        names = self._trimming()
+        with self._referee() as referee:
+            for size in self.plan.sizes:
+                shape = Shape(size)
+                half = self._tokens(referee, shape) // 2
+                job = {"op": "trim", "transcript": self.file(shape), "budget": half}
+                self.table("trim", size, self._rounds(job, names, self._often(size)))
+                rows = self.results["trim"][str(size)]
+                self._judged("trim", size, referee, job)
+                names = [name for name in names if "cut" not in rows[name]]
+                gone = {name: {"cut": self.plan.limit_s} for name in self._trimming()}
+                self.results["trim"][str(size)] = {**gone, **rows}
+
+    def loops(self) -> None:
+        """Let an agent take many turns: counting, and managing a window."""
         plan, shape = self.plan, self.plan.loop()
-        self._tokens(referee, shape)
         job: dict[str, Any] = {
-            "op": "loop", "transcript": self._file(shape), "turns": plan.turns,
+            "op": "loop", "transcript": self.file(shape), "turns": plan.turns,
             "limit_s": plan.limit_s / 2,
         }  # fmt: skip
         rounds = min(3, plan.rounds)
-        self._table("loop", plan.turns, self._rounds(job, self.names, rounds))
+        self.table("loop", plan.turns, self._rounds(job, self.names, rounds))
         job |= {"op": "manage", "window": plan.window, "output": plan.output}
-        names = [name for name in self.names if name in peers.TRIMMING]
-        self._table("manage", plan.turns, self._rounds(job, names, rounds))
-        self._judged("manage", plan.turns, referee, job | {"budget": plan.window - plan.output})
+        self.table("manage", plan.turns, self._rounds(job, self._trimming(), rounds))
+        with self._referee() as referee:
+            budget = plan.window - plan.output
+            self._judged("manage", plan.turns, referee, job | {"budget": budget})
 
-    def _sweep(self, referee: Worker) -> None:
-        table = self.results["sweep"] = {}
-        for name in self.names:
-            if name not in peers.TRIMMING:
-                continue
-            for shape in SWEPT:
-                full = self._tokens(referee, shape)
-                steps = range(2, 40, 38 // self.plan.budgets)
-                job: dict[str, Any] = {
-                    "op": "sweep", "transcript": self._file(shape), "out": self._out(name),
-                    "budgets": [full * step // 40 for step in steps],
-                }  # fmt: skip
-                self._say(f"sweep {name}, {shape.name}")
-                with self._worker(name) as worker:
-                    done = worker.ask(job, 5 * self.plan.limit_s)
-                if done:
-                    table.setdefault(name, {})[shape.name] = None
-                else:
-                    judged = referee.ask(job | {"op": "verdicts"}, START_S)
-                    table.setdefault(name, {})[shape.name] = judged
+    def sweep(self) -> None:
+        """Trim three transcripts to many budgets."""
+        with self._referee() as referee:
+            self.results["sweep"] = {name: self._swept(name, referee) for name in self._trimming()}
 
-    def _kinds(self) -> None:
+    def kinds(self) -> None:
+        """Count texts of each kind."""
         table = self.results["kinds"] = {}
         for name in self.names:
-            if name == peers.SAME_COUNTS:
-                continue
-            with self._worker(name) as worker:
-                table[name] = worker.ask({"op": "kinds"}, START_S)
+            if name not in peers.SAME_COUNTS:
+                with self.worker(name) as worker:
+                    table[name] = worker.ask({"op": "kinds"}, START_S)
 
-    def _imports(self) -> None:
+    def _swept(self, name: str, referee: Worker) -> dict[str, Any]:
         table: dict[str, Any] = {}
-        for _ in range(1 + self.plan.rounds):
-            for home, statements in peers.IMPORTS.items():
-                for label, statement in statements.items():
-                    reading = self._import(home, statement)
-                    if reading:
-                        table.setdefault(label, []).append(reading)
-        # the first round writes byte code and warms the disk
-        self.results["imports"] = {
-            label: {"s": [s for s, _ in readings[1:]], "modules": readings[-1][1]}
-            for label, readings in table.items()
-        }
+        for shape in SWEPT:
+            full = self._tokens(referee, shape)
+            steps = range(2, 40, 38 // self.plan.budgets)
+            job: dict[str, Any] = {
+                "op": "sweep", "transcript": self.file(shape), "out": self._out(name),
+                "budgets": [full * step // 40 for step in steps],
+            }  # fmt: skip
+            self.say(f"sweep {name}, {shape.name}")
+            with self.worker(name) as worker:
+                failed = worker.ask(job, 5 * self.plan.limit_s)
+            judged = None if failed else referee.ask(job | {"op": "verdicts"}, START_S)
+            table[shape.name] = judged
+        return table
 
-    def _import(self, home: str, statement: str) -> tuple[float, int] | None:
-        python = self._pythons[home]
-        if python is None:
-            return None
-        script = f"exec({PROBE.format(statement)!r})"
-        done = subprocess.run(
-            [python, "-c", script], env=venvs.environment(home), cwd=venvs.ROOT,
-            capture_output=True, text=True, check=False, timeout=START_S,
-        )  # fmt: skip
-        if done.returncode:
-            self._say(f"   {statement!r} failed: {done.stderr[-300:]}")
-            return None
-        seconds, modules = done.stdout.split()[-2:]
-        return float(seconds), int(modules)
+    def _trimming(self) -> list[str]:
+        return [name for name in self.names if name in peers.TRIMMING]
+
+    def _often(self, size: int) -> int:
+        return self.plan.rounds if size < 10_000 else min(3, self.plan.rounds)
 
     def _rounds(
         self, job: dict[str, Any], names: Sequence[str], rounds: int
     ) -> Iterator[tuple[str, Answer]]:
         over: set[str] = set()
-        for number in range(rounds):
-            turned = number % len(names)
-            for name in [*names[turned:], *names[:turned]]:
-                if name in over:
-                    continue
-                with self._worker(name) as worker:
-                    answer = worker.ask(job | {"out": self._out(name)}, self.plan.limit_s)
-                yield name, answer
-                if any(not isinstance(v, int | float) or v > SLOW_S for v in _seconds(answer)):
-                    over.add(name)
+        for name in self.order(names, rounds):
+            if name in over:
+                continue
+            with self.worker(name) as worker:
+                answer = worker.ask(job | {"out": self._out(name)}, self.plan.limit_s)
+            yield name, answer
+            if slow(answer):
+                over.add(name)
 
-    def _table(self, op: str, size: int, readings: Iterator[tuple[str, Answer]]) -> None:
+    def order(self, names: Sequence[str], rounds: int) -> Iterator[str]:
+        """Yield every name in every round; each round begins with another."""
+        for number in range(rounds if names else 0):
+            turned = number % len(names)
+            yield from [*names[turned:], *names[:turned]]
+
+    def measured(self, job: dict[str, Any], size: int, names: Sequence[str], rounds: int) -> None:
+        """Measure a job in rounds over peers and keep the readings under its name and size."""
+        self.table(job["op"], size, self._rounds(job, names, rounds))
+
+    def table(self, op: str, size: int | str, readings: Iterator[tuple[str, Answer]]) -> None:
         """Gather the readings of rounds: lists of seconds, and what came last of all else."""
         table = self.results.setdefault(op, {}).setdefault(str(size), {})
         for name, answer in readings:
             row = table.setdefault(name, {})
             for key, value in answer.items():
-                if key.endswith("_s"):
+                if key.endswith(READINGS):
                     row.setdefault(key, []).append(value)
                 else:
                     row[key] = value
-            self._say(f"{op} {size} {name}: {answer}")
+            self.say(f"{op} {size} {name}: {answer}")
 
     def _judged(self, op: str, size: int, referee: Worker, job: dict[str, Any]) -> None:
         for name, row in self.results[op][str(size)].items():
@@ -281,11 +206,12 @@ class Bench:
         """Return the judge's count of a whole transcript."""
         tokens: dict[str, int] = self.results["tokens"]
         if shape.name not in tokens:
-            job = {"op": "count", "transcript": self._file(shape)}
+            job = {"op": "tokens", "transcript": self.file(shape)}
             tokens[shape.name] = referee.ask(job, START_S)["tokens"]
         return tokens[shape.name]
 
-    def _file(self, shape: Shape) -> str:
+    def file(self, shape: Shape) -> str:
+        """Return the file that holds a transcript, written if need be."""
         file = self.folder / f"{shape.name}.json"
         if not file.exists():
             file.write_text(json.dumps(transcript.write(shape)))
@@ -294,31 +220,27 @@ class Bench:
     def _out(self, name: str) -> str:
         return str(self.folder / f"out-{name.replace(' ', '-')}.json")
 
-    def _worker(self, name: str) -> Worker:
-        home = peers.HOMES[name][0]
-        python = self._pythons[home]
+    def worker(self, name: str, module: str = "bench.worker") -> Worker:
+        """Start a process that holds a peer."""
+        home = peers.home(name)
+        python = self.pythons[home]
         assert python is not None
-        worker = Worker(name, python, self.folder / "errors.txt")
+        worker = Worker(name, python, self.folder / "errors.txt", module)
         versions = worker.versions()
         if "error" in versions or "cut" in versions:
             raise SystemExit(f"{name} does not start: see {self.folder / 'errors.txt'}")
-        self.results["versions"].setdefault(home, versions)
+        self.results["versions"][home] = versions
         return worker
 
-    def _say(self, text: str) -> None:
+    def _referee(self) -> Worker:
+        return self.worker(REFEREE)
+
+    def say(self, text: str) -> None:
+        """Tell how far it is."""
         print(text, flush=True)
 
 
-def cpu_s(process: int) -> float:
-    """Return the CPU seconds a process has used; 0 where the system does not tell."""
-    stat = Path(f"/proc/{process}/stat")
-    if not stat.exists():
-        return 0.0
-    fields = stat.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _seconds(answer: Answer) -> Iterator[Any]:
-    """Yield the times of an answer, or what it has instead of any."""
+def slow(answer: Answer) -> bool:
+    """Return whether a job was cut off, died, or took so long that once is enough."""
     times = [value for key, value in answer.items() if key.endswith("_s")]
-    yield from times or [None]
+    return "cut" in answer or "error" in answer or max(times, default=0) > SLOW_S

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 Row = Mapping[str, Any]
 
 OURS = "ullage"
+TALLY = "ullage.Tally"
+RECOUNTING = ("LiteLLM", "LangChain exact", "LlamaIndex", "tiktoken")
+NOISE = 0.99
 CHECKS = ("pairs", "budget", "start", "task", "newest")
 
 INTRODUCTION = """# Benchmarks
 
-Written by `make bench` in {minutes:.0f} minutes; do not edit. ullage beside plain tiktoken,
-LangChain and LiteLLM in one run, on the same generated transcripts of coding agents
-(`bench/transcript.py`: OpenAI Chat messages, one to four parallel calls, results from an empty line
-to 25 kB of code, logs, JSON, base64, Chinese). `make bench ARGS=--quick` is a smoke run.
+Written by `make bench` in {minutes:.0f} minutes{again}; do not edit. ullage beside plain tiktoken,
+LangChain, LiteLLM, LlamaIndex, Microsoft's Agent Framework and tokenizer libraries in one run, on
+the same generated transcripts of coding agents (`bench/transcript.py`: OpenAI Chat messages, one to
+four parallel calls, results from an empty line to 25 kB of code, logs, JSON, base64, Chinese).
+`make bench ARGS=--quick` is a smoke run, `make bench ARGS='--only counting'` one section.
 
 * **Times are CPU time** of the whole process, medians of {rounds} readings (3 at 20,000 messages
   and in loops; a reading over 10 s is taken once). Each reading is the first in a fresh process
-  that has loaded its vocabulary; rounds go over all peers in turn. Differences under a fifth are
-  noise.
-* **Cut off** means over {limit_s:.0f} s of CPU time for one job. A loop stops at {half:.0f} s, with
-  the turns it got through.
+  that has loaded its vocabulary and has counted, or trimmed, a few lines before; rounds go over
+  all peers in turn. Differences under a fifth are noise.
+* **Cut off** means over {limit_s:.0f} s of CPU time for one job; who was cut off is not asked for a
+  larger one. A loop stops at {half:.0f} s, with the turns it got through.
 * Turning messages into a library's own types is outside the clock, except in the loops.
 * **The judge** (`bench/judge.py`) shares no code with ullage: tiktoken's o200k_base and a lower
   bound of what the API bills. What it finds over a budget is over for certain.
 * LangChain is called with the arguments that its documentation shows (`strategy="last"`,
   `start_on="human"`, `include_system=True`), once with its chat model's exact counter and once with
-  `count_tokens_approximately`; LiteLLM with `trim_messages(messages, model, max_tokens)`.
+  `count_tokens_approximately`; LiteLLM with `token_counter` and `trim_messages(messages, model,
+  max_tokens)`; LlamaIndex counts with its `TokenCounter` and tiktoken's encoder, Agent Framework
+  with `annotate_message_groups` and tiktoken as its tokenizer. The last two only count here.
 * No model is called, so nothing here says how good a summary is.
 
 {machine}
@@ -39,29 +45,24 @@ to 25 kB of code, logs, JSON, base64, Chinese). `make bench ARGS=--quick` is a s
 
 
 def page(results: Row) -> str:
-    """Return the whole page."""
+    """Return the page of all that the results hold."""
     plan = results["plan"]
-    parts = [
-        INTRODUCTION.format(
-            **plan,
-            half=plan["limit_s"] / 2,
-            machine="; ".join(f"{key}: {value}" for key, value in results["machine"].items()),
-            versions="; ".join(
-                f"{name} {version}"
-                for name, version in sorted(
-                    {n: v for home in results["versions"].values() for n, v in home.items()}.items()
-                )
-            ),
+    again = f"; measured again since: {', '.join(plan['again'])}" if plan["again"] else ""
+    told = {
+        **plan,
+        "again": again,
+        "half": plan["limit_s"] / 2,
+        "machine": "; ".join(f"{key}: {value}" for key, value in results["machine"].items()),
+        "versions": "; ".join(
+            f"{name} {version}"
+            for name, version in sorted(
+                {n: v for home in results["versions"].values() for n, v in home.items()}.items()
+            )
         ),
-        counting(results),
-        trimming(results),
-        loops(results),
-        sweep(results),
-        kinds(results),
-        imports(results),
-        losses(results),
-    ]
-    return "\n".join(parts).rstrip() + "\n"
+    }
+    parts = [INTRODUCTION.format(**told)]
+    parts += [write(results) for key, write in PARTS if key in results]
+    return "\n".join([*parts, losses(results)]).rstrip() + "\n"
 
 
 def counting(results: Row) -> str:
@@ -75,8 +76,10 @@ def counting(results: Row) -> str:
     return (
         "## Counting a history\n\nThe whole history for the first time, ms of CPU:\n\n"
         + _table(["", *heads], first)
-        + "\nThe whole history again after one more message, as an agent does each turn, ms of "
-        "CPU:\n\n"
+        + "\nThe whole history again after one more message, as an agent does each turn: ms of "
+        "CPU a turn, the mean of up to 20 turns. `ullage.Tally` is told what is new, as "
+        "`tiktoken with sums kept` is (twenty lines that an application may have of its own); all "
+        "others are handed the list:\n\n"
         + _table(["", *heads], more)
         + "\nTokens found, as a multiple of the judge's lower bound. What OpenAI adds around calls "
         "and results is not published: the judge adds nothing, ullage 6 and 2 tokens each:\n\n"
@@ -107,7 +110,7 @@ def loops(results: Row) -> str:
     rows = [[n, _total(r), f"{r.get('turns', 0)}"] for n, r in counted.items()]
     text = (
         f"## An agent of {turns} turns\n\nEach turn adds its messages and counts the history, s of "
-        "CPU altogether:\n\n" + _table(["", "s", "turns done"], rows)
+        "CPU altogether:\n\n" + _table(["", "s", "turns done"], rows) + _times(counted)
     )
     text += (
         "\nEach turn adds its messages and makes a request that fits a window of "
@@ -157,6 +160,74 @@ def kinds(results: Row) -> str:
     )
 
 
+def texts(results: Row) -> str:
+    """Counters of plain text beside each other."""
+    table, plan = results["texts"], results["plan"]
+    history = table["history"]
+    known = next(iter(history.values()))
+    rows = []
+    for name in _names(table):
+        loading, read, short, letter = (
+            table.get(op, {}).get(name) for op in ("loaded", "history", "short", "letter")
+        )
+        same = all(_same(table[op], name) for op in ("history", "short", "letter"))
+        rows.append([
+            name, _rate(read), _cell(short, "short_s", lambda s: f"{s * 1e6:.2f}"),
+            _ms(letter, "letter_s"), _ms(loading, "load_s"), _mb(loading, "load_mb"),
+            _mb(read, "history_mb"), "yes" if same else "**no**",
+        ])  # fmt: skip
+    heads = [
+        "", "MB/s", "µs a short text", "ms for the letter", "ms to load", "MB loaded",
+        "MB after counting", "same counts",
+    ]  # fmt: skip
+    return (
+        f"## Counters of text\n\nThe {known['texts']:,} texts of {plan['texts']:,} messages "
+        f"({known['bytes'] / 1e6:.1f} MB of UTF-8), one call each, none seen before: MB per second "
+        "of CPU. Then 10,000 different texts of 20 characters: µs of CPU a call. Then "
+        f"{plan['letters']:,} times the letter a in one text, cut off at "
+        f"{plan['letters_limit_s']:.0f} s. Loading is the import, the vocabulary and a first "
+        "count; memory is what each adds to the process. *Same counts*: as tiktoken's in all that "
+        "was not cut off. fastokens is given its vocabulary as a file; toktok-rs and bpe-openai "
+        "are asked by their native calls, which their packages name private:\n\n"
+        + _table(heads, rows)
+        + "\n`ullage.count_text(text, model=...)` resolves the model on each call and remembers "
+        "the count of what it is asked; the counter alone remembers, too. Both make sure of the "
+        "two corners in which toktok-rs, which they rest on, counts otherwise than tiktoken.\n"
+    )
+
+
+def appending(results: Row) -> str:
+    """Text that grows: appends of 20 characters."""
+    table, plan = results["append"]["append"], results["plan"]
+    rows = [
+        [
+            "`AppendCounter`" if name == "ullage, counter alone" else f"{name}, recounting",
+            _cell(row, "append_s", lambda s: f"{s * 1e6:,.1f}"),
+            f"{row.get('appends', 0)}",
+            "yes" if row.get("tokens") == row.get("truth", -1) else "**no**",
+        ]
+        for name, row in table.items()
+    ]
+    return (
+        f"## Text that grows\n\n20 characters appended to {plan['grown'] / 1e6:g} MB of prose, "
+        "and the tokens of the whole asked for after each append: µs of CPU for both.\n\n"
+        + _table(["", "µs", "appends done", "exact"], rows)
+    )
+
+
+def memory(results: Row) -> str:
+    """What holding and counting a session takes."""
+    ((size, table),) = results["held"].items()
+    rows = [[n, _mb(row, "messages_mb"), _mb(row, "counted_mb")] for n, row in table.items()]
+    return (
+        f"## Memory\n\nA session of {int(size):,} messages in a fresh process: MB for the messages "
+        "in the library's own types, and MB that counting them once adds and keeps; one reading "
+        "each. The vocabulary was loaded before. ullage keeps what it read of every message, and "
+        "copies by which it sees that one was changed in place.\n\n"
+        + _table(["", "messages", "counting adds"], rows)
+    )
+
+
 def imports(results: Row) -> str:
     """What an import costs."""
     rows = [
@@ -169,39 +240,92 @@ def imports(results: Row) -> str:
     )
 
 
+def context(results: Row) -> str:
+    """How long it takes to see what fills a window."""
+    ((viewed, first),) = results["context"].items()
+    ((size, second),) = results["session"].items()
+    row, read = first.get(OURS), second.get(OURS)
+    held = f"{int(size) / 1e6:.0f} MB, {(read or {}).get('messages', 0):,} messages"
+    rows = [
+        [f"`ullage.context(messages)`, {int(viewed):,} messages", _ms(row, "context_s")],
+        ["... again", _ms(row, "again_s")],
+        [f"a session of Claude Code ({held}): loading the file", _ms(read, "load_s")],
+        ["... what fills its window", _ms(read, "contents_s")],
+        ["... `ullage context FILE`, the whole command", _ms(read, "command_s")],
+    ]
+    return (
+        "## The context view\n\nms of CPU; the session is made up (`bench/claude.py`), with a "
+        "compaction every 600 messages:\n\n" + _table(["", "ms"], rows)
+    )
+
+
 def losses(results: Row) -> str:
     """Name every figure in which a peer is ahead, from the results."""
     behind: list[str] = []
-    for op, key, what in (
-        ("count", "first_s", "counting for the first time"),
-        ("count", "more_s", "counting after one more message"),
-        ("trim", "trim_s", "trimming to half"),
-        ("loop", "loop_s", "counting in the loop"),
-        ("manage", "loop_s", "managing the window in the loop"),
-    ):
-        for size, table in results[op].items():
+    for op, key, what in LOSSES:
+        for size, table in results.get(op, {}).items():
             unit = "turns" if op in ("loop", "manage") else "messages"
             behind += _ahead(table, key, f"{what}, {int(size):,} {unit}")
-    behind += _emptier(results["sweep"])
+    for op, key, what in TEXT_LOSSES:
+        behind += _ahead(results.get("texts", {}).get(op, {}), key, what)
+    behind += _emptier(results.get("sweep", {}))
     text = "## Where ullage is behind\n\n"
     text += "".join(f"* {line}\n" for line in behind) or "Nowhere in this run.\n"
     return text + (
         "\nThe approximate counter divides characters by four and reads no text; the table by "
         "kind shows what that costs. Sums kept beside a history are what an application that "
-        "never edits its history can have in twenty lines; ullage looks at every message each "
-        "time, because callers do edit theirs. ullage's results use less of the budget: it keeps "
-        "to the upper edge of its band, in which every call and result has room for its id and "
-        "framing, of which the judge counts nothing; in the loop its default policy makes room "
-        "for many turns at once, so that the requests after a compaction extend one another.\n"
+        "never edits its history can have in twenty lines, without bands, tools or a check of what "
+        "it is handed; `ullage.count` looks at every message each time, because callers do edit "
+        "theirs. fastokens counts faster and takes four times as long to load; ullage takes it for "
+        "the families for which it has no vocabulary of its own. ullage's results use less of the "
+        "budget: it keeps to the upper edge of its band, in which every call and result has room "
+        "for its id and framing, of which the judge counts nothing; in the loop its default policy "
+        "makes room for many turns at once, so that the requests after a compaction extend one "
+        "another.\n"
     )
 
 
+PARTS: Sequence[tuple[str, Callable[[Row], str]]] = (
+    ("count", counting),
+    ("texts", texts),
+    ("append", appending),
+    ("held", memory),
+    ("imports", imports),
+    ("trim", trimming),
+    ("loop", loops),
+    ("sweep", sweep),
+    ("kinds", kinds),
+    ("context", context),
+)
+"""The parts of the page in order, by the key of the results that each needs."""
+
+LOSSES: Sequence[tuple[str, str, str]] = (
+    ("count", "first_s", "counting for the first time"),
+    ("count", "more_s", "counting after one more message"),
+    ("trim", "trim_s", "trimming to half"),
+    ("loop", "loop_s", "counting in the loop"),
+    ("manage", "loop_s", "managing the window in the loop"),
+    ("held", "counted_mb", "memory for counting"),
+)
+TEXT_LOSSES: Sequence[tuple[str, str, str]] = (
+    ("history", "history_s", "text seen for the first time"),
+    ("short", "short_s", "texts of 20 characters, a call"),
+    ("letter", "letter_s", "one letter many times over"),
+    ("loaded", "load_s", "loading"),
+    ("loaded", "load_mb", "memory after loading"),
+)
+
+
 def _ahead(table: Mapping[str, Row], key: str, what: str) -> Iterable[str]:
-    ours = _median(table.get(OURS), key)
-    for name, row in table.items():
-        theirs = _median(row, key)
-        if name != OURS and ours and theirs and theirs < ours:
-            yield f"{what}: {name} {_number(theirs)} s, ullage {_number(ours)} s"
+    """Yield one line where peers are ahead of any of ullage's rows: theirs, then ours."""
+    show = "{:.0f} MB".format if key.endswith("_mb") else _time
+    found = {name: value for name in table if (value := _median(table[name], key))}
+    mine = {name: value for name, value in found.items() if name.startswith(OURS)}
+    worst = max(mine.values(), default=0.0)
+    theirs = {n: v for n, v in found.items() if n not in mine and v < worst * NOISE}
+    if theirs:
+        said = [", ".join(f"{n} {show(v)}" for n, v in rows.items()) for rows in (theirs, mine)]
+        yield f"{what}: {said[0]}; {said[1]}"
 
 
 def _emptier(table: Mapping[str, Any]) -> Iterable[str]:
@@ -237,7 +361,11 @@ def _cell(row: Row | None, key: str, show: Callable[[float], str]) -> str:
 
 
 def _ms(row: Row | None, key: str) -> str:
-    return _cell(row, key, lambda s: f"{s * 1000:,.1f}" if s < 0.1 else f"{s * 1000:,.0f}")
+    return _cell(row, key, lambda s: _short(s * 1000))
+
+
+def _short(number: float) -> str:
+    return f"{number:.2f}" if number < 1 else f"{number:,.{number < 100:d}f}"
 
 
 def _total(row: Row | None) -> str:
@@ -246,6 +374,48 @@ def _total(row: Row | None) -> str:
 
 def _number(seconds: float) -> str:
     return f"{seconds:.4f}" if seconds < 0.1 else f"{seconds:.2f}"
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1 or unit == "µs":
+            return f"{seconds * factor:.3g} {unit}"
+    raise AssertionError
+
+
+def _mb(row: Row | None, key: str) -> str:
+    return _cell(row, key, lambda mb: f"{max(0, mb):,.0f}" if mb >= 10 else f"{max(0, mb):.1f}")
+
+
+def _rate(row: Row | None) -> str:
+    return _cell(row, "history_s", lambda s: f"{(row or {})['bytes'] / s / 1e6:.1f}")
+
+
+def _same(rows: Mapping[str, Row], name: str) -> bool:
+    """Return whether a counter found what tiktoken found, where both finished."""
+    theirs, mine = (rows.get(n, {}).get("tokens") for n in ("tiktoken", name))
+    return theirs is None or mine is None or theirs == mine
+
+
+def _times(table: Mapping[str, Row]) -> str:
+    """Say how many times cheaper ullage's two ways are than those who count all again."""
+    text = ""
+    for ours in (OURS, TALLY):
+        mine = _a_turn(table.get(ours))
+        told = [
+            f"{name} {theirs / mine:,.0f} times"
+            for name in RECOUNTING
+            if mine and (theirs := _a_turn(table.get(name)))
+        ]
+        if told:
+            called = "ullage.count" if ours == OURS else ours
+            text += f"\nA turn of `{called}` costs 1; of {', '.join(told)} that.\n"
+    return text
+
+
+def _a_turn(row: Row | None) -> float | None:
+    spent = _median(row, "loop_s")
+    return spent / row["turns"] if row and spent and row.get("turns") else None
 
 
 def _ratio(row: Row | None, rows: Mapping[str, Row], key: str) -> str:

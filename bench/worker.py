@@ -11,30 +11,75 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from bench import content, peers, transcript
+from bench.memory import held_mb
 from bench.peers import History, Message, Peer
 
 Job = dict[str, Any]
 Answer = dict[str, Any]
+
+MORE = 20
+"""Messages that are added one by one after the first count."""
+
+MORE_S = 1
+"""CPU seconds after which no further one is timed."""
 
 RAISED = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a peer may raise as the result of one trim; anything else ends the worker."""
 
 
 def count(peer: Peer, job: Job) -> Answer:
-    """Count all but the last message, and again, as a user would, after the last has come."""
-    messages = _messages(job["transcript"])
-    history = peer.read(messages)
-    last = history.pop()
+    """Count all but the last messages, and again, as a user would, after each further one."""
+    history = peer.read(_messages(job["transcript"]))
+    more = history[-MORE:]
+    del history[-MORE:]
     first_s, _ = timed(lambda: peer.count(history))
-    history.append(last)
-    more_s, tokens = timed(lambda: peer.count(history))
-    return {"first_s": first_s, "more_s": more_s, "tokens": tokens}
+    spent, steps, tokens = 0.0, 0, 0
+    gc.collect()
+    for message in more:
+        history.append(message)
+        if spent < MORE_S:
+            start = time.process_time()
+            tokens = peer.count(history)
+            spent += time.process_time() - start
+            steps += 1
+    if steps < len(more):
+        tokens = peer.count(history)
+    return {"first_s": first_s, "more_s": spent / steps, "tokens": tokens}
+
+
+def tokens(peer: Peer, job: Job) -> Answer:
+    """Count a transcript once."""
+    return {"tokens": peer.count(peer.read(_messages(job["transcript"])))}
+
+
+def held(peer: Peer, job: Job) -> Answer:
+    """Hold a history in the library's own types, then count it: megabytes for each."""
+    before = held_mb()
+    history = peer.read(_messages(job["transcript"]))
+    read = held_mb()
+    peer.count(history)
+    return {"messages_mb": read - before, "counted_mb": held_mb() - read}
+
+
+def context(peer: Any, job: Job) -> Answer:
+    """Tell what fills the window; only ullage's peer can."""
+    messages = _messages(job["transcript"])
+    context_s, _ = timed(lambda: peer.context(messages, job["window"]))
+    again_s, _ = timed(lambda: peer.context(messages, job["window"]))
+    return {"context_s": context_s, "again_s": again_s}
+
+
+def session(peer: Any, job: Job) -> Answer:
+    """Load a session from its file and tell what fills its window; only ullage's peer can."""
+    load_s, loaded = timed(lambda: peer.session(job["session"]))
+    contents_s, _ = timed(lambda: peer.contents(loaded, job["window"]))
+    return {"load_s": load_s, "contents_s": contents_s, "messages": len(loaded.messages)}
 
 
 def trim(peer: Peer, job: Job) -> Answer:
@@ -121,10 +166,13 @@ def verdicts(peer: Any, job: Job) -> Answer:
     }
 
 
-JOBS: dict[str, Callable[[Any, Job], Answer]] = {
+JOBS: Mapping[str, Callable[[Any, Job], Answer]] = {
     job.__name__: job
-    for job in (count, trim, loop, manage, sweep, kinds, versions, verdict, verdicts)
-}
+    for job in (
+        count, tokens, trim, loop, manage, sweep, kinds, held, context, session, versions,
+        verdict, verdicts,
+    )
+}  # fmt: skip
 
 
 def samples() -> dict[str, list[Message]]:
@@ -176,12 +224,17 @@ def _save(path: str, value: Any) -> None:
 
 def main(name: str) -> None:
     """Answer jobs until there are none; what a job raises ends the process."""
+    answer_all(JOBS, lambda: peers.load(name))
+
+
+def answer_all(jobs: Mapping[str, Callable[[Any, Job], Answer]], load: Callable[[], Any]) -> None:
+    """Answer the jobs on standard input, one JSON a line."""
     out = sys.stdout
     sys.stdout = sys.stderr  # libraries that print shall not break the protocol
-    peer = peers.load(name)
+    peer = load()
     for line in sys.stdin:
         job = json.loads(line)
-        out.write(json.dumps(JOBS[job["op"]](peer, job)) + "\n")
+        out.write(json.dumps(jobs[job["op"]](peer, job)) + "\n")
         out.flush()
 
 

