@@ -105,7 +105,7 @@ class Runtime:
         self._counts = remote.Counts()
         self._lessons: dict[tuple[str, str | None], Calibration] = {}
         self._meters: dict[object, Meter] = {}
-        self._plain: MutableMapping[str | None, Meter] = Messages(MOST_METERS)
+        self._plain: MutableMapping[tuple[str | None, str], Meter] = Messages(MOST_METERS)
         self._tools: MutableMapping[str, Size] = Messages(MOST_TOOLS)
         self._lock = threading.Lock()
 
@@ -140,6 +140,10 @@ class Runtime:
         of open weights are believed, and what the server reports calibrates. Where the vocabulary
         is not at hand, its family's band holds.
         """
+        alone = question.asks_nobody
+        meter = self._plain.get((question.model, dialect)) if alone else None
+        if meter is not None:
+            return meter
         known = self.vocabularies.best(vocabulary(question.model))
         hosted = self.windows.hosted(question)
         learned = self._lessons.get((question.scope, question.model))
@@ -149,6 +153,8 @@ class Runtime:
             if len(self._meters) >= MOST_METERS:
                 self._meters.clear()
             meter = self._meters[key] = self._meter(known, hosted, question.model, dialect, learned)
+        if alone:
+            self._plain[question.model, dialect] = meter
         return meter
 
     def _meter(
@@ -172,20 +178,17 @@ class Runtime:
         return Meter(counter, framing, scale, "calibrated", outside, seen=self._tools)
 
     def text_meter(self, model: str | None) -> Meter:
-        """Return the meter of a model that is asked of no server; one look-up after the first."""
-        meter = self._plain.get(model)
-        if meter is None:
-            meter = self._plain[model] = self.meter(Question(model))
-        return meter
+        """Return the meter of a model that is named alone; one look-up after the first."""
+        return self._plain.get((model, "openai_chat")) or self.meter(Question(model))
 
     def learn(self, question: Question, reading: Reading) -> None:
         """Calibrate by one report; one that cannot be true is left out."""
-        self._plain.clear()
         key = (question.scope, question.model)
         with self._lock:
             learned = learn(self._lessons.get(key), reading)
             if learned is not None:
                 self._lessons[key] = learned
+        self._plain.clear()
 
     def server_count(self, question: Question, dialect: Dialect, body: Body) -> int | None:
         """Ask the server to count a request; None where it counts none, or has no answer."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from ullage.core.counting import Count, Size, measure
+from ullage.core.counting import Count, Measure, Meter, Size, measure
 from ullage.core.transcript import Dialect, Message
-from ullage.core.wire.dialects import recognise
+from ullage.core.wire.dialects import named, recognise
 from ullage.runtime import Asked, Body, asked, system_text
 
 
@@ -36,6 +36,8 @@ class Tally:
         self._body = body
         self._messages: list[Message] = []
         self._total = Size(0, 0, 0)
+        self._meter: Meter | None = None
+        self._empty: Measure | None = None
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -71,10 +73,13 @@ class Tally:
     def count(self) -> Count:
         """Return the count of everything added so far, with system text, tools and the reply."""
         body = self._body
-        empty = self._runtime.read(replace(body, messages=()))
-        meter = self._runtime.meter(self._question, empty.rules.dialect)
-        fixed = measure(empty, meter, system=system_text(body.system), tools=body.tools)
-        return replace(fixed, total=self._total, messages=tuple(self._messages)).count()
+        meter = self._runtime.meter(self._question, named(body.dialect))
+        if self._empty is None or meter is not self._meter:
+            empty = self._runtime.read(replace(body, messages=()))
+            system = system_text(body.system)
+            self._empty = measure(empty, meter, system=system, tools=body.tools)
+            self._meter = meter
+        return replace(self._empty, total=self._total, messages=tuple(self._messages)).count()
 
 
 def _shown(messages: Sequence[Any]) -> Dialect | None:

@@ -42,6 +42,11 @@ class Question:
             )
 
     @property
+    def asks_nobody(self) -> bool:
+        """Whether a model is named alone: no server, no provider, no credential."""
+        return self.base_url is None and self.provider is None and self.api_key is None
+
+    @property
     def scope(self) -> str:
         """Name endpoint and credential (hashed), so that tenants never share what is learned."""
         key = hashlib.blake2b((self.api_key or "").encode(), digest_size=8).hexdigest()
