@@ -150,7 +150,7 @@ def test_an_error_of_another_kind_on_the_second_try_is_no_exhaustion(runtime, tw
 
 
 def test_a_likely_overflow_counts_only_where_our_own_count_agrees(runtime) -> None:
-    likely = "the prompt is longer than the context length of the model"
+    likely = "the prompt is too long"
     small = Stubborn(likely)
     guard = ullage.Guard(MODEL, window=100_000, runtime=runtime)
     with pytest.raises(RuntimeError):

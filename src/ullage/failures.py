@@ -1,13 +1,14 @@
 """Read the exceptions of HTTP clients and SDKs as what they mean for a window.
 
-Duck-typed on what they all carry (a status, a body), so that no SDK is imported. The wording is
-read by `core.wire.overflow`.
+Duck-typed on what they all carry (a status, a body, headers, a cause), so that no SDK is imported.
+The wording is read by `core.wire.overflow`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from ullage.core.errors import ErrorKind
 from ullage.core.wire.overflow import classify
@@ -16,23 +17,64 @@ from ullage.core.wire.overflow import classify
 def classify_error(
     status: int | None, body: Any, *, headers: Mapping[str, str] | None = None
 ) -> ErrorKind:
-    """Classify an error response: `body` is text, bytes or parsed JSON. Never raises."""
+    """Classify an error response: `body` is text, bytes or parsed JSON. Never raises.
+
+    A `body` of "" is known to be empty, one of None is not known. `headers` are those of the
+    response.
+    """
     return classify(status, body, headers=headers)
 
 
 def classify_exception(error: BaseException) -> ErrorKind:
     """Classify an exception of the OpenAI or Anthropic SDK, httpx, aiohttp, or a plain one.
 
-    Reads `status_code` or `status`, then `body`, the response's text, or the message.
+    Reads `status_code` or `status`, then `body`, the response's text, and the message; then the
+    same of what it was raised from, and of the members of a group. A certain reading is taken
+    before one that is only likely.
     """
-    response = getattr(error, "response", None)
-    status = _status(error) or _status(response)
-    for body in (getattr(error, "body", None), _text(response), str(error)):
-        if body:
-            kind = classify(status, body)
-            if kind.kind != "other":
+    likely: ErrorKind | None = None
+    for link in _chain(error):
+        for kind in _readings(link):
+            if kind.kind == "other":
+                continue
+            if kind.certainty == "certain":
                 return kind
-    return classify(status, "")
+            likely = likely or kind
+    return likely or ErrorKind("other")
+
+
+_LONGEST: Final = 8
+"""Exceptions of one chain that are read."""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, its members and its causes, outermost first.
+
+    What was only being handled at the time (`__context__`) is left out: it is no reason.
+    """
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < _LONGEST:
+        link = waiting.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        if isinstance(link, BaseExceptionGroup):
+            waiting.extend(link.exceptions)
+        if link.__cause__ is not None:
+            waiting.append(link.__cause__)
+
+
+def _readings(error: BaseException) -> Iterator[ErrorKind]:
+    response = getattr(error, "response", None)
+    message = str(error)
+    status = _status(error) or _status(response) or _told(message)
+    headers = _headers(response) or _headers(error)
+    text = _text(response)
+    for body in (getattr(error, "body", None), text, getattr(error, "details", None), message):
+        if body and not callable(body):
+            yield classify(status, body, headers=headers)
+    yield classify(status, "" if text is not None and not text.strip() else None, headers=headers)
 
 
 def _status(carrier: Any) -> int | None:
@@ -40,11 +82,38 @@ def _status(carrier: Any) -> int | None:
         value = getattr(carrier, name, None)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
+    if isinstance(carrier, Mapping):  # botocore's response is a mapping
+        status = _mapping(carrier.get("ResponseMetadata")).get("HTTPStatusCode")
+        return status if isinstance(status, int) else None
     return None
+
+
+_STATUS: Final = re.compile(
+    r"^([45]\d\d)\b|(?:error code|status(?: code)?|http(?:/[\d.]+)?)[: ]{1,2}([45]\d\d)\b",
+    re.IGNORECASE,
+)
+
+
+def _told(message: str) -> int | None:
+    """Return the status that a message opens with, as the SDKs write it."""
+    found = _STATUS.search(message[:200])
+    return int(found[1] or found[2]) if found else None
+
+
+def _headers(carrier: Any) -> Mapping[str, str] | None:
+    headers = getattr(carrier, "headers", None)
+    return headers if isinstance(headers, Mapping) else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text(response: Any) -> str | None:
     """Return a response's text where it was read already; a stream that was not is left alone."""
+    if isinstance(response, Mapping):
+        error = _mapping(response.get("Error"))
+        return f"{error.get('Code')}: {error.get('Message')}"
     try:
         text = response.text
     except (AttributeError, RuntimeError):

@@ -104,6 +104,7 @@ Kind = Literal[
     "malformed_history",
     "rate_limit",
     "quota",
+    "server_state",
     "other",
 ]
 
