@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
 def _messages(given: argparse.Namespace) -> tuple[Count, str]:
     """Count what stands in the window at the end of a file."""
     session = importers.load(given.file, source=given.source)
-    messages = list(session.messages[session.start :])
+    messages = session.current
     found = count(
         messages,
         model=served(given.model or session.model),

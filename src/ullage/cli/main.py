@@ -16,13 +16,8 @@ import ullage
 from ullage.core.errors import UllageError
 
 COMMANDS: Final[Sequence[str]] = (
-    "demo",
-    "context",
-    "count",
-    "window",
-    "models",
-    "doctor",
-    "config",
+    *("demo", "context", "count", "validate", "compact", "explain-error"),
+    *("window", "models", "doctor", "config"),
 )
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -59,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _command(name: str) -> Command:
-    command: Command = import_module(f"ullage.cli.{name}")
+    command: Command = import_module(f"ullage.cli.{name.replace('-', '_')}")
     return command
 
 

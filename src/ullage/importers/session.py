@@ -89,6 +89,11 @@ class Session:
     """Kinds of lines and items that were not understood, counted."""
     warnings: tuple[str, ...] = ()
 
+    @property
+    def current(self) -> list[Any]:
+        """The messages that stand in the window now."""
+        return list(self.messages[self.start :])
+
 
 def total(usages: Sequence[Usage]) -> Usage | None:
     """Return the sum of reports, or None where there is none."""
