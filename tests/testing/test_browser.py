@@ -147,7 +147,8 @@ def test_one_that_is_gone_takes_no_orders(tmp_path: Path) -> None:
     with Browser(script(tmp_path, "exit 3")) as dead:
         with pytest.raises(BrowserError):
             dead.order("Browser.getVersion", {})
-        with pytest.raises(BrowserError, match=r"the browser (is gone|ended while waiting .*)\. It left no words"):
+        gone = r"the browser (is gone|ended while waiting .*)\. It left no words"
+        with pytest.raises(BrowserError, match=gone):
             dead.order("Browser.getVersion", {})
 
 
