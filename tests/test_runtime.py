@@ -272,7 +272,7 @@ def test_offline_no_provider_is_asked_to_count() -> None:
 def test_a_named_dialect_is_read_as_such_and_its_reader_is_kept(runtime, named) -> None:
     read = runtime.read(Body(HELLO, dialect=named))
     assert read.rules.dialect == named
-    assert runtime.reader(named) is runtime.reader(named)
+    assert runtime.codec_for(named) is runtime.codec_for(named)
 
 
 def test_a_dialect_that_nobody_speaks_is_refused(runtime) -> None:

@@ -23,7 +23,7 @@ from ullage.core.gauge import assess as assessing
 from ullage.core.truncation import Truncation, detect
 from ullage.core.usage import Usage
 from ullage.core.window import Window
-from ullage.runtime import Asked, Runtime, asked, default
+from ullage.runtime import Asked, Body, Runtime, asked, default
 from ullage.windows import Question, given
 
 if TYPE_CHECKING:
@@ -213,10 +213,14 @@ def _fits(size: Count, known: Window, max_tokens: int | None) -> None:
         )
 
 
-def repair(messages: Sequence[Any]) -> Repaired:
-    """Return messages that keep the protocol, and what was repaired: see `core.laws.repair`."""
-    codec = default().codec
-    return laws.repair(codec.read(messages), codec)
+def repair(messages: Sequence[Any] | str, dialect: str | None = None) -> Repaired:
+    """Return messages that keep the protocol, and what was repaired: see `core.laws.repair`.
+
+    `dialect` as in `Asked`: found out from the shape where it is not given.
+    """
+    body = Body(messages, dialect=dialect).listed()
+    codec = default().codec_for(body.spoken())
+    return laws.repair(codec.read(body.messages), codec)
 
 
 def cost(

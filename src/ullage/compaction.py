@@ -18,7 +18,7 @@ from ullage.core.errors import CompactionError, ConfigurationError, ContextWindo
 from ullage.core.policies.policy import Policy
 from ullage.core.window import HINT, Window
 from ullage.guard import Summarizer, asummary, summary
-from ullage.runtime import Runtime, default
+from ullage.runtime import Body, Runtime, default, system_text
 from ullage.windows import Question, given
 
 if TYPE_CHECKING:
@@ -93,9 +93,10 @@ def compact(messages: Sequence[Any], **options: Any) -> Compaction:
     """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
 
     Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
-    options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dry_run`,
-    `runtime`. Raises CompactionError for a missing or senseless target, ContextWindowUnknown for
-    a ratio of an unknown window, MalformedHistoryError for what is no list of messages.
+    options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dialect`
+    (found out from the shape where it is not given), `dry_run`, `runtime`. Raises CompactionError
+    for a missing or senseless target, ContextWindowUnknown for a ratio of an unknown window,
+    MalformedHistoryError for what is no list of messages.
     """
     job = _Job(messages, **options)
     asking = job.start()
@@ -128,8 +129,9 @@ class _Options:
     summarizer: Summarizer | None = None
     pins: Sequence[int] = ()
     tools: Sequence[Any] | None = None
-    system: str | None = None
+    system: Any = None
     model: str | None = None
+    dialect: str | None = None
     dry_run: bool = False
     runtime: Runtime | None = None
 
@@ -145,15 +147,19 @@ class _Job:
                 f"compact(): {error}".replace("_Options.__init__() ", "")
             ) from None
         self.runtime = self.options.runtime or default()
-        self.messages = messages
-        codec = self.runtime.codec
-        self.mended = laws.repair(codec.read(messages), codec)
+        asked = self.options
+        body = Body(messages, asked.tools, asked.system, asked.dialect).listed()
+        self.messages = body.messages
+        self.dialect = body.spoken()
+        self.codec = self.runtime.codec_for(self.dialect)
+        self.mended = laws.repair(self.codec.read(self.messages), self.codec)
 
     def start(self) -> Generator[SummaryRequest, str | None, Outcome]:
-        codec, options, mended = self.runtime.codec, self.options, self.mended
+        codec, options, mended = self.codec, self.options, self.mended
         transcript = codec.read(mended.messages)
-        meter: Meter = self.runtime.meter(Question(options.model))
-        measured = measure(transcript, meter, system=options.system, tools=options.tools)
+        meter: Meter = self.runtime.meter(Question(options.model), self.dialect)
+        system = system_text(options.system)
+        measured = measure(transcript, meter, system=system, tools=options.tools)
         target, bound = self._target()
         policy = options.policy or Policy.ladder()
         rung = max(policy.rungs, key=lambda r: r.at, default=None)
@@ -216,7 +222,7 @@ class _Job:
 
     def _record(self, outcome: Outcome) -> Checkpoint:
         policy, count = self.options.policy or Policy.ladder(), outcome.script.reach()
-        hashes = chain(self.runtime.codec.read(self.mended.messages))
+        hashes = chain(self.codec.read(self.mended.messages))
         return Checkpoint(
             scope="",
             prefix=hashes[count - 1],

@@ -32,19 +32,30 @@ from ullage.core.exchange import (
 from ullage.core.gauge import Assessment
 from ullage.core.observing import observe
 from ullage.core.policies.policy import Policy
+from ullage.core.wire import dialects
 from ullage.failures import classify_exception
-from ullage.runtime import Body, Runtime, default
+from ullage.runtime import Body, Runtime, default, system_text
 from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.core.compaction import Outcome
     from ullage.core.policies.summarise import SummaryRequest
+    from ullage.core.transcript import Dialect
     from ullage.core.window import Window
 
 log = logging.getLogger("ullage.guard")
 
 LARGEST: Final = 1_000_000
 """A window on which shares are tried before there is a real one."""
+
+NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "openai_responses": {
+        "messages": "input",
+        "system": "instructions",
+        "max_tokens": "max_output_tokens",
+    }
+}
+"""What a dialect's client calls the fields of a request, where not as Chat and Anthropic do."""
 
 Summarizer = Callable[["SummaryRequest"], "str | Awaitable[str]"]
 Listener = Callable[[Event], object]
@@ -54,8 +65,9 @@ Listener = Callable[[Event], object]
 class View:
     """A request that may be sent, as the guard hands it out.
 
-    `kwargs` carries the whole request for the client's `create(...)`: messages, tools,
-    max_tokens, each only where it was given. `messages` holds the caller's own objects where
+    `kwargs` carries the whole request for the client's `create(...)`, each only where it was
+    given: messages, tools, max_tokens; for Anthropic system too; for Responses input,
+    instructions, tools, max_output_tokens. `messages` holds the caller's own objects where
     nothing was edited.
     """
 
@@ -106,7 +118,8 @@ class Guard:
     `summarizer` gets a SummaryRequest and returns text; `on_event` is called with each event;
     `strict` refuses before the send also on a bound that is not proven. `shares` divides the
     window (see `ullage.allocate`): a section over its share is told of, and knowledge over its
-    share is left out, oldest first.
+    share is left out, oldest first. `dialect` is openai_chat, openai_responses or anthropic; where
+    it is not given each request's shape tells, and a shape that shows nothing is Chat Completions.
     """
 
     def __init__(  # noqa: PLR0913 - the public signature is fixed by the API page
@@ -122,6 +135,7 @@ class Guard:
         on_event: Listener | None = None,
         strict: bool = False,
         shares: Mapping[str, float] | None = None,
+        dialect: str | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         if shares is not None:
@@ -129,6 +143,7 @@ class Guard:
 
             allocate(LARGEST, shares)  # raises for shares that are none
         self._shares = shares
+        self._dialect = dialects.named(dialect) if dialect is not None else None
         self.model = model
         self._question = Question(model, base_url, api_key, window, provider)
         self._summarizer = summarizer
@@ -145,16 +160,19 @@ class Guard:
         max_tokens: int | None = None,
         pins: Sequence[int] = (),
         sections: Mapping[int, str] | None = None,
+        system: Any = None,
     ) -> View:
         """Return the request to send: repaired, compacted where the policy says so, checked.
 
         `max_tokens` is clamped to the room there is; `pins` are positions that must stay
-        verbatim; `sections` marks messages by position, such as {3: "knowledge"}. Raises
-        MalformedHistoryError, ConfigurationError, and ContextTooLargeError
-        when it cannot fit into a bound that is proven.
+        verbatim; `sections` marks messages by position, such as {3: "knowledge"}; `system` is
+        what Anthropic and Responses take beside the messages. Raises MalformedHistoryError,
+        ConfigurationError, and ContextTooLargeError when it cannot fit into a bound that is proven.
         """
-        request = _request(messages, tools, max_tokens, pins, sections)
-        return self._view(request, self._drive(machine.prepare(self._setup(), request)))
+        body = self._body(messages, tools, system)
+        request = _request(body, max_tokens, pins, sections)
+        steps = machine.prepare(self._setup(body.spoken()), request)
+        return self._view(request, self._drive(steps))
 
     async def aprepare(
         self,
@@ -164,10 +182,13 @@ class Guard:
         max_tokens: int | None = None,
         pins: Sequence[int] = (),
         sections: Mapping[int, str] | None = None,
+        system: Any = None,
     ) -> View:
         """Do as `prepare`, without blocking the event loop."""
-        request = _request(messages, tools, max_tokens, pins, sections)
-        return self._view(request, await self._adrive(machine.prepare(self._setup(), request)))
+        body = self._body(messages, tools, system)
+        request = _request(body, max_tokens, pins, sections)
+        steps = machine.prepare(self._setup(body.spoken()), request)
+        return self._view(request, await self._adrive(steps))
 
     def call(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
         """Prepare, call `fn(**view.kwargs)`, observe; recover once from an overflow error.
@@ -209,22 +230,22 @@ class Guard:
         """Do as `window`, without blocking the event loop."""
         return await self._runtime.windows.awindow(self._question)
 
-    def assess(self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None) -> Assessment:
+    def assess(
+        self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None, system: Any = None
+    ) -> Assessment:
         """Return how full the window would be with these messages; changes nothing."""
-        watching = replace(self._setup(), policy=replace(self.policy, rungs=()), shares=None)
         try:
-            steps = machine.prepare(watching, _request(messages, tools))
+            steps = self._watching(self._body(messages, tools, system))
             return self._drive(steps, quiet=True).assessment
         except ContextTooLargeError as error:
             return _overflowing(error)
 
     async def aassess(
-        self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None
+        self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None, system: Any = None
     ) -> Assessment:
         """Do as `assess`, without blocking the event loop."""
-        watching = replace(self._setup(), policy=replace(self.policy, rungs=()), shares=None)
         try:
-            steps = machine.prepare(watching, _request(messages, tools))
+            steps = self._watching(self._body(messages, tools, system))
             return (await self._adrive(steps, quiet=True)).assessment
         except ContextTooLargeError as error:
             return _overflowing(error)
@@ -235,11 +256,27 @@ class Guard:
 
     # --- driving ---------------------------------------------------------------------------------
 
-    def _setup(self) -> Setup:
+    def _body(self, messages: Any, tools: Any, system: Any) -> Body:
+        """Return the request in its dialect; raises ConfigurationError for a misplaced system."""
+        body = Body(messages, tools, system, self._dialect).listed()
+        if system is not None and body.dialect == "openai_chat":
+            raise ConfigurationError(
+                "system= is for Anthropic and Responses requests, and these messages read as Chat "
+                "Completions: put a system message first in the list, or name the dialect, "
+                'such as Guard(dialect="anthropic")'
+            )
+        return body
+
+    def _watching(self, body: Body) -> Preparing:
+        setup = self._setup(body.spoken())
+        watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None)
+        return machine.prepare(watching, _request(body))
+
+    def _setup(self, dialect: Dialect) -> Setup:
         question = self._question
         return Setup(
-            codec=self._runtime.codec,
-            meter=self._runtime.meter(question),
+            codec=self._runtime.codec_for(dialect),
+            meter=self._runtime.meter(question, dialect),
             policy=self.policy,
             scope=f"{question.scope}|{self.policy.identity}",
             model=self.model or "",
@@ -256,9 +293,8 @@ class Guard:
                 self._learned(need)
                 return runtime.windows.window(question)
             if isinstance(need, NeedServerCount):
-                return runtime.server_count(
-                    question, "openai_chat", Body(need.messages, need.tools)
-                )
+                body = Body(need.messages, need.tools, need.system)
+                return runtime.server_count(question, need.dialect, body)
             if isinstance(need, NeedSummary):
                 return self._summary(need)
             return self._stored(need)
@@ -278,8 +314,8 @@ class Guard:
                 self._learned(need)
                 return await runtime.windows.awindow(question)
             if isinstance(need, NeedServerCount):
-                body = Body(need.messages, need.tools)
-                return await runtime.aserver_count(question, "openai_chat", body)
+                body = Body(need.messages, need.tools, need.system)
+                return await runtime.aserver_count(question, need.dialect, body)
             if isinstance(need, NeedSummary):
                 return await self._asummary(need)
             return self._stored(need)
@@ -319,17 +355,20 @@ class Guard:
         return None
 
     def _view(self, request: Request, prepared: Prepared) -> View:
-        kwargs: dict[str, Any] = {"messages": prepared.messages}
-        if request.tools is not None:
-            kwargs["tools"] = request.tools
-        if prepared.max_tokens is not None:
-            kwargs["max_tokens"] = prepared.max_tokens
+        names = NAMES.get(prepared.sent.rules.dialect, {})
+        fields = {
+            "messages": prepared.messages,
+            "system": request.apart,
+            "tools": request.tools,
+            "max_tokens": prepared.max_tokens,
+        }
+        kwargs = {names.get(k, k): value for k, value in fields.items() if value is not None}
         return View(kwargs, prepared, self, request)
 
     def _observed(self, view: View, response: Any) -> Assessment:
         if isinstance(response, BaseException):
             return self._refused(view, response)
-        seen = observe(self._setup(), view.prepared, response)
+        seen = observe(self._setup(view.prepared.sent.rules.dialect), view.prepared, response)
         bound = view.window.input_tokens
         if seen.usage is not None and bound is not None and seen.usage.prompt_tokens > bound:
             self._runtime.windows.learned.succeeded(self._question, seen.usage.prompt_tokens)
@@ -347,7 +386,7 @@ class Guard:
     def _refused(self, view: View, error: BaseException) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""
         kind = classify_exception(error)
-        if kind.kind == "input" and _recoverable(kind, view.prepared):
+        if kind.kind == "input" and kind.certainty == "certain":
             refused = kind.input_tokens or view.prepared.count.tokens
             limit = kind.limit or refused - 1
             self._runtime.windows.learn(self._question, limit, named=kind.limit is not None)
@@ -357,7 +396,8 @@ class Guard:
         kind = classify_exception(error)
         if not _recoverable(kind, view.prepared):
             return None
-        return machine.recover(self._setup(), view._request, view.prepared, kind)  # noqa: SLF001
+        setup = self._setup(view.prepared.sent.rules.dialect)
+        return machine.recover(setup, view._request, view.prepared, kind)  # noqa: SLF001
 
     def _recovered(self, view: View, error: Exception) -> View | None:
         steps = self._recovery(view, error)
@@ -422,13 +462,15 @@ def _overflowing(error: ContextTooLargeError) -> Assessment:
 
 
 def _request(
-    messages: Sequence[Any],
-    tools: Sequence[Any] | None,
+    body: Body,
     max_tokens: int | None = None,
     pins: Sequence[int] = (),
     sections: Mapping[int, str] | None = None,
 ) -> Request:
-    return Request(messages, tools, None, max_tokens, frozenset(pins), sections or {})
+    system, marks = system_text(body.system), sections or {}
+    return Request(
+        body.messages, body.tools, system, max_tokens, frozenset(pins), marks, body.system
+    )
 
 
 def summary(summarizer: Summarizer, request: SummaryRequest) -> str | Exception:
@@ -470,7 +512,10 @@ def _recoverable(kind: ErrorKind, sent: Prepared) -> bool:
 
     A `likely` reading counts only when our own count says at least half of the bound.
     """
-    if kind.kind not in ("input", "total", "output_cap"):
+    if kind.kind == "output_cap":
+        asked, limit = sent.max_tokens, kind.limit
+        return asked is not None and limit is not None and limit < asked
+    if kind.kind not in ("input", "total"):
         return False
     bound = sent.window.input_tokens
     return kind.certainty == "certain" or bound is None or sent.count.high * 2 >= bound

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ullage.core.calibration import Calibration, Reading
     from ullage.core.counting import Measure, Size
-    from ullage.core.transcript import Dialect, Reader, Transcript
+    from ullage.core.transcript import Codec, Dialect, Transcript
     from ullage.core.wire.openai_chat import Memo
     from ullage.counters import Vocabulary
 
@@ -101,7 +101,7 @@ class Runtime:
         self.vocabularies = Vocabularies()
         messages: Memo = Messages()
         self.codec = OpenAIChat(messages)
-        self._readers: dict[Dialect, Reader] = {}
+        self._codecs: dict[Dialect, Codec] = {}
         self._counts = remote.Counts()
         self._lessons: dict[tuple[str, str | None], Calibration] = {}
         self._meters: dict[object, Meter] = {}
@@ -109,23 +109,18 @@ class Runtime:
         self._tools: MutableMapping[str, Size] = Messages(MOST_TOOLS)
         self._lock = threading.Lock()
 
-    def reader(self, dialect: Dialect) -> Reader:
-        """Return the reader of a dialect; what it read before is shared."""
+    def codec_for(self, dialect: Dialect) -> Codec:
+        """Return the codec of a dialect; what it read before is shared."""
         if dialect == "openai_chat":
             return self.codec
-        reader = self._readers.get(dialect)
-        if reader is None:
-            reader = self._readers[dialect] = _reader(dialect)
-        return reader
+        codec = self._codecs.get(dialect)
+        if codec is None:
+            codec = self._codecs[dialect] = _codec(dialect)
+        return codec
 
     def read(self, body: Body) -> Transcript:
         """Read a request; its dialect, in the transcript's rules, is found out if not given."""
-        named = body.dialect
-        if named is not None:
-            dialect = dialects.named(named)
-        else:
-            dialect = dialects.recognise(body.messages, system=body.system, tools=body.tools)
-        return self.reader(dialect).read(body.messages)
+        return self.codec_for(body.spoken()).read(body.messages)
 
     def measure(self, question: Question, transcript: Transcript, body: Body) -> Measure:
         """Measure a request that was read."""
@@ -231,6 +226,26 @@ class Body:
     system: Any = None
     dialect: str | None = None
 
+    def spoken(self) -> Dialect:
+        """Return the dialect: the one that is named, else the one that the shape shows."""
+        if self.dialect is not None:
+            return dialects.named(self.dialect)
+        return dialects.recognise(self.messages, system=self.system, tools=self.tools)
+
+    def listed(self) -> Body:
+        """Return the same request, its dialect named, with a list of messages that can be edited.
+
+        The Responses API takes a string for one message of the user; where nobody says that it
+        is one, a string is left to Chat Completions, which refuses it.
+        """
+        if not isinstance(self.messages, str):
+            return replace(self, dialect=self.spoken())
+        dialect = "openai_chat" if self.dialect is None else self.spoken()
+        if dialect != "openai_responses":
+            return replace(self, dialect=dialect)
+        said = {"role": "user", "content": self.messages}
+        return replace(self, messages=[said], dialect=dialect)
+
 
 class Asked(TypedDict, total=False):
     """What a request is, beside its messages, and whom it is for; every key may be left out.
@@ -274,8 +289,8 @@ def system_text(system: Any) -> str | None:
     return "\n".join(str(b.get("text", "")) if isinstance(b, Mapping) else str(b) for b in blocks)
 
 
-def _reader(dialect: Dialect) -> Reader:
-    """Load the reader of a dialect: most programs speak one."""
+def _codec(dialect: Dialect) -> Codec:
+    """Load the codec of a dialect: most programs speak one."""
     if dialect == "anthropic":
         from ullage.core.wire.anthropic import Anthropic
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ullage.core.edits import Clear, Drop, Edit, Edited, Insert, Script, apply, cleared, compose
 from ullage.core.transcript import Transcript
+from ullage.core.wire.anthropic import Anthropic
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.transcripts import histories
 
@@ -219,3 +220,23 @@ def test_an_insert_that_is_cleared_again_is_made_with_the_last_text():
     second = Script.of([Clear(0, 0, -1, "shorter")])
     both = compose(first, apply(transcript, first, CODEC), second)
     assert both == Script.of([Insert(0, "user", "shorter")])
+
+
+def test_a_script_over_what_is_left_of_a_message_composes() -> None:
+    """A cleared result takes along what is seen in it, so later parts move up."""
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    seen = [{"type": "text", "text": "a cat"}, image]
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "a", "content": seen},
+        {"type": "tool_result", "tool_use_id": "b", "content": seen},
+    ]
+    codec = Anthropic()
+    whole = codec.read([{"role": "user", "content": blocks}])
+    first = Script.of([Clear(0, 0, -1, "gone")])
+    edited = apply(whole, first, codec)
+    assert edited.parts == {0: (0, 2, 3)}
+    second = Script.of([Clear(0, 1, -1, "gone too")])
+    both = compose(first, edited, second)
+    assert both.clears == (Clear(0, 0, -1, "gone"), Clear(0, 2, -1, "gone too"))
+    once, twice = apply(whole, both, codec), apply(edited.transcript, second, codec)
+    assert once.transcript.raws == twice.transcript.raws

@@ -20,6 +20,7 @@ from ullage.core.edits import Clear, Drop, Edit, Edited, Script, apply
 from ullage.core.policies import trim
 from ullage.core.policies.situation import Situation
 from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.testing.transcripts import anthropic, responses
 
 Strategy = Callable[[Situation], list[Edit]]
 
@@ -69,6 +70,23 @@ def test_law_1_a_response_dropped_without_its_results_is_found(
     assert made.reason == "law_broken"
     assert made.violations[0].law == "protocol"
     assert made.messages == history()
+
+
+@pytest.mark.parametrize("write", [responses, anthropic])
+@pytest.mark.parametrize("kind", ["calls", "results"])
+def test_law_1_half_a_unit_of_another_dialect_dropped_is_found(
+    write: Callable[[list[Any]], list[Any]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(situation: Situation) -> list[Edit]:
+        messages = situation.transcript.messages
+        half_of = {i for i, m in enumerate(messages) if getattr(m, kind)}
+        return [e for e in trim.plan(situation) if isinstance(e, Drop) and e.message in half_of]
+
+    monkeypatch.setattr(compaction, "RUNS", {"trim_oldest": torn})
+    raws = write(history())
+    made = ullage.compact(raws, target_tokens=1500, model="gpt-4o")
+    assert (made.reason, made.messages) == ("law_broken", raws)
+    assert made.violations[0].law == "protocol"
 
 
 def test_law_2_a_placeholder_longer_than_the_text_is_found(

@@ -7,7 +7,7 @@ policy.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.transcript import Transcript
@@ -108,10 +108,15 @@ def _place(insert: Insert) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A transcript after a script: `origin` has the old position of each message, None if new."""
+    """A transcript after a script: `origin` has the old position of each message, None if new.
+
+    `parts` has the old positions of the parts that are left in a message, where some went along
+    with a cleared result.
+    """
 
     transcript: Transcript
     origin: tuple[int | None, ...]
+    parts: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
@@ -129,6 +134,7 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
     raws: list[Raw] = []
     messages: list[Message | None] = []
     origin: list[int | None] = []
+    left: dict[int, tuple[int, ...]] = {}
     for index in range(len(transcript) + 1):
         for raw in new.get(index, ()):
             raws.append(raw)
@@ -140,6 +146,9 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
         touched = index in parts or index in calls
         if touched:
             raw = codec.rewrite(raw, parts.get(index, {}), calls.get(index, {}))
+            kept = _left(message, parts.get(index, {}))
+            if len(kept) < len(message.parts):
+                left[len(raws)] = kept
         raws.append(raw)
         messages.append(None if touched else message)
         origin.append(index)
@@ -147,7 +156,17 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
         codec.read([r for r, m in zip(raws, messages, strict=True) if m is None]).messages
     )
     read = tuple(m if m is not None else next(authored) for m in messages)
-    return Edited(Transcript(tuple(raws), read, transcript.rules), tuple(origin))
+    return Edited(Transcript(tuple(raws), read, transcript.rules), tuple(origin), left)
+
+
+def _left(message: Message, edited: Collection[int]) -> tuple[int, ...]:
+    """Return the parts that stay when these are edited: a result takes along what is seen in it."""
+    gone = {message.parts[i].answers for i in edited if message.parts[i].kind == "result"}
+    return tuple(
+        index
+        for index, part in enumerate(message.parts)
+        if part.kind == "result" or part.answers is None or part.answers not in gone
+    )
 
 
 def cleared(message: Message, clear: Clear) -> tuple[str, Message]:
@@ -188,5 +207,7 @@ def compose(first: Script, edited: Edited, second: Script) -> Script:
     for clear in second.clears:
         old = edited.origin[clear.message]
         if old is not None:
-            edits.append(Clear(old, clear.part, clear.call, clear.text))
+            left = edited.parts.get(clear.message)
+            part = clear.part if clear.call >= 0 or left is None else left[clear.part]
+            edits.append(Clear(old, part, clear.call, clear.text))
     return Script.of(edits)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ullage.core.events import Event
     from ullage.core.gauge import Assessment
     from ullage.core.policies.policy import Policy
-    from ullage.core.transcript import Codec, Raw, Transcript
+    from ullage.core.transcript import Codec, Dialect, Raw, Transcript
     from ullage.core.window import Window
 
 
@@ -42,6 +42,8 @@ class NeedServerCount:
 
     messages: list[Raw]
     tools: Any = None
+    system: Any = None
+    dialect: Dialect = "openai_chat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Setup:
 class Request:
     """One request as the caller would send it.
 
+    `system` is the text that stands beside the messages, `apart` the same as the caller has it.
     `pins` are positions in `messages`; `sections` names the section of the budget that messages
     belong to, by position: those not named are conversation, operator text is system prompt.
     """
@@ -111,6 +114,7 @@ class Request:
     max_tokens: int | None = None
     pins: frozenset[int] = frozenset()
     sections: Mapping[int, str] = field(default_factory=dict)
+    apart: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,15 +109,17 @@ def prepare(setup: Setup, request: Request) -> Preparing:
 def recover(setup: Setup, request: Request, sent: Prepared, error: ErrorKind) -> Preparing:
     """Prepare a request again after an overflow error, without any model call.
 
-    Lowers `max_tokens` where that is what was too large; otherwise learns the limit and compacts
-    to half of it. Raises ContextTooLargeError when nothing got smaller.
+    Lowers `max_tokens` where that is what was too large; otherwise learns the limit, where the
+    error is certainly one of size, and compacts to half of it. Raises ContextTooLargeError when
+    nothing got smaller.
     """
     if error.kind in ("total", "output_cap") and request.max_tokens is not None:
         lowered = _lower_output(request.max_tokens, sent, error)
         if lowered is not None:
             return replace(sent, max_tokens=lowered, events=(_lowered(request, lowered),))
     refused = error.input_tokens or sent.count.tokens
-    window: Window = yield NeedWindow(error.limit or refused - 1, named=error.limit is not None)
+    proven = error.limit or refused - 1 if error.certainty == "certain" else None
+    window: Window = yield NeedWindow(proven, named=error.limit is not None)
     bound = min(window.input_tokens or refused, refused)
     ratio = refused / max(sent.measured.raw().best, 1)
     scale = Scale(ratio * (1 - DRIFT), ratio, ratio * (1 + DRIFT))
@@ -230,7 +232,9 @@ def _matters(setup: Setup, request: Request, state: _State) -> bool:
 
 def _server_count(request: Request, state: _State) -> Generator[Need, Any, Measure]:
     """Return the measure with the server's own count of the whole, where it gives one."""
-    reported = yield NeedServerCount(list(state.edited.transcript.raws), request.tools)
+    sent = state.edited.transcript
+    system = request.system if request.apart is None else request.apart
+    reported = yield NeedServerCount(list(sent.raws), request.tools, system, sent.rules.dialect)
     if reported is None:
         return state.measured
     state.counted = True

@@ -8,8 +8,8 @@ tests. It reads `Rules` and knows no dialect, no policy and no tokenizer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal
+from itertools import pairwise, takewhile
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from ullage.core.transcript import asks
 
@@ -17,17 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ullage.core.edits import Edited, Script
-    from ullage.core.transcript import Codec, Message, Raw, Transcript
+    from ullage.core.transcript import Codec, Joiner, Message, Raw, Transcript
 
 Law = Literal["protocol", "smaller", "fits", "pins", "untouched"]
 Fault = Literal[
-    "orphan_result", "missing_result", "duplicate_result", "duplicate_call", "misplaced_result"
+    "orphan_result",
+    "missing_result",
+    "duplicate_result",
+    "duplicate_call",
+    "misplaced_result",
+    "missing_opening",
 ]
 
 ORPHAN_TEXT: Final = (
     "[ullage: no result was recorded for this tool call (orphan_tool_call); it may or may not "
     "have run]"
 )
+
+
+OPENING_TEXT: Final = "[ullage: the beginning of this conversation was not recorded]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +86,30 @@ def units(transcript: Transcript) -> list[Unit]:
     start, n = 0, len(transcript)
     messages = transcript.messages
     while start < n:
-        stop = _response(messages, start) if transcript.rules.split_calls else start + 1
+        stop = _end(transcript, start)
         if any(m.calls for m in messages[start:stop]):
             while stop < n and messages[stop].results:
                 stop += 1
+        while stop < n and transcript.rules.joins and messages[stop].is_system:
+            stop += 1
         found.append(Unit(start, stop))
         start = stop
     return found
+
+
+def _end(transcript: Transcript, start: int) -> int:
+    """Return where the response ends that begins at `start`, its results not included."""
+    if transcript.rules.split_calls:
+        return _response(transcript.messages, start)
+    stop = start
+    while transcript.rules.joins and stop < len(transcript) and _responds(transcript, stop):
+        stop += 1
+    return max(stop, start + 1)
+
+
+def _responds(transcript: Transcript, index: int) -> bool:
+    message = transcript.messages[index]
+    return message.role == "assistant" or bool(message.calls)
 
 
 def _response(messages: Sequence[Message], start: int) -> int:
@@ -113,6 +138,8 @@ def _asks_on(message: Message) -> bool:
 
 def protocol(transcript: Transcript) -> list[Violation]:
     """Check law 1: pairs, exactly one result per call, order of roles."""
+    if transcript.rules.joins:
+        return _turns(transcript) + _order(transcript)
     found: list[Violation] = []
     waiting: dict[str, int] = {}
     asking = False  # in a response whose calls stand in messages of their own
@@ -131,6 +158,40 @@ def protocol(transcript: Transcript) -> list[Violation]:
             waiting[call.id] = index
     found += [_broken(i, f"the call {c!r} has no result") for c, i in waiting.items()]
     return found + _order(transcript)
+
+
+def _turns(transcript: Transcript) -> list[Violation]:
+    """Check pairs where the message behind a response holds all its results, first in it."""
+    found: list[Violation] = []
+    waiting: dict[str, int] = {}
+    used: set[str] = set()
+    for index, message in enumerate(transcript.messages):
+        responds = _responds(transcript, index)
+        for answered in message.results:
+            if responds or waiting.pop(answered, None) is None:
+                found.append(_broken(index, f"a result for {answered!r}, which no call asked for"))
+        if _late(message):
+            found.append(_broken(index, "a result stands behind what is none: results come first"))
+        if not responds:
+            found += [_broken(i, f"the call {c!r} has no result") for c, i in waiting.items()]
+            waiting = {}
+        for call in message.calls:
+            if call.id in used:
+                found.append(_broken(index, f"the call id {call.id!r} is used twice"))
+            used.add(call.id)
+            waiting[call.id] = index
+    return found + [_broken(i, f"the call {c!r} has no result") for c, i in waiting.items()]
+
+
+def _late(message: Message) -> bool:
+    """Tell whether a result stands behind a part that belongs to none."""
+    return _leading(message) < len(message.results)
+
+
+def _leading(message: Message) -> int:
+    """Return how many results stand in front of the first part that belongs to none."""
+    first = takewhile(lambda part: part.answers is not None, message.parts)
+    return sum(part.kind == "result" for part in first)
 
 
 def _order(transcript: Transcript) -> list[Violation]:
@@ -184,72 +245,112 @@ def repair(transcript: Transcript, codec: Codec) -> Repaired:
     An orphan result is left out; a missing result is written as an error result; of two results
     for one call the first stays; a result behind its turn is moved to its call; a second call
     with an id of the same response is renamed, and so is its result. Lawful messages stay the
-    same objects.
+    same objects. Where results share messages, of a message only the results at fault go, and a
+    user message is written in front of a history that lost its first one.
     """
     if not protocol(transcript):
         return Repaired(list(transcript.raws), (), tuple(range(len(transcript))))
+    if transcript.rules.joins:
+        return _Joining(transcript, cast("Joiner", codec)).run()
     return _Repairer(transcript, codec).run()
 
 
+_Place = tuple[int, int]
+"""A message, and which of its calls or of its results."""
+
+
+class _Written(NamedTuple):
+    """A message of a repaired history, where it came from, and its role."""
+
+    raw: Raw
+    origin: int | None
+    role: str
+
+
 class _Repairer:
-    """One pass over a history. Results are matched to the latest response that asked for them."""
+    """One pass over a history. Results are matched to the latest response that asked for them.
+
+    `_beside` has the response that a message of results stands right behind, `_names` the call
+    ids that are new.
+    """
 
     def __init__(self, transcript: Transcript, codec: Codec) -> None:
         self._transcript = transcript
         self._codec = codec
         self._repairs: list[Repair] = []
+        self._responses: dict[int, Unit] = {}
+        self._beside: dict[int, Unit] = {}
+        self._survey()
+        self._names = self._rename()
+        self._matched = self._match()
 
     def run(self) -> Repaired:
-        results = self._match()
-        messages: list[Raw] = []
-        origin: list[int | None] = []
+        written: list[_Written] = []
+        last = {unit.stop - 1: unit for unit in self._responses.values()}
         for index, message in enumerate(self._transcript.messages):
-            if message.results and not asks(message):
-                continue
-            ids = self._ids(index, message)
-            raw = self._transcript.raws[index]
-            messages.append(self._codec.readdress(raw, ids) if ids else raw)
-            origin.append(index)
-            for position, call in enumerate(message.calls):
-                found = results.get((index, position))
-                name = ids.get(position, call.id)
-                origin.append(found)
-                if found is None:
-                    self._note("missing_result", index, f"call {name!r} got an error result")
-                    messages.append(self._codec.author("tool", ORPHAN_TEXT, name))
-                else:
-                    raw = self._transcript.raws[found]
-                    renamed = name != call.id
-                    messages.append(self._codec.readdress(raw, {0: name}) if renamed else raw)
+            raw = self._own(index, message)
+            if raw is not None:
+                written.append(_Written(raw, index, message.role))
+            if index in last:
+                written += self._answers(last[index])
+        written = self._opened(written)
         repairs = tuple(sorted(self._repairs, key=lambda r: r.message))
-        return Repaired(messages, repairs, tuple(origin))
+        return Repaired([w.raw for w in written], repairs, tuple(w.origin for w in written))
 
-    def _ids(self, index: int, message: Message) -> dict[int, str]:
-        """Return new ids for the calls that repeat an id of their own response."""
+    def _survey(self) -> None:
+        """Find the responses with calls, by where they begin, and what stands behind them."""
+        messages, index = self._transcript.messages, 0
+        while index < len(messages):
+            stop = _end(self._transcript, index)
+            if any(m.calls for m in messages[index:stop]):
+                response = self._responses[index] = Unit(index, stop)
+                most = stop + 1 if self._transcript.rules.joins else len(messages)
+                while stop < most and stop < len(messages) and messages[stop].results:
+                    self._beside[stop] = response
+                    stop += 1
+            index = stop
+
+    def _calls(self, response: Unit) -> list[_Place]:
+        messages = self._transcript.messages
+        return [(i, c) for i in range(response.start, response.stop) for c in _all(messages[i])]
+
+    def _id(self, call: _Place) -> str:
+        return self._transcript.messages[call[0]].calls[call[1]].id
+
+    def _rename(self) -> dict[_Place, str]:
+        """Return new ids for calls that repeat one: of their response, or of the whole history."""
+        rules = self._transcript.rules
+        taken = {call.id for message in self._transcript.messages for call in message.calls}
         seen: dict[str, int] = {}
-        ids: dict[int, str] = {}
-        for position, call in enumerate(message.calls):
-            seen[call.id] = seen.get(call.id, 0) + 1
-            if seen[call.id] > 1:
-                ids[position] = f"{call.id}~{seen[call.id]}"
-                self._note("duplicate_call", index, f"call {call.id!r} renamed {ids[position]!r}")
-        return ids
+        names: dict[_Place, str] = {}
+        for response in self._responses.values():
+            seen = seen if rules.joins else {}
+            for place in self._calls(response):
+                name = old = self._id(place)
+                seen[old] = seen.get(old, 0) + 1
+                while seen[old] > 1 and name in taken:
+                    name = f"{old}{rules.twin}{seen[old]}"
+                    seen[old] += name in taken
+                if name != old:
+                    names[place] = name
+                    self._note("duplicate_call", place[0], f"call {old!r} renamed {name!r}")
+                    taken = taken | {name} if rules.joins else taken
+        return names
 
-    def _match(self) -> dict[tuple[int, int], int]:
-        """Return the position of the result of each call, keyed by (message, call)."""
-        matched: dict[tuple[int, int], int] = {}
-        latest: dict[str, list[tuple[int, int]]] = {}
-        unit = -1
+    def _match(self) -> dict[_Place, _Place]:
+        """Return the place of the result of each call."""
+        matched: dict[_Place, _Place] = {}
+        latest: dict[str, list[_Place]] = {}
+        home: dict[_Place, Unit] = {}
         for index, message in enumerate(self._transcript.messages):
-            if message.calls:
-                unit = index
-                asked: dict[str, list[tuple[int, int]]] = {}
-                for position, call in enumerate(message.calls):
-                    asked.setdefault(call.id, []).append((index, position))
+            response = self._responses.get(index)
+            if response is not None:
+                asked: dict[str, list[_Place]] = {}
+                for place in self._calls(response):
+                    asked.setdefault(self._id(place), []).append(place)
+                    home[place] = response
                 latest |= asked
-            elif not message.results:
-                unit = -1
-            for answered in message.results if not asks(message) else ():
+            for position, answered in enumerate(message.results):
                 places = latest.get(answered)
                 free = [p for p in places or () if p not in matched]
                 if not places:
@@ -257,13 +358,129 @@ class _Repairer:
                 elif not free:
                     self._note("duplicate_result", index, f"call {answered!r} has one: left out")
                 else:
-                    matched[free[0]] = index
-                    if free[0][0] != unit:
+                    matched[free[0]] = (index, position)
+                    placed = self._beside.get(index) is home[free[0]]
+                    if not placed or position >= _leading(message):
                         self._note("misplaced_result", index, f"moved to call {answered!r}")
         return matched
 
+    def _ids(self, index: int, message: Message) -> dict[int, str]:
+        return {c: self._names[index, c] for c in _all(message) if (index, c) in self._names}
+
+    def _own(self, index: int, message: Message) -> Raw | None:
+        """Return what stays of a message at its place; None for results: they go by their calls."""
+        if message.results:
+            return None
+        ids, raw = self._ids(index, message), self._transcript.raws[index]
+        return self._codec.readdress(raw, ids) if ids else raw
+
+    def _answers(self, response: Unit) -> list[_Written]:
+        """Return the results of a response, one message each."""
+        written: list[_Written] = []
+        for call in self._ordered(response):
+            found = self._matched.get(call)
+            if found is None:
+                written.append(_Written(self._missing(call), None, "tool"))
+                continue
+            raw = self._transcript.raws[found[0]]
+            if call in self._names:
+                raw = self._codec.readdress(raw, {0: self._names[call]})
+            written.append(_Written(raw, found[0], "tool"))
+        return written
+
+    def _ordered(self, response: Unit) -> list[_Place]:
+        """Return the calls of a response in the order of its results.
+
+        Where each response is one message, servers' chat templates pair results by the order of
+        the calls; elsewhere results in their place keep their order, and others follow.
+        """
+        rules = self._transcript.rules
+
+        def place(call: _Place) -> tuple[bool, _Place]:
+            found = self._matched.get(call)
+            if found is None or self._beside.get(found[0]) is not response:
+                return True, call
+            return False, found
+
+        calls = self._calls(response)
+        return sorted(calls, key=place) if rules.joins or rules.split_calls else calls
+
+    def _missing(self, call: _Place) -> Raw:
+        name = self._names.get(call, self._id(call))
+        self._note("missing_result", call[0], f"call {name!r} got an error result")
+        return self._codec.answer(self._transcript.raws[call[0]], call[1], ORPHAN_TEXT, name)
+
+    def _opened(self, written: list[_Written]) -> list[_Written]:
+        return written
+
     def _note(self, fault: Fault, index: int, detail: str) -> None:
         self._repairs.append(Repair(fault, index, detail))
+
+
+class _Joining(_Repairer):
+    """The same where the results of a response share one message, maybe with what a user says."""
+
+    def __init__(self, transcript: Transcript, codec: Joiner) -> None:
+        super().__init__(transcript, codec)
+        self._joiner = codec
+        self._placed: set[int] = set()
+
+    def _own(self, index: int, message: Message) -> Raw | None:
+        """Return a message without its results; None where nothing is left, or it is in place."""
+        if index in self._placed:
+            return None
+        ids, raw = self._ids(index, message), self._transcript.raws[index]
+        raw = self._codec.readdress(raw, ids) if ids else raw
+        return self._joiner.gather(raw, ()) if message.results else raw
+
+    def _answers(self, response: Unit) -> list[_Written]:
+        """Return the one message with the results of a response: as it came, if it is right."""
+        calls, raws = self._ordered(response), self._transcript.raws
+        sources = {found[0]: None for c in calls if (found := self._matched.get(c))}
+        whole = self._whole(calls, response)
+        host = response.stop if response.stop in sources else None
+        origin = whole if whole is not None else host
+        if origin is None:
+            origin = next((u for u in sources if self._bare(u) and u not in self._placed), None)
+        if origin is not None:
+            self._placed.add(origin)
+        if whole is not None:
+            return [_Written(raws[whole], whole, "user")]
+        results = [self._piece(call) for call in calls]
+        made = self._joiner.gather(None if host is None else raws[host], results)
+        return [_Written(made, origin, "user")]
+
+    def _piece(self, call: _Place) -> tuple[Raw, int, str]:
+        found, name = self._matched.get(call), self._names.get(call, self._id(call))
+        if found is None:
+            return self._missing(call), 0, name
+        return self._transcript.raws[found[0]], found[1], name
+
+    def _whole(self, calls: list[_Place], response: Unit) -> int | None:
+        """Return the message that holds just these results, under their ids, in a lawful form."""
+        found = {self._matched.get(call, (-1, 0))[0] for call in calls}
+        index = found.pop()
+        if found or index < 0 or not self._names.keys().isdisjoint(calls):
+            return None
+        message = self._transcript.messages[index]
+        right = len(message.results) == len(calls) and not _late(message)
+        return index if right and (index == response.stop or self._bare(index)) else None
+
+    def _bare(self, index: int) -> bool:
+        """Tell whether a message is a user's and holds nothing but results."""
+        message = self._transcript.messages[index]
+        return message.role == "user" and not message.calls and not asks(message)
+
+    def _opened(self, written: list[_Written]) -> list[_Written]:
+        first = self._transcript.rules.first_roles
+        if not written or written[0].role in first:
+            return written
+        self._note("missing_opening", written[0].origin or 0, "a user message was put in front")
+        return [_Written(self._codec.author("user", OPENING_TEXT), None, "user"), *written]
+
+
+def _all(message: Message) -> range:
+    return range(len(message.calls))
 
 
 def pinned(messages: Sequence[Message]) -> set[int]:

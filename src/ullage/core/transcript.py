@@ -43,6 +43,12 @@ class Rules:
     alternation: bool = False
     split_calls: bool = False
     """Whether parallel calls of one response stand in messages of their own."""
+    joins: bool = False
+    """Whether messages of one role in a row are one turn. The results of a response then share
+    the user message right behind it and come first in it; call ids are unique in the whole
+    history; operator text inside the list stands behind a user message."""
+    twin: str = "~"
+    """What stands between a call id that was used twice and its number, in a new call id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +217,22 @@ class Codec(Reader, Protocol):
         """Return a new message in this dialect."""
         ...
 
+    def answer(self, raw: Raw, call: int, text: str, name: str) -> Raw:
+        """Return an error result with `text` for the i-th call of `raw`, whose id is `name`."""
+        ...
+
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` in which the i-th call, or the i-th result, has a new call id."""
+        ...
+
+
+class Joiner(Codec, Protocol):
+    """Write a dialect in which results share messages (`Rules.joins`)."""
+
+    def gather(self, host: Raw | None, results: Sequence[tuple[Raw, int, str]]) -> Raw | None:
+        """Return a message with these results first, then what `host` holds beside results.
+
+        A result is the i-th of a message, and the call id it is to have. Without anything to hold
+        there is no message: None. Without a host it is a new user message.
+        """
         ...

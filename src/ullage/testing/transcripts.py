@@ -1,11 +1,14 @@
-"""Hypothesis strategies of OpenAI Chat histories: lawful ones, and ones broken in a known way.
+"""Hypothesis strategies of histories: lawful ones, and ones broken in a known way.
 
-For laws over generated conversations. What is lawful here is built so, not checked: these
-strategies use none of the package's own code, so that they can find its faults.
+Written as OpenAI Chat; `responses` and `anthropic` put such a history into the two other
+dialects, lawful ones lawfully, with forms that only those have. For laws over generated
+conversations. What is lawful here is built so, not checked: these strategies use none of the
+package's own code, so that they can find its faults.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from hypothesis import strategies as st
@@ -223,3 +226,168 @@ def _break(history: History, fault: Fault, call: str, chance: int) -> None:
         history[response] = {**history[response], "tool_calls": calls}
         if chance % 2:
             history.insert(result + 1, {**history[result], "content": "the twin's"})
+
+
+# --- the other dialects ---------------------------------------------------------------------------
+
+
+def responses_histories(**options: Any) -> st.SearchStrategy[History]:
+    """Return lawful inputs of the Responses API; options as in `histories`."""
+    return _written(histories(**options), responses)
+
+
+def anthropic_histories(**options: Any) -> st.SearchStrategy[History]:
+    """Return lawful Anthropic messages, operator text left out; options as in `histories`.
+
+    Call ids are unique: the API refuses others.
+    """
+    return _written(histories(**options), anthropic)
+
+
+def broken_responses(*, max_turns: int = 4) -> st.SearchStrategy[History]:
+    """Return inputs of the Responses API with the faults of `broken_histories`."""
+    return _written(broken_histories(max_turns=max_turns), responses)
+
+
+def broken_anthropic(*, max_turns: int = 4) -> st.SearchStrategy[History]:
+    """Return Anthropic messages with the faults of `broken_histories`, and two of their own.
+
+    These are: words in front of results, and a history that lost its beginning.
+    """
+    return _written(broken_histories(max_turns=max_turns), anthropic, lost=True)
+
+
+@st.composite
+def _written(draw: st.DrawFn, chat: Any, write: Any, *, lost: bool = False) -> History:
+    history: History = write(draw(chat), draw(st.integers(0, 2**16)))
+    if lost and _seldom(draw, 3):
+        history = [_turned(message) for message in history]
+    start = draw(st.integers(0, 2)) if lost and _seldom(draw, 3) else 0
+    return history[start:] or history
+
+
+def _turned(message: Message) -> Message:
+    """Return an Anthropic message of results and words with the words in front."""
+    return {**message, "content": message["content"][::-1]} if _holds_results(message) else message
+
+
+def responses(history: History, chance: int = 0) -> History:
+    """Return a Chat history as items of the Responses API; `chance` picks among their forms."""
+    items: History = []
+    for place, message in enumerate(history):
+        pick = (chance >> (place % 16)) & 1
+        if message["role"] == "tool":
+            output: Any = _plain_text(message)
+            if pick and place % 3 == 0:
+                output = [{"type": "input_text", "text": output}, dict(PICTURE)]
+            name = message["tool_call_id"]
+            items.append({"type": "function_call_output", "call_id": name, "output": output})
+            continue
+        asked = message.get("tool_calls", ())
+        text = _plain_text(message)
+        if text or not asked:
+            items += [{"type": "reasoning", "id": f"rs_{place}", "summary": []}] * (
+                pick if message["role"] == "assistant" else 0
+            )
+            items.append(_item(message["role"], text, pick, place))
+        for position, call in enumerate(asked):
+            if pick and position == 0:
+                thought = [{"type": "summary_text", "text": "which file?"}]
+                items.append({"type": "reasoning", "id": f"rs_{place}c", "summary": thought})
+            items.append({"type": "function_call", "call_id": call["id"], **call["function"]})
+    return items
+
+
+PICTURE: Final[Mapping[str, Any]] = {
+    "type": "input_image",
+    "image_url": "data:image/gif;base64,R0lGODlhAwAFAAAAACwAAAAAAwAFAAACAoRRADs=",
+    "detail": "auto",
+}
+
+
+def _item(role: str, text: str, pick: int, place: int) -> Message:
+    if role == "assistant":
+        said = {"type": "output_text", "text": text, "annotations": []}
+        done = {"id": f"msg_{place}", "status": "completed"}
+        return {"type": "message", "role": role, "content": [said], **done}
+    content: Any = [{"type": "input_text", "text": text}] if pick else text
+    return {"role": role, "content": content, **({"type": "message"} if pick else {})}
+
+
+def anthropic(history: History, chance: int = 0) -> History:
+    """Return a Chat history as Anthropic messages; `chance` picks among their forms.
+
+    Results that follow each other share a message; now and then what the user says next is in
+    it too.
+    """
+    messages: History = []
+    for place, message in enumerate(history):
+        pick = (chance >> (place % 16)) & 1
+        role, last = message["role"], messages[-1] if messages else None
+        if role in ("system", "developer"):
+            continue
+        if not messages and role == "assistant" and not message.get("tool_calls"):
+            continue
+        held = last is not None and _holds_results(last)
+        if role == "tool":
+            result = _tool_result(message, pick, place)
+            if held and last is not None and last["content"][-1]["type"] == "tool_result":
+                last["content"].append(result)
+            else:
+                messages.append({"role": "user", "content": [result]})
+        elif role == "assistant":
+            messages.append({"role": role, "content": _response(message, pick)})
+        elif held and pick and last is not None:
+            last["content"].append(_text_part(_plain_text(message) or "and?"))
+        else:
+            messages.append({"role": role, "content": _user_content(message, pick)})
+    return messages or [{"role": "user", "content": "hello"}]
+
+
+def _holds_results(message: Message) -> bool:
+    content = message["content"]
+    return isinstance(content, list) and any(b["type"] == "tool_result" for b in content)
+
+
+def _tool_result(message: Message, pick: int, place: int) -> Message:
+    content: Any = _plain_text(message)
+    if pick and place % 3 == 0:
+        source = {"type": "base64", "media_type": "image/gif", "data": GIF}
+        content = [_text_part(content or "-"), {"type": "image", "source": source}]
+    marks = {"cache_control": {"type": "ephemeral"}} if "cache_control" in message else {}
+    failed = {"is_error": True} if pick and place % 5 == 0 else {}
+    name = message["tool_call_id"]
+    return {"type": "tool_result", "tool_use_id": name, "content": content, **failed, **marks}
+
+
+GIF: Final = "R0lGODlhAwAFAAAAACwAAAAAAwAFAAACAoRRADs="
+
+
+def _response(message: Message, pick: int) -> Any:
+    text, asked = _plain_text(message), message.get("tool_calls", ())
+    if not asked and not pick:
+        return text or "-"
+    thought = {"type": "thinking", "thinking": "which file?", "signature": "c2ln"}
+    blocks: History = [thought] if pick else []
+    blocks += [_text_part(text or "-")] if text or not asked else []
+    for call in asked:
+        function = call["function"]
+        given = {"given": function["arguments"]}
+        use = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": given}
+        blocks.append(use)
+    return blocks
+
+
+def _user_content(message: Message, pick: int) -> Any:
+    text = _plain_text(message) or "-"
+    if not pick:
+        return text
+    return [{**_text_part(text), "cache_control": {"type": "ephemeral"}}]
+
+
+def _plain_text(message: Message) -> str:
+    """Return the text of a Chat message; media are for the Chat strategies."""
+    content = message.get("content") or message.get("refusal") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content)

@@ -11,6 +11,7 @@ from ullage.core import laws
 from ullage.core.counting import Meter, measure
 from ullage.core.edits import Edit, Script, apply
 from ullage.core.policies.situation import Situation
+from ullage.core.transcript import Codec
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.counting import WordCounter
 from ullage.testing.transcripts import histories
@@ -20,10 +21,15 @@ METER = Meter(WordCounter())
 
 
 def situation(
-    raws: list[dict[str, Any]], target: int, *, tail: int = 0, pins: frozenset[int] = frozenset()
+    raws: list[dict[str, Any]],
+    target: int,
+    *,
+    tail: int = 0,
+    pins: frozenset[int] = frozenset(),
+    codec: Codec = CODEC,
 ) -> Situation:
     """Return the situation of a lawful history over (or under) a target in tokens."""
-    transcript = CODEC.read(raws)
+    transcript = codec.read(raws)
     measured = measure(transcript, METER)
     return Situation(
         transcript=transcript,
@@ -77,3 +83,20 @@ def said(role: str, text: str) -> dict[str, Any]:
 def words(n: int, word: str = "word") -> str:
     """Return a text of n tokens."""
     return " ".join([word] * n)
+
+
+def joined_step(*results: str, beside: str = "") -> list[dict[str, Any]]:
+    """Return a response of Anthropic's with a call for each result, and the message that has them.
+
+    The calls are c0, c1 and so on; `beside` is what the user says in the same message.
+    """
+    calls = [
+        {"type": "tool_use", "id": f"c{i}", "name": f"tool{i}", "input": {}}
+        for i in range(len(results))
+    ]
+    blocks: list[dict[str, Any]] = [
+        {"type": "tool_result", "tool_use_id": f"c{i}", "content": text}
+        for i, text in enumerate(results)
+    ]
+    blocks += [{"type": "text", "text": beside}] if beside else []
+    return [{"role": "assistant", "content": calls}, {"role": "user", "content": blocks}]

@@ -8,6 +8,7 @@ from hypothesis import given
 
 from tests.core.policies.situations import (
     CODEC,
+    joined_step,
     said,
     situation,
     situations,
@@ -18,6 +19,8 @@ from tests.core.policies.situations import (
 from ullage.core.edits import Clear, Script, apply
 from ullage.core.policies.clear import WORTH, plan
 from ullage.core.policies.situation import Situation
+from ullage.core.wire.anthropic import Anthropic
+from ullage.core.wire.openai_responses import OpenAIResponses
 
 
 def cleared(found: Situation) -> list[int]:
@@ -107,3 +110,24 @@ def test_words_such_as_error_decide_nothing():
         run = [*tool_step("c1", words(100, text)), *tool_step("c2", words(900)), said("user", "x")]
         whole = situation(run, 0).total
         assert cleared(situation(run, whole - 1)) == [1]
+
+
+def test_each_result_that_shares_a_message_is_cleared_by_its_place_and_its_tools_name():
+    history = [said("user", "t"), *joined_step(words(300), "ok", words(300)), said("user", "and?")]
+    edits = plan(situation(history, 50, codec=Anthropic()))
+    found = [(e.message, e.part, e.text.split()[3]) for e in edits if isinstance(e, Clear)]
+    assert found == [(2, 0, "tool0"), (2, 2, "tool2")]
+
+
+def test_a_result_is_named_after_its_own_call_where_calls_stand_apart():
+    calls = [
+        {"type": "function_call", "call_id": f"c{i}", "name": f"tool{i}", "arguments": "{}"}
+        for i in range(2)
+    ]
+    outputs = [
+        {"type": "function_call_output", "call_id": f"c{i}", "output": words(300)} for i in range(2)
+    ]
+    history = [said("user", "t"), *calls, *outputs, said("user", "and?")]
+    edits = plan(situation(history, 50, codec=OpenAIResponses()))
+    found = [(e.message, e.text.split()[3]) for e in edits if isinstance(e, Clear)]
+    assert found == [(3, "tool0"), (4, "tool1")]

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from tests.core.policies.situations import (
     CODEC,
+    joined_step,
     said,
     situation,
     situations,
@@ -19,6 +20,7 @@ from tests.core.policies.situations import (
 from ullage.core.edits import Clear, Script, apply
 from ullage.core.policies.excerpt import FLOOR, plan
 from ullage.core.policies.situation import Situation
+from ullage.core.wire.anthropic import Anthropic
 
 
 def clears(found: Situation) -> dict[int, str]:
@@ -143,3 +145,19 @@ def test_where_the_mark_would_not_be_smaller_nothing_is_shortened():
 
 def test_an_empty_transcript_under_a_target_that_tools_alone_exceed_has_nothing_to_shorten():
     assert plan(situation([], -1)) == []
+
+
+def test_of_several_results_in_a_message_each_too_big_one_is_shortened():
+    history = [said("user", "task"), *joined_step(words(900), "ok", words(800))]
+    found = situation(history, 400, codec=Anthropic())
+    edits = plan(found)
+    assert [(e.message, e.part) for e in edits if isinstance(e, Clear)] == [(2, 2), (2, 0)]
+    (made,) = apply(found.transcript, Script.of(edits), Anthropic()).transcript.messages[2:]
+    assert (made.results, made.parts[1].text) == (("c0", "c1", "c2"), "ok")
+
+
+def test_the_words_beside_results_are_not_shortened_with_them():
+    history = [said("user", "task"), *joined_step(words(200), beside=words(900))]
+    edits = plan(situation(history, 100, codec=Anthropic()))
+    assert [(e.message, e.part) for e in edits if isinstance(e, Clear)] == [(2, 0)]
+    assert plan(situation(history, 100, codec=Anthropic(), pins=frozenset({2}))) == []

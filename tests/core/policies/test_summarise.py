@@ -10,6 +10,7 @@ from hypothesis import given
 
 from tests.core.policies.situations import (
     CODEC,
+    joined_step,
     said,
     situation,
     situations,
@@ -22,6 +23,7 @@ from ullage.core.edits import Drop, Insert, Script, apply
 from ullage.core.policies.situation import Situation
 from ullage.core.policies.summarise import HEADER, SECTIONS, SHARE, Middle, middle
 from ullage.core.transcript import summarises
+from ullage.core.wire.anthropic import Anthropic
 
 LONG = [
     said("system", "be brief"),
@@ -232,3 +234,11 @@ def test_an_earlier_summary_is_carried_over_in_front():
     text = Middle(situation(history, 100), (0, 1, 2), 1000).by_rule()
     assert text.startswith("Files:\n- src/first.py\n")
     assert "Asked" not in text
+
+
+def test_a_summary_by_rule_says_what_was_asked_beside_results():
+    step = joined_step(words(400, "out"), beside="look at the pump")
+    history = [said("user", "task"), *step, said("user", "now")]
+    found = middle(situation(history, 200, pins=frozenset({0, 3}), codec=Anthropic()))
+    assert found is not None
+    assert '- "look at the pump"' in found.by_rule()

@@ -1,4 +1,4 @@
-"""The Anthropic reader: every block, what it refuses, what it keeps apart."""
+"""The Anthropic codec: every block read and written, what it refuses, what it keeps apart."""
 
 from __future__ import annotations
 
@@ -405,3 +405,174 @@ def test_what_holds_an_object_is_read_each_time():
     raw = {"role": "user", "content": [{"type": "x", "at": object}]}
     assert Anthropic(memo).read([raw]).messages[0].parts[0].kind == "other"
     assert memo == {}
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+CODEC = Anthropic()
+CACHED: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
+IMAGE: dict[str, Any] = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/gif", "data": GIF},
+}
+PAPER = {"type": "base64", "media_type": "application/pdf", "data": PDF}
+SAID = {"type": "text", "text": "so"}
+
+
+def rewritten(content: Any, parts: dict[int, str], calls: dict[int, str] | None = None) -> Any:
+    raw = {"role": "user", "content": content, "x": 1}
+    before = json.dumps(raw)
+    made = CODEC.rewrite(raw, parts, calls or {})
+    assert json.dumps(raw) == before
+    assert made["x"] == 1
+    return made["content"]
+
+
+def test_a_rewritten_result_holds_its_text_alone_and_keeps_what_stands_beside():
+    seen = {**result(content=[SAID, IMAGE]), "is_error": True, **CACHED}
+    other = result(content="other")
+    made = rewritten([other, seen, SAID], {1: "gone"})
+    assert made[1] == {**seen, "content": "gone"}
+    assert made[0] is other
+    assert made[2] is SAID
+    assert rewritten([seen, SAID], {2: "new"})[1] == {"type": "text", "text": "new"}
+
+
+def test_a_rewritten_text_keeps_its_cache_mark_and_loses_its_citations():
+    assert rewritten("old", {0: "new"}) == "new"
+    assert rewritten("old", {}) == "old"
+    block = {"type": "text", "text": "old", "citations": [{"x": 1}], **CACHED}
+    assert rewritten([SAID, block], {1: "new"}) == [SAID, {"type": "text", "text": "new", **CACHED}]
+    assert rewritten(["old"], {0: "new"}) == [{"type": "text", "text": "new"}]
+    assert rewritten([{**IMAGE, **CACHED}], {0: "seen"}) == [
+        {"type": "text", "text": "seen", **CACHED}
+    ]
+    assert CODEC.rewrite({"role": "assistant"}, {}, {})["content"] == []
+
+
+def test_what_is_seen_in_a_result_can_be_rewritten_alone():
+    titled = {"type": "document", "source": PAPER, "title": "T"}
+    made = rewritten([result(content=[SAID, IMAGE, titled])], {2: "a paper"})
+    source = {"type": "text", "media_type": "text/plain", "data": "a paper"}
+    assert made[0]["content"] == [SAID, IMAGE, {**titled, "source": source}]
+    made = rewritten([result(content=[SAID, IMAGE, titled])], {1: "a cat"})
+    assert made[0]["content"] == [SAID, {"type": "text", "text": "a cat"}, titled]
+
+
+@pytest.mark.parametrize(
+    ("document", "parts", "expected"),
+    [
+        (
+            {"type": "document", "source": PAPER, "title": "T", "context": "C"},
+            {0: "about"},
+            {"type": "document", "source": PAPER, "context": "about"},
+        ),
+        (
+            {"type": "document", "source": {"type": "text", "data": "long"}, **CACHED},
+            {0: "short"},
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "short"},
+                **CACHED,
+            },
+        ),
+        (
+            {"type": "document", "source": {"type": "content", "content": "long"}},
+            {0: "short"},
+            {
+                "type": "document",
+                "source": {"type": "content", "content": [{"type": "text", "text": "short"}]},
+            },
+        ),
+        (
+            {
+                "type": "document",
+                "source": {"type": "content", "content": [SAID, IMAGE]},
+                "title": 1,
+            },
+            {1: "seen"},
+            {
+                "type": "document",
+                "source": {"type": "content", "content": [SAID, {"type": "text", "text": "seen"}]},
+                "title": 1,
+            },
+        ),
+        (
+            {
+                "type": "document",
+                "source": {"type": "content", "content": [SAID, SAID]},
+                "title": "T",
+            },
+            {2: "new"},
+            {
+                "type": "document",
+                "source": {"type": "content", "content": [SAID, {"type": "text", "text": "new"}]},
+                "title": "T",
+            },
+        ),
+    ],
+)
+def test_a_rewritten_document_keeps_its_form_and_its_other_parts(document, parts, expected):
+    before = one([document, SAID]).parts
+    made = rewritten([document, SAID], parts)
+    assert made == [expected, SAID]
+    after = one(made).parts
+    assert len(after) == len(before)
+    assert {i for i, part in enumerate(after) if part.text != before[i].text} == set(parts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [('{"a": 1}', {"a": 1}), ("[1]", {"arguments": [1]}), ("gone", {"arguments": "gone"})],
+)
+def test_rewritten_arguments_are_an_object(arguments, given):
+    other = {**USE, "id": "t2"}
+    made = rewritten([SAID, other, USE], {}, {1: arguments})
+    assert made == [SAID, other, {**USE, "input": given}]
+    assert made[1] is other
+
+
+def test_objects_of_the_sdk_become_plain_only_where_they_are_rewritten():
+    blocks = [Dumps(SAID), Dumps(USE)]
+    made = CODEC.rewrite(Dumps({"role": "assistant", "content": blocks}), {}, {0: "{}"})
+    assert made == {"role": "assistant", "content": [blocks[0], {**USE, "input": {}}]}
+    moved = CODEC.readdress({"role": "assistant", "content": blocks}, {0: "t9"})
+    assert moved["content"] == [blocks[0], {**USE, "id": "t9"}]
+    with pytest.raises(MalformedHistoryError):
+        CODEC.rewrite(7, {}, {})
+
+
+def test_what_is_authored_reads_back():
+    assert CODEC.author("user", "hi") == {"role": "user", "content": "hi"}
+    (made, failed) = read(CODEC.author("tool", "ok", "t1"), CODEC.answer({}, 0, "no", "t1"))
+    assert made.parts == (Part("result", "ok", "t1"),)
+    assert (failed.role, failed.results) == ("user", ("t1",))
+    assert CODEC.answer({}, 0, "no", "t1")["content"][0]["is_error"] is True
+
+
+def test_calls_are_readdressed_and_results_where_there_are_none():
+    asked = {"role": "assistant", "content": [USE, SAID, {**USE, "id": "t2"}]}
+    assert CODEC.readdress(asked, {1: "t9"})["content"][2]["id"] == "t9"
+    assert CODEC.readdress(asked, {1: "t9"})["content"][0] is USE
+    given = {"role": "user", "content": [result(content="a"), result(content="b")]}
+    assert read(CODEC.readdress(given, {1: "t9"}))[0].results == ("t1", "t9")
+
+
+def test_gathered_results_stand_first_and_are_the_callers_own():
+    first, second = result(content="a"), {**result(content="b"), "tool_use_id": "t2"}
+    host = {"role": "user", "content": [SAID, second], "x": 1}
+    made = CODEC.gather(host, [({"role": "user", "content": [first]}, 0, "t1"), (host, 0, "t3")])
+    assert made == {
+        "role": "user",
+        "x": 1,
+        "content": [first, {**second, "tool_use_id": "t3"}, SAID],
+    }
+    assert made["content"][0] is first
+    assert CODEC.gather(host, ()) == {"role": "user", "x": 1, "content": [SAID]}
+    assert CODEC.gather({"role": "user", "content": [first]}, ()) is None
+    assert CODEC.gather(None, [(host, 0, "t2")]) == {"role": "user", "content": [second]}
+
+
+def test_an_unchanged_history_survives_a_rewrite_of_nothing():
+    history = [OPEN, {"role": "assistant", "content": [SAID, USE]}]
+    assert [CODEC.rewrite(raw, {}, {}) for raw in history] == history

@@ -1,4 +1,4 @@
-"""The Responses reader: every item and part, what it refuses, what it keeps apart."""
+"""The Responses codec: every item read and written, what it refuses, what it keeps apart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types import responses
+from pydantic import TypeAdapter
 
 from ullage.core import laws
 from ullage.core.errors import MalformedHistoryError
@@ -457,3 +458,117 @@ def test_what_holds_an_object_is_read_each_time():
     raw = {"type": "of next year", "at": object}
     assert OpenAIResponses(memo).read([raw]).messages[0].parts[0].kind == "other"
     assert memo == {}
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+CODEC = OpenAIResponses()
+PICTURE = {"type": "input_image", "image_url": URL}
+TEXT = {"type": "input_text", "text": "old", "cache_control": {}}
+
+
+def rewritten(raw: dict[str, Any], parts: dict[int, str], arguments: str | None = None) -> Any:
+    before = json.dumps(raw)
+    made = CODEC.rewrite(raw, parts, {} if arguments is None else {0: arguments})
+    assert json.dumps(raw) == before
+    assert made is not raw
+    return made
+
+
+@pytest.mark.parametrize(
+    ("call", "changed"),
+    [
+        (CALL, {"arguments": "new"}),
+        ({"type": "custom_tool_call", "call_id": "c", "name": "n", "input": "i"}, {"input": "new"}),
+        (
+            {"type": "local_shell_call", "call_id": "c", "action": {"command": ["a"], "env": {}}},
+            {"action": {"command": ["new"], "env": {}}},
+        ),
+        (
+            {"type": "shell_call", "call_id": "c", "action": {"commands": ["a"]}},
+            {"action": {"commands": ["new"]}},
+        ),
+        (
+            {"type": "apply_patch_call", "call_id": "c", "operation": {"diff": "d", "path": "p"}},
+            {"operation": {"diff": "new", "path": "p"}},
+        ),
+        ({"type": "apply_patch_call", "call_id": "c", "operation": {"path": "p"}}, {}),
+        ({"type": "computer_call", "call_id": "c", "action": {"type": "click"}}, {}),
+    ],
+)
+def test_rewritten_arguments_keep_the_form_of_their_call(call, changed):
+    assert rewritten(call, {}, "new") == {**call, **changed}
+    assert rewritten(call, {}) == call
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (OUTPUT, "new"),
+        ({**OUTPUT, "output": [TEXT, PICTURE]}, "new"),
+        ({"type": "local_shell_call_output", "id": "c", "output": "o"}, "new"),
+        (
+            {
+                "type": "shell_call_output",
+                "call_id": "c",
+                "output": [{"stdout": "o", "stderr": "e", "outcome": {"type": "timeout"}}],
+            },
+            [{"stdout": "new", "stderr": "", "outcome": {"type": "timeout"}}],
+        ),
+        (
+            {
+                "type": "computer_call_output",
+                "call_id": "c",
+                "output": {"type": "computer_screenshot", "image_url": URL},
+            },
+            {"type": "computer_screenshot", "image_url": URL},
+        ),
+    ],
+)
+def test_a_rewritten_result_keeps_the_form_of_its_kind(output, expected):
+    assert rewritten(output, {0: "new"}) == {**output, "output": expected}
+
+
+def test_what_is_seen_in_a_result_can_be_rewritten_alone():
+    made = rewritten({**OUTPUT, "output": [TEXT, PICTURE]}, {1: "a cat"})
+    assert made["output"] == [TEXT, {"type": "input_text", "text": "a cat"}]
+
+
+def test_a_rewritten_message_keeps_its_other_parts_and_marks():
+    assert CODEC.rewrite("old", {0: "new"}, {}) == {"role": "user", "content": "new"}
+    assert CODEC.rewrite("old", {}, {}) == {"role": "user", "content": "old"}
+    assert rewritten(OPEN, {0: "new"}) == {**OPEN, "content": "new"}
+    assert rewritten({"role": "user"}, {}) == {"role": "user"}
+    message = {"role": "user", "content": [PICTURE, TEXT, "x"]}
+    made = rewritten(message, {1: "new"})["content"]
+    assert made == [PICTURE, {**TEXT, "text": "new"}, "x"]
+    assert made[0] is PICTURE
+    assert rewritten(message, {0: "seen"})["content"][0] == {"type": "input_text", "text": "seen"}
+    spoken = {"type": "output_text", "text": "old", "annotations": [1], "logprobs": [2]}
+    answer = {"role": "assistant", "content": [spoken, {"type": "refusal", "refusal": "no"}]}
+    new = {"type": "output_text", "text": "new", "annotations": []}
+    assert rewritten(answer, {0: "new", 1: "new"})["content"] == [new, new]
+
+
+def test_objects_of_the_sdk_become_plain_only_where_they_are_rewritten():
+    pieces = [Dumps(TEXT), Dumps(TEXT)]
+    made = CODEC.rewrite(Dumps({"role": "user", "content": pieces}), {1: "new"}, {})
+    assert made == {"role": "user", "content": [pieces[0], {**TEXT, "text": "new"}]}
+    assert CODEC.readdress(Dumps(CALL), {0: "c9"}) == {**CALL, "call_id": "c9"}
+
+
+def test_what_is_authored_reads_back():
+    (made,) = read(CODEC.author("tool", "ok", "c1"))
+    assert (made.role, made.parts) == ("tool", (Part("result", "ok", "c1"),))
+    assert one(CODEC.author("user", "hi")).text == "hi"
+
+
+@pytest.mark.parametrize("kind", sorted(CALLS))
+def test_a_call_of_any_kind_is_answered_in_the_form_that_it_wants(kind):
+    answer = CODEC.answer({"type": kind, "call_id": "c1"}, 0, "lost", "c9")
+    (made,) = read(answer)
+    assert made.results == ("c9",)
+    assert "lost" in made.text or kind == "computer_call"
+    TypeAdapter(responses.ResponseInputItemParam).validate_python(answer)
+    moved = CODEC.readdress(answer, {0: "c2"})
+    assert read(moved)[0].results == ("c2",)

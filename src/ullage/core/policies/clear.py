@@ -27,7 +27,8 @@ def plan(situation: Situation) -> list[Edit]:
     edits: list[Edit] = []
     messages = situation.transcript.messages
     for unit in situation.units[: situation.border()]:
-        names = {call.id: call.name for call in messages[unit.start].calls}
+        asked = (call for m in messages[unit.start : unit.stop] for call in m.calls)
+        names = {call.id: call.name for call in asked}
         for index in range(unit.start, unit.stop):
             if over <= 0:
                 return edits

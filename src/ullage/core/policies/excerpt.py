@@ -28,36 +28,38 @@ def plan(situation: Situation) -> list[Edit]:
     transcript, half = situation.transcript, max(situation.target // 2, FLOOR)
     task = transcript.task()
     if task is not None and task != transcript.request() and situation.sizes[task] > half:
-        over -= _shorten(situation, task, half, edits)
+        over -= _shorten(situation, task, _longest(situation, task), half, edits)
     newest = situation.units[-1]
     texts = [
-        (situation.count(part.text), index)
+        (situation.count(part.text), index, position)
         for index in range(newest.start, newest.stop)
-        for part in transcript.messages[index].parts
+        for position, part in enumerate(transcript.messages[index].parts)
         if part.kind == "result" and index not in situation.pins
     ]
-    left = sum(tokens for tokens, _ in texts) - over
-    for done, (tokens, index) in enumerate(sorted(texts)):
+    left = sum(tokens for tokens, _, _ in texts) - over
+    for done, (tokens, index, position) in enumerate(sorted(texts)):
         share = max(left // (len(texts) - done), FLOOR)
         left -= min(tokens, share)
         if tokens > share:
-            _shorten(situation, index, share, edits)
+            _shorten(situation, index, position, share, edits)
     return edits
 
 
-def _shorten(situation: Situation, index: int, tokens: int, edits: list[Edit]) -> int:
-    """Add an edit for the longest text of a message; return the tokens that it frees."""
+def _longest(situation: Situation, index: int) -> int:
+    """Return which part of a message has the longest text, -1 without any text."""
     parts = situation.transcript.messages[index].parts
-    sizes = {i: situation.count(p.text) for i, p in enumerate(parts) if p.kind in _TEXTS}
-    if not sizes:
+    sizes = {i: situation.count(p.text) for i, p in enumerate(parts) if p.kind == "text"}
+    return max(sizes, key=lambda i: sizes[i], default=-1)
+
+
+def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: list[Edit]) -> int:
+    """Add an edit for the text of one part; return the tokens that it frees."""
+    if part < 0:
         return 0
-    longest = max(sizes, key=lambda i: sizes[i])
-    text = shorten(parts[longest].text, tokens, situation.count)
-    freed = sizes[longest] - situation.count(text)
+    whole = situation.transcript.messages[index].parts[part].text
+    text = shorten(whole, tokens, situation.count)
+    freed = situation.count(whole) - situation.count(text)
     if freed <= 0:
         return 0
-    edits.append(Clear(index, longest, -1, text))
+    edits.append(Clear(index, part, -1, text))
     return freed
-
-
-_TEXTS: Final = ("text", "result")

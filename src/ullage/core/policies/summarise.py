@@ -100,7 +100,7 @@ class Middle:
         An earlier summary among what is dropped is carried over in front.
         """
         messages = list(self._messages())
-        asked = [m.text for m in messages if asks(m)]
+        asked = [_words(m) for m in messages if asks(m)]
         calls = [c for m in messages for c in m.calls]
         paths = sorted({p for c in calls for p in _paths(c.arguments)})
         said = [m.text for m in messages if m.role == "assistant" and m.text]
@@ -135,6 +135,11 @@ def middle(situation: Situation) -> Middle | None:
     if saved <= 2 * budget:
         return None
     return Middle(situation, tuple(dropped), budget)
+
+
+def _words(message: Message) -> str:
+    """Return what a person said in a message that may bring results too."""
+    return "\n".join(p.text for p in message.parts if p.kind in ("text", "refusal"))
 
 
 def _quote(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""The OpenAI Responses dialect: input items in, neutral transcript out.
+"""The OpenAI Responses dialect: input items in, neutral transcript out, and back.
 
 Each item is one message of the transcript: a message, a call, a result, a reasoning item. It
 knows the shape of the items and nothing of tokens, windows or policies; `instructions`, and a
@@ -46,7 +46,7 @@ Key = tuple[str, bytes]
 
 
 class OpenAIResponses:
-    """Read the input of the Responses API.
+    """Read and write the input of the Responses API.
 
     `memo` maps content to the message read from it; pass a shared, bounded mapping to make
     repeated reads of one growing history cheap.
@@ -75,6 +75,52 @@ class OpenAIResponses:
         read = tuple(self._item(raw, index) for index, raw in enumerate(messages))
         return Transcript(tuple(messages), read, self.rules)
 
+    def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
+        """Return a copy of `raw` with new text in these parts, and new arguments of its call.
+
+        A result's text takes the place of all that the result holds. What the server reads as a
+        form of its own (a shell's commands, a patch) keeps that form around the text.
+        """
+        if isinstance(raw, str):
+            return {"role": "user", "content": parts.get(0, raw)}
+        fields = _fields(raw, 0)
+        kind = as_text(fields.get("type"))
+        if kind in CALLS:
+            return {**fields, **_asked(kind, fields, calls[0])} if calls else dict(fields)
+        slot = "output" if kind in RESULTS else "content"
+        if 0 in parts and kind in RESULTS:
+            return {**fields, "output": _said(kind, fields.get("output"), parts[0])}
+        content = fields.get(slot)
+        if isinstance(content, str):
+            return {**fields, slot: parts.get(0, content)}
+        spoken = "output_text" if fields.get("role") == "assistant" else "input_text"
+        places = _places(content, media=kind in RESULTS)
+        made = [
+            _with_text(piece, parts[places[i]], spoken) if places.get(i) in parts else piece
+            for i, piece in enumerate(content or ())
+        ]
+        return {**fields, slot: made} if parts else dict(fields)
+
+    def author(self, role: str, text: str, answers: str | None = None) -> Raw:
+        """Return a new item: a message, or with `answers` the result of that function call."""
+        if answers is not None:
+            return {"type": "function_call_output", "call_id": answers, "output": text}
+        return {"type": "message", "role": role, "content": text}
+
+    def answer(self, raw: Raw, call: int, text: str, name: str) -> Raw:
+        """Return a result with `text`, of the kind that the call `raw` wants."""
+        del call
+        kind = f"{_fields(raw, 0)['type']}_output"
+        slot = "id" if kind == "local_shell_call_output" else "call_id"
+        status = {"status": "failed"} if kind == "apply_patch_call_output" else {}
+        return {"type": kind, slot: name, "output": _said(kind, None, text), **status}
+
+    def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
+        """Return a copy of a call, or of a result, with a new call id."""
+        fields = _fields(raw, 0)
+        slot = "call_id" if fields["type"] in CALLS or "call_id" in fields else "id"
+        return {**fields, slot: ids[0]}
+
     def _item(self, raw: Raw, index: int) -> Message:
         content = fingerprint(raw)
         if content is None:
@@ -92,18 +138,23 @@ class OpenAIResponses:
 
 def _plain(raw: Raw, index: int) -> dict[str, Any]:
     """Return an item as a plain mapping, its content parts too; an SDK hands out objects."""
-    fields = mapping(raw)
-    if fields is None:
-        raise MalformedHistoryError(
-            f"messages[{index}] is a {type(raw).__name__}, not an input item: expected a mapping "
-            "with 'role' or 'type', or an object of the OpenAI SDK",
-            index=index,
-        )
+    fields = _fields(raw, index)
     plain = dict(fields)
     for key, value in fields.items():
         if isinstance(value, list | tuple):
             plain[key] = [mapping(piece) or piece for piece in value]
     return plain
+
+
+def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
+    fields = mapping(raw)
+    if fields is not None:
+        return fields
+    raise MalformedHistoryError(
+        f"messages[{index}] is a {type(raw).__name__}, not an input item: expected a mapping "
+        "with 'role' or 'type', or an object of the OpenAI SDK",
+        index=index,
+    )
 
 
 def _item(fields: Mapping[str, Any], index: int) -> Message:
@@ -216,3 +267,56 @@ def _unmarked(value: object, index: int) -> str:
     if isinstance(value, Mapping):
         value = {k: v for k, v in value.items() if k not in CACHE_MARKS}
     return json_text(value, index)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+SLOTS: Final[Mapping[str, str]] = {
+    "local_shell_call": "command",
+    "shell_call": "commands",
+    "apply_patch_call": "diff",
+}
+"""Where the text of a call is whose arguments have a form of their own."""
+
+
+def _asked(kind: str, fields: Mapping[str, Any], arguments: str) -> dict[str, Any]:
+    """Return the field of a call with new arguments, in the form that its kind has.
+
+    A computer's action stays: it has no place for other text.
+    """
+    _, slots = CALLS[kind]
+    if kind in ("function_call", "custom_tool_call"):
+        return {slots[0]: arguments}
+    form = mapping(fields.get(slots[0])) or {}
+    slot = SLOTS.get(kind)
+    if slot is None or slot not in form:
+        return {}
+    return {slots[0]: {**form, slot: arguments if slot == "diff" else [arguments]}}
+
+
+def _said(kind: str, output: Any, text: str) -> Any:
+    """Return the output of a result that says `text`, in the form that its kind has."""
+    if kind == "computer_call_output":
+        return {"type": "computer_screenshot"} if output is None else output
+    if kind != "shell_call_output":
+        return text
+    chunks = output if isinstance(output, list | tuple) else ()
+    ends = [known["outcome"] for c in chunks if (known := mapping(c)) and "outcome" in known]
+    outcome = ends[-1] if ends else {"type": "exit", "exit_code": 1}
+    return [{"stdout": text, "stderr": "", "outcome": outcome}]
+
+
+def _places(content: Any, *, media: bool) -> dict[int, int]:
+    """Return the part that each piece of a content is; in a result, media come behind its text."""
+    read = [_part(piece, 0) for piece in content or ()]
+    shown = [i for i, part in enumerate(read) if part.media is not None or not media]
+    return {i: place + media for place, i in enumerate(shown)}
+
+
+def _with_text(piece: Any, text: str, spoken: str) -> dict[str, Any]:
+    """Return a content part with new text; what is no text becomes one, in the speaker's form."""
+    fields = mapping(piece) or {}
+    marks = {k: v for k, v in fields.items() if k in CACHE_MARKS}
+    kind = fields.get("type")
+    made = {"type": kind if kind in TEXTS else spoken, "text": text, **marks}
+    return {**made, "annotations": []} if made["type"] == "output_text" else made
