@@ -196,18 +196,14 @@ def summarises(message: Message) -> bool:
     return message.parts[0].text.startswith(SUMMARY_MARK)
 
 
-class Reader(Protocol):
-    """Read one dialect. The wire rooms implement it; nothing else knows the format."""
+class Codec(Protocol):
+    """Read and write one dialect. The wire rooms implement it; nothing else knows the format."""
 
     rules: Rules
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read the caller's messages; raises MalformedHistoryError naming the position."""
         ...
-
-
-class Codec(Reader, Protocol):
-    """Read and write one dialect."""
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls."""

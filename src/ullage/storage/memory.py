@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,16 +19,19 @@ MOST: Final = 10_000
 """Checkpoints, and conversations, that are kept; the one used longest ago goes first."""
 
 
-class MemoryCheckpoints:
-    """The embedded store of checkpoints; they end with the process."""
+Record = TypeVar("Record")
+
+
+class _Recent(Generic[Record]):
+    """Records by scope and prefix; beyond `most` the one used longest ago goes."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._kept: OrderedDict[tuple[str, str], Checkpoint] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], Record] = OrderedDict()
         self._lock = threading.Lock()
 
-    def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Return the checkpoint of the first of `prefixes` that has one in `scope`, or None."""
+    def load(self, scope: str, prefixes: Sequence[str]) -> Record | None:
+        """Return what is kept under the first of `prefixes` that has something, or None."""
         with self._lock:
             if not self._kept:
                 return None
@@ -39,16 +42,24 @@ class MemoryCheckpoints:
                     return found
         return None
 
+    def _put(self, key: tuple[str, str], record: Record) -> None:
+        """Keep a record as the newest one; the caller holds the lock."""
+        self._kept[key] = record
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+
+class MemoryCheckpoints(_Recent["Checkpoint"]):
+    """The embedded store of checkpoints; they end with the process."""
+
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Store a checkpoint unless one of its generation is there; return what is stored."""
         key = (checkpoint.scope, checkpoint.prefix)
         with self._lock:
             held = self._kept.get(key)
             kept = held if held and held.generation >= checkpoint.generation else checkpoint
-            self._kept[key] = kept
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._put(key, kept)
             return kept
 
     def measured(self, checkpoint: Checkpoint) -> None:
@@ -68,30 +79,10 @@ class MemoryCheckpoints:
             return list(self._kept.values())
 
 
-class MemoryConversations:
+class MemoryConversations(_Recent["Conversation"]):
     """What is remembered of conversations from call to call; it ends with the process."""
-
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._kept: OrderedDict[tuple[str, str], Conversation] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Return what is kept under the first of `prefixes` that has something, or None."""
-        with self._lock:
-            if not self._kept:
-                return None
-            for prefix in prefixes:
-                found = self._kept.get((scope, prefix))
-                if found is not None:
-                    return found
-        return None
 
     def save(self, conversation: Conversation) -> None:
         """Keep the state of a conversation in place of what was kept under its prefix."""
-        key = (conversation.scope, conversation.prefix)
         with self._lock:
-            self._kept[key] = conversation
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._put((conversation.scope, conversation.prefix), conversation)
