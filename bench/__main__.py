@@ -17,6 +17,7 @@ from bench.measure import QUICK, Bench, Plan
 from bench.sections import SECTIONS, present, run
 
 PAGE = "docs/benchmarks.md"
+HIDDEN = ("names", "sizes", "summarizer", "summarizer_model", "model_sessions", "model_turns")
 
 
 def machine() -> dict[str, str]:
@@ -83,13 +84,20 @@ def _plan(options: argparse.Namespace) -> Plan:
     plan = QUICK if options.quick else Plan()
     if options.rounds:
         plan = replace(plan, rounds=options.rounds)
+    if options.summarizer:
+        plan = replace(
+            plan,
+            summarizer=options.summarizer,
+            summarizer_model=options.summarizer_model,
+            model_sessions=options.summarizer_sessions,
+        )
     if options.peers:
         plan = replace(plan, names=[name for name in peers.HOMES if name in options.peers])
     return plan
 
 
 def _facts(plan: Plan) -> dict[str, object]:
-    return {key: value for key, value in asdict(plan).items() if key not in ("names", "sizes")}
+    return {key: value for key, value in asdict(plan).items() if key not in HIDDEN}
 
 
 def _options() -> argparse.Namespace:
@@ -102,6 +110,13 @@ def _options() -> argparse.Namespace:
         "--peers", type=_names(peers.HOMES), help=f"only these, of: {', '.join(peers.HOMES)}"
     )
     parser.add_argument("--rounds", type=int, help="readings per figure (5)")
+    parser.add_argument(
+        "--summarizer", metavar="URL", help="a server whose model summarises, for `survival`"
+    )
+    parser.add_argument("--summarizer-model", default="local", help="the model's name there")
+    parser.add_argument(
+        "--summarizer-sessions", type=int, default=1, help="small sessions it is asked about (1)"
+    )
     parser.add_argument("--page", type=Path, help=f"where to write the page ({PAGE})")
     parser.add_argument("--from", dest="saved", type=Path, help="write the page from saved results")
     return parser.parse_args()

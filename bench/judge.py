@@ -6,6 +6,8 @@ and ids left out: less than the API would bill. What is over a budget here is ov
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import tiktoken
@@ -14,6 +16,7 @@ Message = dict[str, Any]
 
 PER_MESSAGE = 3
 PER_REPLY = 3
+BLOCK = "[ullage: summary of "
 
 
 class Judge:
@@ -56,8 +59,37 @@ class Judge:
             "pairs": paired(after),
             "start": bool(spoken) and spoken[0]["role"] == "user",
             "task": any(task in _content(m) for m in after),
+            "blocks": sum(_content(m).startswith(BLOCK) for m in after),
             "newest": bool(after) and _content(after[-1]) == _content(before[-1]),
         }
+
+    def covered(
+        self, before: list[Message], kept: list[Message], asked: list[Any], window: int
+    ) -> dict[str, Any]:
+        """Return what of the marked texts that are gone stood in what a summariser was asked.
+
+        `asked` are pairs of a prompt and the tokens that its answer may take. Texts whose call is
+        still there, with a placeholder, were cleared, not left out.
+        """
+        left, shown = _marks(json.dumps(kept)), _marks("\n".join(text for text, _ in asked))
+        held = {m.get("tool_call_id") for m in kept if m["role"] == "tool"}
+        marked = {f"{i:05}": m for i, m in enumerate(before) if "[[H" in _content(m)}
+        gone = [n for n in marked if not {f"H{n}", f"T{n}"} & left]
+        cleared = [n for n in gone if marked[n].get("tool_call_id") in held - {None}]
+        dropped = [n for n in gone if n not in cleared]
+        sizes = [self.text(text) + 2 * PER_MESSAGE for text, _ in asked]
+        return {
+            "dropped": len(dropped),
+            "cleared": len(cleared),
+            "seen": sum(f"H{n}" in shown for n in dropped),
+            "whole": sum({f"H{n}", f"T{n}"} <= shown for n in dropped),
+            "largest": max(sizes, default=0),
+            "over": sum(n + most > window for n, (_, most) in zip(sizes, asked, strict=True)),
+        }
+
+
+def _marks(text: str) -> set[str]:
+    return set(re.findall(r"\[\[([HT]\d{5})\]\]", text))
 
 
 def paired(messages: list[Message]) -> bool:

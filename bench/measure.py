@@ -44,6 +44,18 @@ class Plan:
     grown: int = 1_000_000
     held: int = 20_000
     viewed: int = 2_000
+    after: Sequence[int] = (2_000, 5_000, 10_000, 20_000)
+    after_limit_s: float = 30
+    covered: int = 2_000
+    windows: Sequence[int] = (4_096, 8_192, 32_768)
+    sessions: int = 2
+    session_turns: int = 60
+    shares: Sequence[float] = (0.05, 0.1, 0.2)
+    chain_limit_s: float = 30
+    summarizer: str = ""
+    summarizer_model: str = ""
+    model_sessions: int = 1
+    model_turns: int = 20
     session_mb: float = 20
     names: Sequence[str] = tuple(peers.HOMES)
 
@@ -55,6 +67,7 @@ class Plan:
 QUICK: Final = Plan(
     sizes=(200,), rounds=1, turns=60, window=8_000, output=500, budgets=3, limit_s=30, texts=300,
     letters=50_000, letters_limit_s=3, grown=100_000, held=500, viewed=200, session_mb=1,
+    after=(200,), covered=200, windows=(4_096,), sessions=1, session_turns=15, shares=(0.2,),
 )  # fmt: skip
 
 SWEPT: Final = (Shape(200), Shape(200, end="tool"), Shape(200, end="tool", single_user=True))
@@ -78,21 +91,21 @@ class Bench:
         """Count histories of all sizes."""
         for size in self.plan.sizes:
             job = {"op": "count", "transcript": self.file(Shape(size))}
-            self.table("count", size, self._rounds(job, self.names, self._often(size)))
+            self.table("count", size, self._rounds(job, self.names, self.often(size)))
 
     def trimming(self) -> None:
         """Trim histories of all sizes to half; who was cut off is asked for no larger one."""
-        names = self._trimming()
-        with self._referee() as referee:
+        names = self.trimmers()
+        with self.referee() as referee:
             for size in self.plan.sizes:
                 shape = Shape(size)
-                half = self._tokens(referee, shape) // 2
+                half = self.tokens(referee, shape) // 2
                 job = {"op": "trim", "transcript": self.file(shape), "budget": half}
-                self.table("trim", size, self._rounds(job, names, self._often(size)))
+                self.table("trim", size, self._rounds(job, names, self.often(size)))
                 rows = self.results["trim"][str(size)]
-                self._judged("trim", size, referee, job)
+                self.judged("trim", size, referee, job)
                 names = [name for name in names if "cut" not in rows[name]]
-                gone = {name: {"cut": self.plan.limit_s} for name in self._trimming()}
+                gone = {name: {"cut": self.plan.limit_s} for name in self.trimmers()}
                 self.results["trim"][str(size)] = {**gone, **rows}
 
     def loops(self) -> None:
@@ -105,15 +118,16 @@ class Bench:
         rounds = min(3, plan.rounds)
         self.table("loop", plan.turns, self._rounds(job, self.names, rounds))
         job |= {"op": "manage", "window": plan.window, "output": plan.output}
-        self.table("manage", plan.turns, self._rounds(job, self._trimming(), rounds))
-        with self._referee() as referee:
+        self.table("manage", plan.turns, self._rounds(job, self.trimmers(), rounds))
+        with self.referee() as referee:
             budget = plan.window - plan.output
-            self._judged("manage", plan.turns, referee, job | {"budget": budget})
+            self.judged("manage", plan.turns, referee, job | {"budget": budget})
 
     def sweep(self) -> None:
-        """Trim three transcripts to many budgets."""
-        with self._referee() as referee:
-            self.results["sweep"] = {name: self._swept(name, referee) for name in self._trimming()}
+        """Trim three transcripts to many budgets; ours also without a block for what is gone."""
+        names = [*(n for n in peers.AFTER if n == peers.ALONE), *self.trimmers()]
+        with self.referee() as referee:
+            self.results["sweep"] = {name: self._swept(name, referee) for name in names}
 
     def kinds(self) -> None:
         """Count texts of each kind."""
@@ -126,10 +140,10 @@ class Bench:
     def _swept(self, name: str, referee: Worker) -> dict[str, Any]:
         table: dict[str, Any] = {}
         for shape in SWEPT:
-            full = self._tokens(referee, shape)
+            full = self.tokens(referee, shape)
             steps = range(2, 40, 38 // self.plan.budgets)
             job: dict[str, Any] = {
-                "op": "sweep", "transcript": self.file(shape), "out": self._out(name),
+                "op": "sweep", "transcript": self.file(shape), "out": self.out(name),
                 "budgets": [full * step // 40 for step in steps],
             }  # fmt: skip
             self.say(f"sweep {name}, {shape.name}")
@@ -139,21 +153,24 @@ class Bench:
             table[shape.name] = judged
         return table
 
-    def _trimming(self) -> list[str]:
+    def trimmers(self) -> list[str]:
+        """Return the peers that trim."""
         return [name for name in self.names if name in peers.TRIMMING]
 
-    def _often(self, size: int) -> int:
+    def often(self, size: int) -> int:
+        """Return how many readings a history of that size is worth."""
         return self.plan.rounds if size < 10_000 else min(3, self.plan.rounds)
 
     def _rounds(
-        self, job: dict[str, Any], names: Sequence[str], rounds: int
+        self, job: dict[str, Any], names: Sequence[str], rounds: int, limit_s: float | None = None
     ) -> Iterator[tuple[str, Answer]]:
+        limit_s = limit_s or self.plan.limit_s
         over: set[str] = set()
         for name in self.order(names, rounds):
             if name in over:
                 continue
             with self.worker(name) as worker:
-                answer = worker.ask(job | {"out": self._out(name)}, self.plan.limit_s)
+                answer = worker.ask(job | {"out": self.out(name)}, limit_s)
             yield name, answer
             if slow(answer):
                 over.add(name)
@@ -164,9 +181,16 @@ class Bench:
             turned = number % len(names)
             yield from [*names[turned:], *names[:turned]]
 
-    def measured(self, job: dict[str, Any], size: int, names: Sequence[str], rounds: int) -> None:
+    def measured(
+        self,
+        job: dict[str, Any],
+        size: int,
+        names: Sequence[str],
+        rounds: int,
+        limit_s: float | None = None,
+    ) -> None:
         """Measure a job in rounds over peers and keep the readings under its name and size."""
-        self.table(job["op"], size, self._rounds(job, names, rounds))
+        self.table(job["op"], size, self._rounds(job, names, rounds, limit_s))
 
     def table(self, op: str, size: int | str, readings: Iterator[tuple[str, Answer]]) -> None:
         """Gather the readings of rounds: lists of seconds, and what came last of all else."""
@@ -180,7 +204,8 @@ class Bench:
                     row[key] = value
             self.say(f"{op} {size} {name}: {answer}")
 
-    def _judged(self, op: str, size: int, referee: Worker, job: dict[str, Any]) -> None:
+    def judged(self, op: str, size: int, referee: Worker, job: dict[str, Any]) -> None:
+        """Have the results of a job judged, one a peer."""
         for name, row in self.results[op][str(size)].items():
             if "cut" in row or "error" in row:
                 continue
@@ -188,7 +213,7 @@ class Bench:
             if op == "manage":
                 transcript_file = self._turned(transcript_file, row["turns"])
             asked = {
-                "op": "verdict", "transcript": transcript_file, "out": self._out(name),
+                "op": "verdict", "transcript": transcript_file, "out": self.out(name),
                 "budget": job["budget"],
             }  # fmt: skip
             row["verdict"] = referee.ask(asked, START_S)
@@ -202,13 +227,17 @@ class Bench:
         cut.write_text(json.dumps(history))
         return str(cut)
 
-    def _tokens(self, referee: Worker, shape: Shape) -> int:
+    def tokens(self, referee: Worker, shape: Shape) -> int:
         """Return the judge's count of a whole transcript."""
         tokens: dict[str, int] = self.results["tokens"]
         if shape.name not in tokens:
             job = {"op": "tokens", "transcript": self.file(shape)}
             tokens[shape.name] = referee.ask(job, START_S)["tokens"]
         return tokens[shape.name]
+
+    def homes(self) -> set[str]:
+        """Return the environments that are there."""
+        return {home for home, python in self.pythons.items() if python is not None}
 
     def file(self, shape: Shape) -> str:
         """Return the file that holds a transcript, written if need be."""
@@ -217,7 +246,8 @@ class Bench:
             file.write_text(json.dumps(transcript.write(shape)))
         return str(file)
 
-    def _out(self, name: str) -> str:
+    def out(self, name: str) -> str:
+        """Return the file that a peer writes its results to."""
         return str(self.folder / f"out-{name.replace(' ', '-')}.json")
 
     def worker(self, name: str, module: str = "bench.worker") -> Worker:
@@ -232,7 +262,7 @@ class Bench:
         self.results["versions"][home] = versions
         return worker
 
-    def _referee(self) -> Worker:
+    def referee(self) -> Worker:
         return self.worker(REFEREE)
 
     def say(self, text: str) -> None:

@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-Row = Mapping[str, Any]
+from bench import compacted
+from bench.cells import Row
+from bench.cells import cell as _cell
+from bench.cells import middle as _median
+from bench.cells import ms as _ms
+from bench.cells import table as _table
 
 OURS = "ullage"
 TALLY = "ullage.Tally"
@@ -36,7 +41,7 @@ four parallel calls, results from an empty line to 25 kB of code, logs, JSON, ba
   `count_tokens_approximately`; LiteLLM with `token_counter` and `trim_messages(messages, model,
   max_tokens)`; LlamaIndex counts with its `TokenCounter` and tiktoken's encoder, Agent Framework
   with `annotate_message_groups` and tiktoken as its tokenizer. The last two only count here.
-* No model is called, so nothing here says how good a summary is.
+* No model is called, except for the rows that say so: of those, a recorded run is shown.
 
 {machine}
 
@@ -138,14 +143,19 @@ def sweep(results: Row) -> str:
         rows.append([
             name, f"{len(verdicts)}", f"{len(verdicts) - len(good)}",
             *(f"{sum(v[check] for v in good)}" for check in CHECKS),
-            f"**{len(all_hold)}**", "-" if fill is None else f"{fill:.2f}",
+            f"**{len(all_hold)}**", f"{sum(v.get('blocks', 0) > 0 for v in good)}",
+            "-" if fill is None else f"{fill:.2f}",
         ])  # fmt: skip
     return (
         f"## Many budgets\n\nBudgets from 5 % to 98 % of {len(shapes)} transcripts of 200 messages "
         f"({', '.join(shapes)}): in how many results each thing holds, and in how many pairs, "
         "budget and task hold together. `start`: the first message after the system's is a user's; "
-        "`newest`: the last message is still the last.\n\n"
-        + _table(["", "trims", "raised", *CHECKS, "pairs + budget + task", "median fill"], rows)
+        "`newest`: the last message is still the last; `block`: results with one message more "
+        "behind the task, in which ullage puts the facts it carries over (`ullage, trim alone` "
+        "is told not to: `carry_share=0`).\n\n"
+        + _table(
+            ["", "trims", "raised", *CHECKS, "pairs + budget + task", "block", "median fill"], rows
+        )
     )
 
 
@@ -281,7 +291,9 @@ def losses(results: Row) -> str:
         "budget: it keeps to the upper edge of its band, in which every call and result has room "
         "for its id and framing, of which the judge counts nothing; in the loop its default policy "
         "makes room for many turns at once, so that the requests after a compaction extend one "
-        "another.\n"
+        "another. A block of facts "
+        "costs a look at every message that goes, once in its life; who wants the bare trim says "
+        "`carry_share=0`.\n"
     )
 
 
@@ -292,8 +304,11 @@ PARTS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("held", memory),
     ("imports", imports),
     ("trim", trimming),
+    ("after", compacted.after),
     ("loop", loops),
     ("sweep", sweep),
+    ("survival", compacted.survival),
+    ("cover", compacted.cover),
     ("kinds", kinds),
     ("context", context),
 )
@@ -303,6 +318,7 @@ LOSSES: Sequence[tuple[str, str, str]] = (
     ("count", "first_s", "counting for the first time"),
     ("count", "more_s", "counting after one more message"),
     ("trim", "trim_s", "trimming to half"),
+    ("after", "trim_s", "trimming what was counted"),
     ("loop", "loop_s", "counting in the loop"),
     ("manage", "loop_s", "managing the window in the loop"),
     ("held", "counted_mb", "memory for counting"),
@@ -344,28 +360,6 @@ def _fill(by_shape: Mapping[str, Any]) -> float | None:
 
 def _names(table: Mapping[str, Mapping[str, Row]]) -> list[str]:
     return list(dict.fromkeys(name for rows in table.values() for name in rows))
-
-
-def _median(row: Row | None, key: str) -> float | None:
-    values = (row or {}).get(key)
-    return median(values) if values else None
-
-
-def _cell(row: Row | None, key: str, show: Callable[[float], str]) -> str:
-    value = _median(row, key)
-    if value is not None:
-        return show(value)
-    if row and "error" in row:
-        return f"raised {row['error'].split(':')[0]}"
-    return "cut off" if row else "-"
-
-
-def _ms(row: Row | None, key: str) -> str:
-    return _cell(row, key, lambda s: _short(s * 1000))
-
-
-def _short(number: float) -> str:
-    return f"{number:.2f}" if number < 1 else f"{number:,.{number < 100:d}f}"
 
 
 def _total(row: Row | None) -> str:
@@ -429,8 +423,3 @@ def _judged(row: Row | None) -> list[str]:
         return ["-"] * (len(CHECKS) + 1)
     marks = ["yes" if verdict[check] else "**no**" for check in CHECKS]
     return [*marks, f"{verdict['fill']:.2f}"]
-
-
-def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

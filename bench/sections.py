@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench import costs, textual
+from bench import compacting, costs, survival, textual
 from bench.measure import Bench, Results
 
 
@@ -20,8 +20,11 @@ class Section(NamedTuple):
 SECTIONS: Mapping[str, Section] = {
     "counting": Section(Bench.counting, ("count",)),
     "trimming": Section(Bench.trimming, ("trim",)),
+    "after": Section(compacting.after, ("after",)),
     "loops": Section(Bench.loops, ("loop", "manage")),
     "sweep": Section(Bench.sweep, ("sweep",)),
+    "cover": Section(compacting.cover, ("cover",)),
+    "survival": Section(survival.survival, ("survival",)),
     "kinds": Section(Bench.kinds, ("kinds",)),
     "texts": Section(textual.texts, ("texts",)),
     "appending": Section(textual.appending, ("append",)),

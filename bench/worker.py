@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ MORE = 20
 
 MORE_S = 1
 """CPU seconds after which no further one is timed."""
+
+AGAIN_S = 5
+"""CPU seconds above which a trim is not asked for a second time."""
 
 RAISED = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a peer may raise as the result of one trim; anything else ends the worker."""
@@ -88,6 +92,53 @@ def trim(peer: Peer, job: Job) -> Answer:
     seconds, kept = timed(lambda: peer.trim(history, job["budget"]))
     _save(job["out"], peer.plain(kept))
     return {"trim_s": seconds}
+
+
+def after(peer: Peer, job: Job) -> Answer:
+    """Count once, then trim, and trim again: the second time a library may know more."""
+    history = peer.read(_messages(job["transcript"]))
+    peer.count(history)
+    trim_s, kept = timed(lambda: peer.trim(history, job["budget"]))
+    _save(job["out"], peer.plain(kept))
+    del kept
+    if trim_s > AGAIN_S:
+        return {"trim_s": trim_s}
+    again_s, _ = timed(lambda: peer.trim(history, job["budget"]))
+    return {"trim_s": trim_s, "again_s": again_s}
+
+
+def chain(peer: Any, job: Job) -> Answer:
+    """Compact a growing session part by part and save what is left."""
+    history = peer.read(_messages(job["transcript"]))
+    chained = getattr(peer, "chained", None) or partial(_chained, peer)
+    chain_s, left = timed(lambda: chained(history, job))
+    _save(job["out"], peer.plain(left))
+    return {"chain_s": chain_s, "told": getattr(peer, "told", [])[-len(job["parts"]) :]}
+
+
+def _chained(peer: Peer, history: History, job: Job) -> History:
+    left: History = []
+    start = 0
+    for stop in job["parts"]:
+        left = peer.trim([*left, *history[start:stop]], job["budget"])
+        start = stop
+    return left
+
+
+def cover(peer: Any, job: Job) -> Answer:
+    """Compact with a summariser that keeps what it is asked; only ullage's peer can."""
+    history = _messages(job["transcript"])
+    kept, asked = peer.covered(history, job["budget"], job["window"])
+    _save(job["out"], {"kept": kept, "asked": asked})
+    return {"requests": len(asked)}
+
+
+def covered(peer: Any, job: Job) -> Answer:
+    """Judge what a summariser was asked."""
+    found = json.loads(Path(job["out"]).read_text(encoding="utf-8"))
+    before = _messages(job["transcript"])
+    answer: Answer = peer.judge.covered(before, found["kept"], found["asked"], job["window"])
+    return answer
 
 
 def loop(peer: Peer, job: Job) -> Answer:
@@ -170,7 +221,7 @@ JOBS: Mapping[str, Callable[[Any, Job], Answer]] = {
     job.__name__: job
     for job in (
         count, tokens, trim, loop, manage, sweep, kinds, held, context, session, versions,
-        verdict, verdicts,
+        verdict, verdicts, after, chain, cover, covered,
     )
 }  # fmt: skip
 

@@ -110,7 +110,9 @@ def test_pinned_knowledge_stays_and_its_overrun_is_told(heard: list[Event]) -> N
     (overrun,) = event.overruns
     assert (overrun.section, overrun.share) == ("knowledge", 500)
     assert overrun.over == overrun.used - 500 > 0
-    assert [e.reason for e in of(heard, CompactionFailed)] == ["cannot_compact"]
+    (failed,) = of(heard, CompactionFailed)
+    assert failed.reason.startswith("cannot_compact: ")
+    assert "the largest message is user at position 2 with 208 tokens" in failed.reason
 
 
 def test_any_section_over_its_share_is_told_the_largest_overrun_first(heard: list[Event]) -> None:

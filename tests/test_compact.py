@@ -16,6 +16,7 @@ from tests.voyage import log_of
 from ullage.runtime import Runtime
 
 MODEL = "gpt-4o"
+GOOD = "Goal:\n- keep the log."
 
 
 @pytest.fixture
@@ -170,7 +171,52 @@ def test_without_a_summarizer_no_summary_is_written(compact) -> None:
     made = compact(log_of(30), target_tokens=1500, model=MODEL)
     assert "summarise" not in made.strategy
     assert made.fallback_reason is None
-    assert not any("ullage: summary" in str(m["content"]) for m in made.messages)
+    assert made.seen is None
+    assert "Last words" not in made.summary
+    assert "\n[facts kept by rule]\n" in made.summary
+    assert made.summary.endswith("\n[end of facts]")
+
+
+def test_the_block_of_a_compaction_is_in_its_messages_and_says_what_it_stands_for(compact) -> None:
+    messages = log_of(30)
+    messages[4]["content"] = "Never touch main.py."
+    made = compact(messages, target_tokens=1500, model=MODEL)
+    assert [m["content"] for m in made.messages].count(made.summary) == 1
+    gone = len(messages) - len(made.messages) + 1
+    assert made.summary.startswith(f"[ullage: summary of {gone} earlier messages")
+    assert compact(log_of(1), target_tokens=10**6, model=MODEL).summary == ""
+
+
+def test_a_summarizer_is_asked_within_its_own_window_and_what_it_saw_is_told(compact) -> None:
+    asked: list[ullage.SummaryRequest] = []
+
+    class Small:
+        window = 1_000
+        parallel = 2
+
+        def __call__(self, request: ullage.SummaryRequest) -> str:
+            asked.append(request)
+            return GOOD
+
+    made = compact(log_of(60), target_tokens=3000, model=MODEL, summarizer=Small())
+    assert len(asked) > 1
+    assert all(
+        ullage.count(r.system + r.prompt, model=MODEL).high + r.max_tokens <= 1_000 for r in asked
+    )
+    assert made.strategy.startswith("hierarchical")
+    assert made.seen == 1.0
+
+
+@pytest.mark.parametrize(
+    "policy", [ullage.Policy.trim_oldest(10), ullage.Policy.summarise(5), ullage.Policy.off()]
+)
+def test_an_old_rule_keeps_its_last_messages_and_off_keeps_all(compact, policy) -> None:
+    messages = log_of(40)
+    made = compact(messages, target_tokens=2500, model=MODEL, policy=policy)
+    kept = {id(m) for m in made.messages}
+    last = policy.keep_last or len(messages)
+    assert all(id(m) in kept for m in messages[-last:])
+    assert made.changed is (policy.name != "off")
 
 
 def failing(request: ullage.SummaryRequest) -> str:
@@ -185,7 +231,7 @@ def failing(request: ullage.SummaryRequest) -> str:
         (lambda _: 7, "summariser_failed"),
         (lambda _: next(iter(())), "summariser_failed"),
         (lambda _: "  \n", "summary_empty"),
-        (lambda request: request.quoted * 2, "summary_inflated"),
+        (lambda request: request.quoted * 2, "summary_malformed"),
     ],
 )
 def test_a_failed_summary_never_replaces_history(compact, summarizer, reason) -> None:
@@ -198,14 +244,14 @@ def test_a_failed_summary_never_replaces_history(compact, summarizer, reason) ->
 
 def test_an_async_summarizer_needs_the_async_twin() -> None:
     async def summarizer(request: ullage.SummaryRequest) -> str:
-        return "Goal: keep the log."
+        return GOOD
 
     options: dict[str, Any] = {"target_tokens": 1500, "model": MODEL, "summarizer": summarizer}
     with pytest.raises(ullage.ConfigurationError, match="async"):
         ullage.compact(log_of(30), **options)
     made = compact_async(log_of(30), **options)
     assert made.fallback_reason is None
-    assert any("Goal: keep the log." in str(m["content"]) for m in made.messages)
+    assert made.summary.endswith(f"\n{GOOD}")
 
 
 def test_off_means_off(compact) -> None:

@@ -12,7 +12,17 @@ import pytest
 from ullage import classify_error, classify_exception
 from ullage.core.errors import ErrorKind
 from ullage.embedded import Server
-from ullage.testing.faults import Answer, FaultServer, closed_port, hanging, html, of_json
+from ullage.failures import Trouble, lost_connection, trouble
+from ullage.testing.faults import (
+    Answer,
+    FaultServer,
+    closed_port,
+    cut_short,
+    dropped,
+    hanging,
+    html,
+    of_json,
+)
 
 CHAT = "POST /v1/chat/completions"
 QUESTION = [{"role": "user", "content": "hello"}]
@@ -250,6 +260,73 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
     assert classify_exception(first) == ErrorKind("other")
+
+
+# --- connections that broke -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [(dropped(), True), (Answer(reset=True), True), (cut_short(b"{"), True), (hanging(), False),
+     (of_json({"error": {"message": "The server had an error"}}, 500), False)],
+)  # fmt: skip
+def test_a_broken_connection_is_told_from_a_stall_and_from_an_error(answer, lost) -> None:
+    with FaultServer({"POST *": answer}) as server:
+        error = raised(server.base_url, timeout=0.3 if answer.hang else 10.0)
+        assert trouble(error) == Trouble(ErrorKind("other"), lost, str(error))
+        root = server.root_url
+        with (
+            anthropic.Anthropic(base_url=root, api_key="k", max_retries=0, timeout=0.3) as client,
+            pytest.raises(anthropic.AnthropicError) as caught,
+        ):
+            client.messages.create(
+                model="m", max_tokens=5, messages=[{"role": "user", "content": "x"}]
+            )
+        assert lost_connection(caught.value) == lost
+        with httpx2.Client(timeout=0.3) as plain, pytest.raises(httpx2.HTTPError) as raw:
+            plain.post(root + "/x").raise_for_status()
+        assert lost_connection(raw.value) == lost
+
+
+def test_a_server_that_is_not_there_is_no_broken_connection() -> None:
+    with closed_port() as port:
+        assert not lost_connection(raised(f"http://127.0.0.1:{port}/v1"))
+        with pytest.raises(httpx2.ConnectError) as caught:
+            httpx2.get(f"http://127.0.0.1:{port}/")
+        assert not lost_connection(caught.value)
+
+
+def _named(name: str, *bases: type[BaseException]) -> BaseException:
+    """Return an exception of a class with this name, as libraries that are not here raise it."""
+    made: type[BaseException] = type(name, bases or (Exception,), {})
+    return made("broken")
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (_named("ServerDisconnectedError"), True),
+        (_named("ClientPayloadError"), True),
+        (_named("ClientOSError", OSError), True),
+        (_named("ClientConnectorError", type("ClientOSError", (OSError,), {})), False),
+        (_named("ConnectionClosedError", type("ConnectionClosed", (Exception,), {})), True),
+        (_named("ChunkedEncodingError", OSError), True),
+        (_named("ServerTimeoutError", type("ClientOSError", (OSError,), {})), False),
+        (_named("ConnectTimeout", ConnectionError), False),
+        (_named("APIConnectionError"), True),
+        (_named("APITimeoutError", type("APIConnectionError", (Exception,), {})), False),
+        (ConnectionRefusedError("no"), False),
+        (ConnectionAbortedError("gone"), True),
+        (BrokenPipeError("gone"), True),
+        (OSError("disk"), False),
+        (ValueError("connection reset by peer"), False),
+    ],
+)
+def test_a_broken_connection_is_known_by_the_class_of_its_exception(error, lost) -> None:
+    assert lost_connection(error) == lost
+    wrapped = _named("APIConnectionError")
+    wrapped.__cause__ = error
+    assert lost_connection(wrapped) == (lost and not isinstance(error, ValueError))
 
 
 class _ClientError(Exception):

@@ -27,6 +27,7 @@ from tests.voyage import (
 )
 from ullage import events
 from ullage.core.events import Event
+from ullage.driving import Pause
 from ullage.embedded import Server
 from ullage.runtime import Runtime
 from ullage.testing.faults import FaultServer, closed_port, hanging, loading, of_json
@@ -87,7 +88,7 @@ def test_sixty_turns_with_tools_never_overflow(runtime, chat, tiny_server: Serve
     assert not of(events.RecoveryExhausted, told)
     assert "The codeword is marlin" in str(chat.sent[-1]["messages"])
     # Checkpoints were made with far fewer turns than there were: between them all is replayed.
-    assert len(runtime.checkpoints.all()) < 30
+    assert len(runtime.store.checkpoints.all()) < 30
 
 
 def test_a_view_carries_what_was_given_and_nothing_else(runtime, chat, tiny_server) -> None:
@@ -114,14 +115,14 @@ def test_the_same_history_is_never_planned_twice(runtime, tiny_server) -> None:
     first = guard.prepare(history, tools=TOOLS)
     assert first.compaction is not None
     assert first.compaction.reached
-    kept = runtime.checkpoints.all()
+    kept = runtime.store.checkpoints.all()
     told.clear()
     for again in (guard.prepare(history, tools=TOOLS), guard.prepare(copy.deepcopy(history))):
         assert again.messages == first.messages
         assert again.compaction is None
         assert again.prepared.replayed == kept[-1]
     assert not of(events.Compacted, told)
-    assert runtime.checkpoints.all() == kept
+    assert runtime.store.checkpoints.all() == kept
 
 
 def test_a_longer_history_begins_with_the_bytes_that_were_sent(runtime) -> None:
@@ -165,11 +166,11 @@ def test_a_checkpoint_learns_its_size_from_the_report(runtime) -> None:
     guard = ullage.Guard(MODEL, window=2000, runtime=runtime)
     view = guard.prepare(log_of(40))
     view.observe({"prompt_tokens": 987, "completion_tokens": 1})
-    (kept,) = runtime.checkpoints.all()
+    (kept,) = runtime.store.checkpoints.all()
     assert kept.tokens_after_measured == 987
 
 
-def test_a_silent_cut_is_told_and_teaches_nothing(runtime) -> None:
+def test_a_silent_cut_is_told_once_teaches_nothing_and_triggers_the_ladder(runtime) -> None:
     told: list[Event] = []
     guard = ullage.Guard(MODEL, window=100_000, runtime=runtime, on_event=told.append)
     view = guard.prepare(log_of(60))
@@ -178,7 +179,9 @@ def test_a_silent_cut_is_told_and_teaches_nothing(runtime) -> None:
     assert cut.truncation.signs == ("short",)
     assert (cut.truncation.reported, cut.truncation.counted) == (700, view.prepared.count.tokens)
     assert guard.window().source == "override"
-    assert guard.prepare(log_of(60)).prepared.count == view.prepared.count
+    again = guard.prepare(log_of(60))  # as if it were critical, and to half of what was cut
+    assert again.prepared.count.high <= view.prepared.count.high // 2
+    assert guard.prepare(log_of(60)).messages == again.messages
 
 
 def test_two_signs_of_a_cut_teach_a_ceiling(runtime) -> None:
@@ -204,7 +207,7 @@ def test_a_broken_report_does_not_clear_a_critical_reading(runtime, report) -> N
 
 
 def test_a_call_that_failed_teaches_nothing(runtime) -> None:
-    guard = ullage.Guard("unheard-of", window=20_000, runtime=runtime)
+    guard = ullage.Guard("unheard-of", window=20_000, runtime=runtime, pause=Pause(longest_s=0))
     before = guard.prepare(log_of(4)).prepared.count
     with pytest.raises(ConnectionError):
         guard.call(failing, log_of(4))
@@ -372,7 +375,7 @@ def test_an_assessment_changes_nothing_and_tells_nobody(runtime) -> None:
     assert over.ratio is not None
     assert over.ratio > 1
     assert told == []
-    assert runtime.checkpoints.all() == []
+    assert runtime.store.checkpoints.all() == []
     guard.prepare(log_of(80))
     assert guard.assess(log_of(80)).tier in ("none", "advisory")
 
@@ -410,7 +413,29 @@ def test_guards_of_different_keys_do_not_share_a_checkpoint(runtime) -> None:
     for key in ("sk-1", "sk-2"):
         view = ullage.Guard(MODEL, api_key=key, window=3000, runtime=runtime).prepare(history)
         assert view.prepared.replayed is None
-    assert len(runtime.checkpoints.all()) == 2
+    assert len(runtime.store.checkpoints.all()) == 2
+
+
+def test_sessions_share_a_guard_and_no_conversation(runtime) -> None:
+    told: list[Event] = []
+    guard = ullage.Guard(MODEL, window=3000, runtime=runtime, on_event=told.append)
+    one, other = guard.session("one"), guard.session('two"|')
+    history = log_of(40)
+    views = [made.prepare(history) for made in (guard, one, other)]
+    assert all(view.compaction is not None for view in views)
+    assert all(view.prepared.replayed is None for view in views)
+    assert len({made.checkpoint.scope for made in of(events.Compacted, told)}) == 3
+    one.prepare(history).observe({"prompt_tokens": 1_234, "completion_tokens": 1})
+    assert guard.session("one").prepare(history).prepared.count.tokens == 1_234
+    assert other.prepare(history).prepared.count.tokens != 1_234
+    assert one.session('two"|').prepare(history).prepared.replayed is not None
+    assert (one.model, one.policy, one.window()) == (guard.model, guard.policy, guard.window())
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, None, 7, b"x"])
+def test_a_session_needs_a_name(runtime, name) -> None:
+    with pytest.raises(ullage.ConfigurationError, match="1 to 200 characters"):
+        ullage.Guard(MODEL, runtime=runtime).session(name)
 
 
 def test_the_async_twin_prepares_the_same_request(tiny_server) -> None:
@@ -444,7 +469,7 @@ def test_eight_threads_with_one_history_send_the_same_bytes(runtime, tiny_server
     with ThreadPoolExecutor(8) as pool:
         sent = list(pool.map(prepare, range(8)))
     assert all(messages == sent[0] for messages in sent)
-    assert len(runtime.checkpoints.all()) == 1
+    assert len(runtime.store.checkpoints.all()) == 1
 
 
 def test_eight_conversations_through_one_guard_do_not_mix(runtime, chat, tiny_server) -> None:

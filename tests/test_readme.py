@@ -30,8 +30,16 @@ def test_the_guard_example_runs_on_a_real_server(tiny_server: Server) -> None:
     assert re.fullmatch(r"ctx=\d+/2\.0k\n", run(code))
 
 
+def test_the_wrapped_client_of_the_guard_example_answers(tiny_server: Server) -> None:
+    code = BLOCKS[0].replace("http://127.0.0.1:8080/v1", tiny_server.base_url)
+    lines = [x for x in code.splitlines() if x.startswith(("import", "client", "messages"))]
+    told = "messages=messages, model='qwen3-8b', max_tokens=8"
+    say = f"print(client.chat.completions.create({told}).usage.prompt_tokens)"
+    assert int(run("\n".join([*lines, BLOCKS[1], say]))) > 0
+
+
 def test_the_pieces_example_runs_and_says_what_it_promises() -> None:
-    out = run(BLOCKS[1])
+    out = run(BLOCKS[2])
     assert "gpt-5: 272,000 tokens of input" in out
     assert "\nFalse\n" in out
     assert re.search(r"\nTrue \d+ \d+\n$", out)

@@ -14,6 +14,7 @@ import ullage
 from tests.voyage import TOOLS, WINDOW, Chat, Stubborn, immovable, log_of, of, opening, same_objects
 from ullage import events
 from ullage.core.events import Event
+from ullage.driving import Pause
 from ullage.embedded import Server
 from ullage.runtime import Runtime
 from ullage.testing.faults import FaultServer, of_json
@@ -194,6 +195,97 @@ def test_a_rate_limit_of_the_real_sdk_is_no_overflow(runtime) -> None:
         with pytest.raises(openai.RateLimitError):
             guard.call(Chat(client), opening())
         assert len(server.requests) == 2
+
+
+class Fickle:
+    """A provider that raises what it is given, one after the other, and then answers."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors = list(errors)
+        self.sent: list[dict[str, Any]] = []
+
+    def __call__(self, **kwargs: Any) -> Any:
+        self.sent.append(kwargs)
+        if self.errors:
+            raise self.errors.pop(0)
+        return {"usage": {"prompt_tokens": 900, "completion_tokens": 1}}
+
+    async def awaited(self, **kwargs: Any) -> Any:
+        return self(**kwargs)
+
+
+def ask(guard: ullage.Guard, fn: Fickle, messages: Any, *, twin: bool) -> Any:
+    if twin:
+        return asyncio.run(guard.acall(fn.awaited, messages))
+    return guard.call(fn, messages)
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_a_broken_connection_is_tried_once_more_after_a_pause_by_chance(runtime, twin) -> None:
+    waited: list[float] = []
+
+    async def later(seconds: float) -> None:
+        waited.append(seconds)
+
+    told: list[Event] = []
+    pause = Pause(0.5, lambda: 0.25, waited.append, later)
+    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append, pause=pause)
+    fn, history = Fickle(ConnectionResetError("reset by peer")), log_of(3)
+    assert ask(guard, fn, history, twin=twin)["usage"]
+    assert waited == [0.125]
+    assert all(same_objects(kwargs["messages"], history) for kwargs in fn.sent)
+    assert "no answer (reset by peer)" in of(events.Notice, told)[0].text
+    fn = Fickle(ConnectionResetError("one"), ConnectionResetError("two"))
+    with pytest.raises(ConnectionResetError, match="two"):
+        ask(guard, fn, history, twin=twin)
+    assert len(waited) == len(fn.sent) == 2
+
+
+def test_a_pause_is_short_and_is_waited_for_by_its_event_loop(runtime) -> None:
+    assert 0 <= Pause().seconds() <= 0.5
+    pause = Pause(longest_s=0.001)
+    guard = ullage.Guard(MODEL, runtime=runtime, pause=pause)
+    assert ask(guard, Fickle(BrokenPipeError()), log_of(3), twin=True)["usage"]
+    assert ask(guard, Fickle(BrokenPipeError()), log_of(3), twin=False)["usage"]
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_a_time_out_is_not_tried_again(runtime, twin) -> None:
+    fn = Fickle(TimeoutError("stalled"))
+    with pytest.raises(TimeoutError):
+        ask(ullage.Guard(MODEL, runtime=runtime), fn, log_of(3), twin=twin)
+    assert len(fn.sent) == 1
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_a_broken_connection_in_a_window_that_nothing_can_empty_is_passed_through(
+    runtime, twin
+) -> None:
+    told: list[Event] = []
+    count = ullage.count(immovable(), model=MODEL)
+    guard = ullage.Guard(
+        MODEL, window=int(count.high / 0.97), runtime=runtime, on_event=told.append
+    )
+    fn = Fickle(ConnectionResetError("reset"))
+    with pytest.raises(ConnectionResetError):
+        ask(guard, fn, immovable(), twin=twin)
+    assert len(fn.sent) == 1
+    assert len(of(events.RecoveryExhausted, told)) == 1
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_a_history_that_is_refused_as_malformed_passes_through_with_advice(runtime, twin) -> None:
+    told: list[Event] = []
+    error = RuntimeError(
+        "Error code: 400 - messages.2: `tool_use` ids were found without `tool_result` blocks "
+        "immediately after: toolu_1."
+    )
+    fn = Fickle(error)
+    guard = ullage.Guard(MODEL, runtime=runtime, on_event=told.append)
+    with pytest.raises(RuntimeError, match="tool_use"):
+        ask(guard, fn, log_of(3), twin=twin)
+    assert len(fn.sent) == 1
+    assert "ullage validate" in of(events.Notice, told)[0].text
 
 
 def test_a_listeners_fault_is_logged_and_costs_no_answer(

@@ -59,7 +59,7 @@ def test_an_async_summarizer_is_awaited_by_the_async_twins(runtime) -> None:
         return "Goal: keep the log."
 
     view, _ = told_of(summarizer, runtime, twin=True)
-    assert any("Goal: keep the log." in str(m["content"]) for m in view.messages)
+    assert any("Goal:\n- keep the log." in str(m["content"]) for m in view.messages)
 
 
 class Later:
@@ -78,7 +78,7 @@ def test_an_async_summarizer_is_refused_by_a_sync_guard(runtime, summarizer) -> 
     guard = ullage.Guard(MODEL, window=3000, summarizer=summarizer, runtime=runtime)
     with pytest.raises(ullage.ConfigurationError, match="async"):
         guard.prepare(log_of(40))
-    assert runtime.checkpoints.all() == []
+    assert runtime.store.checkpoints.all() == []
 
 
 def fail(request: ullage.SummaryRequest) -> str:

@@ -58,6 +58,23 @@ TEXTS = {
 }
 """The counters of plain text, likewise."""
 
+ALONE = "ullage, trim alone"
+AFTER = {
+    ALONE: ("ullage", "bench.peers.ours:TrimAlone"),
+    "ullage, trim and block": ("ullage", "bench.peers.ours:TrimAndBlock"),
+    "ullage, default ladder": ("ullage", "bench.peers.ours:Ullage"),
+}
+"""Ways of using ullage that are trimmed with beside the peers: the first does what they do."""
+
+CHAINED = {
+    **AFTER,
+    "ullage, summary by rule": ("ullage", "bench.peers.ours:ByRule"),
+    "ullage, pins given": ("ullage", "bench.peers.ours:Pinning"),
+}
+"""Ways of using ullage whose compactions are chained."""
+
+WAYS = {**CHAINED, "ullage, summary by a model": ("ullage", "bench.peers.ours:ByModel")}
+
 SAME_COUNTS = ("tiktoken with sums kept", "ullage.Tally")
 """Count as another peer does; only quicker."""
 
@@ -109,7 +126,7 @@ IMPORTS = {
 
 def home(name: str) -> str:
     """Return the virtual environment of a peer or of a counter of text."""
-    return (HOMES.get(name) or TEXTS[name])[0]
+    return (HOMES.get(name) or WAYS.get(name) or TEXTS[name])[0]
 
 
 def load(name: str) -> Peer:
@@ -117,12 +134,12 @@ def load(name: str) -> Peer:
 
     Who trims also does that once, for libraries that load parts of themselves when first used.
     """
-    module, cls = HOMES[name][1].split(":")
+    module, cls = (HOMES.get(name) or WAYS[name])[1].split(":")
     make: Callable[[], Peer] = getattr(import_module(module), cls)
     warm = make()
     asked = {"role": "user", "content": "Warm up, größe 中文."}
     warm.count(warm.read([asked]))
-    if name in TRIMMING:
+    if name in TRIMMING or name in WAYS:
         answered = {"role": "assistant", "content": "I am warm. " * 40}
         warm.trim(warm.read([asked, answered] * 6 + [asked]), 400)
     return make()

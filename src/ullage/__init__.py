@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ullage import metrics
     from ullage.api import (
         acount,
         amodels,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ullage.core.cost import Cost
     from ullage.core.counting import Count
     from ullage.core.errors import (
+        BusyWriter,
         CompactionError,
         ConfigurationError,
         ContextTooLargeError,
@@ -46,14 +48,19 @@ if TYPE_CHECKING:
     )
     from ullage.core.gauge import Assessment, Thresholds
     from ullage.core.policies.policy import Policy, Rung
-    from ullage.core.policies.summarise import SummaryRequest
+    from ullage.core.summary import Answer, SummaryRequest
     from ullage.core.truncation import Truncation
     from ullage.core.usage import Usage
     from ullage.core.window import Claim, Window
+    from ullage.driving import Pause
     from ullage.failures import classify_error, classify_exception
     from ullage.guard import Guard, View
+    from ullage.originals import answer_recall, recall, recall_tool
     from ullage.runtime import Runtime
+    from ullage.storage import Store, open_store
+    from ullage.summarizers import Summarizer
     from ullage.tally import Tally
+    from ullage.wrapping import wrap
 
 __version__ = "0.1.0.dev0"
 
@@ -68,36 +75,45 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.cost": ("Cost",),
     "ullage.core.counting": ("Count",),
     "ullage.core.errors": (
-        "CompactionError", "ConfigurationError", "ContextTooLargeError", "ContextWindowUnknown",
-        "ErrorKind", "MalformedHistoryError", "ProviderError", "StoreError", "UllageError",
+        "BusyWriter", "CompactionError", "ConfigurationError", "ContextTooLargeError",
+        "ContextWindowUnknown", "ErrorKind", "MalformedHistoryError", "ProviderError",
+        "StoreError", "UllageError",
     ),
     "ullage.core.gauge": ("Assessment", "Thresholds"),
     "ullage.core.policies.policy": ("Policy", "Rung"),
-    "ullage.core.policies.summarise": ("SummaryRequest",),
+    "ullage.core.summary": ("Answer", "SummaryRequest"),
     "ullage.core.truncation": ("Truncation",),
     "ullage.core.usage": ("Usage",),
     "ullage.core.window": ("Claim", "Window"),
+    "ullage.driving": ("Pause",),
     "ullage.failures": ("classify_error", "classify_exception"),
     "ullage.guard": ("Guard", "View"),
+    "ullage.originals": ("answer_recall", "recall", "recall_tool"),
     "ullage.runtime": ("Runtime",),
+    "ullage.storage": ("Store", "open_store"),
+    "ullage.summarizers": ("Summarizer",),
     "ullage.tally": ("Tally",),
+    "ullage.wrapping": ("wrap",),
 }  # fmt: skip
 
 _ROOMS: Mapping[str, str] = {
     "edits": "ullage.core.edits",
     "errors": "ullage.core.errors",
     "events": "ullage.core.events",
+    "metrics": "ullage.metrics",
 }
 
 __all__ = [
-    "Assessment", "Claim", "Compaction", "CompactionError", "ConfigurationError", "Contents",
-    "ContextTooLargeError", "ContextWindowUnknown", "Cost", "Count", "ErrorKind", "Fit", "Guard",
-    "MalformedHistoryError", "Policy", "ProviderError", "Rung", "Runtime", "Spent", "StoreError",
+    "Answer", "Assessment", "BusyWriter", "Claim", "Compaction", "CompactionError",
+    "ConfigurationError", "Contents", "ContextTooLargeError", "ContextWindowUnknown", "Cost",
+    "Count", "ErrorKind", "Fit", "Guard", "MalformedHistoryError", "Pause", "Policy",
+    "ProviderError", "Rung", "Runtime", "Spent", "Store", "StoreError", "Summarizer",
     "SummaryRequest", "Tally", "Thresholds", "Truncation", "TurnBudget", "UllageError", "Usage",
-    "View", "Window", "acompact", "acount", "allocate", "amodels", "assess", "awindow",
-    "classify_error", "classify_exception", "compact", "context", "cost", "count", "count_text",
-    "detect_truncation", "edits", "errors", "events", "fit", "models", "repair", "validate",
-    "window", "window_tokens",
+    "View", "Window", "acompact", "acount", "allocate", "amodels", "answer_recall", "assess",
+    "awindow", "classify_error", "classify_exception", "compact", "context", "cost", "count",
+    "count_text", "detect_truncation", "edits", "errors", "events", "fit", "metrics", "models",
+    "open_store", "recall", "recall_tool", "repair", "validate", "window", "window_tokens",
+    "wrap",
 ]  # fmt: skip
 
 

@@ -5,24 +5,26 @@ Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. It d
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ullage.asking import Summarizer, aanswers, answers, awindow_of, window_of
 from ullage.core import laws
-from ullage.core.checkpoint import Checkpoint, chain
-from ullage.core.compaction import Order, Outcome
+from ullage.core.checkpoint import Checkpoint
+from ullage.core.compaction import Asking, Order, Outcome, recorded
 from ullage.core.compaction import compact as compacting
 from ullage.core.counting import Count, Meter, measure
 from ullage.core.errors import CompactionError, ConfigurationError, ContextWindowUnknown
 from ullage.core.policies.policy import Policy
 from ullage.core.window import HINT, Window
-from ullage.guard import Summarizer, asummary, summary
 from ullage.runtime import Body, Runtime, default, system_text
 from ullage.windows import Question, given
 
 if TYPE_CHECKING:
-    from ullage.core.policies.summarise import SummaryRequest
+    from ullage.core.summary import Answer
+    from ullage.core.transcript import Transcript
+    from ullage.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,23 @@ class Compaction:
     """What came of a compaction; `messages` is the list to send.
 
     The caller's own objects stand where nothing was edited. `repairs` were made before anything
-    else; `checkpoint` is the record of the compaction, None where nothing was edited.
+    else; `history` is what was compacted then, `policy` names what it was done by.
     """
 
     messages: list[Any]
     outcome: Outcome
     original: list[Any]
+    history: Transcript
+    policy: str
     repairs: tuple[laws.Repair, ...] = ()
-    checkpoint: Checkpoint | None = None
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The record of the compaction, None where nothing was edited."""
+        if not self.changed:
+            return None
+        script, by = self.outcome.script, self.policy
+        return recorded(self.history, script, self.outcome, scope="", trigger="manual", policy=by)
 
     @property
     def changed(self) -> bool:
@@ -80,6 +91,16 @@ class Compaction:
         return self.outcome.violations
 
     @property
+    def summary(self) -> str:
+        """The text that stands for what was left out, "" where nothing does."""
+        return self.outcome.block
+
+    @property
+    def seen(self) -> float | None:
+        """The share of what was left out that a summarizer was shown, None where none was asked."""
+        return self.outcome.written.seen if self.outcome.written is not None else None
+
+    @property
     def edits(self) -> tuple[Any, ...]:
         """The edits that were made (or, in a dry run, would be)."""
         return self.outcome.script.edits()
@@ -94,16 +115,17 @@ def compact(messages: Sequence[Any], **options: Any) -> Compaction:
 
     Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
     options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dialect`
-    (found out from the shape where it is not given), `dry_run`, `runtime`. Raises CompactionError
+    (found out from the shape where it is not given), `dry_run`, `runtime`, and `store`: what is
+    left out is kept there, and placeholders name it (see `ullage.recall`). Raises CompactionError
     for a missing or senseless target, ContextWindowUnknown for a ratio of an unknown window,
     MalformedHistoryError for what is no list of messages.
     """
     job = _Job(messages, **options)
-    asking = job.start()
+    asking = job.start(window_of(job.options.summarizer))
     try:
-        request = next(asking)
+        requests = next(asking)
         while True:
-            request = asking.send(job.ask(request))
+            requests = asking.send(_heard(answers(job.summarizer, requests)))
     except StopIteration as done:
         return job.result(done.value)
 
@@ -111,11 +133,11 @@ def compact(messages: Sequence[Any], **options: Any) -> Compaction:
 async def acompact(messages: Sequence[Any], **options: Any) -> Compaction:
     """Do as `compact`, with a summarizer that may be async."""
     job = _Job(messages, **options)
-    asking = job.start()
+    asking = job.start(await awindow_of(job.options.summarizer))
     try:
-        request = next(asking)
+        requests = next(asking)
         while True:
-            request = asking.send(await job.aask(request))
+            requests = asking.send(_heard(await aanswers(job.summarizer, requests)))
     except StopIteration as done:
         return job.result(done.value)
 
@@ -132,6 +154,7 @@ class _Options:
     system: Any = None
     model: str | None = None
     dialect: str | None = None
+    store: Store | None = None
     dry_run: bool = False
     runtime: Runtime | None = None
 
@@ -152,11 +175,14 @@ class _Job:
         self.messages = body.messages
         self.dialect = body.spoken()
         self.codec = self.runtime.codec_for(self.dialect)
-        self.mended = laws.repair(self.codec.read(self.messages), self.codec)
+        arrived = self.codec.read(self.messages)
+        self.mended = laws.repair(arrived, self.codec)
+        mended = self.mended
+        self.transcript = self.codec.read(mended.messages) if mended.repairs else arrived
 
-    def start(self) -> Generator[SummaryRequest, str | None, Outcome]:
-        codec, options, mended = self.codec, self.options, self.mended
-        transcript = codec.read(mended.messages)
+    def start(self, window: int | None) -> Asking:
+        """Begin; `window` are the tokens that a request to the summarizer may take."""
+        codec, options, mended, transcript = self.codec, self.options, self.mended, self.transcript
         meter: Meter = self.runtime.meter(Question(options.model), self.dialect)
         system = system_text(options.system)
         measured = measure(transcript, meter, system=system, tools=options.tools)
@@ -164,7 +190,7 @@ class _Job:
         policy = options.policy or Policy.ladder()
         rung = max(policy.rungs, key=lambda r: r.at, default=None)
         strategies = rung.strategies if rung is not None else ()
-        if options.summarizer is None:
+        if options.summarizer is None and options.policy is None:
             strategies = tuple(s for s in strategies if s != "summarise_middle")
         order = Order(
             target=target,
@@ -172,6 +198,12 @@ class _Job:
             strategies=strategies,
             pins=mended.moved(self._pins()),
             summariser=options.summarizer is not None,
+            keep=policy.keep_last,
+            widen=policy.keep_last is not None,
+            carry=policy.carry_share,
+            traits=policy.results,
+            window=window,
+            named=options.store is not None,
         )
         return compacting(transcript, measured, meter, codec, order)
 
@@ -204,36 +236,22 @@ class _Job:
             raise ContextWindowUnknown(options.model, HINT)
         return max(int(ratio * bound), 1), bound
 
-    def ask(self, request: SummaryRequest) -> str | None:
+    @property
+    def summarizer(self) -> Summarizer:
         assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
-        answer = summary(self.options.summarizer, request)
-        return answer if isinstance(answer, str) else None
-
-    async def aask(self, request: SummaryRequest) -> str | None:
-        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
-        answer = await asummary(self.options.summarizer, request)
-        return answer if isinstance(answer, str) else None
+        return self.options.summarizer
 
     def result(self, outcome: Outcome) -> Compaction:
         original = list(self.messages)
-        made = original if self.options.dry_run else list(outcome.edited.transcript.raws)
-        record = self._record(outcome) if outcome.changed else None
-        return Compaction(made, outcome, original, self.mended.repairs, record)
-
-    def _record(self, outcome: Outcome) -> Checkpoint:
-        policy, count = self.options.policy or Policy.ladder(), outcome.script.reach()
-        hashes = chain(self.codec.read(self.mended.messages))
-        return Checkpoint(
-            scope="",
-            prefix=hashes[count - 1],
-            count=count,
-            script=outcome.script,
-            strategy=outcome.strategy,
-            trigger="manual",
-            policy=policy.identity,
-            basis=outcome.after.basis,
-            tokens_before=outcome.before.tokens,
-            tokens_after=outcome.after.tokens,
-            fallback_reason=outcome.fallback_reason,
-            whole=hashes[-1],
+        dry, store = self.options.dry_run, self.options.store
+        made = original if dry else list(outcome.edited.transcript.raws)
+        if store is not None and not dry and outcome.originals:
+            store.originals.keep(outcome.originals)
+        policy = self.options.policy or Policy.ladder()
+        return Compaction(
+            made, outcome, original, self.transcript, policy.identity, self.mended.repairs
         )
+
+
+def _heard(found: Sequence[Answer | Exception]) -> list[Answer | None]:
+    return [answer if not isinstance(answer, Exception) else None for answer in found]

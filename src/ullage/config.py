@@ -28,13 +28,14 @@ VARIABLES: Final[Mapping[str, str]] = {
     "ULLAGE_CONNECT_TIMEOUT_S": "connect_timeout_s",
     "ULLAGE_READ_TIMEOUT_S": "read_timeout_s",
     "ULLAGE_CACHE_DIR": "cache_dir",
+    "ULLAGE_STORE": "store",
 }
 """Environment variables by setting. Maps, numbers and switches are written as JSON."""
 
 LOG: Final = "ULLAGE_LOG"
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
-PLAIN: Final = ("base_url", "policy", "cache_dir")
+PLAIN: Final = ("base_url", "policy", "cache_dir", "store")
 PROJECT_FILE: Final = "ullage.toml"
 
 

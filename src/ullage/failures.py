@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ullage.core.errors import ErrorKind
@@ -30,8 +31,10 @@ def classify_exception(error: BaseException) -> ErrorKind:
 
     Reads `status_code` or `status`, then `body`, the response's text, and the message; then the
     same of what it was raised from, and of the members of a group. A certain reading is taken
-    before one that is only likely.
+    before one that is only likely. A connection that broke says nothing of the request.
     """
+    if lost_connection(error):
+        return ErrorKind("other")
     likely: ErrorKind | None = None
     for link in _chain(error):
         for kind in _readings(link):
@@ -42,6 +45,64 @@ def classify_exception(error: BaseException) -> ErrorKind:
             likely = likely or kind
     return likely or ErrorKind("other")
 
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What went wrong with one attempt: what it means for the window, and in whose words.
+
+    `lost` tells that the connection broke, so that nobody knows whether the request was too large.
+    """
+
+    kind: ErrorKind
+    lost: bool = False
+    text: str = ""
+
+
+def trouble(error: BaseException) -> Trouble:
+    """Return what an exception means for the request that it ended."""
+    return Trouble(classify_exception(error), lost_connection(error), str(error))
+
+
+def lost_connection(error: BaseException) -> bool:
+    """Tell whether an established connection broke: reset, closed early, or garbled.
+
+    A time-out is none, and neither is a server that could not be reached at all. Read by the
+    names of the exception's classes and of what it was raised from. The SDKs' APIConnectionError
+    wraps many things; it counts by itself only where it names no cause.
+    """
+    links = [{kind.__name__ for kind in type(link).__mro__} for link in _chain(error)]
+    names = frozenset[str]().union(*links)
+    if any("Timeout" in name for name in names) or names & UNREACHED:
+        return False
+    return bool(names & BROKEN) or all("APIConnectionError" in link for link in links)
+
+
+BROKEN: Final = frozenset(
+    {
+        # builtins, asyncio, http.client (RemoteDisconnected is a ConnectionResetError)
+        "ConnectionError", "IncompleteReadError", "IncompleteRead",
+        # httpx and httpx2; anyio below them
+        "ReadError", "WriteError", "CloseError", "RemoteProtocolError", "EndOfStream",
+        "BrokenResourceError",
+        # aiohttp
+        "ClientOSError", "ServerDisconnectedError", "ClientPayloadError",
+        # requests and urllib3 (a reset there is raised from the builtin one)
+        "ChunkedEncodingError",
+        # websockets
+        "ConnectionClosed",
+    }
+)  # fmt: skip
+"""Classes of exceptions that end an established connection, by the libraries that name them."""
+
+UNREACHED: Final = frozenset(
+    {
+        "ConnectionRefusedError", "gaierror",
+        "ConnectError", "ProxyError", "LocalProtocolError", "UnsupportedProtocol",
+        "ClientConnectorError",
+        "NewConnectionError", "SSLError",
+    }
+)  # fmt: skip
+"""Classes of exceptions after which nothing was sent: compacting or asking again is no help."""
 
 _LONGEST: Final = 8
 """Exceptions of one chain that are read."""

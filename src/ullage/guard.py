@@ -7,43 +7,62 @@ nothing itself.
 
 from __future__ import annotations
 
+import copy
 import inspect
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.asking import Summarizer
 from ullage.core import guard as machine
-from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind
-from ullage.core.events import Event, Notice, RecoveryExhausted
-from ullage.core.exchange import (
-    Need,
-    NeedLoad,
-    NeedRecall,
-    NeedSave,
-    NeedServerCount,
-    NeedSummary,
-    NeedWindow,
-    Prepared,
-    Preparing,
-    Request,
-    Setup,
+from ullage.core import recovery
+from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind, UllageError
+from ullage.core.events import (
+    Compacted,
+    CompactionFailed,
+    Event,
+    Notice,
+    RecoveryExhausted,
+    Refused,
 )
+from ullage.core.exchange import Prepared, Preparing, Request, Setup
 from ullage.core.gauge import Assessment
 from ullage.core.observing import observe
 from ullage.core.policies.policy import Policy
+from ullage.core.steps import replayed
 from ullage.core.wire import dialects
-from ullage.failures import classify_exception
+from ullage.driving import (
+    Background,
+    Driver,
+    Listener,
+    Pause,
+    Rest,
+    Steps,
+)
+from ullage.failures import Trouble, classify_exception, trouble
 from ullage.runtime import Body, Runtime, default, system_text
+from ullage.streams import (
+    Opened,
+    Tracker,
+    aclose,
+    aopened,
+    awatched,
+    close,
+    opened,
+    reported,
+    streaming,
+    watched,
+)
 from ullage.windows import Question
 
 if TYPE_CHECKING:
+    from ullage.core.checkpoint import Checkpoint, Trigger
     from ullage.core.compaction import Outcome
-    from ullage.core.policies.summarise import SummaryRequest
     from ullage.core.transcript import Dialect
     from ullage.core.window import Window
-
-log = logging.getLogger("ullage.guard")
+    from ullage.storage import Store
 
 LARGEST: Final = 1_000_000
 """A window on which shares are tried before there is a real one."""
@@ -57,8 +76,20 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """What a dialect's client calls the fields of a request, where not as Chat and Anthropic do."""
 
-Summarizer = Callable[["SummaryRequest"], "str | Awaitable[str]"]
-Listener = Callable[[Event], object]
+LONGEST_NAME: Final = 200
+
+NEARLY_FULL: Final = frozenset({"critical", "overflow"})
+"""Tiers at which a connection that broke may mean that the server ran out of room."""
+
+UNKNOWN: Final = ErrorKind("other", certainty="likely")
+"""What a broken connection says of the window: nothing for certain."""
+
+REFUSED: Final = (
+    "the provider refused the history as malformed, although it was repaired by the rules of its "
+    "dialect: `ullage validate FILE` names what is known to be wrong with it"
+)
+
+__all__ = ["Guard", "Pause", "Summarizer", "View"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +151,9 @@ class Guard:
     window (see `ullage.allocate`): a section over its share is told of, and knowledge over its
     share is left out, oldest first. `dialect` is openai_chat, openai_responses or anthropic; where
     it is not given each request's shape tells, and a shape that shows nothing is Chat Completions.
+    `pause` is the wait before a request is sent again after a broken connection, at most half a
+    second by default. `store` (see `ullage.open_store`) keeps checkpoints and conversations beyond
+    the process, and what was left out: placeholders then name it (see `ullage.recall`).
     """
 
     def __init__(  # noqa: PLR0913 - the public signature is fixed by the API page
@@ -132,11 +166,13 @@ class Guard:
         provider: str | None = None,
         policy: Policy | None = None,
         summarizer: Summarizer | None = None,
+        store: Store | None = None,
         on_event: Listener | None = None,
         strict: bool = False,
         shares: Mapping[str, float] | None = None,
         dialect: str | None = None,
         runtime: Runtime | None = None,
+        pause: Pause | None = None,
     ) -> None:
         if shares is not None:
             from ullage.core.budget import allocate
@@ -146,10 +182,13 @@ class Guard:
         self._dialect = dialects.named(dialect) if dialect is not None else None
         self.model = model
         self._question = Question(model, base_url, api_key, window, provider)
-        self._summarizer = summarizer
-        self._on_event = on_event
         self._strict = strict
         self._runtime = runtime if runtime is not None else default()
+        self._driver = Driver(
+            self._runtime, self._question, summarizer, on_event, pause or Pause(), store
+        )
+        self._background = Background()
+        self._apart = ""
         self.policy = policy if policy is not None else Policy.named(self._runtime.settings.policy)
 
     def prepare(
@@ -172,7 +211,8 @@ class Guard:
         body = self._body(messages, tools, system)
         request = _request(body, max_tokens, pins, sections)
         steps = machine.prepare(self._setup(body.spoken()), request)
-        return self._view(request, self._drive(steps))
+        with self._predicting():
+            return self._ready(request, self._driver.run(steps))
 
     async def aprepare(
         self,
@@ -187,23 +227,24 @@ class Guard:
         """Do as `prepare`, without blocking the event loop."""
         body = self._body(messages, tools, system)
         request = _request(body, max_tokens, pins, sections)
-        steps = machine.prepare(self._setup(body.spoken()), request)
-        return self._view(request, await self._adrive(steps))
+        setup = replace(self._setup(body.spoken()), background=self.policy.background)
+        with self._predicting():
+            prepared = await self._driver.arun(machine.prepare(setup, request))
+        if prepared.ahead:
+            self._background.begin(
+                f"{setup.scope}|{prepared.conversation.effort.request}",
+                lambda: self._summarised(setup, request),
+            )
+        return self._ready(request, prepared)
 
     def call(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
-        """Prepare, call `fn(**view.kwargs)`, observe; recover once from an overflow error.
+        """Prepare, call `fn(**view.kwargs)`, observe; try once more where that may help.
 
-        `options` are those of `prepare`. Any other error of `fn` passes through unchanged; so
-        does the overflow error when nothing can be made smaller.
+        `options` are those of `prepare`. After an overflow error the retry is smaller; after a
+        connection that broke it is the same request, or a smaller one where the window was nearly
+        full. Any other error of `fn` passes through unchanged, as does the second one.
         """
-        view = self.prepare(messages, **options)
-        try:
-            response = fn(**view.kwargs)
-        except Exception as error:
-            again = self._recovered(view, error)
-            if again is None:
-                raise
-            view, response = again, self._second(fn, again)
+        view, response = self._attempted(self.prepare(messages, **options), fn)
         view.observe(response)
         return response
 
@@ -211,16 +252,66 @@ class Guard:
         self, fn: Callable[..., Awaitable[Any]], messages: Sequence[Any], **options: Any
     ) -> Any:
         """Do as `call` with an async `fn`."""
-        view = await self.aprepare(messages, **options)
-        try:
-            response = await fn(**view.kwargs)
-        except Exception as error:
-            again = await self._arecovered(view, error)
-            if again is None:
-                raise
-            view, response = again, await self._asecond(fn, again)
+        view, response = await self._aattempted(await self.aprepare(messages, **options), fn)
         view.observe(response)
         return response
+
+    def stream(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
+        """Do as `call` with an `fn` that returns a stream, and return that stream, watched.
+
+        `fn` is given `stream=True` where it takes that word. The events come through unchanged;
+        an SDK's stream is the SDK's own object, anything else comes as an iterator with `close`.
+        The first events are read before this returns: up to the first content everything is
+        recovered from as in `call`, after it nothing is. Usage is learned where the events report
+        it (OpenAI Chat: `stream_options={"include_usage": True}`); a stream that is closed early
+        teaches nothing, and one that stops short of its end is told of.
+        """
+        asking = streaming(fn)
+        view, made = self._attempted(
+            self.prepare(messages, **options), lambda **kwargs: opened(fn(**kwargs, **asking))
+        )
+        return watched(made, lambda tracker: self._settled(view, tracker))
+
+    async def astream(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
+        """Do as `stream`: await this, then iterate. `fn` is async, or returns an async iterator."""
+        asking = streaming(fn)
+
+        async def send(**kwargs: Any) -> Opened:
+            made = fn(**kwargs, **asking)
+            return await aopened(await made if inspect.isawaitable(made) else made)
+
+        view, made = await self._aattempted(await self.aprepare(messages, **options), send)
+        return awatched(made, lambda tracker: self._settled(view, tracker))
+
+    def undo(self, messages: Sequence[Any], *, system: Any = None) -> Checkpoint | None:
+        """Take the last checkpoint of a conversation away; return it, None where there is none.
+
+        What it left out is in the next request again, if it fits: under the same pressure the
+        policy asks for the same again.
+        """
+        body = self._body(messages, None, system)
+        found = self._driver.run(replayed(self._setup(body.spoken()), _request(body)))
+        if found is not None:
+            self._driver.store.checkpoints.undo(found)
+        return found
+
+    async def settle(self) -> None:
+        """Wait for the summaries that are being made in the background."""
+        await self._background.settle()
+
+    def session(self, name: str) -> Guard:
+        """Return a guard of the same configuration whose conversations are its own.
+
+        What was compacted or reported in one session is never applied in another, even where the
+        messages are the same. `name` is any text of up to 200 characters.
+        """
+        if type(name) is not str or not 0 < len(name) <= LONGEST_NAME:
+            raise ConfigurationError(
+                f"a session is named by 1 to {LONGEST_NAME} characters of text, not {name!r:.80}"
+            )
+        made = copy.copy(self)
+        made._apart = f"|{json.dumps(name)}"  # noqa: SLF001 - of this class
+        return made
 
     def window(self) -> Window:
         """Return the window of the guard's model, asked for or remembered."""
@@ -236,7 +327,7 @@ class Guard:
         """Return how full the window would be with these messages; changes nothing."""
         try:
             steps = self._watching(self._body(messages, tools, system))
-            return self._drive(steps, quiet=True).assessment
+            return self._driver.run(steps).assessment
         except ContextTooLargeError as error:
             return _overflowing(error)
 
@@ -246,7 +337,7 @@ class Guard:
         """Do as `assess`, without blocking the event loop."""
         try:
             steps = self._watching(self._body(messages, tools, system))
-            return (await self._adrive(steps, quiet=True)).assessment
+            return (await self._driver.arun(steps)).assessment
         except ContextTooLargeError as error:
             return _overflowing(error)
 
@@ -254,7 +345,11 @@ class Guard:
         """Return the window, who said it, and what would change it."""
         return self.window().explain()
 
-    # --- driving ---------------------------------------------------------------------------------
+    def tell(self, event: Event) -> None:
+        """Tell `on_event`; its faults are logged and never raised."""
+        self._driver.tell(event)
+
+    # --- steps -----------------------------------------------------------------------------------
 
     def _body(self, messages: Any, tools: Any, system: Any) -> Body:
         """Return the request in its dialect; raises ConfigurationError for a misplaced system."""
@@ -272,89 +367,48 @@ class Guard:
         watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None)
         return machine.prepare(watching, _request(body))
 
+    @contextmanager
+    def _predicting(self) -> Iterator[None]:
+        """Tell of a request that is too large before it is sent."""
+        try:
+            yield
+        except ContextTooLargeError as error:
+            kind = ErrorKind("input", error.bound, error.tokens)
+            self.tell(Refused(kind, "predicted", self.model or ""))
+            raise
+
+    async def _summarised(self, setup: Setup, request: Request) -> None:
+        """Make a summary ahead; where that fails it is told, and the ladder goes on without it."""
+        try:
+            prepared = await self._driver.arun(machine.ahead(setup, request))
+        except UllageError as error:
+            self.tell(Notice(f"a summary in the background failed: {error}"))
+            return
+        for event in prepared.events:
+            if isinstance(event, Compacted | CompactionFailed):
+                self.tell(event)
+
     def _setup(self, dialect: Dialect) -> Setup:
-        question = self._question
-        return Setup(
-            codec=self._runtime.codec_for(dialect),
-            meter=self._runtime.meter(question, dialect),
+        question, runtime, driver = self._question, self._runtime, self._driver
+        setup = Setup(
+            codec=runtime.codec_for(dialect),
+            meter=runtime.meter(question, dialect),
             policy=self.policy,
-            scope=f"{question.scope}|{self.policy.identity}",
+            scope=f"{question.scope}|{self.policy.identity}{self._apart}",
             model=self.model or "",
             strict=self._strict,
-            summariser=self._summarizer is not None,
+            summariser=driver.summarizer is not None,
             shares=self._shares,
+            keeps=driver.own_store is not None or runtime.kept is not None,
+            now=runtime.now(),
         )
+        return setup.with_loops() if runtime.wants_whole_loops(question) else setup
 
-    def _drive(self, steps: Preparing, *, quiet: bool = False) -> Prepared:
-        runtime, question = self._runtime, self._question
-
-        def answer(need: Need) -> Any:
-            if isinstance(need, NeedWindow):
-                self._learned(need)
-                return runtime.windows.window(question)
-            if isinstance(need, NeedServerCount):
-                body = Body(need.messages, need.tools, need.system)
-                return runtime.server_count(question, need.dialect, body)
-            if isinstance(need, NeedSummary):
-                return self._summary(need)
-            return self._stored(need)
-
-        try:
-            need = next(steps)
-            while True:
-                need = steps.send(answer(need))
-        except StopIteration as done:
-            return self._told(done.value, quiet=quiet)
-
-    async def _adrive(self, steps: Preparing, *, quiet: bool = False) -> Prepared:
-        runtime, question = self._runtime, self._question
-
-        async def answer(need: Need) -> Any:
-            if isinstance(need, NeedWindow):
-                self._learned(need)
-                return await runtime.windows.awindow(question)
-            if isinstance(need, NeedServerCount):
-                body = Body(need.messages, need.tools, need.system)
-                return await runtime.aserver_count(question, need.dialect, body)
-            if isinstance(need, NeedSummary):
-                return await self._asummary(need)
-            return self._stored(need)
-
-        try:
-            need = next(steps)
-            while True:
-                need = steps.send(await answer(need))
-        except StopIteration as done:
-            return self._told(done.value, quiet=quiet)
-
-    def _learned(self, need: NeedWindow) -> None:
-        if need.ceiling is not None:
-            self._runtime.windows.learn(self._question, need.ceiling, named=need.named)
-
-    def _stored(self, need: Need) -> Any:
-        if isinstance(need, NeedLoad):
-            return self._runtime.checkpoints.load(need.scope, need.prefixes)
-        if isinstance(need, NeedRecall):
-            return self._runtime.conversations.load(need.scope, need.prefixes)
-        assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
-        return self._runtime.checkpoints.save(need.checkpoint)
-
-    def _summary(self, need: NeedSummary) -> str | None:
-        assert self._summarizer is not None  # noqa: S101 - the setup says that there is one
-        return self._told_of(summary(self._summarizer, need.request))
-
-    async def _asummary(self, need: NeedSummary) -> str | None:
-        assert self._summarizer is not None  # noqa: S101 - the setup says that there is one
-        return self._told_of(await asummary(self._summarizer, need.request))
-
-    def _told_of(self, answer: str | Exception) -> str | None:
-        if isinstance(answer, str):
-            return answer
-        kind = type(answer).__name__
-        self._tell(Notice(f"the summariser failed ({kind}): the summary is by rule"))
-        return None
-
-    def _view(self, request: Request, prepared: Prepared) -> View:
+    def _ready(self, request: Request, prepared: Prepared) -> View:
+        """Remember and tell what was found out on the way, and return the view."""
+        self._driver.store.conversations.save(prepared.conversation)
+        for event in prepared.events:
+            self.tell(event)
         names = NAMES.get(prepared.sent.rules.dialect, {})
         fields = {
             "messages": prepared.messages,
@@ -367,93 +421,117 @@ class Guard:
 
     def _observed(self, view: View, response: Any) -> Assessment:
         if isinstance(response, BaseException):
-            return self._refused(view, response)
-        seen = observe(self._setup(view.prepared.sent.rules.dialect), view.prepared, response)
-        bound = view.window.input_tokens
-        if seen.usage is not None and bound is not None and seen.usage.prompt_tokens > bound:
-            self._runtime.windows.learned.succeeded(self._question, seen.usage.prompt_tokens)
-        if seen.reading is not None:
-            self._runtime.learn(self._question, seen.reading)
-        if seen.limit is not None:
-            self._runtime.windows.learn(self._question, seen.limit, named=False)
-        if seen.checkpoint is not None:
-            self._runtime.checkpoints.measured(seen.checkpoint)
-        self._runtime.conversations.save(seen.conversation)
-        for event in seen.events:
-            self._tell(event)
+            return self._proven(view, classify_exception(response))
+        setup = self._setup(view.prepared.sent.rules.dialect)
+        if self._driver.heard:
+            setup = replace(setup, prices=self._runtime.windows.prices(self._question))
+        seen = observe(setup, view.prepared, reported(response))
+        self._driver.learn(seen, view.window.input_tokens)
         return seen.assessment
 
-    def _refused(self, view: View, error: BaseException) -> Assessment:
+    def _proven(self, view: View, kind: ErrorKind) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""
-        kind = classify_exception(error)
         if kind.kind == "input" and kind.certainty == "certain":
             refused = kind.input_tokens or view.prepared.count.tokens
             limit = kind.limit or refused - 1
             self._runtime.windows.learn(self._question, limit, named=kind.limit is not None)
         return view.assessment
 
-    def _recovery(self, view: View, error: Exception) -> Preparing | None:
-        kind = classify_exception(error)
-        if not _recoverable(kind, view.prepared):
-            return None
-        setup = self._setup(view.prepared.sent.rules.dialect)
-        return machine.recover(setup, view._request, view.prepared, kind)  # noqa: SLF001
-
-    def _recovered(self, view: View, error: Exception) -> View | None:
-        steps = self._recovery(view, error)
-        if steps is None:
-            return None
+    def _attempted(self, view: View, send: Callable[..., Any]) -> tuple[View, Any]:
+        """Send a request, once more where that may help; return what was sent, and the answer."""
         try:
-            return self._view(view._request, self._drive(steps))  # noqa: SLF001 - one room
-        except ContextTooLargeError as exhausted:
-            self._tell(RecoveryExhausted(str(exhausted)))
-            return None
-
-    async def _arecovered(self, view: View, error: Exception) -> View | None:
-        steps = self._recovery(view, error)
-        if steps is None:
-            return None
-        try:
-            return self._view(view._request, await self._adrive(steps))  # noqa: SLF001 - one room
-        except ContextTooLargeError as exhausted:
-            self._tell(RecoveryExhausted(str(exhausted)))
-            return None
-
-    def _second(self, fn: Callable[..., Any], view: View) -> Any:
-        try:
-            return fn(**view.kwargs)
+            answer = send(**view.kwargs)
         except Exception as error:
-            self._missed(view, error)
-            raise
-
-    async def _asecond(self, fn: Callable[..., Awaitable[Any]], view: View) -> Any:
+            again = self._driver.run(self._again(view, trouble(error)))
+            if again is None:
+                raise
+        else:
+            again = self._driver.run(self._again(view, _troubled(answer)))
+            if again is None:
+                return view, answer
+            close(answer.stream)
         try:
-            return await fn(**view.kwargs)
+            answer = send(**again.kwargs)
         except Exception as error:
-            self._missed(view, error)
+            self._missed(again, view, trouble(error))
             raise
+        self._missed(again, view, _troubled(answer))
+        return again, answer
 
-    def _missed(self, view: View, error: Exception) -> None:
-        """Tell of a request that was too large even after the one recovery there is."""
-        self._refused(view, error)
-        if _recoverable(classify_exception(error), view.prepared):
-            self._tell(RecoveryExhausted(f"refused again after compaction: {error}"))
+    async def _aattempted(
+        self, view: View, send: Callable[..., Awaitable[Any]]
+    ) -> tuple[View, Any]:
+        """Do as `_attempted` with an async `send`."""
+        try:
+            answer = await send(**view.kwargs)
+        except Exception as error:
+            again = await self._driver.arun(self._again(view, trouble(error)))
+            if again is None:
+                raise
+        else:
+            again = await self._driver.arun(self._again(view, _troubled(answer)))
+            if again is None:
+                return view, answer
+            await aclose(answer.stream)
+        try:
+            answer = await send(**again.kwargs)
+        except Exception as error:
+            self._missed(again, view, trouble(error))
+            raise
+        self._missed(again, view, _troubled(answer))
+        return again, answer
 
-    def _told(self, prepared: Prepared, *, quiet: bool = False) -> Prepared:
-        if not quiet:
-            self._runtime.conversations.save(prepared.conversation)
-            for event in prepared.events:
-                self._tell(event)
-        return prepared
+    def _again(self, view: View, found: Trouble | None) -> Steps[View | None]:
+        """Return what to send after a failure, None where a retry is no help. Tells of it."""
+        if found is None:
+            return None
+        sent, kind = view.prepared, found.kind
+        if kind.kind in ("input", "total"):
+            self.tell(Refused(kind, "upstream", self.model or ""))
+        trigger: Trigger = "overflow_recovery"
+        if found.lost:
+            if sent.assessment.tier not in NEARLY_FULL or not self.policy.rungs:
+                self.tell(Notice(f"no answer ({found.text}): the request is sent again"))
+                yield Rest()
+                return view
+            kind, trigger = UNKNOWN, "transport_recovery"
+        elif not self.policy.rungs or not recovery.recoverable(kind, sent):
+            if kind.kind == "malformed_history":
+                self.tell(Notice(REFUSED))
+            return None
+        setup, request = self._setup(sent.sent.rules.dialect), view._request  # noqa: SLF001
+        if kind.about == "thinking":
+            self._runtime.refused_a_cut_loop(self._question)
+        try:
+            steps = recovery.recover(setup, request, sent, kind, trigger=trigger)
+            return self._ready(request, (yield from steps))
+        except ContextTooLargeError as exhausted:
+            self.tell(RecoveryExhausted(str(exhausted)))
+            return None
 
-    def _tell(self, event: Event) -> None:
-        """Call the listener. Its faults are logged: they must not cost an answer already paid."""
-        if self._on_event is None:
+    def _missed(self, view: View, first: View, found: Trouble | None) -> None:
+        """Tell of a request that was too large even after the one retry there is."""
+        if found is None or not recovery.recoverable(found.kind, view.prepared):
             return
-        try:
-            self._on_event(event)
-        except Exception:
-            log.exception("on_event failed on %s", type(event).__name__)
+        self._proven(view, found.kind)
+        how = "after compaction" if view is not first else "and its one retry was spent before"
+        self.tell(RecoveryExhausted(f"refused again {how}: {found.text}"))
+
+    def _settled(self, view: View, tracker: Tracker) -> None:
+        """Learn from a stream that is over, or tell that it stopped short of its end."""
+        if tracker.report is not None:
+            view.observe(tracker.report)
+        elif tracker.known and not tracker.ended and tracker.failed is None:
+            self.tell(
+                Notice(
+                    f"the stream stopped after {tracker.events:,} events without its terminal "
+                    "one: the answer may be cut short, and nothing is learned from it"
+                )
+            )
+
+
+def _troubled(answer: Any) -> Trouble | None:
+    return answer.trouble if isinstance(answer, Opened) else None
 
 
 def _overflowing(error: ContextTooLargeError) -> Assessment:
@@ -471,51 +549,3 @@ def _request(
     return Request(
         body.messages, body.tools, system, max_tokens, frozenset(pins), marks, body.system
     )
-
-
-def summary(summarizer: Summarizer, request: SummaryRequest) -> str | Exception:
-    """Return the summarizer's text, or what it failed with: the plan then falls back by rule.
-
-    Raises ConfigurationError for an async one, which only the async twins can await.
-    """
-    try:
-        answer = summarizer(request)
-    except Exception as error:  # noqa: BLE001 - returned: the caller records it
-        return error
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise ConfigurationError(
-            "the summarizer is async: use the async twin (aprepare, acall, acompact), or give a "
-            "plain function"
-        )
-    return _text(answer)
-
-
-async def asummary(summarizer: Summarizer, request: SummaryRequest) -> str | Exception:
-    """Do as `summary` with a summarizer that may be async."""
-    try:
-        answer = summarizer(request)
-        return _text(await answer if inspect.isawaitable(answer) else answer)
-    except Exception as error:  # noqa: BLE001 - returned: the caller records it
-        return error
-
-
-def _text(answer: object) -> str | Exception:
-    if isinstance(answer, str):
-        return answer
-    return TypeError(f"a summarizer returns text, not {type(answer).__name__}")
-
-
-def _recoverable(kind: ErrorKind, sent: Prepared) -> bool:
-    """Tell whether compacting or lowering the output may help.
-
-    A `likely` reading counts only when our own count says at least half of the bound.
-    """
-    if kind.kind == "output_cap":
-        asked, limit = sent.max_tokens, kind.limit
-        return asked is not None and limit is not None and limit < asked
-    if kind.kind not in ("input", "total"):
-        return False
-    bound = sent.window.input_tokens
-    return kind.certainty == "certain" or bound is None or sent.count.high * 2 >= bound

@@ -32,7 +32,7 @@ from ullage.core.settings import Settings
 from ullage.core.wire import dialects
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.counters import Vocabularies, band, remote, vocabulary
-from ullage.storage import MemoryCheckpoints, MemoryConversations
+from ullage.storage import MemoryStore, open_store
 from ullage.transport import Ask, Timeouts, Transport
 from ullage.windows import Options, Question, Resolver
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from ullage.core.transcript import Codec, Dialect, Transcript
     from ullage.core.wire.openai_chat import Memo
     from ullage.counters import Vocabulary
+    from ullage.storage import Store
+    from ullage.telemetry.protocol import Listener
 
 MOST_MESSAGES: Final = 200_000
 """Messages kept as read; beyond it all are forgotten and read again."""
@@ -75,13 +77,15 @@ class Runtime:
     """Shared caches and what was learned. Safe to share between threads and event loops.
 
     Without `settings` none are read from files or the environment, and no lesson is kept on disk.
+    `store` keeps checkpoints, conversations and originals; without one, in it or in the settings,
+    checkpoints and conversations live in memory and originals are nowhere kept.
     """
 
     def __init__(
         self,
         *,
         transport: Transport | None = None,
-        checkpoints: MemoryCheckpoints | None = None,
+        store: Store | None = None,
         settings: Settings | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -96,8 +100,11 @@ class Runtime:
             folder=Path(held.cache_dir) if held.cache_dir else None,
         )
         self.windows = Resolver(self.transport, now, options)
-        self.checkpoints = checkpoints or MemoryCheckpoints()
-        self.conversations = MemoryConversations()
+        self.now = now
+        self.metrics: Listener | None = None
+        self._store = store
+        self._memory = MemoryStore()
+        self._whole_loops: set[tuple[str, str | None]] = set()
         self.vocabularies = Vocabularies()
         messages: Memo = Messages()
         self.codec = OpenAIChat(messages)
@@ -108,6 +115,29 @@ class Runtime:
         self._plain: MutableMapping[tuple[str | None, str], Meter] = Messages(MOST_METERS)
         self._tools: MutableMapping[str, Size] = Messages(MOST_TOOLS)
         self._lock = threading.Lock()
+
+    @property
+    def kept(self) -> Store | None:
+        """The store that was configured, opened on first use; None without one."""
+        url = self.settings.store
+        if self._store is None and url is not None:
+            with self._lock:
+                if self._store is None:
+                    self._store = open_store(url)
+        return self._store
+
+    @property
+    def store(self) -> Store:
+        """Where checkpoints and conversations live: the configured store, or memory."""
+        return self.kept or self._memory
+
+    def wants_whole_loops(self, question: Question) -> bool:
+        """Tell whether a model has refused a tool loop that was cut through."""
+        return (question.scope, question.model) in self._whole_loops
+
+    def refused_a_cut_loop(self, question: Question) -> None:
+        """Remember that a model wants tool loops whole."""
+        self._whole_loops.add((question.scope, question.model))
 
     def codec_for(self, dialect: Dialect) -> Codec:
         """Return the codec of a dialect; what it read before is shared."""

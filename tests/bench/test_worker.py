@@ -53,6 +53,32 @@ def test_a_tally_begins_again_with_another_history() -> None:
     assert peer.count(messages[:10]) == Ullage().count(messages[:10])
 
 
+def test_a_trim_after_counting_is_read_twice(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    job = {**saved(tmp_path), "budget": 1_500, "out": str(out)}
+    answer = worker.after(Ullage(), job)
+    assert answer.keys() == {"trim_s", "again_s"}
+    assert len(json.loads(out.read_text("utf-8"))) < SHAPE.messages
+
+
+def test_a_peer_without_a_chain_of_its_own_is_trimmed_part_by_part(tmp_path: Path) -> None:
+    class Last(Listed):
+        """Keeps the last message of what it is handed."""
+
+        def plain(self, history: list[Any]) -> list[Any]:
+            return history
+
+        def trim(self, history: list[Any], budget: int) -> list[Any]:
+            self.asked.append(len(history))
+            return history[-budget:]
+
+    peer: Any = Last()
+    out = tmp_path / "out.json"
+    worker.chain(peer, {**saved(tmp_path), "budget": 1, "parts": [10, 30, 60], "out": str(out)})
+    assert peer.asked == [10, 21, 31]
+    assert json.loads(out.read_text("utf-8")) == write(SHAPE)[-1:]
+
+
 def test_the_context_view_is_measured(tmp_path: Path) -> None:
     answer = worker.context(Ullage(), {**saved(tmp_path), "window": 50_000})
     assert answer.keys() == {"context_s", "again_s"}

@@ -11,17 +11,20 @@ from ullage.core.conversation import Conversation
 from ullage.core.counting import EXACT, Basis, Meter, Scale
 from ullage.core.exchange import (
     Need,
+    NeedKeep,
     NeedLoad,
     NeedRecall,
     NeedSave,
     NeedServerCount,
-    NeedSummary,
+    NeedSummaries,
+    NeedSummariserWindow,
     NeedWindow,
     Prepared,
     Setup,
 )
 from ullage.core.observing import Observation, observe
 from ullage.core.policies.policy import Policy
+from ullage.core.summary import Answer
 from ullage.core.window import Claim, Window, resolve
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.counting import WordCounter
@@ -36,34 +39,50 @@ def window(tokens: int | None, **claim: Any) -> Window:
 
 @dataclass
 class World:
-    """What the machines are answered: a window, a counting server or none, a summariser or none."""
+    """What the machines are answered: a window, a counting server or none, a summariser or none.
+
+    `room` is the summariser's own window.
+    """
 
     window: Window
     server: Callable[[list[Any]], int | None] = lambda _: None
     summary: str | None = None
+    room: int | None = None
     kept: dict[tuple[str, str], Checkpoint] = field(default_factory=dict)
     talks: dict[tuple[str, str], Conversation] = field(default_factory=dict)
+    originals: dict[str, str] = field(default_factory=dict)
     needs: list[Need] = field(default_factory=list)
 
     def answer(self, need: Need) -> Any:
         self.needs.append(need)
-        if isinstance(need, NeedWindow):
-            return self.window
-        if isinstance(need, NeedServerCount):
-            return self.server(need.messages)
-        if isinstance(need, NeedSummary):
-            return self.summary
-        if isinstance(need, NeedLoad):
-            keys = [(need.scope, prefix) for prefix in need.prefixes]
-            return next((self.kept[key] for key in keys if key in self.kept), None)
-        if isinstance(need, NeedRecall):
-            keys = [(need.scope, prefix) for prefix in need.prefixes]
-            return next((self.talks[key] for key in keys if key in self.talks), None)
-        assert isinstance(need, NeedSave)
-        key = (need.checkpoint.scope, need.checkpoint.prefix)
+        found: Any = None
+        match need:
+            case NeedWindow():
+                found = self.window
+            case NeedServerCount():
+                found = self.server(need.messages)
+            case NeedSummaries():
+                text = self.summary
+                found = [None if text is None else Answer(text) for _ in need.requests]
+            case NeedSummariserWindow():
+                found = self.room
+            case NeedLoad():
+                keys = [(need.scope, prefix) for prefix in need.prefixes]
+                found = next((self.kept[key] for key in keys if key in self.kept), None)
+            case NeedRecall():
+                keys = [(need.scope, prefix) for prefix in need.prefixes]
+                found = next((self.talks[key] for key in keys if key in self.talks), None)
+            case NeedKeep():
+                found = self.originals.update(need.originals)
+            case NeedSave():
+                found = self._saved(need.checkpoint)
+        return found
+
+    def _saved(self, checkpoint: Checkpoint) -> Checkpoint:
+        key = (checkpoint.scope, checkpoint.prefix)
         held = self.kept.get(key)
-        if held is None or held.generation < need.checkpoint.generation:
-            self.kept[key] = need.checkpoint
+        if held is None or held.generation < checkpoint.generation:
+            self.kept[key] = checkpoint
         return self.kept[key]
 
     def drive(self, steps: Generator[Need, Any, Prepared]) -> Prepared:

@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.driving import World, setup, talk, window
 from ullage.core.checkpoint import VERSION, Checkpoint, chain
+from ullage.core.cost import Price
 from ullage.core.edits import Clear, Drop, Insert, Script
 from ullage.core.errors import StoreError
+from ullage.core.exchange import Request
+from ullage.core.guard import prepare
+from ullage.core.policies.policy import Policy
 from ullage.core.transcript import DIGEST_BYTES, Rules
+from ullage.core.usage import Usage
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.transcripts import histories
 
@@ -40,16 +46,112 @@ def said(text: str, **more: Any) -> dict:
 
 
 def test_a_checkpoint_survives_json():
-    for found in (CHECKPOINT, CHECKPOINT.measured(512)):
+    for found in (CHECKPOINT, CHECKPOINT.measured(Usage(500, 12)), made()[1]):
         assert Checkpoint.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-def test_the_measured_size_is_the_only_thing_that_a_report_changes():
-    measured = CHECKPOINT.measured(512)
-    assert measured.tokens_after_measured == 512
+def test_a_checkpoint_of_the_first_release_is_read() -> None:
+    fields = (
+        *("scope", "prefix", "count", "script", "strategy", "trigger", "policy", "basis"),
+        *("tokens_before", "tokens_after", "version"),
+    )
+    data = {name: CHECKPOINT.to_dict()[name] for name in fields}
+    assert Checkpoint.from_dict(data) == CHECKPOINT
+
+
+def test_what_was_measured_is_the_only_thing_that_a_report_changes():
+    measured = CHECKPOINT.measured(Usage(400, 100, 12))
+    assert (measured.tokens_after_measured, measured.cache_read_measured) == (512, 100)
     assert {k for k, v in measured.to_dict().items() if v != CHECKPOINT.to_dict()[k]} == {
-        "tokens_after_measured"
+        "tokens_after_measured",
+        "cache_read_measured",
     }
+
+
+# --- the record of a compaction -------------------------------------------------------------------
+
+
+def made(generation: int = 0) -> tuple[list[dict], Checkpoint]:
+    """Return a history and the record of its compaction under a window of 1,500 tokens."""
+    world, history = World(window(1500), summary="Goal:\n- count."), talk(24)
+    history[3]["content"] = "Never touch main.py. " + "q " * 20
+    sent = world.drive(prepare(setup(Policy.summarise(), summariser=True), Request(history)))
+    for _ in range(generation):
+        history += talk(24)[2:]
+        sent = world.drive(prepare(setup(Policy.summarise(), summariser=True), Request(history)))
+    assert sent.checkpoint is not None
+    return history, sent.checkpoint
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_record_says_what_was_left_out_and_what_was_not(generation: int):
+    history, found = made(generation)
+    drops = found.script.drops
+    assert (found.first, found.count) == found.range == (min(drops), max(drops) + 1)
+    assert found.source_count == len(drops)
+    assert found.tail_count == len(history) - found.count
+    assert found.prefix == hashes(history)[found.count - 1]
+    assert (found.whole, found.bound) == (hashes(history)[-1], 1500)
+    assert found.window.startswith("1,500 tokens, ")
+    assert found.generation == generation
+
+
+def test_a_record_holds_the_block_the_facts_in_it_and_how_it_was_written():
+    _, found = made()
+    (insert,) = found.script.inserts
+    assert found.summary == insert.text
+    assert found.facts["constraints"] == ["Never touch main.py."]
+    assert (found.seen, found.usage, found.fallback_reason) == (1.0, None, None)
+    assert found.strategy.startswith("summarise_middle")
+
+
+def test_what_stands_before_the_first_edit_is_kept_and_the_rest_is_written_to_the_cache_anew():
+    history, found = made()
+    fixed, framing = 3, 4
+    first = sum(
+        framing + len(m["content"].replace(".", " .").split()) for m in history[: found.first]
+    )
+    assert found.first == 2
+    assert found.kept_tokens == fixed + first
+    assert found.cached_tokens_lost == found.tokens_after - found.kept_tokens
+    assert replace(found, kept_tokens=10**6).cached_tokens_lost == 0
+
+
+def test_a_saving_is_an_estimate_until_it_was_measured():
+    _, found = made()
+    estimate = found.saving(10)
+    assert not estimate.measured
+    assert estimate.tokens == 10 * (found.tokens_before - found.tokens_after)
+    assert estimate.rewritten_tokens == found.cached_tokens_lost
+    seen = found.measured(Usage(500, 100)).saving(10, [Price(0, 1.0)])
+    assert seen.measured
+    assert (seen.after_tokens, seen.kept_tokens) == (600, 100)
+    assert seen.dollars is not None
+    unread = replace(found, tokens_after_measured=600).saving(10)
+    assert (unread.after_tokens, unread.kept_tokens) == (600, 0)
+
+
+def test_a_saving_can_be_estimated_of_any_record():
+    odd = replace(CHECKPOINT, kept_tokens=10**6)
+    assert odd.saving(3).kept_tokens == odd.tokens_after
+
+
+@pytest.mark.parametrize(
+    ("change", "settled"),
+    [
+        ({}, True),
+        ({"whole": "other"}, False),
+        ({"bound": 1499}, False),
+        ({"bound": 3000}, True),
+        ({"tokens": 510}, True),
+        ({"tokens": 511}, False),
+    ],
+)
+def test_a_plan_settles_its_own_history_under_its_bound_or_a_larger_one(
+    change: dict, settled: bool
+):
+    planned = replace(CHECKPOINT, whole="w", bound=1500)
+    assert planned.settles(**{"whole": "w", "bound": 1500, "tokens": 500, **change}) is settled
 
 
 @pytest.mark.parametrize("version", [VERSION + 1, 0, None, "1"])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.conversation import Conversation
+from ullage.core.conversation import VERSION, Conversation
 from ullage.core.counting import Measure, Meter, Scale, measure
+from ullage.core.effort import Effort
+from ullage.core.errors import StoreError
+from ullage.core.gauge import Shown
 from ullage.core.transcript import Transcript
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.counting import WordCounter
@@ -96,3 +101,39 @@ def test_a_later_report_takes_the_place_of_the_one_before():
     assert after.applied(*counted(longer)).count().tokens == 400
     measured, sent = counted(HISTORY)
     assert after.applied(measured, sent) is measured
+
+
+# --- as plain data --------------------------------------------------------------------------------
+
+FULL = replace(
+    reported(HISTORY, 321),
+    shown=Shown("warning", frozenset({"advisory", "warning"}), "p/1"),
+    effort=Effort("r", 1000, recoveries=2, fruitless=1, since=7.5),
+    cut=True,
+)
+
+
+@pytest.mark.parametrize("found", [Conversation("s", "p"), reported(HISTORY, 321), FULL])
+def test_a_conversation_survives_json(found: Conversation) -> None:
+    assert Conversation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+@pytest.mark.parametrize("version", [VERSION + 1, 0, None])
+def test_a_conversation_of_another_version_is_refused_by_its_version(version: Any) -> None:
+    with pytest.raises(StoreError, match=f"schema version {version!r} cannot be read"):
+        Conversation.from_dict({**FULL.to_dict(), "version": version})
+
+
+@pytest.mark.parametrize(
+    "damage", [{"shown": 7}, {"anchor": [1]}, {"effort": {"spent": 1}}, {"extra": 1}]
+)
+def test_a_corrupt_conversation_is_refused_by_name(damage: dict) -> None:
+    with pytest.raises(StoreError, match="a stored conversation is corrupt"):
+        Conversation.from_dict({**FULL.to_dict(), **damage})
+
+
+def test_a_conversation_without_a_field_is_refused() -> None:
+    data = FULL.to_dict()
+    del data["effort"]
+    with pytest.raises(StoreError, match="corrupt"):
+        Conversation.from_dict(data)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.edits import Clear, Drop, Edit, Edited, Insert, Script, apply, cleared, compose
+from ullage.core.edits import (
+    Clear,
+    Drop,
+    Edit,
+    Edited,
+    Insert,
+    Script,
+    apply,
+    cleared,
+    compose,
+    reference,
+)
 from ullage.core.transcript import Transcript
 from ullage.core.wire.anthropic import Anthropic
 from ullage.core.wire.openai_chat import OpenAIChat
@@ -240,3 +252,29 @@ def test_a_script_over_what_is_left_of_a_message_composes() -> None:
     assert both.clears == (Clear(0, 0, -1, "gone"), Clear(0, 2, -1, "gone too"))
     once, twice = apply(whole, both, codec), apply(edited.transcript, second, codec)
     assert once.transcript.raws == twice.transcript.raws
+
+
+def test_two_scripts_are_one_and_the_later_clear_of_a_text_wins():
+    first = Script.of([Clear(0, 0, -1, "one"), Clear(1, 0, -1, "two"), Insert(2, "user", "a")])
+    later = Script.of([Clear(0, 0, -1, "ONE"), Drop(1), Insert(2, "user", "b")])
+    both = first | later
+    assert both == Script.of(
+        [Clear(0, 0, -1, "ONE"), Drop(1), Insert(2, "user", "a"), Insert(2, "user", "b")]
+    )
+    assert Script(frozenset({1})) | Script(frozenset({3})) == Script(frozenset({1, 3}))
+
+
+@given(SCRIPTS, SCRIPTS)
+def test_joining_scripts_is_collecting_their_edits(one: Script, other: Script):
+    assert one | other == Script.of((*one.edits(), *other.edits()))
+    assert (one | Script(), Script() | one) == (one, one)
+
+
+@given(st.text(), st.text())
+def test_a_name_is_of_one_text_only_and_always_the_same(one: str, other: str):
+    assert (reference(one) == reference(other)) == (one == other)
+    assert re.fullmatch("u:[0-9a-f]{16}", reference(one))
+
+
+def test_a_text_that_cannot_be_encoded_has_a_name_too():
+    assert reference("\ud800") != reference("\udfff")

@@ -13,6 +13,7 @@ from ullage.core.errors import (
 )
 
 CODES = {
+    "BusyWriter": "busy_writer",
     "CompactionError": "compaction",
     "ConfigurationError": "configuration",
     "ContextTooLargeError": "context_too_large",

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from tests.core.driving import World, setup, talk, window
-from ullage.core import guard
+from ullage.core import guard, steps
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.counting import Scale
 from ullage.core.errors import (
     ConfigurationError,
     ContextTooLargeError,
-    ErrorKind,
     MalformedHistoryError,
 )
 from ullage.core.events import (
@@ -31,7 +30,8 @@ from ullage.core.exchange import (
     NeedLoad,
     NeedSave,
     NeedServerCount,
-    NeedWindow,
+    NeedSummaries,
+    NeedSummariserWindow,
     Prepared,
     Request,
     Setup,
@@ -219,11 +219,11 @@ def test_room_for_the_output_is_made_where_the_floor_does_not_fit() -> None:
 
 
 def test_room_for_the_output_is_made_also_behind_a_settled_checkpoint() -> None:
-    policy = Policy(rungs=(Rung(0.8, 0.79, ("trim_oldest",)),), min_output=400)
+    policy = Policy(rungs=(Rung(0.8, 0.79, ("trim_oldest",)),), min_output=450)
     world, history = World(window(1500)), talk(24)
-    assert prepare(world, history, setup(policy)).count.high > 1100
+    assert prepare(world, history, setup(policy)).count.high > 1051
     made = prepare(world, history, setup(policy), max_tokens=600)
-    assert made.count.high + 400 <= 1500
+    assert made.count.high + 450 <= 1500
 
 
 def test_the_floor_of_the_output_defaults_to_an_eighth() -> None:
@@ -362,7 +362,7 @@ def test_tightening_ends_where_nothing_gets_smaller() -> None:
     world = World(window(1900), server=lambda _: 1800)
     made = prepare(world, talk(24), setup(scale=GUESS))
     asked = [n for n in world.needs if isinstance(n, NeedServerCount)]
-    assert len(asked) <= 2 + guard.ROUNDS
+    assert len(asked) <= 2 + steps.ROUNDS
     assert made.outcome is not None
     assert not made.outcome.reached
 
@@ -385,13 +385,18 @@ def test_room_for_the_output_is_judged_by_the_servers_count_too() -> None:
 # --- summaries --------------------------------------------------------------------------------
 
 
+GOAL = "Goal:\n- count."
+
+
 def test_a_summary_takes_the_middles_place() -> None:
-    world = World(window(1300), summary="Goal: count.")
+    world = World(window(1300), summary=GOAL)
     made = prepare(world, talk(24), setup(summariser=True))
-    assert any("Goal: count." in str(m["content"]) for m in made.messages)
     assert made.checkpoint is not None
+    assert any(m["content"] == made.checkpoint.summary for m in made.messages)
+    assert made.checkpoint.summary.endswith(f"\n{GOAL}")
     assert made.checkpoint.strategy.startswith("summarise_middle")
     assert made.checkpoint.fallback_reason is None
+    assert made.checkpoint.seen == 1.0
 
 
 @pytest.mark.parametrize(
@@ -399,91 +404,103 @@ def test_a_summary_takes_the_middles_place() -> None:
     [
         (None, "summariser_failed"),
         ("  ", "summary_empty"),
-        ("w " * 5000, "summary_inflated"),
-        ("w " * 400, "summary_over_budget"),
+        ("w " * 5000, "summary_malformed"),
+        ("Goal:\n- " + "w " * 200, "summary_inflated"),
     ],
 )
 def test_a_useless_summary_is_replaced_by_rule_with_the_reason(
     answer: str | None, reason: str
 ) -> None:
     made = prepare(World(window(1300), summary=answer), talk(24), setup(summariser=True))
+    by_rule = prepare(World(window(1300)), talk(24))
     assert made.checkpoint is not None
     assert made.checkpoint.fallback_reason == reason
-    assert any("Asked:" in str(m["content"]) for m in made.messages)
+    assert "Last words of the assistant:" in made.checkpoint.summary
+    assert made.messages == by_rule.messages
 
 
-# --- recovery ---------------------------------------------------------------------------------
-
-
-def recover(world: World, sent: Prepared, error: ErrorKind, request: Request) -> Prepared:
-    return world.drive(guard.recover(setup(), request, sent, error))
-
-
-def test_an_overflow_is_recovered_to_half_of_the_named_limit() -> None:
-    world, request = World(window(None)), Request(talk(24))
-    sent = world.drive(guard.prepare(setup(), request))
-    made = recover(world, sent, ErrorKind("input", 800, sent.count.tokens), request)
-    assert made.count.high <= sent.count.tokens // 2
+def test_a_summariser_is_asked_within_its_own_window() -> None:
+    world = World(window(3000), summary=GOAL, room=900)
+    made = prepare(world, talk(60), setup(summariser=True))
+    asked = [r for need in world.needs if isinstance(need, NeedSummaries) for r in need.requests]
+    assert len(asked) > 1
+    count = setup().meter.counter.count
+    assert max(count(r.system) + count(r.prompt) + r.max_tokens for r in asked) <= 900
     assert made.checkpoint is not None
-    assert made.checkpoint.trigger == "overflow_recovery"
-    asked = [n for n in world.needs if isinstance(n, NeedWindow)]
-    assert asked[-1].ceiling == 800
+    assert made.checkpoint.strategy.startswith("hierarchical")
 
 
-def test_an_overflow_that_names_nothing_teaches_a_ceiling_below_what_was_sent() -> None:
-    world, request = World(window(2000)), Request(talk(24))
-    sent = world.drive(guard.prepare(setup(), request))
-    made = recover(world, sent, ErrorKind("input"), request)
-    asked = [n for n in world.needs if isinstance(n, NeedWindow)]
-    assert asked[-1].ceiling == sent.count.tokens - 1
-    assert made.count.high < sent.count.tokens
+def test_a_rung_without_a_summary_asks_nobody() -> None:
+    world = World(window(1500), summary=GOAL)
+    made = prepare(world, talk(24), setup(summariser=True))
+    assert made.checkpoint is not None
+    assert not [n for n in world.needs if isinstance(n, NeedSummaries | NeedSummariserWindow)]
 
 
-def test_the_servers_own_number_corrects_the_scale() -> None:
-    world, request = World(window(1000)), Request(talk(8))
-    sent = replace(world.drive(guard.prepare(setup(), request)))
-    made = recover(world, sent, ErrorKind("input", 1000, sent.count.tokens * 4), request)
-    assert made.count.basis == "calibrated"
-    assert made.count.high <= 500
+# --- summaries made ahead -------------------------------------------------------------------------
+
+AHEAD = setup(replace(Policy.ladder(), background=True), summariser=True, background=True)
 
 
-def test_a_second_recovery_replaces_the_checkpoint_of_the_first() -> None:
-    world, request = World(window(None)), Request(talk(24))
-    sent = world.drive(guard.prepare(setup(), request))
-    once = recover(world, sent, ErrorKind("input", 800, sent.count.tokens), request)
-    twice = recover(world, once, ErrorKind("input", 300, once.count.tokens), request)
-    assert twice.count.high < once.count.high
+def ahead(world: World, messages: Any, given: Setup = AHEAD) -> Prepared:
+    """Drive a background summary; what it returns is not to be sent, nor remembered."""
+    talks = dict(world.talks)
+    made = world.drive(guard.ahead(given, Request(messages)))
+    world.talks = talks
+    return made
 
 
-def test_what_cannot_get_smaller_is_refused_with_the_servers_number() -> None:
-    world, request = World(window(None)), Request([{"role": "user", "content": "w " * 500}])
-    sent = world.drive(guard.prepare(setup(), request))
-    with pytest.raises(ContextTooLargeError, match="the server refused 507 tokens"):
-        recover(world, sent, ErrorKind("input", 400, 507), request)
+def test_the_rung_below_waits_for_a_summary_in_the_background() -> None:
+    world, history = World(window(1500), summary=GOAL), talk(24)
+    waiting = prepare(world, history, AHEAD)
+    assert (waiting.ahead, waiting.outcome, waiting.messages) == (True, None, history)
+    assert events(waiting, CompactionFailed) == []
+    alone = prepare(World(window(1500)), history, setup(summariser=True))
+    assert (alone.ahead, alone.outcome is None) == (False, False)
 
 
-@pytest.mark.parametrize(
-    ("error", "given"),
-    [
-        (ErrorKind("total", 2000, 1900), 100),
-        (ErrorKind("total", 1500), 232),
-        (ErrorKind("output_cap", 300), 300),
-    ],
-)
-def test_a_total_lowers_the_output_and_leaves_the_history(error: ErrorKind, given: int) -> None:
-    world, request = World(window(None)), Request(talk(24), max_tokens=500)
-    sent = world.drive(guard.prepare(setup(), request))
-    made = recover(world, sent, error, request)
-    assert made.messages == sent.messages
-    assert made.max_tokens == given
-    assert "after a refusal" in events(made, Notice)[0].text
+def test_a_summary_made_ahead_is_replayed_for_exactly_its_prefix() -> None:
+    world, history = World(window(1500), summary=GOAL), talk(24)
+    prepare(world, history, AHEAD)
+    made = ahead(world, history).checkpoint
+    assert made is not None
+    assert made.summary.endswith(f"\n{GOAL}")
+    assert made.tokens_after <= 0.5 * 1500
+    grown = [*history, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "on"}]
+    then = prepare(world, grown, AHEAD)
+    assert (then.replayed, then.outcome, then.ahead) == (made, None, False)
+    assert then.messages[-2:] == grown[-2:]
+    altered = [*history[:5], {"role": "user", "content": "other " + "q " * 20}, *history[6:]]
+    assert prepare(world, altered, AHEAD).replayed is None
 
 
-@pytest.mark.parametrize("error", [ErrorKind("total"), ErrorKind("total", 1000, 1100)])
-def test_a_total_without_room_for_output_compacts(error: ErrorKind) -> None:
-    world, request = World(window(None)), Request(talk(24), max_tokens=500)
-    sent = world.drive(guard.prepare(setup(), request))
-    assert recover(world, sent, error, request).count.high < sent.count.high
+def test_a_summary_that_never_came_is_asked_for_at_its_own_rung() -> None:
+    world = World(window(1300), summary=GOAL)
+    made = prepare(world, talk(24), AHEAD)
+    assert made.checkpoint is not None
+    assert made.checkpoint.summary.endswith(f"\n{GOAL}")
+
+
+@pytest.mark.parametrize("given", [replace(AHEAD, background=False), setup(background=True)])
+def test_nothing_waits_unless_both_the_driver_and_the_policy_say_so(given: Setup) -> None:
+    made = prepare(World(window(1500), summary=GOAL), talk(24), given)
+    assert (made.ahead, made.outcome is None) == (False, False)
+
+
+def test_a_policy_without_summaries_waits_for_none_and_makes_none() -> None:
+    policy = replace(Policy.trim_oldest(), background=True)
+    given = setup(policy, background=True, summariser=True)
+    assert not prepare(World(window(1500)), talk(24), given).ahead
+    world = World(window(1500), summary=GOAL)
+    assert ahead(world, talk(24), given).outcome is None
+    unknown = World(window(None), summary=GOAL)
+    assert ahead(unknown, talk(24)).outcome is None
+
+
+def test_a_summary_made_ahead_refuses_nothing() -> None:
+    given = replace(AHEAD, strict=True)
+    history = [{"role": "user", "content": "w " * 1600}]
+    assert ahead(World(window(1500, source="table")), history, given).outcome is None
 
 
 # --- the records ------------------------------------------------------------------------------

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from tests.core.driving import World, setup, talk, window
 from ullage.core import guard
 from ullage.core.calibration import Reading
+from ullage.core.cost import Price
 from ullage.core.counting import Scale
 from ullage.core.errors import ErrorKind
-from ullage.core.events import ContextPressure, Notice, TruncationDetected
+from ullage.core.events import Answered, ContextPressure, Notice, TruncationDetected
 from ullage.core.exchange import NeedServerCount, Prepared, Request, Setup
 from ullage.core.observing import NEXT
 from ullage.core.policies.policy import Policy
+from ullage.core.recovery import recover
 
 GUESS = Scale(0.5, 1.0, 1.5)
 ESTIMATING = setup(scale=GUESS)
@@ -238,11 +240,57 @@ def test_a_truncated_reading_neither_calibrates_nor_is_a_size() -> None:
     made = prepare(world, history)
     seen = world.observe(setup(), made, usage(1000))
     assert (seen.reading, seen.limit, seen.checkpoint) == (None, None, None)
-    assert seen.conversation == made.conversation
+    assert seen.conversation == replace(made.conversation, cut=True)
     (cut,) = of(seen, TruncationDetected)
     assert cut.truncation.signs == ("short",)
     assert of(seen, Notice) == []
     assert prepare(world, history).measured.anchor is None
+
+
+def test_a_prompt_that_was_cut_is_told_of_once_until_something_was_done_about_it() -> None:
+    world, history = World(window(10_000)), talk(60)
+    made = prepare(world, history, WATCHING)
+    seen = world.observe(WATCHING, made, usage(1000))
+    assert len(of(seen, TruncationDetected)) == 1
+    for _ in range(2):
+        history = [*history, *talk(1)[2:]]
+        seen = world.observe(WATCHING, prepare(world, history, WATCHING), usage(1000))
+        assert of(seen, TruncationDetected) == []
+        assert seen.conversation.cut
+
+
+def test_a_prompt_that_was_cut_is_compacted_below_what_was_counted_and_once() -> None:
+    world, history = World(window(10_000)), talk(60)
+    first = prepare(world, history)
+    assert first.outcome is None
+    world.observe(setup(), first, usage(1000))
+    made = prepare(world, history)
+    assert made.outcome is not None
+    assert made.count.high <= 0.5 * first.count.high
+    assert not made.conversation.cut
+    then = prepare(world, [*history, {"role": "assistant", "content": "ok"}])
+    assert (then.outcome, then.replayed) == (None, made.checkpoint)
+
+
+def test_a_settled_checkpoint_that_was_cut_again_is_planned_anew_and_told_again() -> None:
+    world, history = World(window(4000)), talk(80)
+    made = prepare(world, history)
+    assert made.checkpoint is not None
+    seen = world.observe(setup(), made, usage(200))
+    assert len(of(seen, TruncationDetected)) == 1
+    again = prepare(world, history)
+    assert again.count.high < made.count.high
+    told = world.observe(setup(), again, usage(20))
+    assert again.count.high < 1200 or len(of(told, TruncationDetected)) == 1
+
+
+def test_a_response_is_told_with_its_cost_where_prices_are_known() -> None:
+    made = prepare(World(window(10_000)), talk(3))
+    priced = setup(prices=(Price(0, 2.0, 8.0),), model="m")
+    for asking, dollars in ((setup(), None), (priced, 900 * 2e-6 + 3 * 8e-6)):
+        (answered,) = of(World(window(None)).observe(asking, made, usage(900)), Answered)
+        assert (answered.usage.prompt_tokens, answered.model) == (900, asking.model)
+        assert (answered.cost and answered.cost.total) == (dollars and pytest.approx(dollars))
 
 
 def test_two_signs_teach_a_ceiling() -> None:
@@ -322,7 +370,7 @@ def test_a_checkpoint_in_the_place_of_another_tells_a_tier_again() -> None:
     sent = world.drive(guard.prepare(setup(), request))
     world.window = window(2000, source="table")
     error = ErrorKind("input", 800, sent.count.tokens)
-    made = world.drive(guard.recover(setup(), request, sent, error))
+    made = world.drive(recover(setup(), request, sent, error))
     first = world.observe(setup(), made, usage(1900))
     assert made.checkpoint is not None
     assert [n.text[:24] for n in of(first, Notice)] == ["Context window at 95 % ("]
@@ -336,5 +384,6 @@ def test_an_unknown_window_tells_nothing() -> None:
     world = World(window(None))
     made = prepare(world, talk(3))
     seen = world.observe(setup(), made, usage(10**6))
-    assert [type(e) for e in (*made.events, *seen.events)] == [ContextPressure] * 2
+    told = [type(e) for e in (*made.events, *seen.events)]
+    assert told == [ContextPressure, ContextPressure, Answered]
     assert seen.assessment.tier == "unavailable"

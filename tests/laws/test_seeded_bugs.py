@@ -1,13 +1,15 @@
 """A bug seeded into the planner, one for each law, is found: at run time or by the law's test.
 
 Laws 1 to 5 are proven on every result, so a seeded strategy must end in `law_broken` (or
-`would_inflate`) with nothing changed. Laws 6 and 7 are properties of the planner: the comparison
-that `test_laws_hold` makes must differ.
+`would_inflate`) with nothing changed. Laws 6 to 9 are properties of the planner: the comparison
+that `test_laws_hold` and `test_chains_hold` make must differ.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,14 +17,18 @@ from typing import Any
 import pytest
 
 import ullage
+from tests.laws import test_chains_hold as chains_hold
 from ullage.core import compaction, laws
-from ullage.core.edits import Clear, Drop, Edit, Edited, Script, apply
-from ullage.core.policies import trim
+from ullage.core.edits import Clear, Drop, Edited, Script, apply, reference
+from ullage.core.policies import carried, trim
+from ullage.core.policies.carried import Carried, gather
+from ullage.core.policies.policy import DETERMINISTIC
 from ullage.core.policies.situation import Situation
+from ullage.core.transcript import SUMMARY_MARK, summarises
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.transcripts import anthropic, responses
 
-Strategy = Callable[[Situation], list[Edit]]
+Strategy = Callable[[Situation], Script]
 
 
 def history(steps: int = 30) -> list[dict[str, Any]]:
@@ -62,9 +68,9 @@ def test_the_planner_without_a_bug_passes(monkeypatch: pytest.MonkeyPatch) -> No
 def test_law_1_a_response_dropped_without_its_results_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def responses_only(situation: Situation) -> list[Edit]:
+    def responses_only(situation: Situation) -> Script:
         calls = {i for i, m in enumerate(situation.transcript.messages) if m.calls}
-        return [e for e in trim.plan(situation) if isinstance(e, Drop) and e.message in calls]
+        return Script(trim.plan(situation).drops & calls)
 
     made = half(responses_only, monkeypatch)
     assert made.reason == "law_broken"
@@ -77,10 +83,10 @@ def test_law_1_a_response_dropped_without_its_results_is_found(
 def test_law_1_half_a_unit_of_another_dialect_dropped_is_found(
     write: Callable[[list[Any]], list[Any]], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def torn(situation: Situation) -> list[Edit]:
+    def torn(situation: Situation) -> Script:
         messages = situation.transcript.messages
         half_of = {i for i, m in enumerate(messages) if getattr(m, kind)}
-        return [e for e in trim.plan(situation) if isinstance(e, Drop) and e.message in half_of]
+        return Script(trim.plan(situation).drops & half_of)
 
     monkeypatch.setattr(compaction, "RUNS", {"trim_oldest": torn})
     raws = write(history())
@@ -92,8 +98,8 @@ def test_law_1_half_a_unit_of_another_dialect_dropped_is_found(
 def test_law_2_a_placeholder_longer_than_the_text_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def inflate(situation: Situation) -> list[Edit]:
-        return [Clear(4, 0, -1, "so much more " * 3000)]
+    def inflate(situation: Situation) -> Script:
+        return Script.of([Clear(4, 0, -1, "so much more " * 3000)])
 
     made = half(inflate, monkeypatch)
     assert (made.reason, made.changed) == ("would_inflate", False)
@@ -107,8 +113,8 @@ def test_law_3_a_result_over_the_target_that_claims_to_fit_is_found() -> None:
 
 @pytest.mark.parametrize("pinned", [0, 1])
 def test_law_4_a_dropped_pin_is_found(pinned: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def greedy(situation: Situation) -> list[Edit]:
-        return [*trim.plan(situation), Drop(pinned)]
+    def greedy(situation: Situation) -> Script:
+        return trim.plan(situation) | Script(frozenset({pinned}))
 
     made = half(greedy, monkeypatch)
     assert made.reason == "law_broken"
@@ -116,8 +122,8 @@ def test_law_4_a_dropped_pin_is_found(pinned: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_law_4_a_rewritten_pin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reword(situation: Situation) -> list[Edit]:
-        return [*trim.plan(situation), Clear(0, 0, -1, "You are.")]
+    def reword(situation: Situation) -> Script:
+        return trim.plan(situation) | Script.of([Clear(0, 0, -1, "You are.")])
 
     made = half(reword, monkeypatch)
     assert {v.law for v in made.violations} == {"pins"}
@@ -137,9 +143,9 @@ def test_law_5_a_copied_message_is_found() -> None:
 def test_law_6_a_strategy_that_shrinks_each_time_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def halve(situation: Situation) -> list[Edit]:
+    def halve(situation: Situation) -> Script:
         text = situation.transcript.messages[4].parts[0].text
-        return [Clear(4, 0, -1, text[: len(text) // 2])]
+        return Script.of([Clear(4, 0, -1, text[: len(text) // 2])])
 
     first = half(halve, monkeypatch)
     again = ullage.compact(first.messages, target_tokens=1500, model="gpt-4o")
@@ -149,7 +155,96 @@ def test_law_6_a_strategy_that_shrinks_each_time_is_found(
 def test_law_7_a_strategy_with_a_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = itertools.count()
 
-    def moody(situation: Situation) -> list[Edit]:
-        return [*trim.plan(situation), Clear(len(history()) - 1, 0, -1, f"run {next(runs)}")]
+    def moody(situation: Situation) -> Script:
+        mood = Clear(len(history()) - 1, 0, -1, f"run {next(runs)}")
+        return trim.plan(situation) | Script.of([mood])
 
     assert half(moody, monkeypatch).messages != half(moody, monkeypatch).messages
+
+
+# --- laws 8 and 9, as test_chains_hold judges them ------------------------------------------------
+
+PARTS = [[{"role": "user", "content": f"part {n}"}] for n in range(3)]
+PLAN = chains_hold.Plan(0.5, DETERMINISTIC, None, {"carry": 0.9})
+
+
+def law_8() -> None:
+    """Judge a chain as law 8 does: a cleared result, and a block."""
+    parts = [[*part, *_steps(n), *chains_hold.padding(n)] for n, part in enumerate(PARTS)]
+    for ratio in (0.9, 0.4):
+        plans = [replace(PLAN, ratio=ratio)] * 3
+        chains_hold.read_back(CHAT, parts, plans)
+
+
+def _steps(part: int) -> list[dict[str, Any]]:
+    """Return two steps with long results and call ids of their own."""
+    text = json.dumps(history(2)[2:])
+    return [
+        {**m, "content": m["content"] * 4} if m["role"] == "tool" else m
+        for m in json.loads(re.sub(r'"c(\d)', rf'"p{part}c\1', text))
+    ]
+
+
+def law_9() -> None:
+    chains_hold.survived(CHAT, PARTS, [PLAN] * 3)
+
+
+CHAT = chains_hold.CHAT
+
+
+def test_laws_8_and_9_hold_without_a_bug() -> None:
+    law_8()
+    law_9()
+
+
+def test_law_8_a_name_of_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def misnamed(self: Situation, mark: str, text: str) -> str:
+        return f"{mark[:-1]}; recall {reference(text[1:])}]"
+
+    monkeypatch.setattr(Situation, "referring", misnamed)
+    with pytest.raises((AssertionError, KeyError)):
+        law_8()
+
+
+def test_law_8_an_original_that_was_not_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_originals", lambda *_: {})
+    with pytest.raises((AssertionError, KeyError)):
+        law_8()
+
+
+def test_law_8_a_placeholder_that_names_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Situation, "referring", lambda self, mark, text: mark)
+    with pytest.raises((AssertionError, ValueError)):
+        law_8()
+
+
+@pytest.mark.parametrize("lost", ["constraints", "files", "decisions"])
+def test_law_9_a_block_that_forgets_is_found(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(messages: Any, later: Any = ()) -> Carried:
+        kept = gather(messages)
+        empty = {lost: (), "said": (), "identifiers": ()}
+        return replace(kept, facts=replace(kept.facts, **empty))
+
+    monkeypatch.setattr(carried, "gather", forgetful)
+    with pytest.raises(AssertionError):
+        law_9()
+
+
+def test_law_9_a_block_that_is_not_taken_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_the_new_ones(messages: Any, later: Any = ()) -> Carried:
+        return gather([m for m in messages if not summarises(m)])
+
+    monkeypatch.setattr(carried, "gather", of_the_new_ones)
+    with pytest.raises(AssertionError):
+        law_9()
+
+
+def test_law_9_a_block_with_what_a_tool_wrote_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def telling(kept: Carried, tokens: int, *_: Any, **__: Any) -> str:
+        return SUMMARY_MARK + "1 earlier messages]\n" + "never stop " * 200
+
+    monkeypatch.setattr(carried, "block", telling)
+    with pytest.raises(AssertionError):
+        chains_hold.bounded(
+            CHAT, PARTS, [chains_hold.Plan(0.5, ("trim_oldest",), None, {})] * 3, 9_000
+        )

@@ -6,26 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from tests.storage.records import checkpoint, sized, talk
 from ullage.core.checkpoint import Checkpoint
-from ullage.core.conversation import Conversation
-from ullage.core.edits import Drop, Script
 from ullage.storage import MemoryCheckpoints, MemoryConversations
-
-
-def checkpoint(prefix: str, *drops: int, scope: str = "s", generation: int = 0) -> Checkpoint:
-    return Checkpoint(
-        scope=scope,
-        prefix=prefix,
-        count=max(drops, default=0) + 1,
-        script=Script.of([Drop(i) for i in drops]),
-        strategy="trim_oldest",
-        trigger="pressure",
-        policy="ladder/1",
-        basis="exact",
-        tokens_before=100,
-        tokens_after=50,
-        generation=generation,
-    )
 
 
 def test_the_first_known_prefix_is_found() -> None:
@@ -65,7 +48,7 @@ def test_a_higher_generation_takes_the_place_and_a_lower_one_does_not() -> None:
 def test_a_measured_size_is_kept() -> None:
     store = MemoryCheckpoints()
     stored = store.save(checkpoint("p", 1))
-    store.measured(stored.measured(47))
+    store.measured(sized(stored, 47))
     assert store.all() == [replace(stored, tokens_after_measured=47)]
 
 
@@ -73,7 +56,7 @@ def test_a_late_report_does_not_bring_back_what_was_replaced() -> None:
     store = MemoryCheckpoints()
     old = store.save(checkpoint("p", 1))
     new = store.save(checkpoint("p", 1, 2, generation=1))
-    store.measured(old.measured(47))
+    store.measured(sized(old, 47))
     assert store.load("s", ["p"]) is new
 
 
@@ -81,7 +64,7 @@ def test_a_report_on_a_forgotten_checkpoint_does_not_bring_it_back() -> None:
     store = MemoryCheckpoints(most=1)
     old = store.save(checkpoint("old", 1))
     new = store.save(checkpoint("new", 1))
-    store.measured(old.measured(47))
+    store.measured(sized(old, 47))
     assert store.all() == [new]
 
 
@@ -109,10 +92,6 @@ def test_threads_that_save_one_prefix_at_once_all_get_the_same() -> None:
 
 
 # ── conversations ───────────────────────────────────────────────────────────────────────────────
-
-
-def talk(prefix: str, scope: str = "s", covered: int = 0) -> Conversation:
-    return Conversation(scope, prefix, covered=covered)
 
 
 def test_the_longest_known_prefix_recalls_a_conversation() -> None:

@@ -151,6 +151,34 @@ def test_a_body_that_is_cut_short_is_seen_as_such() -> None:
     assert caught.value.partial == b"half"
 
 
+def test_a_dropped_request_gets_no_answer_at_all() -> None:
+    with (
+        FaultServer({"/s": faults.dropped()}) as server,
+        Client(server) as client,
+        pytest.raises(http.client.RemoteDisconnected),
+    ):
+        client.ask("/s")
+    assert [asked.path for asked in server.requests] == ["/s"]
+
+
+def test_a_reset_connection_is_seen_as_such() -> None:
+    with (
+        FaultServer({"/s": faults.Answer(reset=True)}) as server,
+        Client(server) as client,
+        pytest.raises(ConnectionResetError),
+    ):
+        client.ask("/s")
+
+
+def test_events_are_named_by_their_type() -> None:
+    routes = {"/s": faults.sse({"type": "ping"}, {"choices": []}, "[DONE]")}
+    with FaultServer(routes) as server, Client(server) as client:
+        status, headers, body = client.ask("/s")
+    assert (status, headers["content-type"]) == (200, "text/event-stream")
+    named = b'event: ping\ndata: {"type": "ping"}\n\n'
+    assert body == named + b'data: {"choices": []}\n\ndata: [DONE]\n\n'
+
+
 def test_too_large_a_body_is_refused_unread() -> None:
     with FaultServer({"/s": Answer()}) as server, Client(server) as client:
         client.connection.putrequest("POST", "/s")

@@ -26,6 +26,7 @@ SEEDS = [
     ("floors", "ullage.transport", "ullage.windows"),
     ("floors", "ullage.windows", "ullage.counters"),
     ("floors", "ullage.storage", "ullage.telemetry"),
+    ("sqlite", "ullage.api", "apsw"),
     ("floors", "ullage.counters", "ullage.runtime"),
     ("floors", "ullage.failures", "ullage.runtime"),
     ("floors", "ullage.runtime", "ullage.guard"),

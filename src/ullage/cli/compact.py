@@ -6,18 +6,26 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import ullage
 from ullage import importers
 from ullage.contents import served
+from ullage.core.checkpoint import Checkpoint
 from ullage.core.errors import ConfigurationError
 from ullage.core.policies.policy import Policy
+from ullage.runtime import default
+from ullage.windows import Question
 
 SUMMARY = "make the messages of a file smaller, by the laws; --dry-run first"
 
-POLICIES = ("ladder", "advisory", "auto_summary")
+TURNS = 10
+"""Calls for which a saving is estimated, as `Policy.expected_turns`."""
+
+POLICIES = ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +40,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ratio", type=float, help="the share of the window to reach (0.6)")
     parser.add_argument("--window", type=int, metavar="TOKENS", help="the window, in tokens")
     parser.add_argument("--model", help="whose window and vocabulary (else the file's model)")
-    parser.add_argument("--policy", choices=POLICIES, default="ladder")
+    parser.add_argument("--policy", choices=POLICIES, help="what to do (else clear, then trim)")
+    parser.add_argument("--store", metavar="URL", help="keep what is left out, for ullage recall")
+    parser.add_argument(
+        "--summarizer", metavar="URL", help="base URL of the server that writes the summary"
+    )
+    parser.add_argument("--summarizer-model", metavar="ID", help="its model (else the --model)")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.add_argument("--out", metavar="FILE", help="where the messages go (else to stdout)")
 
@@ -45,7 +58,7 @@ def run(given: argparse.Namespace) -> int:
         "window": session.window_tokens if given.window is None else given.window,
         "tools": list(session.tools) or None,
         "system": session.system,
-        "policy": Policy.named(given.policy),
+        "policy": None if given.policy is None else Policy.named(given.policy),
         "dry_run": given.dry_run,
     }
     if session.dialect != "openai_chat":
@@ -54,11 +67,44 @@ def run(given: argparse.Namespace) -> int:
         options["target_tokens"] = given.target
     if given.ratio is not None or given.target is None:
         options["target_ratio"] = 0.6 if given.ratio is None else given.ratio
-    found = ullage.compact(session.current, **options)
-    print(_said(found, dry=given.dry_run), file=sys.stdout if given.dry_run else sys.stderr)
+    if given.summarizer is not None:
+        name = given.summarizer_model or options["model"]
+        options["summarizer"] = ullage.Summarizer(name, base_url=given.summarizer)
+    with _store(given) as store:
+        found = ullage.compact(session.current, store=store, **options)
+    to = sys.stdout if given.dry_run else sys.stderr
+    print(_said(found, dry=given.dry_run), file=to)
+    if found.checkpoint is not None:
+        print(_pays(found.checkpoint, options["model"]), file=to)
     if not given.dry_run:
         _write(given.out, found.messages)
     return 0 if found.reached else 1
+
+
+@contextmanager
+def _store(given: argparse.Namespace) -> Iterator[ullage.Store | None]:
+    """Lend the store that is named; a dry run opens none."""
+    if given.store is None or given.dry_run:
+        yield None
+        return
+    store = ullage.open_store(given.store)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _pays(made: Checkpoint, model: str | None) -> str:
+    """Return what it saves over the next ten calls, against the cached prefix that is lost."""
+    prices = default().windows.prices(Question(model)) if model is not None else ()
+    saved = made.saving(TURNS, prices)
+    dollars = f", about ${saved.dollars:.4f}" if prices and saved.dollars is not None else ""
+    by = f"; the summary is by rule ({made.fallback_reason})" if made.fallback_reason else ""
+    seen = f"; the summarizer saw {made.seen:.0%} of it" if made.seen is not None else ""
+    return (
+        f"saves {saved.tokens:,} tokens over {TURNS} more calls{dollars}; "
+        f"{made.cached_tokens_lost:,} tokens are no longer cached{by}{seen}"
+    )
 
 
 def _said(found: ullage.Compaction, *, dry: bool) -> str:

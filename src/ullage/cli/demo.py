@@ -23,7 +23,7 @@ from ullage.transport import Transport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ullage.core.policies.summarise import SummaryRequest
+    from ullage.core.summary import SummaryRequest
     from ullage.embedded import Server
 
 SUMMARY = "hold a conversation of several windows on a real model, with and without the guard"
@@ -99,7 +99,10 @@ def _summaries(chat: Chat) -> dict[str, Any]:
     """Return guard options that let the chat model summarise at the first rung."""
 
     def summarise(request: SummaryRequest) -> str:
-        asked = [{"role": "user", "content": request.prompt}]
+        asked = [
+            {"role": "system", "content": request.system},
+            {"role": "user", "content": request.prompt},
+        ]
         reply = chat.create(messages=asked, max_tokens=request.max_tokens)
         text: str = reply["choices"][0]["message"]["content"]
         return text

@@ -17,7 +17,7 @@ from ullage.core.errors import UllageError
 
 COMMANDS: Final[Sequence[str]] = (
     *("demo", "context", "count", "validate", "compact", "explain-error"),
-    *("window", "models", "doctor", "config"),
+    *("recall", "window", "models", "doctor", "config"),
 )
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130

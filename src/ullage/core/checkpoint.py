@@ -6,17 +6,20 @@ with the same messages, never planned again. It knows no store, no policy and no
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+from ullage.core.cost import Saving, measured, saving
 from ullage.core.edits import Script
 from ullage.core.errors import StoreError
 from ullage.core.transcript import DIGEST_BYTES
+from ullage.core.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from ullage.core.cost import Price
     from ullage.core.transcript import Message, Transcript
 
 VERSION: Final = 1
@@ -40,7 +43,13 @@ class Checkpoint:
     apart. `generation` counts the checkpoints that this one builds on: of two for one prefix the
     higher holds. `whole` is the chain hash of the history it was planned for and `bound` the
     window then: the same history under the same bound is not planned again.
-    `tokens_after_measured` is filled by the next usage report.
+
+    `first` is the first message that was touched, `source_count` how many were left out and
+    `tail_count` how many stand behind the last one touched. `kept_tokens` stand before the first
+    edit and stay cached. `summary` is the block that stands for what was left out, `facts` what
+    code carried over in it; `usage` is the summariser's, `seen` the share of the text left out
+    that it was shown. `tokens_after_measured` and `cache_read_measured` are filled by the next
+    usage report.
     """
 
     scope: str
@@ -58,7 +67,37 @@ class Checkpoint:
     generation: int = 0
     whole: str = ""
     bound: int = 0
+    window: str = ""
+    first: int = 0
+    source_count: int = 0
+    tail_count: int = 0
+    kept_tokens: int = 0
+    summary: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    usage: Mapping[str, int] | None = None
+    seen: float | None = None
+    cache_read_measured: int | None = None
     version: int = VERSION
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The messages [from, to) of the history that the script reaches over."""
+        return self.first, self.count
+
+    @property
+    def cached_tokens_lost(self) -> int:
+        """The tokens of the new prompt that are written to the cache anew, once (estimated)."""
+        return max(0, self.tokens_after - self.kept_tokens)
+
+    def saving(self, turns: int, prices: Sequence[Price] = ()) -> Saving:
+        """Return what the compaction saves over so many calls, measured once it was reported."""
+        after = self.tokens_after
+        kept = min(self.kept_tokens, self.tokens_before, after)
+        saved = saving(self.tokens_before, after, kept, prices, turns=turns)
+        if self.tokens_after_measured is None:
+            return saved
+        read = self.cache_read_measured or 0
+        return measured(saved, Usage(self.tokens_after_measured - read, read))
 
     def settles(self, whole: str, bound: int, tokens: int) -> bool:
         """Tell whether this plan was made for the very history and bound at hand.
@@ -67,9 +106,10 @@ class Checkpoint:
         """
         return whole == self.whole and bound >= self.bound and tokens <= self.tokens_after * 1.02
 
-    def measured(self, tokens: int) -> Checkpoint:
-        """Return the checkpoint with the size that the provider reported after it."""
-        return replace(self, tokens_after_measured=tokens)
+    def measured(self, usage: Usage) -> Checkpoint:
+        """Return the checkpoint with what the provider reported after it."""
+        tokens, read = usage.prompt_tokens, usage.cache_read
+        return replace(self, tokens_after_measured=tokens, cache_read_measured=read)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""

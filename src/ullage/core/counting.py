@@ -8,9 +8,10 @@ knows nothing of windows, and does not load vocabularies (`ullage.counters` does
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
@@ -250,25 +251,70 @@ def measure(
 
 
 def _total(transcript: Transcript, meter: Meter) -> Size:
-    """Return the size of all messages, working out only those that came since the last time."""
+    return _known(transcript, meter).total
+
+
+class _Known(NamedTuple):
+    """The size of the first messages of a history, and the upper edge of each."""
+
+    total: Size
+    edges: array[int]
+
+
+def upper_edges(transcript: Transcript, meter: Meter) -> list[int]:
+    """Return the upper edge of each message, in counter tokens; nothing is counted twice.
+
+    What was measured before is read from one array, without a look at any message.
+    """
+    return _known(transcript, meter).edges.tolist()
+
+
+def _known(transcript: Transcript, meter: Meter) -> _Known:
+    """Return the sizes of all messages, working out only those that came since the last time."""
     key, messages = meter.key, transcript.messages
-    done, total = transcript.memo.get(key, (0, _NOTHING))
-    new = messages[done:]
+    done, known = transcript.memo.get(key) or (0, _Known(_NOTHING, array("q")))
+    new = messages[done:] if done else messages
     if not new:
-        return cast("Size", total)
-    unseen = [m for m in new if key not in m.memo]
-    if unseen:
-        texts = [text for m in unseen for text in _texts(m)]
-        counts = iter(meter.counter.count_many(texts))
-        for m in unseen:
-            m.memo[key] = _message_size(m, counts, meter.framing)
-    low, best, high = (sum(edges) for edges in zip(*[m.memo[key] for m in new], strict=True))
-    total = Size(total.low + low, total.best + best, total.high + high)
-    transcript.memo[key] = (len(messages), total)
-    return total
+        return cast("_Known", known)
+    sizes: list[Size]
+    try:
+        sizes = [m.memo[key] for m in new]
+    except KeyError:
+        _count([m for m in new if key not in m.memo], meter)
+        sizes = [m.memo[key] for m in new]
+    # three passes: zip(*sizes) makes an iterator a message, which the garbage collector then walks
+    low, best, edges = (array("q", [size[edge] for size in sizes]) for edge in range(3))
+    total = _sum(known.total, Size(sum(low), sum(best), sum(edges)))
+    known = _Known(total, known.edges + edges)
+    transcript.memo[key] = (len(messages), known)
+    return known
+
+
+def _count(unseen: Sequence[Message], meter: Meter) -> None:
+    """Count messages for the first time and keep their sizes beside them."""
+    texts = [_texts(m) for m in unseen]
+    counts = iter(meter.counter.count_many([text for each in texts for text in each]))
+    pieces = meter.counter.key
+    for m, each in zip(unseen, texts, strict=True):
+        known = m.memo[pieces] = tuple(islice(counts, len(each)))
+        m.memo[meter.key] = _message_size(m, iter(known), meter.framing)
 
 
 _NOTHING: Final = Size(0, 0, 0)
+
+
+def piece(message: Message, counter: Counter, part: int, call: int = -1) -> int:
+    """Return the tokens of one part's text, or of one call's arguments; known if it was measured.
+
+    Exactly one of `part` and `call` is the index of what is meant; the other is -1.
+    """
+    known = message.memo.get(counter.key)
+    if known is None:
+        text = message.parts[part].text if call < 0 else message.calls[call].arguments
+        return counter.count(text)
+    before = message.parts if call >= 0 else message.parts[:part]
+    place = sum(p.kind not in MEDIA for p in before)
+    return cast("int", known[place if call < 0 else place + 3 * call + 1])
 
 
 def _sum(one: Size, other: Size) -> Size:
@@ -390,6 +436,11 @@ def _result(counts: Iterator[int], framing: Framing) -> Size:
 
 
 MEDIA: Final = frozenset({"image", "audio", "file"})
+
+
+def medium(part: Part, meter: Meter) -> Size:
+    """Return what a part that is no text takes, in counter tokens."""
+    return _medium(part, meter.framing)
 
 
 def _media(part: Part, framing: Framing) -> Size | None:

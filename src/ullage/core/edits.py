@@ -7,15 +7,17 @@ policy.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.transcript import Transcript
+from ullage.core.transcript import Message, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ullage.core.transcript import Codec, Message, Raw
+    from ullage.core.transcript import Codec, Raw
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,6 +79,14 @@ class Script:
         kept = sorted(c for c in clears.values() if c.message not in drops)
         return cls(frozenset(drops), tuple(kept), tuple(sorted(inserts, key=_place)))
 
+    def __or__(self, later: Script) -> Script:
+        """Return both scripts over one history as one; of two clears of one text the later wins."""
+        if not self or not later:
+            return self or later
+        if not (self.clears or later.clears or self.inserts or later.inserts):
+            return Script(self.drops | later.drops)
+        return Script.of((*self.edits(), *later.edits()))
+
     def edits(self) -> tuple[Edit, ...]:
         """Return the edits: drops, clears, inserts, each by position."""
         return (*(Drop(i) for i in sorted(self.drops)), *self.clears, *self.inserts)
@@ -128,35 +138,53 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
     for clear in script.clears:
         target, slot = (parts, clear.part) if clear.call < 0 else (calls, clear.call)
         target.setdefault(clear.message, {})[slot] = clear.text
-    new: dict[int, list[Raw]] = {}
-    for insert in script.inserts:
-        new.setdefault(insert.before, []).append(codec.author(insert.role, insert.text))
-    raws: list[Raw] = []
-    messages: list[Message | None] = []
-    origin: list[int | None] = []
+    drops, was, read = script.drops, transcript.raws, transcript.messages
+    kept = [i for i in range(len(transcript)) if i not in drops]
+    origin: list[int | None] = list(kept)
+    raws: list[Raw] = [was[i] for i in kept]
+    messages: list[Message] = [read[i] for i in kept]
+    written: list[int] = []
+    moved = _lost_mark(transcript, script, codec)
     left: dict[int, tuple[int, ...]] = {}
-    for index in range(len(transcript) + 1):
-        for raw in new.get(index, ()):
-            raws.append(raw)
-            messages.append(None)
-            origin.append(None)
-        if index == len(transcript) or index in script.drops:
-            continue
-        raw, message = transcript.raws[index], transcript.messages[index]
-        touched = index in parts or index in calls
-        if touched:
-            raw = codec.rewrite(raw, parts.get(index, {}), calls.get(index, {}))
-            kept = _left(message, parts.get(index, {}))
-            if len(kept) < len(message.parts):
-                left[len(raws)] = kept
-        raws.append(raw)
-        messages.append(None if touched else message)
-        origin.append(index)
-    authored = iter(
-        codec.read([r for r, m in zip(raws, messages, strict=True) if m is None]).messages
-    )
-    read = tuple(m if m is not None else next(authored) for m in messages)
-    return Edited(Transcript(tuple(raws), read, transcript.rules), tuple(origin), left)
+    for index in sorted({*parts, *calls}):
+        place = bisect_left(kept, index)
+        raws[place] = codec.rewrite(was[index], parts.get(index, {}), calls.get(index, {}))
+        written.append(place)
+    for number, insert in enumerate(script.inserts):
+        place = bisect_left(kept, insert.before) + number
+        raws.insert(place, _authored(insert, moved if number == 0 else None, codec))
+        origin.insert(place, None)
+        messages.insert(place, NOBODY)
+        written = [w + (w >= place) for w in written] + [place]
+    written.sort()
+    for place, message in zip(
+        written, codec.read([raws[w] for w in written]).messages, strict=True
+    ):
+        messages[place] = message
+        old = origin[place]
+        if old in parts:
+            stays = _left(read[old], parts[old])
+            if len(stays) < len(read[old].parts):
+                left[place] = stays
+    result = Transcript(tuple(raws), tuple(messages), transcript.rules)
+    return Edited(result, tuple(origin), left)
+
+
+def _lost_mark(transcript: Transcript, script: Script, codec: Codec) -> Any:
+    """Return the last cache mark of what is left out, None where nothing stands for it."""
+    if not script.inserts:
+        return None
+    gone = (codec.mark(transcript.raws[i]) for i in sorted(script.drops, reverse=True))
+    return next((mark for mark in gone if mark is not None), None)
+
+
+def _authored(insert: Insert, mark: Any, codec: Codec) -> Raw:
+    raw = codec.author(insert.role, insert.text)
+    return raw if mark is None else codec.marked(raw, mark)
+
+
+NOBODY: Final = Message("user")
+"""Holds the place of a new message until it is read."""
 
 
 def _left(message: Message, edited: Collection[int]) -> tuple[int, ...]:
@@ -178,6 +206,14 @@ def cleared(message: Message, clear: Clear) -> tuple[str, Message]:
     call, calls = message.calls[clear.call], list(message.calls)
     calls[clear.call] = call._replace(arguments=clear.text)
     return call.arguments, replace(message, calls=tuple(calls), memo={})
+
+
+def reference(text: str) -> str:
+    """Return the name by which a text that was left out can be read back: 64 bits of its hash.
+
+    Two texts share a name with a chance below 1e-9 at 100,000 texts.
+    """
+    return "u:" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def compose(first: Script, edited: Edited, second: Script) -> Script:

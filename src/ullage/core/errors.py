@@ -10,6 +10,7 @@
     +-- CompactionError             compaction was asked for and cannot be configured or started
     +-- ProviderError               a model server cannot be reached, started or understood
     +-- StoreError                  durable state cannot be read or written
+        +-- BusyWriter              another program kept a store locked for longer than we wait
 
 `ErrorKind` is what a provider's error was read as. This room knows nothing of the rest of the
 package. A message is built from facts: what happened, the
@@ -95,6 +96,12 @@ class StoreError(UllageError):
     code = "store"
 
 
+class BusyWriter(StoreError):  # noqa: N818 - the public name is fixed by the API page
+    """Report a store that another program kept locked for longer than we wait."""
+
+    code = "busy_writer"
+
+
 Kind = Literal[
     "input",
     "total",
@@ -121,3 +128,5 @@ class ErrorKind:
     limit: int | None = None
     input_tokens: int | None = None
     certainty: Literal["certain", "likely"] = "certain"
+    about: Literal["thinking"] | None = None
+    """What of a malformed history is at fault, where it is known: reasoning that was left out."""

@@ -6,14 +6,17 @@ Events are past: they say what happened. They carry no behaviour and know nobody
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from ullage.core.budget import Overrun
     from ullage.core.checkpoint import Checkpoint
+    from ullage.core.cost import Cost
+    from ullage.core.errors import ErrorKind
     from ullage.core.gauge import Assessment, Tier
     from ullage.core.laws import Repair
     from ullage.core.truncation import Truncation
+    from ullage.core.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +24,12 @@ class ContextPressure:
     """How full the window is with what is about to be sent, or was just reported.
 
     `tier` is the one on display: it is left 5 points below the edge at which it was entered.
+    `phase` tells a prepared request from what was reported of it.
     """
 
     assessment: Assessment
     tier: Tier = "unavailable"
+    phase: Literal["prepared", "reported"] = "prepared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class CompactionFailed:
     """A compaction was due and changed nothing; the history went on as it was."""
 
     reason: str
+    strategy: str = ""
+    trigger: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,24 @@ class TruncationDetected:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A request was too large: predicted before the send, or said by the upstream."""
+
+    kind: ErrorKind
+    phase: Literal["predicted", "upstream"]
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request was answered; its cost is None where no price is known."""
+
+    usage: Usage
+    cost: Cost | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryExhausted:
     """An overflow could not be recovered from; the provider's own error follows."""
 
@@ -85,5 +110,7 @@ Event = (
     | Repaired
     | Notice
     | TruncationDetected
+    | Refused
+    | Answered
     | RecoveryExhausted
 )

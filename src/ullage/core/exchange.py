@@ -6,21 +6,21 @@ A guard's machine yields the needs and is sent their answers. Nothing here decid
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-
-from ullage.core.policies.summarise import SummaryRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ullage.core.checkpoint import Checkpoint
+    from ullage.core.checkpoint import Checkpoint, Trigger
     from ullage.core.compaction import Outcome
     from ullage.core.conversation import Conversation
+    from ullage.core.cost import Price
     from ullage.core.counting import Count, Measure, Meter
     from ullage.core.events import Event
     from ullage.core.gauge import Assessment
     from ullage.core.policies.policy import Policy
+    from ullage.core.summary import SummaryRequest
     from ullage.core.transcript import Codec, Dialect, Raw, Transcript
     from ullage.core.window import Window
 
@@ -47,10 +47,18 @@ class NeedServerCount:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedSummary:
-    """Send the summariser's text, or None when it failed."""
+class NeedSummaries:
+    """Send the summariser's answer to each request, None for one that failed.
 
-    request: SummaryRequest
+    They may be asked at the same time.
+    """
+
+    requests: tuple[SummaryRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSummariserWindow:
+    """Send the tokens that a request to the summariser may take, or None where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +78,29 @@ class NeedRecall:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedKeep:
+    """Keep these texts, by the names under which placeholders refer to them; send anything."""
+
+    originals: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class NeedSave:
     """Store the checkpoint unless there is one; send the one that is stored."""
 
     checkpoint: Checkpoint
 
 
-Need = NeedWindow | NeedServerCount | NeedSummary | NeedLoad | NeedRecall | NeedSave
+Need = (
+    NeedWindow
+    | NeedServerCount
+    | NeedSummaries
+    | NeedSummariserWindow
+    | NeedLoad
+    | NeedRecall
+    | NeedKeep
+    | NeedSave
+)
 Preparing = Generator[Need, Any, "Prepared"]
 
 
@@ -86,7 +110,10 @@ class Setup:
 
     `scope` keeps upstreams and credentials apart; `model` besides what was reported: another
     model's report is no size of this one's prompt. `shares` are those of the window's sections
-    (`core.budget.allocate`), None without a budget.
+    (`core.budget.allocate`), None without a budget. `summariser` says that there is one,
+    `background` that summaries may be made beside the conversation, `keeps` that a store keeps
+    originals. `loops` makes whole tool loops units. `prices` are the model's, `now` is the time in
+    seconds.
     """
 
     codec: Codec
@@ -97,6 +124,15 @@ class Setup:
     strict: bool = False
     summariser: bool = False
     shares: Mapping[str, float] | None = None
+    background: bool = False
+    keeps: bool = False
+    loops: bool = False
+    prices: tuple[Price, ...] = ()
+    now: float = 0.0
+
+    def with_loops(self) -> Setup:
+        """Return the setup for a model that refuses a tool loop which was cut through."""
+        return replace(self, loops=True, scope=f"{self.scope}|loops")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +142,7 @@ class Request:
     `system` is the text that stands beside the messages, `apart` the same as the caller has it.
     `pins` are positions in `messages`; `sections` names the section of the budget that messages
     belong to, by position: those not named are conversation, operator text is system prompt.
+    `trigger` is why the caller wants it prepared, where the pressure is not the reason.
     """
 
     messages: Sequence[Raw]
@@ -115,6 +152,7 @@ class Request:
     pins: frozenset[int] = frozenset()
     sections: Mapping[int, str] = field(default_factory=dict)
     apart: Any = None
+    trigger: Trigger | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +161,8 @@ class Prepared:
 
     `sent` is the transcript of `messages`, `measured` and `count` are its size. `outcome` and
     `checkpoint` are those of a compaction made for this request; a replayed checkpoint is in
-    `replayed`. `conversation` is what to remember until the next call.
+    `replayed`. `conversation` is what to remember until the next call. `ahead` tells that a
+    summary is wanted in the background.
     """
 
     messages: list[Raw]
@@ -137,4 +176,5 @@ class Prepared:
     outcome: Outcome | None = None
     checkpoint: Checkpoint | None = None
     replayed: Checkpoint | None = None
+    ahead: bool = False
     events: tuple[Event, ...] = ()

@@ -39,11 +39,15 @@ def as_text(value: object) -> str:
 def json_text(value: object, index: int) -> str:
     """Return JSON text; raises MalformedHistoryError for what JSON cannot carry."""
     try:
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return json.dumps(value, ensure_ascii=False, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise MalformedHistoryError(
             f"messages[{index}] holds what JSON cannot carry: {error}", index=index
         ) from error
+
+
+def _plain(value: object) -> object:
+    return mapping(value) or str(value)
 
 
 def fingerprint(raw: object) -> bytes | None:

@@ -8,10 +8,11 @@ tests. It reads `Rules` and knows no dialect, no policy and no tokenizer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import chain, compress, count, islice, pairwise, takewhile
+from operator import is_not
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
-from ullage.core.transcript import asks
+from ullage.core.transcript import OPERATOR, asks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -38,12 +39,9 @@ ORPHAN_TEXT: Final = (
 OPENING_TEXT: Final = "[ullage: the beginning of this conversation was not recorded]"
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Messages [start, stop) that live or die together: a response with all its results."""
-
-    start: int
-    stop: int
+Unit = range
+"""Positions of messages that live or die together: a response with all its results. A range is
+nothing that the garbage collector has to walk, and a long history has many units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +75,91 @@ class Repaired:
 
     def moved(self, positions: Collection[int]) -> frozenset[int]:
         """Return where messages that arrived at `positions` are now; left-out ones are nowhere."""
+        if not positions:
+            return frozenset()
         return frozenset(new for new, old in enumerate(self.origin) if old in positions)
 
 
-def units(transcript: Transcript) -> list[Unit]:
-    """Split a lawful transcript into its units; every unit border is a legal cut point."""
+class Survey(NamedTuple):
+    """What a history is made of: its units in order, and how it breaks law 1."""
+
+    units: tuple[Unit, ...]
+    violations: tuple[Violation, ...]
+
+
+def survey(transcript: Transcript) -> Survey:
+    """Return units and violations of a history; of a lawful one that grew, only what is new.
+
+    Every border of a unit is a legal cut point. What is known is kept in the transcript's memo.
+    """
+    done, known = transcript.memo.get(_SURVEY, (0, ()))
+    settled: tuple[Unit, ...] = known[:-1]  # the last one may have grown
+    if done == len(transcript) and known:
+        return Survey(known, ())
+    start = settled[-1].stop if settled else 0
+    starts = _paired(transcript, start)
+    if starts is None or transcript.rules.loops:
+        new, violations = _units(transcript, start), protocol(transcript, start)
+    else:
+        ends = chain(starts[1:], (len(transcript),))
+        new, violations = list(map(Unit, starts, ends)), _order(transcript, start)
+    found = Survey((*settled, *new), tuple(violations))
+    if not found.violations:
+        transcript.memo[_SURVEY] = (len(transcript), found.units)
+    return found
+
+
+_SURVEY: Final = "survey"
+
+
+def units(transcript: Transcript) -> tuple[Unit, ...]:
+    """Return the units of a lawful history."""
+    return survey(transcript).units
+
+
+def _paired(transcript: Transcript, start: int) -> list[int] | None:
+    """Return where units begin from `start` on, if all is well with calls and results there.
+
+    None where something is not, or where the dialect has more to say: `protocol` then tells what
+    and `_units` where. Nearly all histories are lawful, and this is the quick way to see it.
+    """
+    if transcript.rules.split_calls or transcript.rules.joins:
+        return None
+    starts: list[int] = []
+    waiting: list[str] = []
+    for index, message in enumerate(islice(transcript.messages, start, None), start):
+        calls, results = message.calls, message.results
+        if (not results) is not (not waiting) or (calls and results):
+            return None
+        for answered in results:
+            if answered not in waiting:
+                return None
+            waiting.remove(answered)
+        if results:
+            continue
+        starts.append(index)
+        if calls:
+            waiting = [call.id for call in calls]
+            if len(calls) > 1 and len(set(waiting)) < len(calls):
+                return None
+    return None if waiting else starts
+
+
+def _units(transcript: Transcript, start: int) -> list[Unit]:
     found: list[Unit] = []
-    start, n = 0, len(transcript)
-    messages = transcript.messages
+    messages, rules, n = transcript.messages, transcript.rules, len(transcript)
+    simple = not (rules.split_calls or rules.joins)
     while start < n:
-        stop = _end(transcript, start)
-        if any(m.calls for m in messages[start:stop]):
+        stop = start + 1 if simple else _end(transcript, start)
+        if messages[start].calls or (
+            stop > start + 1 and any(m.calls for m in messages[start:stop])
+        ):
             while stop < n and messages[stop].results:
                 stop += 1
-        while stop < n and transcript.rules.joins and messages[stop].is_system:
+        while stop < n and rules.joins and messages[stop].is_system:
+            stop += 1
+        whole = rules.loops and messages[start].role == "assistant"
+        while whole and stop < n and not asks(messages[stop]):
             stop += 1
         found.append(Unit(start, stop))
         start = stop
@@ -136,36 +205,45 @@ def _asks_on(message: Message) -> bool:
     return bool(message.calls) or (message.role == "assistant" and silent)
 
 
-def protocol(transcript: Transcript) -> list[Violation]:
-    """Check law 1: pairs, exactly one result per call, order of roles."""
+def protocol(transcript: Transcript, start: int = 0) -> list[Violation]:
+    """Check law 1: pairs, exactly one result per call, order of roles.
+
+    What stands before `start`, whole units, is known to be lawful.
+    """
+    if _paired(transcript, start) is not None:
+        return _order(transcript, start)
     if transcript.rules.joins:
-        return _turns(transcript) + _order(transcript)
+        return _turns(transcript, start) + _order(transcript, start)
     found: list[Violation] = []
     waiting: dict[str, int] = {}
     asking = False  # in a response whose calls stand in messages of their own
-    for index, message in enumerate(transcript.messages):
-        for answered in message.results:
+    split = transcript.rules.split_calls
+    for index, message in enumerate(transcript.messages[start:], start):
+        calls, results = message.calls, message.results
+        if not (calls or results or waiting or asking):
+            continue
+        for answered in results:
             if waiting.pop(answered, None) is None:
                 found.append(_broken(index, f"a result for {answered!r}, which no call asked for"))
         asking = asking and _asks_on(message)
-        if waiting and not message.results and not asking:
+        if waiting and not results and not asking:
             found += [_broken(i, f"the call {c!r} has no result") for c, i in waiting.items()]
             waiting = {}
-        asking = asking or (transcript.rules.split_calls and bool(message.calls))
-        for call in message.calls:
+        asking = asking or (split and bool(calls))
+        for call in calls:
             if call.id in waiting:
                 found.append(_broken(index, f"the call id {call.id!r} is used twice"))
             waiting[call.id] = index
     found += [_broken(i, f"the call {c!r} has no result") for c, i in waiting.items()]
-    return found + _order(transcript)
+    return found + _order(transcript, start)
 
 
-def _turns(transcript: Transcript) -> list[Violation]:
+def _turns(transcript: Transcript, start: int) -> list[Violation]:
     """Check pairs where the message behind a response holds all its results, first in it."""
     found: list[Violation] = []
     waiting: dict[str, int] = {}
-    used: set[str] = set()
-    for index, message in enumerate(transcript.messages):
+    used = {call.id for message in transcript.messages[:start] for call in message.calls}
+    for index, message in enumerate(transcript.messages[start:], start):
         responds = _responds(transcript, index)
         for answered in message.results:
             if responds or waiting.pop(answered, None) is None:
@@ -194,14 +272,15 @@ def _leading(message: Message) -> int:
     return sum(part.kind == "result" for part in first)
 
 
-def _order(transcript: Transcript) -> list[Violation]:
-    spoken = [(i, m) for i, m in enumerate(transcript.messages) if not m.is_system]
-    rules = transcript.rules
+def _order(transcript: Transcript, start: int) -> list[Violation]:
+    rules, messages = transcript.rules, transcript.messages
     found: list[Violation] = []
-    if spoken and spoken[0][1].role not in rules.first_roles:
-        found.append(_broken(spoken[0][0], f"the conversation opens with {spoken[0][1].role!r}"))
+    first = next((i for i, m in enumerate(messages) if not m.is_system), None)
+    if first is not None and messages[first].role not in rules.first_roles:
+        found.append(_broken(first, f"the conversation opens with {messages[first].role!r}"))
     if rules.alternation:
-        same = [i for (_, a), (i, b) in pairwise(spoken) if a.role == b.role]
+        spoken = [(i, m.role) for i, m in enumerate(messages) if not m.is_system]
+        same = [i for (_, a), (i, b) in pairwise(spoken) if a == b and i >= start]
         found += [_broken(i, "two messages of one role in a row") for i in same]
     return found
 
@@ -215,18 +294,23 @@ def prove(
 ) -> list[Violation]:
     """Check laws 1, 4 and 5 on the result `after` of applying `script` to `before`."""
     found = protocol(after.transcript)
-    place = {old: new for new, old in enumerate(after.origin) if old is not None}
     touched = {c.message for c in script.clears}
     shortened = {before.task()} & touched
+    left = set(after.origin)
     for pin in sorted(pins):
-        if pin not in place:
+        if pin not in left:
             found.append(Violation("pins", pin, "a pinned message was left out"))
         elif pin in touched and pin not in shortened:
             found.append(Violation("pins", pin, "a pinned message was changed"))
-    for old, new in place.items():
-        if old not in touched and after.transcript.raws[new] is not before.raws[old]:
-            found.append(Violation("untouched", new, "a message that no edit names was changed"))
-    return found
+    was, now = before.raws, after.transcript.raws
+    other = map(is_not, now, [None if old is None else was[old] for old in after.origin])
+    changed = [
+        new
+        for new, old in compress(enumerate(after.origin), other)
+        if old is not None and old not in touched
+    ]
+    detail = "a message that no edit names was changed"
+    return found + [Violation("untouched", new, detail) for new in changed]
 
 
 def prove_size(before: int, after: int, target: int | None, *, reached: bool) -> list[Violation]:
@@ -248,7 +332,7 @@ def repair(transcript: Transcript, codec: Codec) -> Repaired:
     same objects. Where results share messages, of a message only the results at fault go, and a
     user message is written in front of a history that lost its first one.
     """
-    if not protocol(transcript):
+    if not survey(transcript).violations:
         return Repaired(list(transcript.raws), (), tuple(range(len(transcript))))
     if transcript.rules.joins:
         return _Joining(transcript, cast("Joiner", codec)).run()
@@ -485,4 +569,5 @@ def _all(message: Message) -> range:
 
 def pinned(messages: Sequence[Message]) -> set[int]:
     """Return the positions of operator text: every system and developer message."""
-    return {i for i, m in enumerate(messages) if m.is_system}
+    roles = [message.role for message in messages]
+    return set(compress(count(), map(OPERATOR.__contains__, roles)))

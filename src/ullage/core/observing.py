@@ -6,10 +6,11 @@ Pure: a driver feeds in what came back, and carries out what is learned. It plan
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.calibration import Reading
-from ullage.core.events import ContextPressure, Event, Notice, TruncationDetected
+from ullage.core.cost import cost
+from ullage.core.events import Answered, ContextPressure, Event, Notice, TruncationDetected
 from ullage.core.gauge import Assessment, assess
 from ullage.core.truncation import Truncation, detect, edited_by_server, finish_reason
 from ullage.core.usage import Usage
@@ -47,25 +48,30 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     if usage is None or usage.prompt_tokens == 0:
         return Observation(None, sent.assessment, sent.conversation)
     found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
-    pressure = ContextPressure(found, sent.conversation.shown.tier)
+    pressure = ContextPressure(found, sent.conversation.shown.tier, "reported")
+    priced = cost(usage, setup.prices) if setup.prices else None
+    answered = Answered(usage, priced, setup.model)
     if edited_by_server(report):
-        return Observation(usage, found, sent.conversation, events=(pressure,))
+        return Observation(usage, found, sent.conversation, events=(pressure, answered))
     cut = _truncated(sent, usage, report)
     if cut is not None:
         limit = cut.limit if cut.certain else None
-        events = (pressure, TruncationDetected(cut))
-        return Observation(usage, found, sent.conversation, limit=limit, events=events)
+        events: tuple[Event, ...] = (pressure, answered)
+        if not sent.conversation.cut:  # told of once, until something was done about it
+            events = (*events, TruncationDetected(cut))
+        conversation = replace(sent.conversation, cut=True)
+        return Observation(usage, found, conversation, limit=limit, events=events)
     reported = usage.prompt_tokens
     conversation = sent.conversation.reported(reported, sent.measured, sent.sent)
     made, measured = sent.checkpoint, sent.measured
-    conversation, told = show(setup, made or sent.replayed, conversation, found)
+    conversation, told = show(setup, made or sent.replayed, conversation, found, "reported")
     return Observation(
         usage,
         found,
         conversation,
         Reading(reported, measured.total.best, measured.fixed.best),
-        made.measured(reported) if made is not None else None,
-        events=told,
+        made.measured(usage) if made is not None else None,
+        events=(*told, answered),
     )
 
 
@@ -86,12 +92,16 @@ def _truncated(sent: Prepared, usage: Usage, report: Any) -> Truncation | None:
 
 
 def show(
-    setup: Setup, checkpoint: Checkpoint | None, conversation: Conversation, found: Assessment
+    setup: Setup,
+    checkpoint: Checkpoint | None,
+    conversation: Conversation,
+    found: Assessment,
+    phase: Literal["prepared", "reported"],
 ) -> tuple[Conversation, tuple[Event, ...]]:
     """Return the conversation with the tier it now shows, and what people are told of it."""
     name = f"{checkpoint.prefix}/{checkpoint.generation}" if checkpoint is not None else ""
     shown, due = conversation.shown.after(found, name, setup.policy.thresholds)
-    events: list[Event] = [ContextPressure(found, shown.tier)]
+    events: list[Event] = [ContextPressure(found, shown.tier, phase)]
     if due:
         events.append(Notice(f"{found.notice()}. {NEXT}"))
     return replace(conversation, shown=shown), tuple(events)

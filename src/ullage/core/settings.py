@@ -23,7 +23,8 @@ class Settings:
     """What holds where the code says nothing else. Times are in seconds.
 
     `context_windows` maps a model id to the operator's own number of tokens; `base_models` maps a
-    deployment name (Azure) to the model behind it; `offline` asks no server and no provider.
+    deployment name (Azure) to the model behind it; `offline` asks no server and no provider;
+    `store` is the URL of the store, as `storage.open_store` reads it.
     """
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class Settings:
     connect_timeout_s: float = 2.0
     read_timeout_s: float = 30.0
     cache_dir: str | None = None
+    store: str | None = None
 
 
 KEYS: Final[tuple[str, ...]] = tuple(f.name for f in fields(Settings))
@@ -159,4 +161,5 @@ READERS: Final[Mapping[str, Reader]] = {
     "connect_timeout_s": _seconds,
     "read_timeout_s": _seconds,
     "cache_dir": _text,
+    "store": _text,
 }

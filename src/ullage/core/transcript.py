@@ -26,6 +26,10 @@ DIGEST_BYTES = 16
 """128 bits: two different prefixes share a digest with a chance below 1e-20 at 1e9 prefixes."""
 
 
+OPERATOR = frozenset({"system", "developer"})
+"""Roles whose messages carry instructions of the operator."""
+
+
 SUMMARY_MARK = "[ullage: summary of "
 """How the text of a message begins that stands for messages left out."""
 
@@ -47,6 +51,9 @@ class Rules:
     """Whether messages of one role in a row are one turn. The results of a response then share
     the user message right behind it and come first in it; call ids are unique in the whole
     history; operator text inside the list stands behind a user message."""
+    loops: bool = False
+    """Whether all responses to one request of the user live or die together (a provider that wants
+    the reasoning of a whole tool loop, or none of it)."""
     twin: str = "~"
     """What stands between a call id that was used twice and its number, in a new call id."""
 
@@ -102,6 +109,12 @@ class Message:
     calls: tuple[Call, ...] = ()
     name: str | None = None
     memo: dict[str, Any] = field(default_factory=dict, repr=False)
+    results: tuple[str, ...] = field(init=False, repr=False)
+    """The ids of the calls that this message brings results for, in order."""
+
+    def __post_init__(self) -> None:
+        found = [p.answers for p in self.parts if p.kind == "result" and p.answers is not None]
+        object.__setattr__(self, "results", tuple(found))
 
     @property
     def digest(self) -> bytes:
@@ -117,14 +130,9 @@ class Message:
         return "\n".join(p.text for p in self.parts if p.kind in ("text", "refusal", "result"))
 
     @property
-    def results(self) -> tuple[str, ...]:
-        """The ids of the calls that this message brings results for, in order."""
-        return tuple(p.answers for p in self.parts if p.kind == "result" and p.answers is not None)
-
-    @property
     def is_system(self) -> bool:
         """Whether the message carries instructions of the operator (system or developer)."""
-        return self.role in ("system", "developer")
+        return self.role in OPERATOR
 
 
 def digest(
@@ -219,6 +227,14 @@ class Codec(Protocol):
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` in which the i-th call, or the i-th result, has a new call id."""
+        ...
+
+    def mark(self, raw: Raw) -> Any:
+        """Return the cache mark that a message carries, or None."""
+        ...
+
+    def marked(self, raw: Raw, mark: Any) -> Raw:
+        """Return an authored message with a cache mark."""
         ...
 
 

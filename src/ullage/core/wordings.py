@@ -27,6 +27,7 @@ class Row:
     pattern: re.Pattern[str]
     sample: str
     certainty: Literal["certain", "likely"] = "certain"
+    about: Literal["thinking"] | None = None
 
 
 SERVER_STATE: Final[Kind] = "server_state"
@@ -72,11 +73,28 @@ _PARTS: Final[Mapping[str, str]] = {
 """What stands for what in the patterns below. Every stretch is bounded: reading stays linear."""
 
 
-def _row(kind: Kind, pattern: str, sample: str, *, likely: bool = False) -> Row:
+def _row(
+    kind: Kind,
+    pattern: str,
+    sample: str,
+    *,
+    likely: bool = False,
+    about: Literal["thinking"] | None = None,
+) -> Row:
     for name, part in _PARTS.items():
         pattern = pattern.replace(name, part)
-    return Row(kind, re.compile(pattern, re.IGNORECASE), sample, "likely" if likely else "certain")
+    certainty: Literal["certain", "likely"] = "likely" if likely else "certain"
+    return Row(kind, re.compile(pattern, re.IGNORECASE), sample, certainty, about)
 
+
+_BROKEN: Final = (
+    _row(
+        "other",
+        r"peer closed connection|incomplete (?:message|chunked)|connection (?:was )?reset",
+        "peer closed connection without sending complete message body (received 7 bytes, "
+        "expected 100)",
+    ),
+)
 
 _RATES: Final = (
     _row(
@@ -117,6 +135,16 @@ _SIZES: Final = (
         r"|(?:图片|图像|音频|视频|文件)[^。\n]{0,20}(?:超过|超出|过大|限制)",
         "messages.0.content.0.image.source.base64.data: At least one of the image dimensions "
         "exceed max allowed size: 8000 pixels",
+    ),
+    _row(
+        "media",
+        r"\b(?:images?|vision|audio|videos?|pdfs?|multi-?modal)\b[^\n.]{0,40}"
+        r"(?:not supported|unsupported)"
+        r"|(?:not|n.t) (?:support|accept)s? (?:images?|vision|audio|videos?|multi-?modal)"
+        r"|(?:no|without) (?:endpoints? found that support )?"
+        r"(?:image|vision|audio) (?:input|support)",
+        "image input is not supported - hint: if this is unexpected, you may need to provide the "
+        "mmproj",
     ),
     _row(
         "bytes",
@@ -237,6 +265,7 @@ _HISTORY: Final = (
         r"|(?:invalid|missing).{0,20}signature.{0,20}thinking|without its required following item",
         "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
         "modified.",
+        about="thinking",
     ),
 )
 
@@ -505,6 +534,7 @@ _LIKELY: Final = (
 )
 
 ROWS: Final[tuple[Row, ...]] = (
+    *_BROKEN,
     *_RATES,
     *_SIZES,
     *_CAPS,

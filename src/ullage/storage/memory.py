@@ -1,36 +1,174 @@
-"""Checkpoints and conversations in memory, found by the first known prefix, oldest forgotten.
+"""A store in memory: found by the first known prefix, the one used longest ago forgotten first.
 
-It keeps them without understanding them. Safe to share between threads.
+It keeps checkpoints, conversations and texts without understanding them, and ends with the
+process. Safe to share between threads.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from ullage.storage.protocol import STANDARD, Limits
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ullage.core.checkpoint import Checkpoint
     from ullage.core.conversation import Conversation
 
-MOST: Final = 10_000
+MOST: Final = STANDARD.most
 """Checkpoints, and conversations, that are kept; the one used longest ago goes first."""
 
-
+Key = TypeVar("Key")
 Record = TypeVar("Record")
+CheckpointKey = tuple[str, str, str, int]
 
 
-class _Recent(Generic[Record]):
-    """Records by scope and prefix; beyond `most` the one used longest ago goes."""
+class _Recent(Generic[Key, Record]):
+    """Records by key, the one used longest ago first, each with the time of its last use."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._kept: OrderedDict[tuple[str, str], Record] = OrderedDict()
+    def __init__(
+        self,
+        most: int = MOST,
+        *,
+        ttl_s: float = STANDARD.ttl_s,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._most, self._ttl_s, self._now = most, ttl_s, now
+        self._kept: OrderedDict[Key, Record] = OrderedDict()
+        self._used: dict[Key, float] = {}
         self._lock = threading.Lock()
 
-    def load(self, scope: str, prefixes: Sequence[str]) -> Record | None:
+    def purge(self, now: float) -> int:
+        """Forget what nobody used for the time that a record lives; return how many."""
+        with self._lock:
+            return self._purge(now)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            for key in tuple(self._kept):
+                self._forget(key)
+
+    def _purge(self, now: float) -> int:
+        gone = [key for key, used in self._used.items() if used <= now - self._ttl_s]
+        for key in gone:
+            self._forget(key)
+        return len(gone)
+
+    def _touch(self, key: Key) -> None:
+        self._kept.move_to_end(key)
+        self._used.pop(key, None)
+        self._used[key] = self._now()
+
+    def _put(self, key: Key, record: Record) -> None:
+        """Keep a record as the newest one; the caller holds the lock."""
+        self._kept[key] = record
+        self._touch(key)
+
+    def _bound(self) -> None:
+        """Forget what is out of time or over the limits, never the newest."""
+        expired = self._now() - self._ttl_s
+        while len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            if self._used[oldest] > expired and not self._over():
+                break
+            self._forget(oldest)
+
+    def _over(self) -> bool:
+        return len(self._kept) > self._most
+
+    def _forget(self, key: Key) -> Record:
+        del self._used[key]
+        return self._kept.pop(key)
+
+
+class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
+    """The embedded store of checkpoints; they end with the process."""
+
+    def __init__(
+        self,
+        most: int = MOST,
+        *,
+        ttl_s: float = STANDARD.ttl_s,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(most, ttl_s=ttl_s, now=now)
+        self._under: dict[tuple[str, str], list[CheckpointKey]] = {}
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Return what holds under the first of `prefixes` that has something, or None."""
+        with self._lock:
+            if not self._kept:
+                return None
+            for prefix in prefixes:
+                keys = self._under.get((scope, prefix))
+                if keys is not None:
+                    key = max(reversed(keys), key=_generation)
+                    self._touch(key)
+                    return self._kept[key]
+        return None
+
+    def save(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Store a checkpoint unless one of its generation is there; return what is stored."""
+        key = _key(checkpoint)
+        with self._lock:
+            under = self._under.setdefault(key[:2], [])
+            held = max((k for k in under if k[2] == key[2]), key=_generation, default=None)
+            if held is not None and _generation(held) >= checkpoint.generation:
+                self._touch(held)
+                return self._kept[held]
+            under.append(key)
+            self._put(key, checkpoint)
+            self._bound()
+            return checkpoint
+
+    def measured(self, checkpoint: Checkpoint) -> None:
+        """Replace a stored checkpoint by one that carries its measured size.
+
+        A late report on a checkpoint that another has taken the place of changes nothing.
+        """
+        key = _key(checkpoint)
+        with self._lock:
+            held = self._kept.get(key)
+            if held is not None and held.script == checkpoint.script:
+                self._kept[key] = checkpoint
+
+    def undo(self, checkpoint: Checkpoint) -> bool:
+        """Take a checkpoint away: what was stored under its prefix before it holds again."""
+        key = _key(checkpoint)
+        with self._lock:
+            held = self._kept.get(key)
+            if held is None or held.script != checkpoint.script:
+                return False
+            self._forget(key)
+            return True
+
+    def all(self) -> list[Checkpoint]:
+        """Return the checkpoint that holds of each policy and prefix, used longest ago first."""
+        with self._lock:
+            highest: dict[tuple[str, str, str], int] = {}
+            for *place, generation in self._kept:
+                scope, prefix, policy = place
+                known = highest.get((scope, prefix, policy), generation)
+                highest[scope, prefix, policy] = max(known, generation)
+            return [c for key, c in self._kept.items() if highest[key[:3]] == key[3]]
+
+    def _forget(self, key: CheckpointKey) -> Checkpoint:
+        under = self._under[key[:2]]
+        under.remove(key)
+        if not under:
+            del self._under[key[:2]]
+        return super()._forget(key)
+
+
+class MemoryConversations(_Recent[tuple[str, str], "Conversation"]):
+    """What is remembered of conversations from call to call; it ends with the process."""
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Return what is kept under the first of `prefixes` that has something, or None."""
         with self._lock:
             if not self._kept:
@@ -38,51 +176,76 @@ class _Recent(Generic[Record]):
             for prefix in prefixes:
                 found = self._kept.get((scope, prefix))
                 if found is not None:
-                    self._kept.move_to_end((scope, prefix))
+                    self._touch((scope, prefix))
                     return found
         return None
-
-    def _put(self, key: tuple[str, str], record: Record) -> None:
-        """Keep a record as the newest one; the caller holds the lock."""
-        self._kept[key] = record
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-
-
-class MemoryCheckpoints(_Recent["Checkpoint"]):
-    """The embedded store of checkpoints; they end with the process."""
-
-    def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless one of its generation is there; return what is stored."""
-        key = (checkpoint.scope, checkpoint.prefix)
-        with self._lock:
-            held = self._kept.get(key)
-            kept = held if held and held.generation >= checkpoint.generation else checkpoint
-            self._put(key, kept)
-            return kept
-
-    def measured(self, checkpoint: Checkpoint) -> None:
-        """Replace a stored checkpoint by one that carries its measured size.
-
-        A late report on a checkpoint that another has taken the place of changes nothing.
-        """
-        key = (checkpoint.scope, checkpoint.prefix)
-        with self._lock:
-            held = self._kept.get(key)
-            if held is not None and held.script == checkpoint.script:
-                self._kept[key] = checkpoint
-
-    def all(self) -> list[Checkpoint]:
-        """Return every checkpoint, the one used longest ago first."""
-        with self._lock:
-            return list(self._kept.values())
-
-
-class MemoryConversations(_Recent["Conversation"]):
-    """What is remembered of conversations from call to call; it ends with the process."""
 
     def save(self, conversation: Conversation) -> None:
         """Keep the state of a conversation in place of what was kept under its prefix."""
         with self._lock:
             self._put((conversation.scope, conversation.prefix), conversation)
+            self._bound()
+
+
+class MemoryOriginals(_Recent[str, str]):
+    """The texts that placeholders stand for; they end with the process."""
+
+    def __init__(self, limits: Limits = STANDARD, *, now: Callable[[], float] = time.time) -> None:
+        super().__init__(limits.most, ttl_s=limits.ttl_s, now=now)
+        self._room, self._held = limits.characters, 0
+
+    def keep(self, items: Mapping[str, str]) -> None:
+        """Keep texts by their references. A reference that is known keeps its text."""
+        if not items:
+            return
+        with self._lock:
+            for reference, text in items.items():
+                known = self._kept.get(reference)
+                self._held += len(text) if known is None else 0
+                self._put(reference, text if known is None else known)
+            self._bound()
+
+    def read(self, reference: str) -> str | None:
+        """Return the text of a reference, or None where there is none (any more)."""
+        with self._lock:
+            found = self._kept.get(reference)
+            if found is not None:
+                self._touch(reference)
+            return found
+
+    def _over(self) -> bool:
+        return self._held > self._room or super()._over()
+
+    def _forget(self, key: str) -> str:
+        text = super()._forget(key)
+        self._held -= len(text)
+        return text
+
+
+class MemoryStore:
+    """All three in memory; `now` returns seconds since the epoch."""
+
+    url: Final = "memory:"
+
+    def __init__(self, limits: Limits = STANDARD, *, now: Callable[[], float] = time.time) -> None:
+        self.checkpoints = MemoryCheckpoints(limits.most, ttl_s=limits.ttl_s, now=now)
+        self.conversations = MemoryConversations(limits.most, ttl_s=limits.ttl_s, now=now)
+        self.originals = MemoryOriginals(limits, now=now)
+
+    def purge(self, now: float) -> int:
+        """Forget what is out of time at `now` (seconds since the epoch); return how much."""
+        parts = (self.checkpoints, self.conversations, self.originals)
+        return sum(part.purge(now) for part in parts)
+
+    def close(self) -> None:
+        """Forget everything."""
+        for part in (self.checkpoints, self.conversations, self.originals):
+            part.clear()
+
+
+def _key(checkpoint: Checkpoint) -> CheckpointKey:
+    return (checkpoint.scope, checkpoint.prefix, checkpoint.policy, checkpoint.generation)
+
+
+def _generation(key: CheckpointKey) -> int:
+    return key[3]

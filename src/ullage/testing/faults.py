@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.server
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +27,9 @@ _JSON = "application/json; charset=utf-8"
 class Answer:
     """Script one answer: `blocks` are written one by one, `pause_s` seconds apart.
 
-    With `hang` the request is read and never answered. `cut` closes the connection after the
-    blocks although more bytes were promised.
+    With `hang` the request is read and never answered, with `drop` the connection is closed
+    instead. `cut` closes the connection after the blocks although more bytes were promised;
+    `reset` does so with a TCP reset.
     """
 
     status: int = 200
@@ -36,6 +38,8 @@ class Answer:
     pause_s: float = 0.0
     hang: bool = False
     cut: bool = False
+    drop: bool = False
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,26 @@ def drip(body: bytes, *, block: int = 1, pause_s: float = 0.01) -> Answer:
 def cut_short(body: bytes) -> Answer:
     """Send `body`, promise one byte more, and close the connection."""
     return Answer(blocks=(body,), cut=True)
+
+
+def dropped() -> Answer:
+    """Accept the request and close the connection without a word."""
+    return Answer(drop=True)
+
+
+def sse(*events: Any, **how: Any) -> Answer:
+    """Stream each value as a server-sent event, named by its `type` if it has one.
+
+    `how` are further fields of the Answer, such as `cut=True`.
+    """
+    return Answer(200, tuple(map(_event, events)), "text/event-stream", **how)
+
+
+def _event(value: Any) -> bytes:
+    name = value.get("type") if isinstance(value, Mapping) else None
+    line = f"event: {name}\n" if name else ""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"{line}data: {text}\n\n".encode()
 
 
 @contextmanager
@@ -189,6 +213,7 @@ class _Http(http.server.ThreadingHTTPServer):
     def __init__(self, owner: FaultServer) -> None:
         self.owner = owner
         self._open: set[socket.socket] = set()
+        self._resets: set[socket.socket] = set()
         self._guard = threading.Lock()
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -201,7 +226,18 @@ class _Http(http.server.ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         with self._guard:
             self._open.discard(request)
-        super().shutdown_request(request)
+            reset = request in self._resets
+            self._resets.discard(request)
+        if reset:  # no farewell before the reset
+            self.close_request(request)
+        else:
+            super().shutdown_request(request)
+
+    def reset(self, connection: socket.socket) -> None:
+        """Have a connection end in a reset: a lingering time of zero (socket(7), SO_LINGER)."""
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with self._guard:
+            self._resets.add(connection)
 
     def hang_up(self) -> None:
         """Wake every thread that waits for its client."""
@@ -239,8 +275,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(size)
         answer = self.server.owner.take(Request(self.command, self.path, headers, body))
-        if answer.hang:
-            self.server.owner.pause(None)
+        if answer.hang or answer.drop:
+            if answer.hang:
+                self.server.owner.pause(None)
             self.close_connection = True
             return
         self._write(answer)
@@ -248,12 +285,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _write(self, answer: Answer) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
-        promised = sum(map(len, answer.blocks)) + answer.cut
+        broken = answer.cut or answer.reset
+        promised = sum(map(len, answer.blocks)) + broken
         self.send_header("Content-Length", str(promised))
         self.end_headers()
         for block in answer.blocks:
             if answer.pause_s and self.server.owner.pause(answer.pause_s):
                 break
             self.wfile.write(block)
-        if answer.cut:
+        if answer.reset:
+            self.server.reset(self.connection)
+        if broken:
             self.close_connection = True

@@ -27,19 +27,24 @@ def situation(
     tail: int = 0,
     pins: frozenset[int] = frozenset(),
     codec: Codec = CODEC,
+    **more: Any,
 ) -> Situation:
-    """Return the situation of a lawful history over (or under) a target in tokens."""
+    """Return the situation of a lawful history over (or under) a target in tokens.
+
+    `more` are other fields of a Situation.
+    """
     transcript = codec.read(raws)
     measured = measure(transcript, METER)
     return Situation(
         transcript=transcript,
-        units=tuple(laws.units(transcript)),
+        units=laws.units(transcript),
         sizes=[size.high for size in measured.sizes],
         fixed=measured.fixed.high,
         target=target,
         pins=pins,
         tail=tail,
-        count=METER.counter.count,
+        counter=METER.counter,
+        **more,
     )
 
 

@@ -17,14 +17,18 @@ from tests.core.policies.situations import (
     total_after,
     words,
 )
-from ullage.core.edits import Clear, Script, apply
+from ullage.core.edits import Clear, Edit, Script, apply
 from ullage.core.policies.excerpt import FLOOR, plan
 from ullage.core.policies.situation import Situation
 from ullage.core.wire.anthropic import Anthropic
 
 
+def planned(found: Situation) -> tuple[Edit, ...]:
+    return plan(found).edits()
+
+
 def clears(found: Situation) -> dict[int, str]:
-    edits = plan(found)
+    edits = planned(found)
     assert all(isinstance(edit, Clear) for edit in edits)
     return {edit.message: edit.text for edit in edits if isinstance(edit, Clear)}
 
@@ -45,7 +49,7 @@ def test_the_current_request_is_never_shortened(found: Situation):
 
 @given(situations())
 def test_an_excerpt_never_grows_anything(found: Situation):
-    edits = plan(found)
+    edits = planned(found)
     assert total_after(found, edits) <= found.total
     assert not edits or total_after(found, edits) < found.total
 
@@ -53,7 +57,7 @@ def test_an_excerpt_never_grows_anything(found: Situation):
 @given(situations())
 def test_a_target_that_is_met_shortens_nothing(found: Situation):
     met = situation(list(found.transcript.raws), found.total)
-    assert plan(met) == []
+    assert planned(met) == ()
 
 
 @pytest.mark.parametrize("target", [200, 400, 900])
@@ -63,7 +67,7 @@ def test_a_huge_newest_result_is_cut_to_what_the_target_leaves(target: int):
     (text,) = clears(found).values()
     assert text.startswith("HEAD")
     assert text.endswith("TAIL")
-    assert target * 0.8 < total_after(found, plan(found)) <= target
+    assert target * 0.8 < total_after(found, planned(found)) <= target
 
 
 def test_a_result_keeps_its_floor_whatever_the_target_is():
@@ -89,7 +93,7 @@ def test_parallel_results_share_the_room_and_small_ones_stay_whole():
     texts = clears(found)
     assert sorted(texts) == [2, 3]
     assert abs(found.count(texts[2]) - found.count(texts[3])) <= 2
-    assert 500 < total_after(found, plan(found)) <= 600
+    assert 500 < total_after(found, planned(found)) <= 600
 
 
 def test_a_task_over_half_of_the_target_keeps_head_and_tail():
@@ -107,13 +111,13 @@ def test_a_task_over_half_of_the_target_keeps_head_and_tail():
 
 def test_a_task_that_is_the_current_request_stays_whole():
     found = situation([said("user", words(1000)), *tool_step("c1", "ok")], 100)
-    assert plan(found) == []
+    assert planned(found) == ()
 
 
 def test_a_task_without_text_is_left_alone():
     image = {"type": "image_url", "image_url": {"url": "u"}}
     history = [{"role": "user", "content": [image]}, said("user", "go")]
-    assert plan(situation(history, 50)) == []
+    assert planned(situation(history, 50)) == ()
 
 
 def test_of_a_task_in_parts_the_longest_text_is_shortened():
@@ -123,7 +127,7 @@ def test_of_a_task_in_parts_the_longest_text_is_shortened():
         {"type": "image_url", "image_url": {"url": "u"}},
     ]
     found = situation([{"role": "user", "content": parts}, said("user", "go")], 400)
-    edits = plan(found)
+    edits = planned(found)
     assert [(e.message, e.part) for e in edits if isinstance(e, Clear)] == [(0, 1)]
     (made, _) = apply(found.transcript, Script.of(edits), CODEC).transcript.raws
     assert made["content"][0] is parts[0]
@@ -132,7 +136,7 @@ def test_of_a_task_in_parts_the_longest_text_is_shortened():
 
 def test_pinned_results_are_left_alone():
     history = [said("user", "task"), *tool_step("c1", words(2000))]
-    assert plan(situation(history, 100, pins=frozenset({2}))) == []
+    assert planned(situation(history, 100, pins=frozenset({2}))) == ()
 
 
 def test_where_the_mark_would_not_be_smaller_nothing_is_shortened():
@@ -140,24 +144,24 @@ def test_where_the_mark_would_not_be_smaller_nothing_is_shortened():
     image = {"type": "image_url", "image_url": {"url": "u"}}
     parts = [{"type": "text", "text": words(FLOOR)}, image]
     history = [{"role": "user", "content": parts}, said("user", "go")]
-    assert plan(situation(history, 50)) == []
+    assert planned(situation(history, 50)) == ()
 
 
 def test_an_empty_transcript_under_a_target_that_tools_alone_exceed_has_nothing_to_shorten():
-    assert plan(situation([], -1)) == []
+    assert planned(situation([], -1)) == ()
 
 
 def test_of_several_results_in_a_message_each_too_big_one_is_shortened():
     history = [said("user", "task"), *joined_step(words(900), "ok", words(800))]
     found = situation(history, 400, codec=Anthropic())
-    edits = plan(found)
-    assert [(e.message, e.part) for e in edits if isinstance(e, Clear)] == [(2, 2), (2, 0)]
+    edits = planned(found)
+    assert [(e.message, e.part) for e in edits if isinstance(e, Clear)] == [(2, 0), (2, 2)]
     (made,) = apply(found.transcript, Script.of(edits), Anthropic()).transcript.messages[2:]
     assert (made.results, made.parts[1].text) == (("c0", "c1", "c2"), "ok")
 
 
 def test_the_words_beside_results_are_not_shortened_with_them():
     history = [said("user", "task"), *joined_step(words(200), beside=words(900))]
-    edits = plan(situation(history, 100, codec=Anthropic()))
+    edits = planned(situation(history, 100, codec=Anthropic()))
     assert [(e.message, e.part) for e in edits if isinstance(e, Clear)] == [(2, 0)]
-    assert plan(situation(history, 100, codec=Anthropic(), pins=frozenset({2}))) == []
+    assert planned(situation(history, 100, codec=Anthropic(), pins=frozenset({2}))) == ()

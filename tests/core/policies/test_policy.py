@@ -12,7 +12,10 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.gauge import STANDARD, assess
 from ullage.core.policies.policy import DETERMINISTIC, STRATEGIES, Policy, Rung
 
-PRESETS = [Policy.ladder(), Policy.advisory(), Policy.auto_summary(), Policy.off()]
+PRESETS = [
+    *(Policy.ladder(), Policy.advisory(), Policy.auto_summary(), Policy.off()),
+    *(Policy.trim_oldest(), Policy.summarise()),
+]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +88,32 @@ def test_a_policy_is_known_by_name_and_version():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"tail_tokens": -1}, {"tail_tokens": 1.5}, {"tail_share": 1.1}, {"min_output": 0}]
+    "wrong",
+    [
+        *({"tail_tokens": -1}, {"tail_tokens": 1.5}, {"tail_share": 1.1}, {"min_output": 0}),
+        *({"keep_last": 0}, {"carry_share": 1.0}, {"carry_share": -0.1}, {"expected_turns": -1}),
+        *({"recovery_tails": t} for t in ((), (5, 10), (5, -1))),
+        {"results": {"shell": "sometimes"}},
+    ],
 )
 def test_a_policy_with_impossible_numbers_is_refused(wrong: dict):
     with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} of the policy"):
         Policy(**wrong)
 
 
-def test_a_preset_is_found_by_its_name():
-    assert Policy.named("auto_summary") == Policy.auto_summary()
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_is_found_by_its_name(preset: Policy):
+    assert Policy.named(preset.name) == preset
+
+
+def test_another_name_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigurationError, match="there are ladder, advisory"):
         Policy.named("ladders")
+
+
+def test_the_old_rules_keep_ten_and_five_messages_unless_told_otherwise():
+    assert [Policy.trim_oldest().keep_last, Policy.summarise().keep_last] == [10, 5]
+    assert [Policy.trim_oldest(3).keep_last, Policy.summarise(7).keep_last] == [3, 7]
+    (trim,), (summarise,) = Policy.trim_oldest().rungs, Policy.summarise().rungs
+    assert trim.strategies == ("trim_oldest",)
+    assert summarise.strategies[0] == "summarise_middle"

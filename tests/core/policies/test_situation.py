@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +13,7 @@ from ullage.core.policies.situation import CUT_MARK, Situation, shorten
 from ullage.testing.counting import WordCounter
 
 COUNT = WordCounter().count
-MARK_TOKENS = COUNT(CUT_MARK.format(tokens=10**6))
+MARK_TOKENS = COUNT(CUT_MARK.format(tokens=10**6, named=""))
 TEXTS = st.one_of(
     st.text(max_size=400),
     st.lists(st.sampled_from(["a", "bb", "...", "\n\n", "漢字", "long_identifier_of_code"])).map(
@@ -27,7 +30,7 @@ TEXTS = st.one_of(
 def test_a_shortened_text_never_takes_more_than_was_asked_or_the_mark_alone(text: str, tokens: int):
     short, most = shorten(text, tokens, COUNT), max(tokens, 0)
     if COUNT(short) > most:
-        assert short == CUT_MARK.format(tokens=COUNT(text) - most)
+        assert short == CUT_MARK.format(tokens=COUNT(text) - most, named="")
 
 
 def test_nothing_is_left_of_nothing():
@@ -49,7 +52,7 @@ def test_what_is_kept_is_the_head_and_the_tail_of_the_text(text: str, tokens: in
     short = shorten(text, tokens, COUNT)
     if short is text:
         return
-    mark = CUT_MARK.format(tokens=COUNT(text) - tokens)
+    mark = CUT_MARK.format(tokens=COUNT(text) - tokens, named="")
     head, found, tail = short.partition(mark)
     assert found
     assert text.startswith(head)
@@ -77,7 +80,7 @@ def test_where_no_cut_is_ever_small_enough_the_mark_alone_remains():
     def stubborn(text: str) -> int:
         return 0 if text.startswith("\n[ullage") and text.endswith("here]\n") else 101
 
-    assert shorten(words(500), 100, stubborn) == CUT_MARK.format(tokens=1)
+    assert shorten(words(500), 100, stubborn) == CUT_MARK.format(tokens=1, named="")
 
 
 # ── the protected tail ──────────────────────────────────────────────────────────────────────────
@@ -106,6 +109,44 @@ def test_units_that_fill_the_tail_to_the_token_are_in_it():
     two = sum(situation(history, 0).sizes[-2:])
     assert situation(history, 0, tail=two).border() == 2
     assert situation(history, 0, tail=two - 1).border() == 3
+
+
+KEEPING = [said("user", "go"), *tool_step("c1", "ok"), *tool_step("c2", "ok"), said("user", "on")]
+"""Units of one, two, two and one messages."""
+
+
+@pytest.mark.parametrize(
+    ("keep", "cut", "widened"),
+    [(0, 3, 3), (1, 3, 3), (2, 3, 2), (3, 2, 2), (4, 2, 1), (5, 1, 1), (6, 0, 0), (99, 0, 0)],
+)
+def test_a_tail_in_messages_is_whole_units_and_widened_where_told(
+    keep: int, cut: int, widened: int
+):
+    found = situation(KEEPING, 0, tail=10_000)
+    assert found.border() == 0
+    assert replace(found, keep=keep).border() == cut
+    assert replace(found, keep=keep, widen=True).border() == widened
+
+
+def test_the_smaller_of_the_two_tails_holds():
+    found = situation(KEEPING, 0, tail=0, keep=6)
+    assert found.border() == 3
+
+
+def test_a_mark_names_the_text_only_where_something_keeps_it():
+    found = situation([], 0)
+    assert found.referring("[gone]", "text") == "[gone]"
+    assert replace(found, name_of=str.upper).referring("[gone]", "text") == "[gone; recall TEXT]"
+
+
+@given(situations())
+def test_the_tokens_of_a_part_are_those_of_its_text(found: Situation):
+    for index, message in enumerate(found.transcript.messages):
+        for position, part in enumerate(message.parts):
+            if part.media is None:
+                assert found.tokens(index, position) == COUNT(part.text)
+        for position, call in enumerate(message.calls):
+            assert found.tokens(index, -1, position) == COUNT(call.arguments)
 
 
 def test_an_empty_transcript_has_no_tail():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.edits import Clear, Edit
+from ullage.core.edits import Clear, Script
 from ullage.core.policies.situation import shorten
 
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ FLOOR: Final = 64
 """Tokens of a result that stay whatever the target is: less than this says nothing."""
 
 
-def plan(situation: Situation) -> list[Edit]:
+def plan(situation: Situation) -> Script:
     """Return the shortening of the task and of the newest results that the target asks for."""
     over = situation.total - situation.target
     if over <= 0 or not situation.units:
-        return []
-    edits: list[Edit] = []
+        return Script()
+    edits: list[Clear] = []
     transcript, half = situation.transcript, max(situation.target // 2, FLOOR)
     task = transcript.task()
     if task is not None and task != transcript.request() and situation.sizes[task] > half:
         over -= _shorten(situation, task, _longest(situation, task), half, edits)
     newest = situation.units[-1]
     texts = [
-        (situation.count(part.text), index, position)
+        (situation.tokens(index, position), index, position)
         for index in range(newest.start, newest.stop)
         for position, part in enumerate(transcript.messages[index].parts)
         if part.kind == "result" and index not in situation.pins
@@ -42,7 +42,7 @@ def plan(situation: Situation) -> list[Edit]:
         left -= min(tokens, share)
         if tokens > share:
             _shorten(situation, index, position, share, edits)
-    return edits
+    return Script.of(edits)
 
 
 def _longest(situation: Situation, index: int) -> int:
@@ -52,13 +52,15 @@ def _longest(situation: Situation, index: int) -> int:
     return max(sizes, key=lambda i: sizes[i], default=-1)
 
 
-def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: list[Edit]) -> int:
+def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: list[Clear]) -> int:
     """Add an edit for the text of one part; return the tokens that it frees."""
     if part < 0:
         return 0
-    whole = situation.transcript.messages[index].parts[part].text
-    text = shorten(whole, tokens, situation.count)
-    freed = situation.count(whole) - situation.count(text)
+    now = situation.transcript.messages[index].parts[part].text
+    whole = situation.earlier.get((index, part), now)
+    named = f"; recall {situation.name_of(whole)}" if situation.name_of is not None else ""
+    text = shorten(whole, tokens, situation.count, named)
+    freed = situation.count(now) - situation.count(text)
     if freed <= 0:
         return 0
     edits.append(Clear(index, part, -1, text))

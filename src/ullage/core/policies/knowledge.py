@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.edits import Clear, Drop, Edit
+from ullage.core.edits import Clear, Drop, Edit, Script
 
 if TYPE_CHECKING:
     from ullage.core.policies.situation import Situation
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 MARK: Final = "[ullage: knowledge left out, {tokens:,} tokens]"
 
 
-def plan(situation: Situation) -> list[Edit]:
+def plan(situation: Situation) -> Script:
     """Return drops of messages that stand alone, and clears of results, until the target is met."""
+    if not situation.knowledge:
+        return Script()
     over = situation.total - situation.target
     alone = {unit.start for unit in situation.units if unit.stop - unit.start == 1}
     edits: list[Edit] = []
@@ -29,10 +31,12 @@ def plan(situation: Situation) -> list[Edit]:
             over -= situation.sizes[index]
             continue
         for position, part in enumerate(situation.transcript.messages[index].parts):
-            tokens = situation.count(part.text)
-            text = MARK.format(tokens=tokens)
+            if part.kind != "result":
+                continue
+            tokens = situation.tokens(index, position)
+            text = situation.referring(MARK.format(tokens=tokens), part.text)
             freed = tokens - situation.count(text)
-            if part.kind == "result" and freed > 0:
+            if freed > 0:
                 edits.append(Clear(index, position, -1, text))
                 over -= freed
-    return edits
+    return Script.of(edits)

@@ -5,11 +5,14 @@ It names strategies and does not know them; `core.compaction` runs them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.gauge import STANDARD, Thresholds
+from ullage.core.policies import carried
+from ullage.core.policies.situation import Trait
 
 StrategyName = Literal["clear", "trim_oldest", "summarise_middle"]
 STRATEGIES: Final[tuple[StrategyName, ...]] = ("clear", "trim_oldest", "summarise_middle")
@@ -49,6 +52,14 @@ class Policy:
     `tail_share` bound what strategies leave alone at the end: the smaller of the two, lowered
     until the target fits. `min_output` is how low `max_tokens` may be clamped, in tokens; None
     takes min(1,024, an eighth of the window). `version` names the policy in checkpoints.
+
+    `keep_last` bounds the tail in messages besides, widened to whole units. `carry_share` is the
+    share of the target that the block of carried facts and summary may take, 0 for no block.
+    `results` says of tools, by name, whether their results can be had again ("again", which is
+    taken of all others), only once, or each tell the state. `recovery_tails` are the messages
+    that the recoveries of a turn leave alone, one after the other. `background` lets an async guard
+    begin a summary at the rung below the one that wants it. `expected_turns` is for how many more
+    calls a compaction's saving is estimated.
     """
 
     name: str = "ladder"
@@ -58,18 +69,36 @@ class Policy:
     tail_share: float = 0.25
     min_output: int | None = None
     version: str = "1"
+    keep_last: int | None = None
+    carry_share: float = carried.SHARE
+    results: Mapping[str, Trait] = field(default_factory=dict, hash=False)
+    recovery_tails: tuple[int, ...] = (40, 20, 10, 5)
+    background: bool = False
+    expected_turns: int = 10
 
     def __post_init__(self) -> None:
+        traits = get_args(Trait)
+        tails = self.recovery_tails
         lawful = {
-            "tail_tokens": type(self.tail_tokens) is int and self.tail_tokens >= 0,
-            "tail_share": 0 <= self.tail_share <= 1,
-            "min_output": self.min_output is None or self.min_output >= 1,
+            "tail_tokens": (type(self.tail_tokens) is int and self.tail_tokens >= 0, "0 or more"),
+            "tail_share": (0 <= self.tail_share <= 1, "from 0 to 1"),
+            "min_output": (self.min_output is None or self.min_output >= 1, "1 or more, or None"),
+            "keep_last": (self.keep_last is None or self.keep_last >= 1, "1 or more, or None"),
+            "carry_share": (0 <= self.carry_share < 1, "0 or more and below 1"),
+            "results": (
+                all(trait in traits for trait in self.results.values()),
+                f"one of {', '.join(traits)} for each tool",
+            ),
+            "recovery_tails": (
+                bool(tails) and min(tails) >= 0 and sorted(tails, reverse=True) == list(tails),
+                "numbers of messages, falling",
+            ),
+            "expected_turns": (self.expected_turns >= 0, "0 or more"),
         }
-        for name, holds in lawful.items():
+        for name, (holds, wanted) in lawful.items():
             if not holds:
                 raise ConfigurationError(
-                    f"{name} of the policy {self.name!r} is {getattr(self, name)!r}: tail_tokens "
-                    "is 0 or more, tail_share from 0 to 1, min_output 1 or more, or None"
+                    f"{name} of the policy {self.name!r} is {getattr(self, name)!r}: give {wanted}"
                 )
 
     @classmethod
@@ -97,6 +126,18 @@ class Policy:
         )
 
     @classmethod
+    def trim_oldest(cls, keep_last: int = 10) -> Policy:
+        """Trim from 80 % on and keep the last messages, pins besides: an old rule, kept by name."""
+        rung = Rung(0.80, 0.60, ("trim_oldest",))
+        return cls(name="trim_oldest", rungs=(rung,), keep_last=keep_last)
+
+    @classmethod
+    def summarise(cls, keep_last: int = 5) -> Policy:
+        """Summarise from 80 % on and keep the last messages, pins besides: an old rule by name."""
+        rung = Rung(0.80, 0.50, ("summarise_middle", *DETERMINISTIC))
+        return cls(name="summarise", rungs=(rung,), keep_last=keep_last)
+
+    @classmethod
     def off(cls) -> Policy:
         """Gauge and check only: nothing is ever changed."""
         return cls(name="off")
@@ -104,7 +145,10 @@ class Policy:
     @classmethod
     def named(cls, name: str) -> Policy:
         """Return a preset by its name; raises ConfigurationError for another name."""
-        presets = (cls.ladder(), cls.advisory(), cls.auto_summary(), cls.off())
+        presets = (
+            *(cls.ladder(), cls.advisory(), cls.auto_summary()),
+            *(cls.trim_oldest(), cls.summarise(), cls.off()),
+        )
         for preset in presets:
             if preset.name == name:
                 return preset

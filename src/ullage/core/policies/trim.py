@@ -8,26 +8,46 @@ strategy.
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ullage.core.counting import prefix_sums
-from ullage.core.edits import Drop, Edit
+from ullage.core.edits import Script
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.core.laws import Unit
     from ullage.core.policies.situation import Situation
 
 
-def plan(situation: Situation) -> list[Edit]:
+def plan(situation: Situation) -> Script:
     """Return drops of the oldest units: as few as meet the target, or all that may go."""
-    over = situation.total - situation.target
-    if over <= 0:
+    return dropping(oldest(situation, situation.total - situation.target))
+
+
+def oldest(situation: Situation, tokens: int) -> list[Unit]:
+    """Return the oldest units that may go: as few as free that many tokens, or all of them."""
+    if tokens <= 0:
         return []
-    pins, sums = situation.pins, prefix_sums(situation.sizes)
-    free = [
-        unit
-        for unit in situation.units[: situation.border()]
-        if pins.isdisjoint(range(unit.start, unit.stop))
-    ]
-    freed = prefix_sums([sums[unit.stop] - sums[unit.start] for unit in free])
-    gone = free[: bisect_left(freed, over)]
-    return [Drop(i) for unit in gone for i in range(unit.start, unit.stop)]
+    units, sums = free(situation), prefix_sums(situation.sizes)
+    freed = prefix_sums([sums[unit.stop] - sums[unit.start] for unit in units])
+    return units[: bisect_left(freed, tokens)]
+
+
+def free(situation: Situation) -> list[Unit]:
+    """Return the units that may go, oldest first."""
+    before = situation.units[: situation.border()]
+    starts = [unit.start for unit in before]
+    held = {bisect_left(starts, pin + 1) - 1 for pin in situation.pins}
+    return [u for i, u in enumerate(before) if i not in held or _loose(u, situation)]
+
+
+def _loose(unit: Unit, situation: Situation) -> bool:
+    """Tell whether a unit holds no pin after all: a unit that is gone leaves a gap behind it."""
+    return situation.pins.isdisjoint(unit)
+
+
+def dropping(units: Sequence[Unit]) -> Script:
+    """Return the drops of whole units."""
+    return Script(frozenset(chain.from_iterable(units)))

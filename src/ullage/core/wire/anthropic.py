@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
+from ullage.core import marks
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, fingerprint, json_text, mapping
 from ullage.core.media import describe, identity
@@ -99,6 +100,14 @@ class Anthropic:
         del raw, call
         result = {"type": "tool_result", "tool_use_id": name, "is_error": True, "content": text}
         return {"role": "user", "content": [result]}
+
+    def mark(self, raw: Raw) -> Any:
+        """Return the cache mark that a message carries, or None."""
+        return marks.found(raw)
+
+    def marked(self, raw: Raw, mark: Any) -> Raw:
+        """Return an authored message with a cache mark."""
+        return marks.put(raw, mark)
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` in which the i-th call, or the i-th result, has a new call id.
@@ -324,8 +333,8 @@ def _leaf_with(block: Any, said: Mapping[int, str]) -> Mapping[str, Any]:
     if _type(block) == "text":
         # citations point to places of the text that is gone
         return {**{k: v for k, v in fields.items() if k != "citations"}, "text": said[0]}
-    marks = {k: v for k, v in fields.items() if k == CACHE_MARK}
-    return {"type": "text", "text": said[max(said)], **marks}
+    kept = {k: v for k, v in fields.items() if k == CACHE_MARK}
+    return {"type": "text", "text": said[max(said)], **kept}
 
 
 def _titled(block: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:

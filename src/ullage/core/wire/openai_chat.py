@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ullage.core import media
+from ullage.core import marks, media
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, json_text, mapping
 from ullage.core.transcript import (
@@ -155,6 +155,14 @@ class OpenAIChat:
         """Return a result with `text` under the call id `name`; every call takes the same."""
         del raw, call
         return self.author("tool", text, name)
+
+    def mark(self, raw: Raw) -> Any:
+        """Return the cache mark that a message carries, or None."""
+        return marks.found(raw)
+
+    def marked(self, raw: Raw, mark: Any) -> Raw:
+        """Return an authored message with a cache mark."""
+        return marks.put(raw, mark)
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` in which the i-th call, or the result, has a new call id."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
+from ullage.core import marks
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, fingerprint, json_text, mapping
 from ullage.core.media import describe, identity
@@ -18,7 +19,6 @@ from ullage.core.transcript import Call, MediaKind, Message, Part, Raw, Rules, T
 
 DIALECT: Final = "openai_responses"
 ROLES: Final = ("user", "assistant", "system", "developer")
-CACHE_MARKS: Final = ("cache_control", "prompt_cache_breakpoint")
 TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 MEDIA: Final[Mapping[str, tuple[MediaKind, Sequence[str]]]] = {
     "input_image": ("image", ("image_url",)),
@@ -114,6 +114,14 @@ class OpenAIResponses:
         slot = "id" if kind == "local_shell_call_output" else "call_id"
         status = {"status": "failed"} if kind == "apply_patch_call_output" else {}
         return {"type": kind, slot: name, "output": _said(kind, None, text), **status}
+
+    def mark(self, raw: Raw) -> Any:
+        """Return the cache mark that an item carries, or None."""
+        return marks.found(raw)
+
+    def marked(self, raw: Raw, mark: Any) -> Raw:
+        """Return an authored item with a cache mark."""
+        return marks.put(raw, mark, "input_text")
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
         """Return a copy of a call, or of a result, with a new call id."""
@@ -265,7 +273,7 @@ def _medium(piece: str, fields: Mapping[str, Any], index: int) -> Part:
 
 def _unmarked(value: object, index: int) -> str:
     if isinstance(value, Mapping):
-        value = {k: v for k, v in value.items() if k not in CACHE_MARKS}
+        value = {k: v for k, v in value.items() if k not in marks.MARKS}
     return json_text(value, index)
 
 
@@ -316,7 +324,7 @@ def _places(content: Any, *, media: bool) -> dict[int, int]:
 def _with_text(piece: Any, text: str, spoken: str) -> dict[str, Any]:
     """Return a content part with new text; what is no text becomes one, in the speaker's form."""
     fields = mapping(piece) or {}
-    marks = {k: v for k, v in fields.items() if k in CACHE_MARKS}
+    kept = {k: v for k, v in fields.items() if k in marks.MARKS}
     kind = fields.get("type")
-    made = {"type": kind if kind in TEXTS else spoken, "text": text, **marks}
+    made = {"type": kind if kind in TEXTS else spoken, "text": text, **kept}
     return {**made, "annotations": []} if made["type"] == "output_text" else made

@@ -66,7 +66,7 @@ def _read(row: Row, named: Mapping[str, str | None]) -> ErrorKind:
     kind = row.kind
     if kind == "total" and (output == 0 or (size or 0) > (limit or _ENDLESS)):
         kind = "input"  # no output, however small, would have helped
-    return ErrorKind(kind, limit or None, size, row.certainty)
+    return ErrorKind(kind, limit or None, size, row.certainty, row.about)
 
 
 _ENDLESS: Final = 10**12

@@ -1,0 +1,383 @@
+"""The words by which sentences give themselves away: rules, tasks, decisions, failures, values.
+
+Tables and patterns only, each over one sentence in lower case with straight apostrophes. English
+is covered in breadth; German, French, Spanish, Russian, Chinese and Japanese by their commonest
+forms. Patterns hold no nested repetition, so a search is linear in the (bounded) sentence. It does
+not know what follows from a match.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+
+def _any(*alternatives: str) -> re.Pattern[str]:
+    """Return a pattern that finds any of these as whole words."""
+    return re.compile(r"\b(?:" + "|".join(alternatives) + r")(?!\w)")
+
+
+_LEAD: Final = (
+    r"^(?:(?:please|pls|plz|also|and|so|then|but|ok|okay|just|oh|btw|fyi|one more thing"
+    r"|important|note"
+    r"|remember|[\w ]{1,30}:"
+    r"|for [^,]{1,60},|in [^,]{1,60},|on [^,]{1,60},|when [^,]{1,60},|scratch that|actually|again"
+    r"|hey|first)[,:]? )"
+    r"{0,3}"
+)
+
+PROHIBITS: Final = _any(
+    r"never",
+    r"must(?:n't| not| never)",
+    r"(?:can|may|might|should|shall|would|could|will|ought)(?:n't|not| not| never)",
+    r"can't|won't",
+    r"(?:isn't|aren't|not) (?:fine|ok|okay|acceptable|for you|yours)",
+    r"(?:not|no) (?:be )?(?:fine|ok|okay|yours?|ours|permission|allowed|permitted|acceptable"
+    r"|welcome|an option|to be|to \w+)",
+    r"(?:aren't|isn't) (?:allowed|permitted|to be|an option|acceptable)",
+    r"forbidden|prohibited|banned|disallowed|deprecated|taboo|no[- ]go|off[- ]limits",
+    r"hands off|refrain|avoid|steer clear|keep clear",
+    r"(?:under|in|on) no (?:circumstances?|conditions?|case|account|event)",
+    r"no longer",
+    r"(?:stay|keep|stays|keeps) (?:away|out|off|clear)",
+    r"(?:hands|fingers|paws|nose) (?:off|out|away)",
+    r"leave .{1,80}? (?:alone|untouched|unchanged|be|in peace|as)",
+    r"untouched|unchanged|unmodified|intact|frozen|locked|read-only",
+    r"(?:stays?|remains?) (?:as|the way)",
+    r"rather (?:you |we |they )?(?:didn't|not)",
+    r"don't (?:want|like|accept|allow|use|do|need|support|merge|ship|deploy|take)",
+    r"there (?:will|must|should|may|can|is to) be no",
+    r"not (?:supposed|meant) to"
+    r"|no one|nobody|out of scope|has no business|have no business|(?:is|are) a no",
+)
+"""Worth 3: somebody rules something out."""
+
+FORBIDS: Final = re.compile(
+    r"(?:^|[,;:.(] ?|- |\b(?:please|and|but|so|then|also|just|really|or) )(?:do not|don't|dont)\b"
+)
+"""Worth 3: a negative imperative, not the negation inside a report ("they don't")."""
+
+DENIES: Final = re.compile(
+    _LEAD + r"(?:no|nothing|none|neither|without|zero|skip|ignore|exclude|stop|quit|drop)\b"
+)
+"""Worth 2: a sentence that opens with a negation."""
+
+OBLIGES: Final = _any(
+    r"must|always|shall|mandatory|obligatory|compulsory|required|require|requires",
+    r"(?:has|have|needs?|ought|is|are) to",
+    r"make (?:sure|certain)|be sure to|be careful|ensure|see to it|take care",
+    r"from (?:now|here|today) on|from this point|going forward|henceforth|in (?:the )?future",
+    r"(?:every|each) time|whenever|at all times|without exception",
+    r"insists?|(?:important|crucial|essential|vital|critical|imperative)(?: that| to|:|,)",
+    r"rules?|constraints?|conventions?|polic(?:y|ies)|guidelines?|requirements?",
+    r"(?:keep|bear) in mind|remember|don't forget that|note that|mind that",
+    r"you(?:'ll| will) (?:want|need|have) to|you are to",
+)
+"""Worth 3: somebody demands something that outlasts the moment."""
+
+URGES: Final = _any(
+    r"should|only|prefer|preferably|rather than|instead of|stick to|at (?:most|least)",
+    r"no (?:more|less|fewer|later|earlier) than|maximum|minimum|max|min|up to|within",
+    r"limit(?:ed)?|cap(?:ped)?|restrict(?:ed)?|reserved|upper bound|no newer|or newer",
+    r"wait for|before you|without asking|ask (?:me|first|before)",
+    r"by default|(?:may|can) only|approv(?:e|es|al|als)|sign-?off|backwards? compatible",
+    r"consistent(?:ly)?|strictly|exactly|exclusively|standard|style|sacred|under \d+",
+)
+"""Worth 2: a limit, a preference, a custom."""
+
+COMMANDS: Final = re.compile(
+    r"(?:"
+    + _LEAD
+    + r"(?:always )?|, (?:so |please |and )?|; )(?:use|match|mirror|verify|put|place|copy|focus"
+    r"|flag|type"
+    r"|declare|import|export|adhere|obey|store|split|go (?:through|via|for)|hands|run only|keep"
+    r"|prefer|stick|stay|pin|limit|cap|respect|follow|treat|assume"
+    r"|answer|reply|respond|speak|talk|preserve|format|indent|name|log|remember|note|ensure"
+    r"|target|support|default|restrict|wrap|round|work (?:on|in|only)|leave|ask|stop|honou?r"
+    r"|commit|tag|retry|sign|quote|cite|deploy|guard|mark|measure|validate)\b"
+)
+"""Worth 2: an imperative that sets a custom, unlike "fix", "add", "show" or "run"."""
+
+CONDITION: Final = re.compile(
+    _LEAD + r"(?:if|when|whenever|whatever|wherever|however|no matter|before|after|once|while|until"
+    r"|unless|as soon as|every time"
+    r"|each time|as long as)\b(?! that,)[^,]{1,140}, (?!i\b|he\b|she\b|it was\b|we (?:saw|had"
+    r"|were)\b)"
+)
+"""Worth 2: what is to be done under a condition."""
+
+PREFERS: Final = re.compile(
+    r"\b(?:i(?:'d| would)? (?:really |strongly |much |also )?(?:like|prefer|want|rather|love|expect"
+    r"|insist|need you|don't want|do not want|don't like|won't accept)"
+    r"|we(?:'d| would)? (?:really |only |always |never |do not |don't )?(?:prefer|want|use|write|go"
+    r"|stick|require|follow|support|target|ship|keep|deploy|format|test|name|commit|merge|accept"
+    r"|allow|tag|expect|speak|need|do|run)"
+    r"|our (?:convention|policy|standard|style|rule|custom|practice|default))\b"
+)
+"""Worth 2: what the user or the team likes or does."""
+
+MATTERS: Final = _any(
+    r"hates?|unhappy|annoy(?:s|ed|ing)?|upset|disaster|angry|furious|kill me|trouble|dangerous"
+    r"|fragile|sensitive|sacred|set in stone|carved in stone|untouchable|in scope|not ours"
+    r"|(?:somebody|someone|nobody) else's|belongs? to (?:another|someone|somebody|the)"
+    r"|is (?:live|production|legacy)|i'm not a|i am not a|my (?:okay|ok|go|approval|consent)",
+)
+"""Worth 2: a feeling, an owner or a state that is a demand between the lines."""
+
+SAYS_NO: Final = re.compile(
+    r"(?:^|, |; |\b(?:pls|please|but|and) )no (?!one\b|i\b|we\b|it\b|that\b|the\b)\w"
+    r"|, (?:so )?(?:not?|nothing|none) \w|^not \w"
+)
+"""Worth 2: "no emojis", "tabs, not spaces"."""
+
+STATES: Final = re.compile(
+    r"^(?:the|that|this|these|those|our|all|\S*[/._]\S*|[a-z]+s?)\b.{0,60}? (?:is|are|has|have"
+    r"|runs?"
+    r"|goes|live?s|keeps?|uses?|belongs?|contains?)(?!\w)(?! (?:that|now|strange|clear|red|green"
+    r"|nice"
+    r"|good|great|fine|fixed|done|quick|loud|broken|back|what|why|how|exactly|the same|there)\b)"
+)
+"""Worth 1: a plain statement on how things are."""
+
+ASKS_ONCE: Final = re.compile(
+    _LEAD + r"(?:now )?(?:show|explain|tell me|look|fix|add|run|write|read|open|check|list|find"
+    r"|summari[sz]e|describe|give|create|implement|refactor|help|try|start|continue|go on|update"
+    r"|rename|delete|remove|build|test|compare|print|search|thanks?|great|nice|let's|let us|see"
+    r"|have a look|take a look|investigate|debug|review|rerun|explore|draft|generate|convert)\b"
+)
+"""Worth -2 where no cue of 3 and no limit speaks against it: what is to be done now, once."""
+
+DISTRIBUTES: Final = re.compile(_LEAD + r"(?:every|each|any|all) \w")
+"""Worth 1 more: a sentence on each of its subjects."""
+
+EMBRACES: Final = _any(
+    r"every|each|all|any|anything|everything|anyone|everyone|both|except|unless|without|apart from",
+    r"other than|beyond|until",
+)
+"""Worth 1: a quantifier or an exception."""
+
+PLACES: Final = _any(
+    r"(?:for|in|throughout|across) (?:this|the|our|that) (?:project|repo|repository|code ?base"
+    r"|team|company|module|package|service|session|task|conversation)",
+    r"everywhere|throughout|here|in general|per (?:minute|second|hour|day|shard|user|request|file)",
+)
+"""Worth 1: where a custom holds."""
+
+HABITS: Final = _any(
+    r"(?:goes|go|lives?|belongs?|stays?|remains?|comes?|is|are|runs?|uses?) (?:in|into|next to"
+    r"|under|behind|before|after|written|formatted|generated|named|only|first|last|lower|upper"
+    r"|always|never|through|via|with|on|at|by)",
+    r"may|goes|lives?|belongs?",
+)
+"""Worth 1: the timeless present of a custom."""
+
+IDIOMS: Final = _any(
+    r"never ?mind|no (?:worries|rush|hurry|problem|idea|doubt|wonder|luck|clue|pressure|need"
+    r"|thanks|matter|offen[cs]e|surprise)",
+    r"(?:don't|do not|dont) (?:worry|mind|bother|panic|sweat|know|think|remember|understand|see"
+    r"|get me wrong|you think)",
+    r"must(?:'ve| have| be (?:the|joking|kidding|nice|something|some|because|due|tired|a))",
+    r"(?:should|would|could|might)(?:'ve|n't have| have| not have)|can't have",
+    r"should be (?:fixed|fine|there|back|working|done|ready|green|better|okay|ok|good|enough|easy)",
+    r"(?:there|that|it|this) must be|you (?:always|never) (?!have|need|must|want|run|use|do)\w+",
+    r"maybe|perhaps|somehow|apparently|i (?:believe|think|guess|suppose)|seems?|looks like",
+    r"can ignore|no stack trace|without a (?:stack trace|problem|hitch|clue)",
+    r"(?:that|this|it|which) should (?:do|work|help|be (?:it|fine|enough|all|ok|okay|good))",
+    r"can't (?:wait|believe|remember|tell|complain|blame|help|recall|see|find)",
+    r"(?:can|could)(?:'t|not) (?:reproduce|remember)|not sure|as always|as usual|of course",
+)
+"""Worth -4: small talk in the words of rules."""
+
+NARRATES: Final = re.compile(
+    r"^(?!.{0,200}, so )(?:and |but |so |well,? |also |because |sorry,? |oh,? |hm+,? |yes,? "
+    r"|no,? )?"
+    r"(?:i(?!'d|'ll want)|i'm|i've|he|she|they|my \w+|someone|somebody|he's|she's|the old \w+)\b"
+    r"(?! (?:want|wants|would|prefer|insist|expect|like|love|really (?:want|like|prefer)"
+    r"|strongly|need(?! to)|can't have|cannot have|can't accept|(?:really )?(?:don't|do not)"
+    r" (?:want|like)|won't accept|always want|also))"
+    r"(?! (?:am|'m) not an? )"
+)
+"""Worth -4: a story about somebody, with none of the verbs of wishing."""
+
+PAST: Final = re.compile(
+    r"^(?:and |but |so |well,? )?(?:i|we|he|she|it|they|that|this|there|nobody|the \w+|my \w+)"
+    r"(?: (?:never|always|only|just|also|still|already|really|all)){0,2}"
+    r" (?:was|were|had|did|didn't|took|found|went|saw|said|thought|came|got|forgot|knew|felt|ran"
+    r"|broke|made|gave|told|left|lost|understood|got|wrote|read|\w{2,20}ed)\b"
+)
+"""Worth -3: a report."""
+
+PLEADS: Final = re.compile(
+    r"^(?:please,? )?(?:can|could|would|will) (?:you|we) (?:please |also |just ){0,2}"
+    r"(?:always|never|make sure|keep|avoid|stop|not|stick|ensure|only)\b"
+)
+"""Worth 2, and a question that is a rule in polite form."""
+
+LATIN: Final = _any(
+    # German
+    r"niemals?|nie|immer|muss|musst|müssen|müsst|darfst?|dürfen|sollst?|sollen|sollten?|auf keinen"
+    r" fall|keinesfalls|unter keinen umständen|verboten|ab jetzt|ab sofort|künftig|achte darauf"
+    r"|stelle? sicher|vermeide[nt]?|höchstens|mindestens|bitte (?:nicht|nur|kein\w*)|finger weg"
+    r"|nicht (?:anfassen|ändern|verwenden|benutzen|löschen)|unbedingt|pflicht",
+    # French
+    r"jamais|toujours|doit|doivent|devez|dois|il faut|ne \w+ pas|n'\w+ pas|ne pas|interdite?s?"
+    r"|désormais|dorénavant|évite[rz]?|veille[rz]? à|assure-toi|assurez-vous|obligatoire|sauf"
+    r"|au (?:plus|maximum|moins)|uniquement",
+    # Spanish
+    r"nunca|jamás|siempre|debe[ns]?|debes|hay que|tienes? que|tienen que|prohibid[oa]s?|evitar?"
+    r"|a partir de ahora|asegúrate|asegúrese|evite|obligatori[oa]|como (?:máximo|mínimo)|excepto"
+    r"|no (?:uses|toques|cambies|modifiques|borres|añadas|hagas|llames|puedes|se (?:puede|debe))"
+    r"|únicamente|salvo",
+)
+"""Worth 3: prohibitions and obligations of other languages at their commonest."""
+
+SCRIPTS: Final = re.compile(
+    # Russian
+    r"никогда|всегда|нельзя|должн|необходимо|обязательно|запрещ[её]н|только|избегай|впредь|отныне"
+    r"|не (?:трогай|меняй|используй|удаляй|изменяй|нужно|надо|более|менее)|убедись|следи"
+    # Chinese
+    r"|不要|不得|不能|不可|不准|禁止|切勿|请(?:勿|用|使用|保持|始终|不)|别[动改碰用删]|必须|务必"
+    r"|一定要|始终|总是|永远|只[能用]|以后|从现在起|确保|避免|最多|至少|应[该当]|记住|注意|除非"
+    # Japanese
+    r"|しないで|ないでください|てはいけ|てはなら|ではいけ|必ず|常に|いつも|べき|なければなら|今後"
+    r"|これから|避けて|のみ|だけ[使を]|以[内下上]|確認して|注意"
+)
+"""The same in other scripts; looked for only where a sentence is not ASCII."""
+
+WORTH: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+    (PROHIBITS, 3),
+    (FORBIDS, 3),
+    (DENIES, 2),
+    (OBLIGES, 3),
+    (URGES, 2),
+    (COMMANDS, 2),
+    (CONDITION, 2),
+    (PREFERS, 2),
+    (MATTERS, 2),
+    (SAYS_NO, 2),
+    (STATES, 1),
+    (PLEADS, 2),
+    (DISTRIBUTES, 1),
+    (EMBRACES, 1),
+    (PLACES, 1),
+    (HABITS, 1),
+    (LATIN, 3),
+    (IDIOMS, -4),
+    (NARRATES, -4),
+    (PAST, -3),
+)
+
+STATES_RULE: Final = 2
+"""What a sentence must be worth to be taken for a rule; tuned on the set `SEEN` of
+tests/fidelity.py."""
+
+LIFTS: Final = _any(
+    r"(?:may|can|could)(?!'t|not| not| never) (?:now |again )?.{1,80}? (?:again|now|after all)",
+    r"(?:is|are|it's|that's) (?:now )?(?:allowed|fine|ok|okay|permitted|unfrozen|free|safe|open)"
+    r"(?: to \w+)?(?: now| again)?",
+    r"feel free to|go ahead and|no need to|(?:ban|freeze|rule|restriction|limit).{0,60}? lifted",
+    r"(?:no longer|don't|do not|needn't) (?:need to|have to|applies|apply)",
+    r"no longer (?:forbidden|frozen|off[- ]limits|banned|required|necessary|needed|applies|true"
+    r"|locked|a problem)",
+    r"not (?:forbidden|frozen|off[- ]limits|banned|required|needed) any ?more",
+    r"(?:forget|drop|ignore|scrap) (?:about )?(?:the|that|what|my) (?:rule|ban|limit|part|bit|i"
+    r" said)",
+)
+"""A permission, or a rule taken back."""
+
+CHANGES: Final = _any(
+    r"instead|actually|now|no longer|any ?more|scratch that|forget|correction|chang(?:ed?|es|ing)",
+    r"switch(?:ed|ing)?|mov(?:ed?|ing)|rais(?:ed?|ing)|lower(?:ed)?|bump(?:ed)?|increased?",
+    r"decreased?|reduced?|renamed?|replaced?s?|rather|on second thoughts?|update[d:]?|revised?",
+    r"make (?:it|that)|became|has become|new|from now on|from here on|going forward|extended?",
+)
+"""A sentence that may take the place of an older one."""
+
+REPLACES: Final = _any(
+    r"instead|scratch that|forget|correction|switch(?:ed|ing)?|mov(?:ed?|ing)|renamed?|replaced?s?",
+    r"rather than|on second thoughts?|chang(?:ed?|es|ing)|no longer|any ?more|is now|are now",
+)
+"""The same, and so plainly that names may take each other's place, not only numbers."""
+
+TASK_OPENS: Final = re.compile(
+    r"(?:todo|to do|to-do|fixme|action item|noch offen|à faire)\b|позже|(?:next(?: up| step)?"
+    r"|remaining"
+    r"|open(?: point| question| issue)?s?|follow-?up|pending|later|backlog):|afterwards?,|after"
+    r" that,"
+    r"|still (?:to do|open|missing|pending|need|have)\b|once (?:this|that|we|it|you"
+    r"|all)\b[^,]{1,80},"
+    r"|when (?:this|that|we're|you're|all)\b[^,]{0,60}\b(?:done|finished|through|ready)\b"
+    r"|(?:tell|ask|notify|let) (?:me|us|\w+) .{1,80}?\b(?:before|once|when|after)\b"
+)
+"""How a sentence opens on work that is still to be done."""
+
+TASK: Final = _any(
+    r"add (?:to|on) (?:the|your|our) list|ping me|come back to|at some point|some ?day|remind me"
+    r"|there(?:'s| is| are) still|(?:don't|do not) forget to|remember to|park (?:that|this)",
+    r"still (?:has|have|need|needs|must) to|still (?:has|have|need|needs) \w+ing|remains to be",
+    r"left to do|later (?:on )?(?:we|you|i)(?:'ll)? \w+",
+    r"(?:we|you)(?:'ll| will) (?:also |still )?(?:need|have) to \w+ .{1,80}? (?:later|afterwards)",
+    r"before (?:the|we) (?:release|ship|launch|deploy|merge)\w*, \w+",
+)
+"""Work that is still to be done."""
+
+DONE: Final = re.compile(
+    r"^(?:done|finished|completed|closed|fixed|resolved|erledigt|fait|hecho|готово"
+    r"|完成)\s*[:-]\s*(.+)"
+)
+"""A line that closes a task, and what follows the word."""
+
+DECIDES: Final = _any(
+    r"decid(?:ed|e|ing)|decision|chose|chosen|opted|settled on|agreed (?:on|to|that)",
+    r"(?:let's|let us|i'll|we'll|i will|we will|we) (?:go|going|went) with|going with",
+    r"(?:we'll|we will|let's) (?:use|keep|stick|adopt|drop|skip|do|call|name|put)",
+    r"the plan is|final answer|conclusion:|picked|wir nehmen|entschieden|on a décidé|decidimos",
+    r"решили|决定|決めました",
+)
+"""A choice somebody made."""
+
+FAILS: Final = _any(
+    r"(?:did|does|do|would|could|will)(?:n't| not) work|won't work|not working",
+    r"failed (?:because|since|due|with|when|again)|fails (?:because|since|when|with|again)",
+    r"revert(?:ed|ing)|rolled back|roll(?:ing)? back|backed out|gave up|dead end|no luck",
+    r"still (?:fails|failing|broken|crashes)|made (?:it|things) worse|turned out (?:to be )?wrong",
+    r"tried .{1,120}? but|without success|to no avail|hat nicht funktioniert|n'a pas marché",
+    r"no funcionó|не сработал\w*|失败了|うまくいきません",
+)
+"""An attempt that came to nothing, in somebody's own words."""
+
+NAMES: Final = _any(
+    r"(?:is|are|was|were|be|it) (?:now )?(?:called|named|codenamed|known as)",
+    r"(?:name|codename|alias|nickname|handle|username|hostname|branch|owner|contact) (?:is|=|:)",
+    r"(?:ich heiße|je m'appelle|me llamo|меня зовут)",
+)
+"""A name is given."""
+
+FORBIDDING_HEADING: Final = _any(
+    r"no|not|never|avoid|don'?ts?|cannot|can't|mustn't|forbidden|prohibited|banned|off[- ]limits"
+    r"|without|niemals|nicht|verboten|jamais|interdit|nunca|prohibido|нельзя|никогда"
+)
+RULE_HEADING: Final = _any(
+    r"rules?|constraints?|conventions?|guidelines?|requirements?|polic(?:y|ies)|restrictions?"
+    r"|do'?s and don'?ts|preferences|principles|standards|please (?:observe|follow|note|remember)"
+    r"|important|regeln|vorgaben|règles|reglas|правила|limits"
+    r"|规则|要求|ルール",
+)
+TASK_HEADING: Final = _any(
+    r"to-?do|to do|open (?:points?|tasks?|issues?)|next(?: steps?)?|remaining|still (?:open|to do)"
+    r"|action items|backlog|follow-?ups?",
+)
+
+_SMALL_WORDS: Final = (
+    "a an and are as at be been but by can do does for from has have i if in into is it its it's "
+    "just let let's may me my of on or our please so that the their then there they this to us was "
+    "we were when which will with you your must should shall always never only not no don't don "
+    "now instead actually scratch forget correction change changed again keep use make sure ensure "
+    "still need needs also than rather at most least more less any all every each longer anymore "
+    "using used set go going update updated raise raised lower lowered bump bumped increase about "
+    "increased decrease decreased reduce reduced move moved new said some would could like sorry "
+    "want under over up down remember note today assistant second seconds minute minutes hour "
+    "hours day days ms per percent"
+)
+STOP: Final = frozenset(_SMALL_WORDS.split())
+"""Words that say nothing of what a sentence is about, units of time among them."""

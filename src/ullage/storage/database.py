@@ -1,0 +1,271 @@
+"""One SQLite file, opened so that what was acknowledged survives: WAL, FULL, private, versioned.
+
+It knows tables and versions, and nothing of what is kept in them. One connection under one lock:
+threads take turns; other processes wait for the file, up to `wait_s`. A connection must not be
+carried across a fork (sqlite.org, "How To Corrupt"): it is closed before, and each side opens one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from ullage.core.errors import StoreError
+from ullage.storage import faults
+
+APPLICATION: Final = 0x756C6C67
+"""`ullg`, in the header of each of our files: what has another number there is not ours."""
+
+MIGRATIONS: Final[Sequence[str]] = (
+    """
+    CREATE TABLE records (
+        id         INTEGER PRIMARY KEY AUTOINCREMENT,
+        kind       TEXT    NOT NULL,
+        scope      TEXT    NOT NULL,
+        name       TEXT    NOT NULL,
+        policy     TEXT    NOT NULL,
+        generation INTEGER NOT NULL,
+        turn       INTEGER NOT NULL,
+        used       REAL    NOT NULL,
+        size       INTEGER NOT NULL,
+        body       BLOB    NOT NULL,
+        UNIQUE (kind, scope, name, policy, generation)
+    ) STRICT;
+    CREATE INDEX records_turn ON records (kind, turn, size);
+    CREATE INDEX records_used ON records (used);
+    """,
+)
+"""The step to each schema version from the one before; `turn` is the order of use."""
+
+WAIT_S: Final = 5.0
+PAUSE_S: Final = 0.02
+
+Rows = list[tuple[Any, ...]]
+
+
+class Database:
+    """A file of ours; `wait_s` is how long a lock of another program is waited for."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool = True,
+        wait_s: float = WAIT_S,
+        migrations: Sequence[str] = MIGRATIONS,
+    ) -> None:
+        self.path = path
+        self._create = create
+        self._wait_s = wait_s
+        self._migrations = migrations
+        self._lock = threading.Lock()
+        self._connection: apsw.Connection | None = None
+        self._ended = False
+        _closed_at_fork(self)
+        with self._using():
+            pass
+
+    def rows(self, sql: str, bindings: Sequence[Any] = ()) -> Rows:
+        """Return what a statement yields."""
+        with self._using() as connection:
+            return list(connection.execute(sql, tuple(bindings)))
+
+    @contextmanager
+    def writing(self) -> Iterator[apsw.Connection]:
+        """Hold the one writer's place; all is kept at the end, or nothing after an error."""
+        with self._using() as connection, _transaction(connection):
+            yield connection
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed for good."""
+        return self._ended
+
+    def close(self) -> None:
+        """Close the file for good. A second time does nothing."""
+        with self._lock:
+            self._ended = True
+            self._drop()
+
+    @contextmanager
+    def _using(self) -> Iterator[apsw.Connection]:
+        """Lend the connection; an error of SQLite comes out as ours, with the file's name.
+
+        After an error of the file the connection is given up: what SQLite holds in memory then is
+        not to be trusted, and what is on disk is read anew.
+        """
+        with self._lock:
+            if self._ended:
+                raise StoreError(f"the store of {self.path} was closed: open it again")
+            try:
+                if self._connection is None:
+                    self._connection = self._opened()
+                yield self._connection
+            except apsw.Error as error:
+                if not isinstance(error, apsw.BusyError | apsw.ConstraintError):
+                    self._drop()
+                raise faults.told(error, self.path, self._wait_s) from error
+            except OSError as error:
+                raise StoreError(f"{self.path} cannot be reached: {error}") from error
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(force=True)
+
+    def _opened(self) -> apsw.Connection:
+        """Open the file, made private before SQLite sees it, and bring it to this version."""
+        if self._create:
+            _private(self.path)
+        elif not self.path.is_file():
+            raise faults.missing(self.path)
+        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_timeout(int(self._wait_s * 1000))
+            connection.execute("PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON")
+            _retried(lambda: self._recognise(connection), self._wait_s)
+            _retried(lambda: _write_ahead(connection, self.path), self._wait_s)
+            # On macOS only fullfsync reaches the disk itself (sqlite.org, PRAGMA fullfsync).
+            connection.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
+            self._migrate(connection)
+        except BaseException:
+            connection.close(force=True)
+            raise
+        return connection
+
+    def _recognise(self, connection: apsw.Connection) -> None:
+        """Refuse another program's file and one of a newer version, before anything is written."""
+        with _transaction(connection, "BEGIN"):  # one moment: another process may be making it
+            mark, version = _one(connection, "PRAGMA application_id"), self._version(connection)
+            tables = _one(connection, "SELECT count(*) FROM sqlite_schema")
+        if mark != APPLICATION and (mark or tables):
+            raise faults.foreign(self.path)
+        if mark == APPLICATION:
+            for suffix in ("", "-wal", "-shm"):
+                _tightened(self.path.with_name(self.path.name + suffix))
+        if version > len(self._migrations):
+            raise faults.newer(self.path, version, len(self._migrations))
+
+    def _migrate(self, connection: apsw.Connection) -> None:
+        if self._version(connection) == len(self._migrations):
+            return
+        with _transaction(connection):
+            # Read again: another process may have migrated while we waited for its lock.
+            version = self._version(connection)
+            if version > len(self._migrations):
+                raise faults.newer(self.path, version, len(self._migrations))
+            for step in self._migrations[version:]:
+                connection.execute(step)
+            connection.pragma("application_id", APPLICATION)
+            connection.pragma("user_version", len(self._migrations))
+
+    def _version(self, connection: apsw.Connection) -> int:
+        return _one(connection, "PRAGMA user_version")
+
+    # --- forks ----------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Wait for the transaction in progress, and close: the child must inherit nothing open."""
+        self._lock.acquire()
+        self._drop()
+
+    def after_fork(self) -> None:
+        """Go on, in the parent and in the child; the next use opens the file."""
+        self._lock.release()
+
+
+@contextmanager
+def _transaction(connection: apsw.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _one(connection: apsw.Connection, sql: str) -> int:
+    ((value,),) = connection.execute(sql)
+    return int(value)
+
+
+def _write_ahead(connection: apsw.Connection, path: Path) -> None:
+    ((mode,),) = connection.execute("PRAGMA journal_mode = WAL")
+    if mode != "wal":
+        raise StoreError(
+            f"{path} is on a file system that cannot share memory between programs (journal mode "
+            f"{mode}), as network file systems cannot: keep the store on a local disk"
+        )
+
+
+def _retried(step: Callable[[], None], wait_s: float) -> None:
+    """Repeat a step that meets a lock: SQLite does not wait by itself when the journal changes."""
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            return step()
+        except apsw.BusyError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(PAUSE_S)
+
+
+def _private(path: Path) -> None:
+    """Make the file 0600, and folders that are missing 0700, whatever the umask.
+
+    SQLite gives its -wal and -shm the permissions of the file. Raises StoreError naming the path.
+    """
+    try:
+        for folder in reversed((path.parent, *path.parent.parents)):
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
+                folder.chmod(0o700)
+        if not path.exists():
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            path.chmod(0o600)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be made ({error}): check the path (sqlite:FILE is relative to the "
+            "working directory, sqlite:///FILE starts at the root) and its folder's permissions"
+        ) from error
+
+
+def _tightened(path: Path) -> None:
+    """Take a file of ours from everybody else, where it is ours to take."""
+    try:
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+    except FileNotFoundError:
+        return
+    except PermissionError as error:
+        raise StoreError(
+            f"{path} can be read by others and belongs to another user: have its owner run "
+            f"chmod 600 on it, or give another path ({error})"
+        ) from error
+
+
+def _closed_at_fork(database: Database) -> None:
+    """Have a database closed before this process forks, as long as it lives."""
+    if not hasattr(os, "register_at_fork"):
+        return
+    seen = weakref.ref(database)
+
+    def before() -> None:
+        if (held := seen()) is not None:
+            held.before_fork()
+
+    def after() -> None:
+        if (held := seen()) is not None:
+            held.after_fork()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)

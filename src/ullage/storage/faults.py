@@ -1,0 +1,70 @@
+"""SQLite's errors as ours: what happened to which file, and what to do. It decides no retry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from ullage.core.errors import BusyWriter, StoreError
+
+ADVICE: Final[Sequence[tuple[tuple[type[apsw.Error], ...], str]]] = (
+    (
+        (apsw.NotADBError,),
+        "is no SQLite file: give another path, or move the file away and start a new store",
+    ),
+    (
+        (apsw.CorruptError, apsw.FormatError),
+        (
+            "is damaged: move the file away, with its -wal and -shm, and start a new store; "
+            "`sqlite3 FILE .recover` may read some of it"
+        ),
+    ),
+    ((apsw.FullError,), "cannot grow: the disk is full, make room"),
+    (
+        (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError),
+        "may not be written: check the permissions of the file and of its folder",
+    ),
+    (
+        (apsw.CantOpenError,),
+        (
+            "cannot be opened: check the path (sqlite:FILE is relative to the working directory, "
+            "sqlite:///FILE starts at the root) and the permissions of its folder"
+        ),
+    ),
+    ((apsw.IOError,), "could not be read or written by the operating system: check the disk"),
+)
+"""What each error means for the file (sqlite.org, Result and Error Codes), most precise first."""
+
+
+def told(error: apsw.Error, path: Path, waited_s: float) -> StoreError:
+    """Return what an error of SQLite means, naming the file."""
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return BusyWriter(
+            f"{path} was locked by another program for {waited_s:g} s: end the program that holds "
+            f"it, or give each its own store ({error})"
+        )
+    for kinds, advice in ADVICE:
+        if isinstance(error, kinds):
+            return StoreError(f"{path} {advice} ({error})")
+    return StoreError(f"{path} failed: {error}")
+
+
+def newer(path: Path, version: int, known: int) -> StoreError:
+    """Return the refusal of a file that a later ullage wrote."""
+    return StoreError(
+        f"{path} has schema version {version}, and this ullage reads up to {known}: upgrade "
+        "ullage, or give another path for a new store"
+    )
+
+
+def foreign(path: Path) -> StoreError:
+    """Return the refusal of an SQLite file that is another program's."""
+    return StoreError(f"{path} is another program's SQLite file: give another path for the store")
+
+
+def missing(path: Path) -> StoreError:
+    """Return what is said of a store that was to be read and is not there."""
+    return StoreError(f"there is no store at {path}: check the path, and where the guard keeps it")

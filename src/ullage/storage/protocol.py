@@ -1,0 +1,136 @@
+"""What a store is: checkpoints, conversations and originals, each behind one to five methods.
+
+Every store keeps them alike; the tests run the same operations on all. It knows no store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ullage.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ullage.core.checkpoint import Checkpoint
+    from ullage.core.conversation import Conversation
+
+WEEK_S: Final = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a store keeps, and for how long.
+
+    `most` is the number of records of each of the three kinds, `characters` the size of all
+    originals together; beyond either what was used longest ago goes first, the newest never.
+    What nobody used for `ttl_s` seconds is out of time.
+    """
+
+    most: int = 10_000
+    characters: int = 256 * 1024 * 1024
+    ttl_s: float = WEEK_S
+
+    def __post_init__(self) -> None:
+        if self.most < 1 or self.characters < 1 or not self.ttl_s > 0:
+            raise ConfigurationError(
+                f"a store keeps at least one record, one character and some time, not "
+                f"most={self.most}, characters={self.characters}, ttl_s={self.ttl_s}"
+            )
+
+
+STANDARD: Final = Limits()
+
+
+class Checkpoints(Protocol):
+    """Records of compactions, by scope and prefix."""
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Return what holds under the first of `prefixes` that has something, or None.
+
+        Of two policies' under one prefix the higher generation holds, of equals the one saved
+        last.
+        """
+        ...
+
+    def save(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Store a checkpoint unless its policy has one of its generation there, or of a higher.
+
+        Returns what is stored: the loser of a race takes the winner's.
+        """
+        ...
+
+    def measured(self, checkpoint: Checkpoint) -> None:
+        """Replace a stored checkpoint by one that carries its measured size.
+
+        A late report on a checkpoint that another has taken the place of changes nothing.
+        """
+        ...
+
+    def undo(self, checkpoint: Checkpoint) -> bool:
+        """Take a checkpoint away: what was stored under its prefix before it holds again.
+
+        Returns whether it was there. One that another script has taken the place of stays.
+        """
+        ...
+
+    def all(self) -> list[Checkpoint]:
+        """Return the checkpoint that holds of each policy and prefix, used longest ago first."""
+        ...
+
+
+class Conversations(Protocol):
+    """What is remembered of conversations from call to call."""
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Return what is kept under the first of `prefixes` that has something, or None."""
+        ...
+
+    def save(self, conversation: Conversation) -> None:
+        """Keep the state of a conversation in place of what was kept under its prefix."""
+        ...
+
+
+class Originals(Protocol):
+    """The texts that placeholders stand for."""
+
+    def keep(self, items: Mapping[str, str]) -> None:
+        """Keep texts by their references. A reference that is known keeps its text."""
+        ...
+
+    def read(self, reference: str) -> str | None:
+        """Return the text of a reference, or None where there is none (any more)."""
+        ...
+
+
+class Store(Protocol):
+    """Durable state of guards. Safe to share between threads; `url` names it to people."""
+
+    @property
+    def url(self) -> str:
+        """What opens it."""
+        ...
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The records of compactions."""
+        ...
+
+    @property
+    def conversations(self) -> Conversations:
+        """What is remembered from call to call."""
+        ...
+
+    @property
+    def originals(self) -> Originals:
+        """The texts that placeholders stand for."""
+        ...
+
+    def purge(self, now: float) -> int:
+        """Forget what is out of time at `now` (seconds since the epoch); return how much."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files; what is kept in memory is forgotten."""
+        ...

@@ -1,0 +1,236 @@
+"""Counters and histograms with labels, and their text for Prometheus. It knows no metric of ours.
+
+The text is the exposition format 0.0.4 (prometheus.io, "Exposition formats"). Safe to share
+between threads. A label takes a bounded number of values; what comes after them is `other`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Final
+
+from ullage.core.errors import ConfigurationError
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""What an HTTP answer with the text says that it is."""
+
+MOST: Final = 100
+"""Values of one label that are told apart."""
+
+OTHER: Final = "other"
+UNKNOWN: Final = "unknown"
+LONGEST: Final = 120
+"""Characters of a label's value that are kept."""
+
+NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a metric is called, what it says, and what tells its series apart."""
+
+    name: str
+    says: str
+    labels: Labels = ()
+    most: int = MOST
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ConfigurationError(f"{self.name!r} cannot be the name of a metric")
+        for label in self.labels:
+            if not LABEL.fullmatch(label) or label == "le":
+                raise ConfigurationError(f"{label!r} cannot be a label of {self.name}")
+
+
+class _Metric:
+    """Series by the values of their labels, of which each label takes a bounded number."""
+
+    kind = ""
+
+    def __init__(self, described: Described) -> None:
+        self.described = described
+        self._seen: tuple[set[str], ...] = tuple(set() for _ in described.labels)
+        self._lock = threading.Lock()
+
+    def render(self) -> Iterator[str]:
+        """Yield the lines of the metric; none of one that was never used."""
+        with self._lock:
+            samples = list(self._samples())
+        if samples:
+            name = self.described.name
+            yield f"# HELP {name} {_help(self.described.says)}"
+            yield f"# TYPE {name} {self.kind}"
+            yield from samples
+
+    def _samples(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def _key(self, given: Mapping[str, str | None]) -> Labels:
+        """Return the values of the labels in order; the caller holds the lock."""
+        values = self._named(given)
+        return tuple(map(self._bounded, self._seen, values))
+
+    def _named(self, given: Mapping[str, str | None]) -> Labels:
+        """Return the values of the labels in order, as they can be written."""
+        if given.keys() != set(self.described.labels):
+            raise ConfigurationError(
+                f"{self.described.name} has the labels {', '.join(self.described.labels) or 'none'}"
+                f", not {', '.join(sorted(given)) or 'none'}"
+            )
+        values = [(given[label] or UNKNOWN)[:LONGEST] for label in self.described.labels]
+        return tuple(value.encode("utf-8", "replace").decode() for value in values)
+
+    def _bounded(self, seen: set[str], value: str) -> str:
+        if value in seen or value in (OTHER, UNKNOWN):
+            return value
+        if len(seen) >= self.described.most:
+            return OTHER
+        seen.add(value)
+        return value
+
+    def _series(self, values: Labels, *more: str) -> str:
+        pairs = [f'{k}="{_quoted(v)}"' for k, v in zip(self.described.labels, values, strict=True)]
+        inside = ",".join([*pairs, *more])
+        return f"{{{inside}}}" if inside else ""
+
+
+class Counter(_Metric):
+    """A number that only goes up."""
+
+    kind = "counter"
+
+    def __init__(self, described: Described) -> None:
+        super().__init__(described)
+        self._values: dict[Labels, float] = {}
+
+    def add(self, amount: float = 1, **labels: str | None) -> None:
+        """Add to a series; raises ConfigurationError for less than 0 or other labels."""
+        if not 0 <= amount < math.inf:
+            raise ConfigurationError(f"{self.described.name} cannot go up by {amount}")
+        with self._lock:
+            key = self._key(labels)
+            self._values[key] = self._values.get(key, 0) + amount
+
+    def value(self, **labels: str | None) -> float | None:
+        """Return what was added to a series, None where nothing was."""
+        with self._lock:
+            return self._values.get(self._named(labels))
+
+    def _samples(self) -> Iterator[str]:
+        for values, total in self._values.items():
+            yield f"{self.described.name}{self._series(values)} {_number(total)}"
+
+
+@dataclass(slots=True)
+class _Observed:
+    """How many values fell into each bucket (the last one has no edge), and their sum."""
+
+    counts: list[int]
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a series has seen: how many values, and their sum."""
+
+    count: int
+    total: float
+
+
+class Histogram(_Metric):
+    """Values by size; `edges` are the upper edges of the buckets, rising, without infinity."""
+
+    kind = "histogram"
+
+    def __init__(self, described: Described, edges: Sequence[float]) -> None:
+        super().__init__(described)
+        rising = all(low < high for low, high in pairwise(edges))
+        if not edges or not rising or not all(map(math.isfinite, edges)):
+            raise ConfigurationError(f"the edges of {described.name} must rise and be finite")
+        self.edges = tuple(edges)
+        self._values: dict[Labels, _Observed] = {}
+
+    def observe(self, value: float, **labels: str | None) -> None:
+        """Count a value; raises ConfigurationError for one that is no number, or other labels."""
+        if not math.isfinite(value):
+            raise ConfigurationError(f"{self.described.name} cannot count {value}")
+        with self._lock:
+            key = self._key(labels)
+            held = self._values.get(key)
+            if held is None:
+                held = self._values[key] = _Observed([0] * (len(self.edges) + 1))
+            held.counts[bisect_left(self.edges, value)] += 1
+            held.total += value
+
+    def value(self, **labels: str | None) -> Observed | None:
+        """Return what a series has seen, None where nothing was."""
+        with self._lock:
+            held = self._values.get(self._named(labels))
+            return None if held is None else Observed(sum(held.counts), held.total)
+
+    def _samples(self) -> Iterator[str]:
+        name = self.described.name
+        edges = (*map(_number, self.edges), "+Inf")
+        for values, held in self._values.items():
+            for edge, count in zip(edges, accumulate(held.counts), strict=True):
+                bucket = self._series(values, f'le="{edge}"')
+                yield f"{name}_bucket{bucket} {count}"
+            series = self._series(values)
+            yield f"{name}_sum{series} {_number(held.total)}"
+            yield f"{name}_count{series} {sum(held.counts)}"
+
+
+@dataclass(slots=True)
+class Registry:
+    """Metrics by name, in the order in which they were made."""
+
+    _metrics: dict[str, Counter | Histogram] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def counter(self, described: Described) -> Counter:
+        """Return the counter of this name, made on first use."""
+        with self._lock:
+            found = self._metrics.setdefault(described.name, Counter(described))
+        if not isinstance(found, Counter) or found.described != described:
+            raise ConfigurationError(f"{described.name} is already another metric")
+        return found
+
+    def histogram(self, described: Described, edges: Sequence[float]) -> Histogram:
+        """Return the histogram of this name, made on first use."""
+        with self._lock:
+            found = self._metrics.setdefault(described.name, Histogram(described, edges))
+        if (
+            not isinstance(found, Histogram)
+            or found.described != described
+            or found.edges != tuple(edges)
+        ):
+            raise ConfigurationError(f"{described.name} is already another metric")
+        return found
+
+    def render(self) -> str:
+        """Return all metrics that were used, as Prometheus reads them; serve as CONTENT_TYPE."""
+        with self._lock:
+            metrics = list(self._metrics.values())
+        lines = [line for metric in metrics for line in metric.render()]
+        return "".join(f"{line}\n" for line in lines)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _quoted(text: str) -> str:
+    return _help(text).replace('"', '\\"')
