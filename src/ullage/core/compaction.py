@@ -367,7 +367,8 @@ def _tried(draft: _Draft, order: Order, tail: float, reserve: int, *, last: bool
 
 
 def _blocks(transcript: Transcript) -> Iterator[int]:
-    return (i for i, message in enumerate(transcript.messages) if summarises(message))
+    users = (i for i, m in enumerate(transcript.messages) if m.role == "user")
+    return (i for i in users if summarises(transcript.messages[i]))
 
 
 def _reserved(
