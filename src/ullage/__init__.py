@@ -40,7 +40,9 @@ if TYPE_CHECKING:
         ConfigurationError,
         ContextTooLargeError,
         ContextWindowUnknown,
+        CorruptLog,
         ErrorKind,
+        Fenced,
         MalformedHistoryError,
         ProviderError,
         StoreError,
@@ -76,7 +78,8 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.counting": ("Count",),
     "ullage.core.errors": (
         "BusyWriter", "CompactionError", "ConfigurationError", "ContextTooLargeError",
-        "ContextWindowUnknown", "ErrorKind", "MalformedHistoryError", "ProviderError",
+        "ContextWindowUnknown", "CorruptLog", "ErrorKind", "Fenced", "MalformedHistoryError",
+        "ProviderError",
         "StoreError", "UllageError",
     ),
     "ullage.core.gauge": ("Assessment", "Thresholds"),
@@ -105,15 +108,15 @@ _ROOMS: Mapping[str, str] = {
 
 __all__ = [
     "Answer", "Assessment", "BusyWriter", "Claim", "Compaction", "CompactionError",
-    "ConfigurationError", "Contents", "ContextTooLargeError", "ContextWindowUnknown", "Cost",
-    "Count", "ErrorKind", "Fit", "Guard", "MalformedHistoryError", "Pause", "Policy",
-    "ProviderError", "Rung", "Runtime", "Spent", "Store", "StoreError", "Summarizer",
-    "SummaryRequest", "Tally", "Thresholds", "Truncation", "TurnBudget", "UllageError", "Usage",
-    "View", "Window", "acompact", "acount", "allocate", "amodels", "answer_recall", "assess",
-    "awindow", "classify_error", "classify_exception", "compact", "context", "cost", "count",
-    "count_text", "detect_truncation", "edits", "errors", "events", "fit", "metrics", "models",
-    "open_store", "recall", "recall_tool", "repair", "validate", "window", "window_tokens",
-    "wrap",
+    "ConfigurationError", "Contents", "ContextTooLargeError", "ContextWindowUnknown",
+    "CorruptLog", "Cost", "Count", "ErrorKind", "Fenced", "Fit", "Guard",
+    "MalformedHistoryError", "Pause", "Policy", "ProviderError", "Rung", "Runtime", "Spent",
+    "Store", "StoreError", "Summarizer", "SummaryRequest", "Tally", "Thresholds", "Truncation",
+    "TurnBudget", "UllageError", "Usage", "View", "Window", "acompact", "acount", "allocate",
+    "amodels", "answer_recall", "assess", "awindow", "classify_error", "classify_exception",
+    "compact", "context", "cost", "count", "count_text", "detect_truncation", "edits", "errors",
+    "events", "fit", "metrics", "models", "open_store", "recall", "recall_tool", "repair",
+    "validate", "window", "window_tokens", "wrap",
 ]  # fmt: skip
 
 

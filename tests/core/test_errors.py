@@ -18,6 +18,8 @@ CODES = {
     "ConfigurationError": "configuration",
     "ContextTooLargeError": "context_too_large",
     "ContextWindowUnknown": "context_window_unknown",
+    "CorruptLog": "corrupt_log",
+    "Fenced": "fenced",
     "MalformedHistoryError": "malformed_history",
     "ProviderError": "provider",
     "StoreError": "store",

@@ -18,6 +18,7 @@ from tests.storage.records import checkpoint, talk
 from ullage.core.errors import StoreError
 from ullage.storage import BusyWriter, Limits
 from ullage.storage.database import APPLICATION, MIGRATIONS, Database, _retried, _write_ahead
+from ullage.storage.log_sqlite import SqliteLog
 from ullage.storage.sqlite import MOST_TOUCHES, SqliteStore
 from ullage.testing.clock import FakeClock
 
@@ -188,7 +189,7 @@ def test_a_newer_file_is_refused_by_name_with_its_version(tmp_path: Path):
     SqliteStore(path).close()
     with raw(path) as connection:
         connection.pragma("user_version", 9)
-    with pytest.raises(StoreError, match=r"store\.db has schema version 9, .* up to 1: upgrade"):
+    with pytest.raises(StoreError, match=r"store\.db has schema version 9, .* up to 2: upgrade"):
         SqliteStore(path)
 
 
@@ -200,10 +201,23 @@ def test_an_older_file_is_brought_forward_with_what_it_holds(tmp_path: Path):
     later = (*MIGRATIONS, "ALTER TABLE records ADD COLUMN note TEXT NOT NULL DEFAULT 'none'")
     database = Database(path, migrations=later)
     assert database.rows("SELECT body, note FROM records") == [(b"text", "none")]
-    assert database.rows("PRAGMA user_version") == [(2,)]
+    assert database.rows("PRAGMA user_version") == [(3,)]
     database.close()
-    with pytest.raises(StoreError, match="schema version 2"):
+    with pytest.raises(StoreError, match="schema version 3"):
         SqliteStore(path)
+
+
+def test_a_file_from_before_the_log_takes_one_in(tmp_path: Path):
+    path = tmp_path / "store.db"
+    Database(path, migrations=MIGRATIONS[:1]).close()
+    store = SqliteStore(path)
+    store.originals.keep({"u:1": "text"})
+    log = SqliteLog(path)
+    log.create("one", 1.0)
+    assert [head.session for head in log.sessions()] == ["one"]
+    assert store.originals.read("u:1") == "text"
+    log.close()
+    store.close()
 
 
 def test_a_step_forward_that_fails_leaves_the_old_version(tmp_path: Path):

@@ -11,6 +11,8 @@
     +-- ProviderError               a model server cannot be reached, started or understood
     +-- StoreError                  durable state cannot be read or written
         +-- BusyWriter              another program kept a store locked for longer than we wait
+        +-- Fenced                  a writer that is not its session's writer any more
+        +-- CorruptLog              a log that cannot be what was written
 
 `ErrorKind` is what a provider's error was read as. This room knows nothing of the rest of the
 package. A message is built from facts: what happened, the
@@ -100,6 +102,21 @@ class BusyWriter(StoreError):  # noqa: N818 - the public name is fixed by the AP
     """Report a store that another program kept locked for longer than we wait."""
 
     code = "busy_writer"
+
+
+class Fenced(StoreError):  # noqa: N818 - named for what happened to the writer, as BusyWriter is
+    """Report a writer that is not the writer of its session any more, or is behind its log.
+
+    Nothing was written. Whoever meets it must stop, and read the log anew before another try.
+    """
+
+    code = "fenced"
+
+
+class CorruptLog(StoreError):  # noqa: N818 - named for what was found
+    """Report a log that cannot be what was written, naming the place."""
+
+    code = "corrupt_log"
 
 
 Kind = Literal[

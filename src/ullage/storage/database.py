@@ -42,6 +42,37 @@ MIGRATIONS: Final[Sequence[str]] = (
     CREATE INDEX records_turn ON records (kind, turn, size);
     CREATE INDEX records_used ON records (used);
     """,
+    """
+    CREATE TABLE sessions (
+        number     INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT    NOT NULL UNIQUE,
+        created    REAL    NOT NULL,
+        head       INTEGER NOT NULL,
+        last       TEXT    NOT NULL,
+        epoch      INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE leases (
+        session_id TEXT    NOT NULL REFERENCES sessions (session_id),
+        epoch      INTEGER NOT NULL,
+        owner      TEXT    NOT NULL,
+        acquired   REAL    NOT NULL,
+        seen       REAL    NOT NULL,
+        released   REAL,
+        taken      TEXT    NOT NULL,
+        PRIMARY KEY (session_id, epoch)
+    ) STRICT;
+    CREATE TABLE events (
+        session_id TEXT    NOT NULL REFERENCES sessions (session_id),
+        seq        INTEGER NOT NULL,
+        epoch      INTEGER NOT NULL,
+        ts         REAL    NOT NULL,
+        type       TEXT    NOT NULL,
+        v          INTEGER NOT NULL,
+        id         TEXT    NOT NULL,
+        data       TEXT    NOT NULL,
+        PRIMARY KEY (session_id, seq)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 """The step to each schema version from the one before; `turn` is the order of use."""
 

@@ -1,0 +1,254 @@
+"""What happened in a session: one frozen value an event, past tense, never changed.
+
+An event that is read back equals the one that was written. Types and versions that this program
+does not know are kept as they came and passed on byte for byte. It knows no store and no clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, NoReturn
+
+from ullage.core.errors import StoreError
+
+VERSION: Final = 1
+"""The version of the data of events that this program writes."""
+
+FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
+    "user_message": {"text": str},
+    "assistant_message": {"text": str, "model": str},
+    "reasoning": {"model": str},
+    "tool_call": {"call_id": str, "name": str, "arguments": str},
+    "tool_result": {"call_id": str, "text": str},
+    "permission_decision": {"call_id": str, "decision": str},
+    "provider_usage": {"model": str},
+    "history_compaction": {"checkpoint": Mapping},
+    "turn_started": {"turn": str},
+    "turn_completed": {"turn": str},
+    "turn_failed": {"turn": str, "reason": str},
+    "turn_interrupted": {"turn": str},
+    "session_created": {},
+    "session_fork": {"parent": str, "seq": int},
+    "branch_summary": {"text": str},
+    "skill_activation": {"name": str, "hash": str},
+    "subagent_event": {},
+}
+"""What the data of each type must hold; more may stand there."""
+
+DURABLE: Final = frozenset(FIELDS)
+"""Types that are recorded."""
+
+EPHEMERAL: Final = frozenset(
+    {"text_delta", "reasoning_delta", "status", "plan", "context_pressure"}
+)
+"""Types that are only shown while they happen; the log refuses them."""
+
+HEAD: Final = ("id", "session_id", "seq", "ts", "type", "v")
+"""The envelope without the data, in the order of a line; the data come last."""
+
+MOST: Final = 2**53
+"""Whole numbers of a line are below it: beyond, readers of JSON differ (RFC 8259, section 6)."""
+
+DATA: Final = ', "data": '
+
+Upcast = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""The data of one version of a type, made those of the next."""
+
+Upcasts = Mapping[tuple[str, int], Upcast]
+"""The step from a version of a type to the next one."""
+
+UPCASTS: Final[Mapping[tuple[str, int], Upcast]] = {}
+"""None yet: there is one version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event that is to be recorded: its place and time come with the append.
+
+    Raises StoreError for types that are not recorded and for data that lack what the type needs.
+    """
+
+    type: str
+    data: Mapping[str, Any]
+    v: int = VERSION
+
+    def __post_init__(self) -> None:
+        if self.type in EPHEMERAL:
+            raise StoreError(f"{self.type} events are shown, not recorded: the log takes none")
+        lacking = _lacking(self.type, self.data) if self.v == VERSION else ""
+        if lacking:
+            raise StoreError(f"a {self.type} cannot be recorded: {lacking}")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One recorded event: `seq` counts from 1 without gaps, `ts` is in Unix seconds.
+
+    `text` is the data as JSON text just as it was written: it is what is stored and passed on.
+    `id` is a hash of the whole event and of the `id` before it, so that the ids of a session are
+    a chain.
+    """
+
+    session_id: str
+    seq: int
+    ts: float
+    type: str
+    v: int
+    id: str
+    text: str
+    _data: Mapping[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The data, read when they are first asked for; raises StoreError where they are none."""
+        if self._data is None:
+            where = f"event {self.seq} of session {self.session_id}"
+            read_once = _object(self.text, where)
+            object.__setattr__(self, "_data", read_once)
+            return read_once
+        return self._data
+
+    @property
+    def known(self) -> bool:
+        """Whether this program knows what the event means."""
+        return self.type in DURABLE and self.v <= VERSION
+
+    def line(self) -> str:
+        """Return the event as a line of NDJSON, without its end, the data byte for byte."""
+        head = encoded({name: getattr(self, name) for name in HEAD})
+        return f"{head[:-1]}{DATA}{self.text}}}"
+
+    def follows(self, before: str) -> bool:
+        """Tell whether the id is the one that its content has behind the id `before`."""
+        return self.id == _id(before, self)
+
+
+def recorded(session_id: str, seq: int, ts: float, draft: Draft, before: str = "") -> Event:
+    """Return the event that a draft becomes behind the event whose id is `before`."""
+    event = Event(session_id, seq, float(ts), draft.type, draft.v, "", encoded(draft.data))
+    return Event(session_id, seq, event.ts, event.type, event.v, _id(before, event), event.text)
+
+
+def understood(
+    event: Event, upcasts: Upcasts = UPCASTS, current: int = VERSION
+) -> Mapping[str, Any] | None:
+    """Return the data in the shape of the current version, or None where it is unknown.
+
+    Raises StoreError where data lack what their type needs.
+    """
+    if event.type not in FIELDS or event.v > current:
+        return None
+    data = event.data
+    for version in range(event.v, current):
+        step = upcasts.get((event.type, version))
+        data = data if step is None else step(data)
+    if lacking := _lacking(event.type, data):
+        raise StoreError(
+            f"event {event.seq} of session {event.session_id} is a corrupt {event.type}: {lacking}"
+        )
+    return data
+
+
+def encoded(data: Mapping[str, Any]) -> str:
+    """Return data as JSON text that UTF-8 can carry; raises StoreError for what JSON cannot."""
+    try:
+        _strung(data)
+        text = json.dumps(dict(data), ensure_ascii=False, allow_nan=False)
+        if not _encodable(text):  # half of a pair of surrogates: JSON writes it as an escape
+            text = json.dumps(dict(data), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"an event's data cannot be recorded: {error}") from error
+    return text
+
+
+def read(line: str, where: str = "the line") -> Event:
+    """Read a line of NDJSON; raises StoreError that says where for what is no event."""
+    head_text, found, rest = line.rstrip("\r\n").partition(DATA)
+    if not found or not rest.endswith("}"):
+        raise StoreError(f"{where} is no event: expected {', '.join(HEAD)} and then data")
+    head = _object(head_text + "}", where)
+    text = rest[:-1]
+    _object(text, where)
+    if tuple(head) != HEAD:
+        raise StoreError(f"{where} is no event: it has {', '.join(head)}, not {', '.join(HEAD)}")
+    if not _encodable(text) or not all(_sound(name, head[name]) for name in HEAD):
+        raise StoreError(f"{where} is no event: {head_text + '}':.200} cannot be")
+    return Event(
+        head["session_id"],
+        head["seq"],
+        float(head["ts"]),
+        head["type"],
+        head["v"],
+        head["id"],
+        text,
+    )
+
+
+def _sound(name: str, value: object) -> bool:
+    """Tell whether a field of the head is what it has to be."""
+    if name == "ts":
+        return isinstance(value, int | float) and type(value) is not bool and -MOST < value < MOST
+    if name in {"seq", "v"}:
+        return type(value) is int and 0 < value < MOST
+    return isinstance(value, str) and bool(value) and _encodable(value)
+
+
+def _lacking(kind: str, data: Mapping[str, Any]) -> str:
+    """Return what the data of a type lack, or nothing."""
+    for name, wanted in FIELDS.get(kind, {}).items():
+        if not isinstance(data.get(name), wanted):
+            return f"{name} is {data.get(name)!r:.60}, not {wanted.__name__}"
+    return ""
+
+
+def _id(before: str, event: Event) -> str:
+    """Return the hash of an event and of the id before it; lengths keep the parts apart."""
+    parts = [before, event.session_id, event.seq, repr(event.ts), event.type, event.v, event.text]
+    link = blake2b(digest_size=16)
+    for part in parts:
+        body = str(part).encode("utf-8", "surrogatepass")
+        link.update(b"%d:" % len(body) + body)
+    return link.hexdigest()
+
+
+def _strung(value: object) -> None:
+    """Raise TypeError for a key that is no text: JSON would make it one, unasked."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r:.60} is no text")
+            _strung(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _strung(inner)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        value, end = _DECODER.raw_decode(text)
+        if end != len(text):  # white space, or more than one value, which `decode` refuses
+            value = _DECODER.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{where} is no event: {error}") from error
+    if not isinstance(value, dict):
+        raise StoreError(f"{where} is no event: expected an object, not {text:.60}")
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_constant)
+"""Made once: one a text costs more than reading it."""

@@ -1,0 +1,303 @@
+"""What a log of events is: sessions, appends that are fenced, leases; and the rules of them all.
+
+Clocks decide only who may try to become the writer of a session; its epoch decides who may write.
+Every log keeps to the same rules; the tests run the same operations on all. It knows no store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError
+from ullage.core.log.event import Draft, Event, recorded
+
+LEASE_S: Final = 30.0
+"""A writer that gave no sign for so long may be taken for gone."""
+
+LONGEST_NAME: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that writes: `place` is the boot and the process namespace that `pid` counts in.
+
+    `started` tells two processes of one number apart. Empty ones mean that the system does not
+    say; then only the clock ends a lease.
+    """
+
+    name: str
+    pid: int
+    started: str
+    place: str
+
+    @classmethod
+    def here(cls, name: str = "") -> Owner:
+        """Return this process."""
+        pid = os.getpid()
+        return cls(name or f"process {pid}", pid, _started(pid), _place())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can carry."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write to a session: the one of the highest epoch holds, until it is released.
+
+    `seen` is the last sign of its owner, in Unix seconds. Kept after its end: the record of who
+    wrote, and of take-overs (`taken` is the reason).
+    """
+
+    session: str
+    epoch: int
+    owner: Owner
+    acquired: float
+    seen: float
+    released: float | None = None
+    taken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How far a session is: the seq and id of its last event (0 and "" before the first)."""
+
+    session: str
+    created: float
+    seq: int = 0
+    id: str = ""
+    epoch: int = 0
+
+
+Stamped = tuple[int, Event]
+"""An event and the epoch it was written in; 0 where it was brought in from elsewhere."""
+
+
+class EventLog(Protocol):
+    """The events of sessions. Safe to share between threads.
+
+    Every method on a session raises StoreError where there is none of that name.
+    """
+
+    @property
+    def url(self) -> str:
+        """What opens it."""
+        ...
+
+    def create(self, session: str, now: float) -> Head:
+        """Begin a session; raises StoreError where its name is taken or cannot be one."""
+        ...
+
+    def sessions(self) -> list[Head]:
+        """Return all sessions, oldest first."""
+        ...
+
+    def head(self, session: str) -> Head:
+        """Return how far a session is."""
+        ...
+
+    def append(
+        self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
+    ) -> list[Event]:
+        """Record events in one piece behind event `expected_head`, on disk when they return.
+
+        Raises Fenced where `epoch` does not hold the lease or the log went on; then, as after any
+        other StoreError, no seq is used.
+        """
+        ...
+
+    def restore(self, events: Sequence[Event], now: float) -> Head:
+        """Bring in a whole session as it is, under its own name, which must not be taken."""
+        ...
+
+    def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
+        """Return the events with `after` < seq <= `upto`; raises CorruptLog where one lacks."""
+        ...
+
+    def stamped(self, session: str) -> list[Stamped]:
+        """Return what is there of a session with its epochs, unchecked: for `faults_of`."""
+        ...
+
+    def acquire(self, session: str, owner: Owner, now: float) -> Lease:
+        """Become the writer, with a new epoch.
+
+        Raises BusyWriter while the writer before neither released its lease, nor is dead on this
+        host, nor let it expire.
+        """
+        ...
+
+    def heartbeat(self, session: str, epoch: int, now: float) -> Lease:
+        """Give a sign of life; raises Fenced where the lease is another's by now."""
+        ...
+
+    def release(self, session: str, epoch: int, now: float) -> None:
+        """Give the lease back; a second time, or after a take-over, nothing happens."""
+        ...
+
+    def leases(self, session: str) -> list[Lease]:
+        """Return all leases there were, by epoch."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files; what is kept in memory is forgotten."""
+        ...
+
+
+# --- the rules -----------------------------------------------------------------------------------
+
+
+def named(session: str) -> str:
+    """Return the name of a session; raises StoreError for what cannot be one."""
+    if not session or len(session) > LONGEST_NAME or not session.isprintable():
+        raise StoreError(
+            f"{session!r:.60} cannot name a session: expected 1 to {LONGEST_NAME} printable "
+            "characters"
+        )
+    return session
+
+
+def absent(session: str) -> StoreError:
+    """Return what is said of a session that is not there."""
+    return StoreError(f"there is no session {session!r:.60} in this log: check its name")
+
+
+def taken(session: str) -> StoreError:
+    """Return what is said of a name that a session has."""
+    return StoreError(f"there is a session {session!r} in this log: give another name")
+
+
+def granted(head: Head, held: Lease | None, owner: Owner, now: float, lease_s: float) -> Lease:
+    """Return the lease that an owner gets; raises BusyWriter while another's holds."""
+    reason = ""
+    if held is not None and held.released is None:
+        if dead(held.owner):
+            reason = f"{held.owner.name} (pid {held.owner.pid}) is dead"
+        elif now - held.seen > lease_s:
+            reason = f"{held.owner.name} (pid {held.owner.pid}) gave no sign for {lease_s:g} s"
+        else:
+            left = held.seen + lease_s - now
+            raise BusyWriter(
+                f"session {head.session} is being written by {held.owner.name} (pid "
+                f"{held.owner.pid}): end it, or try again when it gave no sign for {left:.0f} s"
+            )
+    epoch = 1 + (0 if held is None else held.epoch)
+    return Lease(head.session, epoch, owner, now, now, None, reason)
+
+
+def holding(session: str, held: Lease | None, epoch: int) -> Lease:
+    """Return the lease that holds, if it is this epoch's; raises Fenced otherwise."""
+    if held is None or held.epoch != epoch:
+        now = "nobody" if held is None else f"{held.owner.name} in epoch {held.epoch}"
+        raise Fenced(
+            f"epoch {epoch} may not write to session {session} any more: {now} may; nothing was "
+            "written"
+        )
+    if held.released is not None:
+        raise Fenced(
+            f"epoch {epoch} of session {session} was released: acquire it anew; nothing was written"
+        )
+    return held
+
+
+def stamp(head: Head, expected: int, drafts: Sequence[Draft], now: float) -> list[Event]:
+    """Return the events that drafts become behind the head; raises Fenced where it moved."""
+    if head.seq != expected:
+        raise Fenced(
+            f"session {head.session} stands at event {head.seq}, not {expected}: read it anew; "
+            "nothing was written"
+        )
+    events: list[Event] = []
+    before = head.id
+    for seq, draft in enumerate(drafts, head.seq + 1):
+        events.append(recorded(head.session, seq, now, draft, before))
+        before = events[-1].id
+    return events
+
+
+def gapless(session: str, events: list[Event], after: int, least: int) -> list[Event]:
+    """Return events as they are; raises CorruptLog where one lacks up to `least`, or among them."""
+    for seq, event in enumerate(events, after + 1):
+        if event.seq != seq:
+            raise CorruptLog(f"session {session} lacks event {seq}: run verify, restore an export")
+    if after + len(events) < least:
+        lacks = after + len(events) + 1
+        raise CorruptLog(f"session {session} lacks event {lacks}: run verify, restore an export")
+    return events
+
+
+def restorable(events: Sequence[Event]) -> str:
+    """Return the session that events make up; raises CorruptLog where they are no whole one."""
+    if not events:
+        raise CorruptLog("there are no events to bring in: expected those of one session")
+    for fault in faults_of((0, event) for event in events):
+        raise CorruptLog(f"nothing was brought in: {fault}")
+    return named(events[0].session_id)
+
+
+def faults_of(stamped: Iterable[Stamped], head: Head | None = None) -> Iterator[str]:
+    """Yield what contradicts the promise: gapless from 1, one chain of ids, epochs not falling."""
+    seq, before, epoch, session = 0, "", 0, None if head is None else head.session
+    for stamped_epoch, event in stamped:
+        session = event.session_id if session is None else session
+        where = f"event {event.seq} of session {event.session_id}"
+        if event.session_id != session:
+            yield f"{where} is not of session {session}"
+        if event.seq != seq + 1:
+            yield f"{where} follows event {seq}"
+        if not event.follows(before):
+            yield f"{where} is not what was written, or what was written before it is gone"
+        if stamped_epoch < epoch:
+            yield f"{where} was written in epoch {stamped_epoch}, after one of epoch {epoch}"
+        seq, before, epoch = event.seq, event.id, max(epoch, stamped_epoch)
+    if head is not None and (head.seq, head.id) != (seq, before):
+        yield f"session {head.session} ends at event {seq}, and event {head.seq} was written"
+
+
+def verify(log: EventLog, session: str) -> list[str]:
+    """Return what is wrong with a session of a log; nothing is what there should be."""
+    return list(faults_of(log.stamped(session), log.head(session)))
+
+
+# --- who is alive --------------------------------------------------------------------------------
+
+PROC: Final = Path("/proc")
+
+
+def dead(owner: Owner) -> bool:
+    """Tell whether an owner is known to be dead: of this boot, and its process ended."""
+    if not owner.place or not owner.started or owner.place != _place():
+        return False
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    started = _started(owner.pid)
+    return started != owner.started and bool(started)
+
+
+def _place() -> str:
+    """Return this boot and process namespace, or nothing where the system does not say."""
+    try:
+        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {(PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """Return when a process began, in ticks since the boot; `dead` for one that only has a number.
+
+    Fields 3 and 22 of proc_pid_stat(5); the second, its name, may hold anything but ends with the
+    last parenthesis.
+    """
+    try:
+        fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "dead" if fields[0] in {"Z", "X"} else fields[19]

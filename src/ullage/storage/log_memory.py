@@ -1,0 +1,128 @@
+"""A log of events in memory; it ends with the process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ullage.core.log.event import Draft, Event
+from ullage.storage import log
+from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+
+
+class MemoryLog:
+    """The events of sessions in memory; `lease_s` is how long a silent writer is waited for."""
+
+    url: Final = "memory:"
+
+    def __init__(self, *, lease_s: float = LEASE_S) -> None:
+        self._lease_s = lease_s
+        self._lock = threading.Lock()
+        self._heads: dict[str, Head] = {}
+        self._events: dict[str, list[Stamped]] = {}
+        self._leases: dict[str, list[Lease]] = {}
+
+    def create(self, session: str, now: float) -> Head:
+        """Begin a session; raises StoreError where its name is taken or cannot be one."""
+        with self._lock:
+            return self._begun(Head(log.named(session), now), [])
+
+    def sessions(self) -> list[Head]:
+        """Return all sessions, oldest first."""
+        with self._lock:
+            return list(self._heads.values())
+
+    def head(self, session: str) -> Head:
+        """Return how far a session is."""
+        with self._lock:
+            return self._head(session)
+
+    def append(
+        self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
+    ) -> list[Event]:
+        """Record events in one piece behind event `expected_head`."""
+        with self._lock:
+            head = self._head(session)
+            log.holding(session, self._held(session), epoch)
+            events = log.stamp(head, expected_head, drafts, now)
+            if events:
+                last = events[-1]
+                self._events[session] += [(epoch, event) for event in events]
+                self._heads[session] = replace(head, seq=last.seq, id=last.id, epoch=epoch)
+            return events
+
+    def restore(self, events: Sequence[Event], now: float) -> Head:
+        """Bring in a whole session as it is, under its own name, which must not be taken."""
+        session = log.restorable(events)
+        with self._lock:
+            head = Head(session, now, events[-1].seq, events[-1].id)
+            return self._begun(head, [(0, event) for event in events])
+
+    def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
+        """Return the events with `after` < seq <= `upto`."""
+        with self._lock:
+            self._head(session)
+            wanted = self._events[session][after : None if upto is None else max(upto, 0)]
+            return [event for _, event in wanted]
+
+    def stamped(self, session: str) -> list[Stamped]:
+        """Return what is there of a session with its epochs."""
+        with self._lock:
+            self._head(session)
+            return list(self._events[session])
+
+    def acquire(self, session: str, owner: Owner, now: float) -> Lease:
+        """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
+        with self._lock:
+            head = self._head(session)
+            lease = log.granted(head, self._held(session), owner, now, self._lease_s)
+            self._leases[session].append(lease)
+            return lease
+
+    def heartbeat(self, session: str, epoch: int, now: float) -> Lease:
+        """Give a sign of life; raises Fenced where the lease is another's by now."""
+        with self._lock:
+            self._head(session)
+            held = log.holding(session, self._held(session), epoch)
+            self._leases[session][-1] = beaten = replace(held, seen=max(held.seen, now))
+            return beaten
+
+    def release(self, session: str, epoch: int, now: float) -> None:
+        """Give the lease back; a second time, or after a take-over, nothing happens."""
+        with self._lock:
+            self._head(session)
+            held = self._held(session)
+            if held is not None and held.epoch == epoch and held.released is None:
+                self._leases[session][-1] = replace(held, released=now)
+
+    def leases(self, session: str) -> list[Lease]:
+        """Return all leases there were, by epoch."""
+        with self._lock:
+            self._head(session)
+            return list(self._leases[session])
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            for kept in (self._heads, self._events, self._leases):
+                kept.clear()
+
+    def _head(self, session: str) -> Head:
+        found = self._heads.get(session)
+        if found is None:
+            raise log.absent(session)
+        return found
+
+    def _held(self, session: str) -> Lease | None:
+        leases = self._leases[session]
+        return leases[-1] if leases else None
+
+    def _begun(self, head: Head, events: list[Stamped]) -> Head:
+        if head.session in self._heads:
+            raise log.taken(head.session)
+        self._heads[head.session] = head
+        self._events[head.session] = events
+        self._leases[head.session] = []
+        return head

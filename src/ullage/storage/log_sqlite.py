@@ -1,0 +1,198 @@
+"""A log of events in one SQLite file: what an append returned is on disk.
+
+One transaction an append, begun as the writer: epoch and head are checked where nobody else can
+change them. Of data it knows the text only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from ullage.core.log.event import Draft, Event
+from ullage.storage import log
+from ullage.storage.database import WAIT_S, Database
+from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+
+HEADS: Final = "SELECT session_id, created, head, last, epoch FROM sessions"
+LEASES: Final = """
+    SELECT session_id, epoch, owner, acquired, seen, released, taken FROM leases
+    WHERE session_id = ? ORDER BY epoch
+"""
+HELD: Final = f"{LEASES} DESC LIMIT 1"
+READ: Final = """
+    SELECT session_id, seq, ts, type, v, id, data FROM events
+    WHERE session_id = ? AND seq > ? AND seq <= ? ORDER BY seq
+"""
+STAMPED: Final = """
+    SELECT epoch, session_id, seq, ts, type, v, id, data FROM events
+    WHERE session_id = ? ORDER BY seq
+"""
+BEGIN: Final = (
+    "INSERT INTO sessions (session_id, created, head, last, epoch) VALUES (?, ?, ?, ?, ?)"
+)
+INSERT: Final = """
+    INSERT INTO events (session_id, seq, epoch, ts, type, v, id, data)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+ADVANCE: Final = "UPDATE sessions SET head = ?, last = ?, epoch = ? WHERE session_id = ?"
+GRANT: Final = """
+    INSERT INTO leases (session_id, epoch, owner, acquired, seen, released, taken)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+BEAT: Final = "UPDATE leases SET seen = ? WHERE session_id = ? AND epoch = ?"
+RELEASE: Final = """
+    UPDATE leases SET released = ?1 WHERE session_id = ?2 AND epoch = ?3 AND released IS NULL
+    AND epoch = (SELECT max(epoch) FROM leases WHERE session_id = ?2)
+"""
+END: Final = 2**62
+
+
+class SqliteLog:
+    """The events of sessions in a file; `lease_s` is how long a silent writer is waited for.
+
+    Raises StoreError where the file cannot be opened, and with `create=False` where it lacks.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool = True,
+        lease_s: float = LEASE_S,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._lease_s = lease_s
+        self._database = Database(path, create=create, wait_s=wait_s)
+
+    @property
+    def url(self) -> str:
+        """What opens it."""
+        return f"sqlite://{self._database.path.absolute()}"
+
+    def create(self, session: str, now: float) -> Head:
+        """Begin a session; raises StoreError where its name is taken or cannot be one."""
+        return self._begun(Head(log.named(session), now), [])
+
+    def sessions(self) -> list[Head]:
+        """Return all sessions, oldest first."""
+        return [Head(*row) for row in self._database.rows(f"{HEADS} ORDER BY number")]
+
+    def head(self, session: str) -> Head:
+        """Return how far a session is."""
+        rows = self._database.rows(f"{HEADS} WHERE session_id = ?", (_key(session),))
+        return _only(session, rows)
+
+    def append(
+        self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
+    ) -> list[Event]:
+        """Record events in one piece behind event `expected_head`, on disk when they return."""
+        with self._database.writing() as connection:
+            head = _head(connection, session)
+            log.holding(session, _held(connection, session), epoch)
+            events = log.stamp(head, expected_head, drafts, now)
+            if events:
+                _insert(connection, events, epoch)
+                connection.execute(ADVANCE, (events[-1].seq, events[-1].id, epoch, session))
+        return events
+
+    def restore(self, events: Sequence[Event], now: float) -> Head:
+        """Bring in a whole session as it is, under its own name, which must not be taken."""
+        head = Head(log.restorable(events), now, events[-1].seq, events[-1].id)
+        return self._begun(head, events)
+
+    def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
+        """Return the events with `after` < seq <= `upto`; raises CorruptLog where one lacks."""
+        head = self.head(session)
+        until = END if upto is None else upto
+        events = [Event(*row) for row in self._database.rows(READ, (session, after, until))]
+        return log.gapless(session, events, after, min(head.seq, until))
+
+    def stamped(self, session: str) -> list[Stamped]:
+        """Return what is there of a session with its epochs, unchecked."""
+        self.head(session)
+        rows = self._database.rows(STAMPED, (session,))
+        return [(epoch, Event(*row)) for epoch, *row in rows]
+
+    def acquire(self, session: str, owner: Owner, now: float) -> Lease:
+        """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
+        with self._database.writing() as connection:
+            head = _head(connection, session)
+            held = _held(connection, session)
+            lease = log.granted(head, held, owner, now, self._lease_s)
+            said = json.dumps(owner.to_dict())
+            row = (session, lease.epoch, said, now, now, None, lease.taken)
+            connection.execute(GRANT, row)
+        return lease
+
+    def heartbeat(self, session: str, epoch: int, now: float) -> Lease:
+        """Give a sign of life; raises Fenced where the lease is another's by now."""
+        with self._database.writing() as connection:
+            _head(connection, session)
+            held = log.holding(session, _held(connection, session), epoch)
+            beaten = replace(held, seen=max(held.seen, now))
+            connection.execute(BEAT, (beaten.seen, session, epoch))
+        return beaten
+
+    def release(self, session: str, epoch: int, now: float) -> None:
+        """Give the lease back; a second time, or after a take-over, nothing happens."""
+        with self._database.writing() as connection:
+            _head(connection, session)
+            connection.execute(RELEASE, (now, session, epoch))
+
+    def leases(self, session: str) -> list[Lease]:
+        """Return all leases there were, by epoch."""
+        self.head(session)
+        return [_lease(row) for row in self._database.rows(LEASES, (session,))]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def _begun(self, head: Head, events: Sequence[Event]) -> Head:
+        with self._database.writing() as connection:
+            if list(connection.execute(f"{HEADS} WHERE session_id = ?", (head.session,))):
+                raise log.taken(head.session)
+            connection.execute(BEGIN, (head.session, head.created, head.seq, head.id, head.epoch))
+            _insert(connection, events, head.epoch)
+        return head
+
+
+def _key(session: str) -> str:
+    """Return a name that SQLite can be asked for; one that no session can have is absent."""
+    if not session.isprintable():
+        raise log.absent(session)
+    return session
+
+
+def _only(session: str, rows: Sequence[tuple[Any, ...]]) -> Head:
+    if not rows:
+        raise log.absent(session)
+    return Head(*rows[0])
+
+
+def _head(connection: apsw.Connection, session: str) -> Head:
+    rows = list(connection.execute(f"{HEADS} WHERE session_id = ?", (_key(session),)))
+    return _only(session, rows)
+
+
+def _held(connection: apsw.Connection, session: str) -> Lease | None:
+    rows = list(connection.execute(HELD, (session,)))
+    return _lease(rows[0]) if rows else None
+
+
+def _lease(row: tuple[Any, ...]) -> Lease:
+    session, epoch, owner, acquired, seen, released, taken = row
+    return Lease(session, epoch, Owner(**json.loads(owner)), acquired, seen, released, taken)
+
+
+def _insert(connection: apsw.Connection, events: Sequence[Event], epoch: int) -> None:
+    connection.executemany(
+        INSERT,
+        [(e.session_id, e.seq, epoch, e.ts, e.type, e.v, e.id, e.text) for e in events],
+    )

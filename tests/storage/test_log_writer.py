@@ -1,0 +1,123 @@
+"""What a second process does to a log: two writers at once, and a writer that is killed.
+
+Run as a program, `python test_log_writer.py FILE NAME`, it is that process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ullage.core.errors import BusyWriter, Fenced
+from ullage.core.log.event import Draft
+from ullage.storage.log import Owner, verify
+from ullage.storage.log_sqlite import SqliteLog
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="who is alive is read from /proc")
+
+
+def word(text: str) -> Draft:
+    """Return a user's message."""
+    return Draft("user_message", {"text": text})
+
+
+def write(path: Path, name: str) -> None:
+    """Append one event after the other, saying each that was acknowledged.
+
+    The one named `stale` waits for a line behind its first: it is stopped there, since within an
+    append it would hold the file.
+    """
+    log = SqliteLog(path)
+    lease = log.acquire("s", Owner.here(name), time.time())
+    sys.stdout.write(f"epoch {lease.epoch}\n")
+    sys.stdout.flush()
+    head = log.head("s").seq
+    for n in range(100_000):
+        try:
+            (event,) = log.append("s", lease.epoch, head, [word(f"{name} {n}")], time.time())
+        except Fenced:
+            sys.stdout.write("fenced\n")
+            return
+        head = event.seq
+        sys.stdout.write(f"{event.seq} {event.id}\n")
+        sys.stdout.flush()
+        if name == "stale" and n == 0:
+            sys.stdin.readline()
+
+
+def started(path: Path, name: str) -> subprocess.Popen[str]:
+    """Start another writer and wait for its lease."""
+    child = subprocess.Popen(
+        [sys.executable, __file__, str(path), name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline().startswith("epoch ")
+    return child
+
+
+@LINUX
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path):
+    path = tmp_path / "log.db"
+    log = SqliteLog(path)
+    log.create("s", 1.0)
+    acknowledged: dict[int, str] = {}
+    for seed in range(20):
+        child = started(path, f"seed{seed}")
+        assert child.stdout is not None
+        said = [child.stdout.readline() for _ in range(random.Random(seed).randrange(1, 30))]
+        child.kill()
+        rest, _ = child.communicate()
+        lines = [line for line in [*said, *rest.splitlines(keepends=True)] if line.endswith("\n")]
+        acknowledged.update({int(seq): id_ for seq, id_ in (line.split() for line in lines)})
+    kept = {event.seq: event.id for event in log.read("s")}
+    assert acknowledged.items() <= kept.items()
+    assert len(kept) <= len(acknowledged) + 20  # attempted, not told
+    assert verify(log, "s") == []
+    leases = log.leases("s")
+    assert [lease.epoch for lease in leases] == list(range(1, 21))
+    assert all("is dead" in lease.taken for lease in leases[1:])
+    log.close()
+
+
+@LINUX
+def test_a_writer_that_was_stopped_past_its_lease_is_fenced_and_the_log_stays_one(tmp_path: Path):
+    path = tmp_path / "log.db"
+    log = SqliteLog(path)
+    log.create("s", 1.0)
+    child = started(path, "stale")
+    assert child.stdout is not None
+    child.stdout.readline()
+    os.kill(child.pid, signal.SIGSTOP)
+    try:
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        with pytest.raises(BusyWriter, match="is being written by stale"):
+            log.acquire("s", Owner.here("next"), time.time())
+        lease = log.acquire("s", Owner.here("next"), time.time() + 31)
+        head = log.head("s").seq
+        log.append("s", lease.epoch, head, [word("mine")], time.time())
+        os.kill(child.pid, signal.SIGCONT)
+        rest, _ = child.communicate("go on\n", timeout=30)
+        log.append("s", lease.epoch, head + 1, [word("mine too")], time.time())
+    finally:
+        child.kill()
+        child.communicate()
+    assert rest.splitlines()[-1] == "fenced"
+    assert verify(log, "s") == []
+    assert [e.data["text"] for e in log.read("s", head)] == ["mine", "mine too"]
+    assert "gave no sign" in log.leases("s")[-1].taken
+    log.close()
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), sys.argv[2])
