@@ -210,3 +210,11 @@ def test_a_store_that_fails_in_the_background_is_told_of_and_loses_nothing(tmp_p
         assert any("in the background failed" in n.text for n in of(events.Notice, told))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("store", ["sqlite:x.db", 7])
+def test_what_is_no_open_store_is_refused_with_the_way_to_open_one(store: Any) -> None:
+    with pytest.raises(ullage.ConfigurationError, match=r"open one with ullage\.open_store"):
+        guard(store)
+    with pytest.raises(ullage.ConfigurationError, match=r"open one with ullage\.open_store"):
+        ullage.compact(log_of(40), target_tokens=900, model=MODEL, store=store)

@@ -19,6 +19,7 @@ from ullage.core.errors import CompactionError, ConfigurationError, ContextWindo
 from ullage.core.policies.policy import Policy
 from ullage.core.window import HINT, Window
 from ullage.runtime import Body, Runtime, default, system_text
+from ullage.storage import checked
 from ullage.windows import Question, given
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ class _Job:
                 f"compact(): {error}".replace("_Options.__init__() ", "")
             ) from None
         self.runtime = self.options.runtime or default()
+        checked(self.options.store)
         asked = self.options
         body = Body(messages, asked.tools, asked.system, asked.dialect).listed()
         self.messages = body.messages

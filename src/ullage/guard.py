@@ -43,6 +43,7 @@ from ullage.driving import (
 )
 from ullage.failures import Trouble, classify_exception, trouble
 from ullage.runtime import Body, Runtime, default, system_text
+from ullage.storage import checked
 from ullage.streams import (
     Opened,
     Tracker,
@@ -185,7 +186,7 @@ class Guard:
         self._strict = strict
         self._runtime = runtime if runtime is not None else default()
         self._driver = Driver(
-            self._runtime, self._question, summarizer, on_event, pause or Pause(), store
+            self._runtime, self._question, summarizer, on_event, pause or Pause(), checked(store)
         )
         self._background = Background()
         self._apart = ""

@@ -23,7 +23,7 @@ from ullage.windows import Question
 SUMMARY = "make the messages of a file smaller, by the laws; --dry-run first"
 
 TURNS = 10
-"""Calls for which a saving is estimated, as `Policy.expected_turns`."""
+"""Calls for which a saving is estimated: a piece of work more, as agents go."""
 
 POLICIES = ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise")
 

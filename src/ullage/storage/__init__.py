@@ -47,6 +47,15 @@ def open_store(
     return SqliteStore(path, limits=limits, create=create, now=now)
 
 
+def checked(store: Store | None) -> Store | None:
+    """Return an open store, or None; raises ConfigurationError for what is none, such as a URL."""
+    if store is None or hasattr(store, "originals"):
+        return store
+    raise ConfigurationError(
+        f"store takes an open store, not {store!r:.80}: open one with ullage.open_store(url)"
+    )
+
+
 def _path(url: str, rest: str) -> Path:
     """Return the file of an SQLite URL; raises ConfigurationError where it names none."""
     name = rest
@@ -75,5 +84,6 @@ __all__ = [
     "MemoryConversations",
     "MemoryStore",
     "Store",
+    "checked",
     "open_store",
 ]

@@ -91,7 +91,7 @@ def test_a_policy_is_known_by_name_and_version():
     "wrong",
     [
         *({"tail_tokens": -1}, {"tail_tokens": 1.5}, {"tail_share": 1.1}, {"min_output": 0}),
-        *({"keep_last": 0}, {"carry_share": 1.0}, {"carry_share": -0.1}, {"expected_turns": -1}),
+        *({"keep_last": 0}, {"carry_share": 1.0}, {"carry_share": -0.1}),
         *({"recovery_tails": t} for t in ((), (5, 10), (5, -1))),
         {"results": {"shell": "sometimes"}},
     ],

@@ -58,8 +58,7 @@ class Policy:
     `results` says of tools, by name, whether their results can be had again ("again", which is
     taken of all others), only once, or each tell the state. `recovery_tails` are the messages
     that the recoveries of a turn leave alone, one after the other. `background` lets an async guard
-    begin a summary at the rung below the one that wants it. `expected_turns` is for how many more
-    calls a compaction's saving is estimated.
+    begin a summary at the rung below the one that wants it.
     """
 
     name: str = "ladder"
@@ -74,7 +73,6 @@ class Policy:
     results: Mapping[str, Trait] = field(default_factory=dict, hash=False)
     recovery_tails: tuple[int, ...] = (40, 20, 10, 5)
     background: bool = False
-    expected_turns: int = 10
 
     def __post_init__(self) -> None:
         traits = get_args(Trait)
@@ -93,7 +91,6 @@ class Policy:
                 bool(tails) and min(tails) >= 0 and sorted(tails, reverse=True) == list(tails),
                 "numbers of messages, falling",
             ),
-            "expected_turns": (self.expected_turns >= 0, "0 or more"),
         }
         for name, (holds, wanted) in lawful.items():
             if not holds:
