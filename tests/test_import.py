@@ -98,13 +98,23 @@ def test_the_hook_of_these_tests_sees_files_sockets_and_processes() -> None:
     assert next(args[1] for event, args in seen["events"] if args[0] == "/dev/null") == "w"
 
 
+LOOP = ("Agent", "Ended", "Live", "Session", "agent")
+"""Names of the turn loop, which cannot do without an event loop."""
+
+
 def test_loading_every_name_starts_no_thread_and_opens_no_connection() -> None:
     seen = fresh("import ullage", "from ullage import *", "guard = Guard('gpt-4o')")
     assert seen["threads"] == 1
     events = {event for event, _ in seen["events"]}
     assert not [e for e in events if e.startswith(("socket.", "subprocess.", "_thread."))]
-    heavy = ("aiohttp", "asyncio", "httpx", "httpx2", "openai", "pydantic", "ssl", "toktok")
+    heavy = ("aiohttp", "httpx", "httpx2", "openai", "pydantic", "toktok", "apsw", "psycopg")
     assert [name for name in heavy if name in seen["modules"]] == []
+
+
+def test_only_the_turn_loop_loads_an_event_loop() -> None:
+    load = f"[getattr(ullage, name) for name in ullage.__all__ if name not in {LOOP}]"
+    seen = fresh("import ullage", load, "guard = ullage.Guard('gpt-4o')")
+    assert [name for name in ("asyncio", "ssl") if name in seen["modules"]] == []
 
 
 def test_dir_is_the_public_names() -> None:

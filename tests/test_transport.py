@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
+import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 import pytest
@@ -22,7 +23,19 @@ from ullage.testing.faults import (
     html,
     of_json,
 )
-from ullage.transport import MOST_BYTES, Ask, Timeouts, Transport, _fault, loopback, shown
+from ullage.transport import (
+    MOST_BYTES,
+    Ask,
+    Broken,
+    Incoming,
+    Line,
+    Timeouts,
+    Transport,
+    _fault,
+    loopback,
+    redacted,
+    shown,
+)
 from ullage.transport import Answer as Got
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
@@ -270,3 +283,134 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(ask, monkeypat
         monkeypatch.setenv("ALL_PROXY", proxy.root_url)
         assert ask(Ask(server.root_url + "/x")).status == 200
         assert proxy.requests == ()
+
+
+def opened(what: Ask, read: Callable[[Incoming], Awaitable[bytes]], timeouts: Timeouts) -> bytes:
+    """Open an answer on a line of its own, read it, and close both."""
+
+    async def reading() -> bytes:
+        line = Line(timeouts)
+        try:
+            incoming = await line.open(what)
+            try:
+                return await read(incoming)
+            finally:
+                await incoming.aclose()
+        finally:
+            await line.aclose()
+
+    return asyncio.run(reading())
+
+
+def broken(what: Ask, timeouts: Timeouts = SHORT) -> Broken:
+    """Read an answer to its end, and return how it broke."""
+    with pytest.raises(Broken) as caught:
+        opened(what, lambda incoming: incoming.body(), timeouts)
+    return caught.value
+
+
+def test_an_answer_is_read_as_it_arrives() -> None:
+    pieces: list[bytes] = []
+
+    async def read(incoming: Incoming) -> bytes:
+        assert (incoming.status, incoming.headers["content-type"]) == (200, "text/plain")
+        while (piece := await incoming.next()) is not None:
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    blocks = (b"one", b"two", b"three")
+    with FaultServer({"/x": Answer(200, blocks, "text/plain", pause_s=0.02)}) as server:
+        assert opened(Ask(server.root_url + "/x"), read, SHORT) == b"onetwothree"
+    assert len(pieces) > 1
+
+
+def test_a_body_is_read_up_to_its_bound() -> None:
+    with FaultServer({"/x": Answer(404, (b"abc", b"def"))}) as server:
+        what = Ask(server.root_url + "/x")
+        assert opened(what, lambda incoming: incoming.body(), SHORT) == b"abcdef"
+        assert opened(what, lambda incoming: incoming.body(4), SHORT) == b"abcd"
+
+
+@pytest.mark.parametrize(
+    ("answer", "how"),
+    [(hanging(), "stalled"), (cut_short(b"abc"), "lost"), (Answer(drop=True), "lost")],
+)
+def test_an_answer_that_breaks_says_where(answer: Answer, how: str) -> None:
+    with FaultServer({"/x": answer}) as server:
+        assert broken(Ask(server.root_url + "/x")).how == how
+
+
+def test_a_server_that_is_not_there_is_unreached() -> None:
+    with closed_port() as port:
+        assert broken(Ask(f"http://127.0.0.1:{port}/x")).how == "unreached"
+    with FaultServer({}) as server:
+        tls = server.root_url.replace("http:", "https:")
+        assert broken(Ask(tls + "/x"), Timeouts(5, 5)).how == "unreached"
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        Ask("http://a..b/x"),
+        Ask("http://[::1"),
+        Ask("ftp://127.0.0.1/x"),
+        Ask("no url"),
+        Ask("http://127.0.0.1:1/x", {(1, 2): "x"}),  # type: ignore[dict-item]  # the data under test
+        Ask("http://127.0.0.1:1/x", api_key="sk-gehéim"),
+        Ask("http://127.0.0.1:1/x", private=(("x-a", "sk-line\n"),)),
+    ],
+)
+def test_what_cannot_be_sent_says_so_and_quotes_no_secret(what: Ask) -> None:
+    error = broken(what)
+    assert error.how in ("unsendable", "unreached")
+    assert "sk-" not in f"{error!r} {error.__cause__!r} {error.__context__!r}"
+
+
+def test_private_headers_win_and_are_not_shown() -> None:
+    private = (("authorization", "Bearer own"), ("x-more", "1"))
+    what = Ask("http://h/x", api_key="sk-1", extra=(("x-more", "0"),), private=private)
+    assert what.headers() == {"authorization": "Bearer own", "x-more": "1"}
+    assert "own" not in repr(what)
+
+
+def test_secrets_are_the_key_private_headers_and_a_password() -> None:
+    private = (("x-a", "header-secret"), ("x-b", "1"))
+    what = Ask("http://me:pass-word@h/x", api_key="sk-1", private=private)
+    assert set(what.secrets()) == {"sk-1", "pass-word", "bWU6cGFzcy13b3Jk", "header-secret"}
+    assert "a b c" in Ask("http://me:a%20b%20c@h/x").secrets()
+    assert Ask("http://[::1", api_key="k").secrets() == ()
+
+
+@pytest.mark.parametrize("secret", ["sk-1", 'sk-"1\\', "sk-ü\n"])
+def test_secrets_are_blotted_out_however_they_are_written(secret: str) -> None:
+    forms = (secret, repr(secret), json.dumps(secret), json.dumps(secret, ensure_ascii=False))
+    said = redacted(f"a {' '.join(forms)} z", [secret])
+    assert "sk-" not in said
+    assert said.count("[redacted]") == 4
+
+
+def test_a_password_in_an_address_reaches_the_server_and_no_log(ask, caplog) -> None:
+    caplog.set_level(logging.DEBUG)
+    with FaultServer({"/x": of_json({})}) as server:
+        url = server.root_url.replace("//", "//me:senti%20nel@") + "/x"
+        assert ask(Ask(url, api_key="sk-1")).status == 200
+        opened(Ask(url, {}), lambda incoming: incoming.body(), SHORT)
+        sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Basic bWU6c2VudGkgbmVs"] * 2
+    assert "/x" in caplog.text
+    assert not any(secret in caplog.text for secret in ("senti", "bWU6", "sk-1"))
+
+
+def test_a_redirect_of_a_line_is_not_followed() -> None:
+    with FaultServer({}) as other, http.server.HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
+        _Elsewhere.target = other.root_url + "/x"
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        what = Ask(f"http://127.0.0.1:{server.server_port}/x", api_key="sk-1")
+        opened(what, lambda incoming: incoming.body(), SHORT)
+        thread.join()
+        assert other.requests == ()
+
+
+def test_a_line_that_never_opened_is_closed_like_any_other() -> None:
+    asyncio.run(Line(SHORT).aclose())

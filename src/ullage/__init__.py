@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ullage import metrics
+    from ullage import agent, metrics
+    from ullage.agent import Agent, Ended, Live, Session
     from ullage.api import (
         acount,
         amodels,
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
         ProviderError,
         StoreError,
         UllageError,
+        UnknownSession,
     )
     from ullage.core.gauge import Assessment, Thresholds
+    from ullage.core.instructions import developer_context, system_prompt
     from ullage.core.policies.policy import Policy, Rung
     from ullage.core.summary import Answer, SummaryRequest
     from ullage.core.truncation import Truncation
@@ -58,8 +61,9 @@ if TYPE_CHECKING:
     from ullage.failures import classify_error, classify_exception
     from ullage.guard import Guard, View
     from ullage.originals import answer_recall, recall, recall_tool
+    from ullage.providers import Provider
     from ullage.runtime import Runtime
-    from ullage.storage import Store, open_store
+    from ullage.storage import Store, open_log, open_store
     from ullage.summarizers import Summarizer
     from ullage.tally import Tally
     from ullage.wrapping import wrap
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME: Mapping[str, Sequence[str]] = {
+    "ullage.agent": ("Agent", "Ended", "Live", "Session"),
     "ullage.api": (
         "acount", "amodels", "assess", "awindow", "cost", "count", "count_text",
         "detect_truncation", "models", "repair", "validate", "window", "window_tokens",
@@ -79,10 +84,10 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.errors": (
         "BusyWriter", "CompactionError", "ConfigurationError", "ContextTooLargeError",
         "ContextWindowUnknown", "CorruptLog", "ErrorKind", "Fenced", "MalformedHistoryError",
-        "ProviderError",
-        "StoreError", "UllageError",
+        "ProviderError", "StoreError", "UllageError", "UnknownSession",
     ),
     "ullage.core.gauge": ("Assessment", "Thresholds"),
+    "ullage.core.instructions": ("developer_context", "system_prompt"),
     "ullage.core.policies.policy": ("Policy", "Rung"),
     "ullage.core.summary": ("Answer", "SummaryRequest"),
     "ullage.core.truncation": ("Truncation",),
@@ -92,14 +97,16 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.failures": ("classify_error", "classify_exception"),
     "ullage.guard": ("Guard", "View"),
     "ullage.originals": ("answer_recall", "recall", "recall_tool"),
+    "ullage.providers": ("Provider",),
     "ullage.runtime": ("Runtime",),
-    "ullage.storage": ("Store", "open_store"),
+    "ullage.storage": ("Store", "open_log", "open_store"),
     "ullage.summarizers": ("Summarizer",),
     "ullage.tally": ("Tally",),
     "ullage.wrapping": ("wrap",),
 }  # fmt: skip
 
 _ROOMS: Mapping[str, str] = {
+    "agent": "ullage.agent",
     "edits": "ullage.core.edits",
     "errors": "ullage.core.errors",
     "events": "ullage.core.events",
@@ -107,15 +114,17 @@ _ROOMS: Mapping[str, str] = {
 }
 
 __all__ = [
-    "Answer", "Assessment", "BusyWriter", "Claim", "Compaction", "CompactionError",
+    "Agent", "Answer", "Assessment", "BusyWriter", "Claim", "Compaction", "CompactionError",
     "ConfigurationError", "Contents", "ContextTooLargeError", "ContextWindowUnknown",
-    "CorruptLog", "Cost", "Count", "ErrorKind", "Fenced", "Fit", "Guard",
-    "MalformedHistoryError", "Pause", "Policy", "ProviderError", "Rung", "Runtime", "Spent",
-    "Store", "StoreError", "Summarizer", "SummaryRequest", "Tally", "Thresholds", "Truncation",
-    "TurnBudget", "UllageError", "Usage", "View", "Window", "acompact", "acount", "allocate",
-    "amodels", "answer_recall", "assess", "awindow", "classify_error", "classify_exception",
-    "compact", "context", "cost", "count", "count_text", "detect_truncation", "edits", "errors",
-    "events", "fit", "metrics", "models", "open_store", "recall", "recall_tool", "repair",
+    "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced", "Fit", "Guard", "Live",
+    "MalformedHistoryError", "Pause", "Policy", "Provider", "ProviderError", "Rung", "Runtime",
+    "Session", "Spent", "Store", "StoreError", "Summarizer", "SummaryRequest", "Tally",
+    "Thresholds", "Truncation", "TurnBudget", "UllageError", "UnknownSession", "Usage", "View",
+    "Window",
+    "acompact", "acount", "agent", "allocate", "amodels", "answer_recall", "assess", "awindow",
+    "classify_error", "classify_exception", "compact", "context", "cost", "count", "count_text",
+    "detect_truncation", "developer_context", "edits", "errors", "events", "fit", "metrics",
+    "models", "open_log", "open_store", "recall", "recall_tool", "repair", "system_prompt",
     "validate", "window", "window_tokens", "wrap",
 ]  # fmt: skip
 

@@ -35,6 +35,11 @@ VARIABLES: Final[Mapping[str, str]] = {
 LOG: Final = "ULLAGE_LOG"
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
+SECRET: Final = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:$|_)", re.IGNORECASE
+)
+"""Names of variables whose values are nobody's to read."""
+
 PLAIN: Final = ("base_url", "policy", "cache_dir", "store")
 PROJECT_FILE: Final = "ullage.toml"
 
@@ -69,6 +74,12 @@ def set_log_levels(environment: Mapping[str, str] | None = None) -> None:
                 f"{', '.join(LEVELS).lower()}"
             )
         logging.getLogger(f"ullage.{room}" if room else "ullage").setLevel(level)
+
+
+def credentials(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the values of variables that are named as keys, tokens, secrets or passwords."""
+    environment = os.environ if environment is None else environment
+    return tuple(value for name, value in sorted(environment.items()) if SECRET.search(name))
 
 
 def files(environment: Mapping[str, str], project: Path | None = None) -> list[Path]:

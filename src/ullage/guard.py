@@ -191,6 +191,11 @@ class Guard:
         self._background = Background()
         self._apart = ""
         self.policy = policy if policy is not None else Policy.named(self._runtime.settings.policy)
+        if self.policy.new_session:
+            raise ConfigurationError(
+                f"the policy {self.policy.name} wants new sessions, and a guard has none: give it "
+                "to ullage.Agent, or leave new_session out"
+            )
 
     def prepare(
         self,
@@ -227,8 +232,11 @@ class Guard:
     ) -> View:
         """Do as `prepare`, without blocking the event loop."""
         body = self._body(messages, tools, system)
-        request = _request(body, max_tokens, pins, sections)
-        setup = replace(self._setup(body.spoken()), background=self.policy.background)
+        return await self.aready(_request(body, max_tokens, pins, sections), body.spoken())
+
+    async def aready(self, request: Request, dialect: Dialect) -> View:
+        """Do as `aprepare` with a request as a value, as an agent's turn has it."""
+        setup = replace(self._setup(dialect), background=self.policy.background)
         with self._predicting():
             prepared = await self._driver.arun(machine.prepare(setup, request))
         if prepared.ahead:
@@ -237,6 +245,21 @@ class Guard:
                 lambda: self._summarised(setup, request),
             )
         return self._ready(request, prepared)
+
+    async def acompacted(self, request: Request, dialect: Dialect, target: int) -> View:
+        """Return a request made as small as `target` tokens, whatever the pressure; it is stored.
+
+        The strategies are those of the policy's highest rung. Raises as `aprepare` does.
+        """
+        steps = machine.compacted(self._setup(dialect), request, target)
+        return self._ready(request, await self._driver.arun(steps))
+
+    async def aretry(self, view: View, found: Trouble) -> View | None:
+        """Return what to send after a failure, None where sending again is no help.
+
+        The caller bounds how often; compactions of a turn have one budget of their own.
+        """
+        return await self._driver.arun(self._again(view, found))
 
     def call(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
         """Prepare, call `fn(**view.kwargs)`, observe; try once more where that may help.
@@ -291,7 +314,11 @@ class Guard:
         policy asks for the same again.
         """
         body = self._body(messages, None, system)
-        found = self._driver.run(replayed(self._setup(body.spoken()), _request(body)))
+        return self.undone(_request(body), body.spoken())
+
+    def undone(self, request: Request, dialect: Dialect) -> Checkpoint | None:
+        """Do as `undo` with a request as a value."""
+        found = self._driver.run(replayed(self._setup(dialect), request))
         if found is not None:
             self._driver.store.checkpoints.undo(found)
         return found

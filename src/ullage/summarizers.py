@@ -13,6 +13,7 @@ from ullage.core.errors import ConfigurationError, ContextTooLargeError, Provide
 from ullage.core.summary import Answer
 from ullage.core.usage import Usage
 from ullage.core.wire import dialects
+from ullage.providers import addresses
 from ullage.runtime import Runtime, default
 from ullage.transport import Ask, Timeouts, Transport, shown
 from ullage.windows import Question
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 120.0
 """A local model on two cores took 95 s for one summary of 1,400 tokens (Qwen2.5-Coder 0.5B)."""
-
-VERSION: Final = "2023-06-01"
-"""Of Anthropic's API (its documentation, "Versions")."""
 
 CUT: Final = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
 """Reasons to stop that mean an unfinished answer: OpenAI's, Anthropic's."""
@@ -99,7 +97,7 @@ class Summarizer:
         self.parallel = parallel
         self._max_tokens = max_tokens
         self._question = Question(model, base_url, api_key, window)
-        self._url = _url(base_url, self.dialect)
+        self._url = addresses.chat(base_url, self.dialect)
         self._runtime = runtime if runtime is not None else default()
         self._transport = Transport(Timeouts(read_s=timeout_s))
         self._found: Window | None = None
@@ -143,7 +141,7 @@ class Summarizer:
         body: dict[str, Any] = {"model": self.model, "temperature": 0, "max_tokens": most}
         if self.dialect == "anthropic":
             body |= {"system": request.system, "messages": [said]}
-            version = (("anthropic-version", VERSION),)
+            version = (("anthropic-version", addresses.VERSION),)
             return Ask(self._url, body, self._question.api_key, "x-api-key", version)
         body["messages"] = [{"role": "system", "content": request.system}, said]
         return Ask(self._url, body, self._question.api_key)
@@ -195,14 +193,6 @@ def _total(window: Window) -> int | None:
 def _positive(name: str, value: float | None) -> None:
     if value is not None and not value > 0:
         raise ConfigurationError(f"{name} is {value}, it must be more than 0")
-
-
-def _url(base_url: str, dialect: str) -> str:
-    base = base_url.rstrip("/")
-    if dialect != "anthropic":
-        return f"{base}/chat/completions"
-    # Anthropic's SDK takes the address without /v1, local servers name theirs with it.
-    return f"{base.removesuffix('/v1')}/v1/messages"
 
 
 def _chat(body: Mapping[str, Any]) -> tuple[str, object] | None:

@@ -1,20 +1,24 @@
-"""The one HTTP client of the library: small JSON exchanges with limits, time-outs and redaction.
+"""The one HTTP client of the library: limits, time-outs and redaction.
 
-It knows URLs and bytes, nothing of models or windows. A server that cannot be asked is an answer
-(`Answer.fault`), not an exception. The client library is imported on first use: `import ullage`
-stays light.
+`Transport` does small JSON exchanges; a server that cannot be asked is an answer there
+(`Answer.fault`), not an exception. `Line` opens answers that are read as they arrive, and raises
+`Broken`. It knows URLs and bytes, nothing of models or windows. The client library is imported on
+first use: `import ullage` stays light.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from ullage.core.errors import ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import httpx2
 
@@ -26,6 +30,10 @@ READ_TIMEOUT_S: Final = 30.0
 
 MOST_BYTES: Final = 8 * 1024 * 1024
 """The largest body that is read; the longest model listing seen is about 2 MiB."""
+
+
+SECRET_LENGTH: Final = 4
+"""Characters from which on a key is taken for a secret; a shorter one would blot out words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,8 @@ Auth = Literal["bearer", "api-key", "x-api-key", "x-goog-api-key", "none"]
 class Ask:
     """One request: GET without `body`, POST with it (sent as JSON).
 
-    `extra` are further headers, in lower case; they hold no secret.
+    `extra` are further headers, in lower case; they hold no secret. `private` are such that may,
+    and that win over all others.
     """
 
     url: str
@@ -52,16 +61,38 @@ class Ask:
     api_key: str | None = field(default=None, repr=False)
     auth: Auth = "bearer"
     extra: tuple[tuple[str, str], ...] = ()
+    private: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def headers(self) -> dict[str, str]:
-        """Return the headers; the key goes to the host of `url` and nowhere else."""
+        """Return the headers; the key goes to the host of `url` and nowhere else.
+
+        A user and password in the URL travel as a header: the client library logs URLs.
+        """
         headers = dict(self.extra)
-        if not self.api_key or self.auth == "none":
-            return headers
-        if self.auth in ("bearer", "api-key"):
+        basic = _basic(self.url)
+        if basic:
+            headers["authorization"] = f"Basic {basic}"
+        elif self.api_key and self.auth in ("bearer", "api-key"):
             scheme = "Bearer" if self.auth == "bearer" else "Api-Key"
-            return {**headers, "authorization": f"{scheme} {self.api_key}"}
-        return {**headers, self.auth: self.api_key}
+            headers["authorization"] = f"{scheme} {self.api_key}"
+        if self.api_key and self.auth not in ("bearer", "api-key", "none"):
+            headers[self.auth] = self.api_key
+        return {**headers, **dict(self.private)}
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return what no message may quote: the key, private headers, a password in the URL."""
+        try:
+            password = urlsplit(self.url).password or ""
+        except ValueError:  # no URL at all
+            password = ""
+        told = (
+            self.api_key,
+            password,
+            unquote(password),
+            _basic(self.url),
+            *(value for _, value in self.private),
+        )
+        return tuple(text for text in told if text and len(text) >= SECRET_LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +142,7 @@ class Transport:
             return Answer(0, fault=_fault(what, error))
         try:
             with (
-                httpx2.Client(**self._options(what.url)) as client,
+                httpx2.Client(**_options(what.url, self._timeouts)) as client,
                 client.stream(**call) as response,
             ):
                 return _answer(response.status_code, response.iter_bytes())
@@ -128,7 +159,7 @@ class Transport:
             return Answer(0, fault=_fault(what, error))
         try:
             async with (
-                httpx2.AsyncClient(**self._options(what.url)) as client,
+                httpx2.AsyncClient(**_options(what.url, self._timeouts)) as client,
                 client.stream(**call) as response,
             ):
                 chunks = []
@@ -142,28 +173,141 @@ class Transport:
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             return Answer(0, fault=_fault(what, error))
 
-    def _options(self, url: str) -> dict[str, Any]:
-        import ssl
 
+def _options(url: str, limits: Timeouts) -> dict[str, Any]:
+    """Return the arguments of a client for a URL."""
+    import ssl
+
+    import httpx2
+
+    timeout: httpx2.Timeout = httpx2.Timeout(limits.read_s, connect=limits.connect_s)
+    options = {"timeout": timeout, "follow_redirects": False, "trust_env": not loopback(url)}
+    if urlsplit(url).scheme == "http":
+        # Reading the root certificates takes 25 ms; a context without any trusts nobody.
+        options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return options
+
+
+How = Literal["unsendable", "unreached", "stalled", "lost"]
+"""How an exchange broke: never begun for a fault of the request, no server, silence, or midway."""
+
+
+class Broken(ProviderError):  # noqa: N818 - named for what happened to the exchange
+    """Report an exchange that did not come to its end; `how` tells where it broke."""
+
+    code = "broken"
+
+    def __init__(self, message: str, how: How) -> None:
+        self.how = how
+        super().__init__(message)
+
+
+class Line:
+    """Open answers that are read as they arrive, on connections kept for the next one.
+
+    Belongs to one server and one event loop, and is closed there. Redirects are not followed.
+    """
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._client: httpx2.AsyncClient | None = None
+
+    async def open(self, what: Ask) -> Incoming:
+        """Send a request and return its answer once the status is there. Raises Broken.
+
+        Close what is returned; a cancellation closes the connection.
+        """
         import httpx2
 
-        limits = self._timeouts
-        timeout: httpx2.Timeout = httpx2.Timeout(limits.read_s, connect=limits.connect_s)
-        options = {"timeout": timeout, "follow_redirects": False, "trust_env": not loopback(url)}
-        if urlsplit(url).scheme == "http":
-            # Reading the root certificates takes 25 ms; a context without any trusts nobody.
-            options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return options
+        try:
+            if self._client is None:
+                self._client = httpx2.AsyncClient(**_options(what.url, self._timeouts))
+            request = self._client.build_request(**_call(what))
+        except (httpx2.InvalidURL, TypeError, ValueError, RecursionError) as error:
+            broken = Broken(_fault(what, error), "unsendable")
+        else:
+            try:
+                return Incoming(what, await self._client.send(request, stream=True))
+            except (httpx2.HTTPError, OSError, ValueError) as error:
+                broken = _broken(what, error)
+        raise broken  # out here, so that what the library said of the key is not in its context
+
+    async def aclose(self) -> None:
+        """Close the connections. The next answer opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+class Incoming:
+    """An answer on its way: its status and headers, names in lower case, and its bytes."""
+
+    def __init__(self, what: Ask, response: httpx2.Response) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = dict(response.headers)
+        self._what = what
+        self._response = response
+        self._source = response.aiter_bytes()
+
+    async def next(self) -> bytes | None:
+        """Return the bytes that arrive next, None at the end. Raises Broken."""
+        import httpx2
+
+        try:
+            return await anext(self._source, None)
+        except (httpx2.HTTPError, OSError) as error:
+            broken = _broken(self._what, error)
+        raise broken
+
+    async def body(self, most_bytes: int = MOST_BYTES) -> bytes:
+        """Return the whole body, of a longer one its first `most_bytes`. Raises Broken."""
+        body = bytearray()
+        while len(body) < most_bytes and (chunk := await self.next()) is not None:
+            body += chunk
+        return bytes(body[:most_bytes])
+
+    async def aclose(self) -> None:
+        """End the answer: a connection with bytes left to come is closed."""
+        await self._source.aclose()
+        await self._response.aclose()
+
+
+def _broken(what: Ask, error: Exception) -> Broken:
+    """Return what an exception of the client library means."""
+    import httpx2
+
+    unreached = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+    how: How = "lost"
+    if isinstance(error, unreached):
+        how = "unreached"
+    elif isinstance(error, httpx2.TimeoutException):
+        how = "stalled"
+    elif isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError | ValueError):
+        how = "unsendable"
+    return Broken(_fault(what, error), how)
+
+
+def _basic(url: str) -> str:
+    """Return the user and password of a URL as HTTP's basic authentication writes them."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    if not parts.password and not parts.username:
+        return ""
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return b64encode(pair.encode("utf-8", "replace")).decode("ascii")
 
 
 def _call(what: Ask) -> dict[str, Any]:
     """Return the arguments of the exchange. Raises for a body that JSON cannot carry."""
+    url = shown(what.url) if _basic(what.url) else what.url
     if what.body is None:
-        return {"method": "GET", "url": what.url, "headers": what.headers()}
+        return {"method": "GET", "url": url, "headers": what.headers()}
     # ASCII, so that a lone surrogate travels as the escape that it came as.
     content = json.dumps(what.body, default=str).encode("ascii")
     headers = {**what.headers(), "content-type": "application/json"}
-    return {"method": "POST", "url": what.url, "content": content, "headers": headers}
+    return {"method": "POST", "url": url, "content": content, "headers": headers}
 
 
 def _answer(status: int, chunks: Any) -> Answer:
@@ -178,8 +322,13 @@ def _answer(status: int, chunks: Any) -> Answer:
 def _fault(what: Ask, error: Exception) -> str:
     """Say what went wrong without the key, which some libraries quote with the request."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    key = what.api_key
-    if not key:
-        return text
-    # Also as a library shows bytes: with its line ends escaped.
-    return text.replace(key, "[redacted]").replace(repr(key)[1:-1], "[redacted]")
+    return redacted(text, what.secrets())
+
+
+def redacted(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without secrets, also as JSON writes them and as Python shows them."""
+    for secret in secrets:
+        forms = (secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret))
+        for form in sorted({forms[0], *(f[1:-1] for f in forms[1:])}, key=len, reverse=True):
+            text = text.replace(form, "[redacted]")
+    return text

@@ -24,6 +24,7 @@ CODES = {
     "ProviderError": "provider",
     "StoreError": "store",
     "UllageError": "ullage_error",
+    "UnknownSession": "unknown_session",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -12,8 +13,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
+from tests.storage.databases import TimedLog
 from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError
 from ullage.core.log.event import Draft, read
 from ullage.storage.log import (
@@ -32,11 +39,16 @@ OTHER = Owner("other", 2, "", "")
 PROC = pytest.mark.skipif(not Path("/proc/self/ns/pid").is_symlink(), reason="needs /proc")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EventLog]:
     """Open an empty log of each make."""
     opened: EventLog
-    opened = MemoryLog() if request.param == "memory" else SqliteLog(tmp_path / "log.db")
+    if request.param == "memory":
+        opened = MemoryLog()
+    elif request.param == "sqlite":
+        opened = SqliteLog(tmp_path / "log.db")
+    else:
+        opened = TimedLog(request.getfixturevalue("postgres_database")())
     yield opened
     opened.close()
 
@@ -272,19 +284,23 @@ def test_a_log_in_memory_forgets_when_it_is_closed():
 
 
 class Logs(RuleBasedStateMachine):
-    """The same operations on every make of log."""
+    """The same operations on every make of log, on a session of its own."""
 
-    def __init__(self) -> None:
+    numbers = itertools.count()
+
+    def __init__(self, also: EventLog | None = None) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         path = Path(self.folder.name) / "log.db"
-        self.logs: list[EventLog] = [MemoryLog(), SqliteLog(path)]
+        self.own: list[EventLog] = [MemoryLog(), SqliteLog(path)]
+        self.logs = [*self.own, *([] if also is None else [also])]
+        self.session = f"s{next(self.numbers)}"
         self.now = 1.0
         for log in self.logs:
-            log.create("s", self.now)
+            log.create(self.session, self.now)
 
     def teardown(self) -> None:
-        for log in self.logs:
+        for log in self.own:
             log.close()
         self.folder.cleanup()
 
@@ -295,32 +311,54 @@ class Logs(RuleBasedStateMachine):
                 answers.append(use(log))
             except StoreError as error:
                 answers.append((type(error), str(error)))
-        assert answers[0] == answers[1]
+        assert all(answer == answers[0] for answer in answers)
 
     @rule(epoch=st.integers(0, 3), back=st.integers(0, 1), count=st.integers(0, 2))
     def append(self, epoch: int, back: int, count: int) -> None:
         drafts = [word(str(n)) for n in range(count)]
-        head = self.logs[0].head("s").seq - back
-        self.alike(lambda log: log.append("s", epoch, head, drafts, self.now))
+        head = self.logs[0].head(self.session).seq - back
+        self.alike(lambda log: log.append(self.session, epoch, head, drafts, self.now))
 
     @rule(owner=st.sampled_from([SOME, OTHER]), later=st.sampled_from([0.0, 40.0]))
     def acquire(self, owner: Owner, later: float) -> None:
         self.now += later
-        self.alike(lambda log: log.acquire("s", owner, self.now))
+        self.alike(lambda log: log.acquire(self.session, owner, self.now))
 
     @rule(epoch=st.integers(0, 3))
     def heartbeat(self, epoch: int) -> None:
         self.now += 1
-        self.alike(lambda log: log.heartbeat("s", epoch, self.now))
+        self.alike(lambda log: log.heartbeat(self.session, epoch, self.now))
 
     @rule(epoch=st.integers(0, 3))
     def release(self, epoch: int) -> None:
-        self.alike(lambda log: log.release("s", epoch, self.now))
+        self.alike(lambda log: log.release(self.session, epoch, self.now))
 
     @invariant()
     def they_hold_the_same_and_keep_the_promise(self) -> None:
-        self.alike(lambda log: (log.stamped("s"), log.head("s"), log.leases("s")))
-        assert all(verify(log, "s") == [] for log in self.logs)
+        self.alike(
+            lambda log: (
+                log.stamped(self.session),
+                log.head(self.session),
+                log.leases(self.session),
+            )
+        )
+        assert all(verify(log, self.session) == [] for log in self.logs)
 
 
 TestLogs = Logs.TestCase
+
+
+@pytest.mark.slow
+def test_postgresql_gives_the_same_answers_to_any_order_of_operations(
+    postgres_database: Callable[[], str],
+):
+    log = TimedLog(postgres_database())
+
+    class WithPostgres(Logs):
+        def __init__(self) -> None:
+            super().__init__(log)
+
+    try:
+        run_state_machine_as_test(WithPostgres)
+    finally:
+        log.close()

@@ -77,6 +77,20 @@ def test_a_torn_last_line_is_left_out_and_told_when_it_is_brought_in(tmp_path: P
     assert head.seq == 1
     assert loaded.torn is not None
     assert loaded.torn.line == 2
+    assert loaded.torn.kept == tmp_path / "in.torn"
+    assert (tmp_path / "in.torn").read_bytes() == loaded.torn.rest
+    again, _ = bring_in(MemoryLog(), tmp_path / "in", 9.0)  # the record is there already
+    assert again.seq == 1
+
+
+def test_a_torn_line_that_cannot_be_recorded_is_not_left_out(tmp_path: Path):
+    _, events = session("a", "b")
+    (tmp_path / "in").write_bytes(b"".join(lines(events))[:-9])
+    (tmp_path / "in.torn").write_bytes(b"of another")
+    log = MemoryLog()
+    with pytest.raises(StoreError, match=r"in\.torn cannot record it"):
+        bring_in(log, tmp_path / "in", 9.0)
+    assert log.sessions() == []
 
 
 @pytest.mark.parametrize("damage", [b"{", b"", b"\xff", b"[]"])

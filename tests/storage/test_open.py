@@ -1,15 +1,17 @@
-"""`open_store`: which URL opens what, and what is said of one that opens nothing."""
+"""`open_store` and `open_log`: which URL opens what, and what is said of one that opens nothing."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from ullage.core.errors import ConfigurationError
-from ullage.storage import MemoryStore, Store, _path, open_store
+from ullage.core.errors import ConfigurationError, StoreError
+from ullage.storage import EventLog, MemoryStore, Store, _path, open_log, open_store
+from ullage.storage.log_memory import MemoryLog
 from ullage.storage.sqlite import SqliteStore
 
 
@@ -67,7 +69,8 @@ def test_a_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     [
         ("", "names no store that there is: there are memory:, sqlite:FILE"),
         ("store.db", "names no store"),
-        ("postgresql://host/db", "names no store"),
+        ("postgresql:db", "names no store"),
+        ("mysql://me:geheim@host/db", "'mysql://me@host/db' names no store"),
         ("memory:name", "names no store"),
         ("sqlite:", "names no file"),
         ("sqlite:///", "names no file"),
@@ -83,22 +86,55 @@ def test_a_url_that_opens_nothing_is_refused_by_name(url: str, said: str):
         open_store(url)
 
 
-def test_sqlite_is_loaded_for_a_store_of_sqlite_only():
+@pytest.mark.parametrize("url", ["", "postgresql:db", "mysql://me:geheim@host/db", "sqlite:"])
+def test_a_log_is_opened_by_the_same_urls_and_no_others(url: str):
+    with pytest.raises(ConfigurationError) as told:
+        open_log(url)
+    with pytest.raises(ConfigurationError) as of_store:
+        open_store(url)
+    assert str(told.value) == str(of_store.value)
+    assert "geheim" not in str(told.value)
+
+
+def test_a_log_is_in_memory_or_in_the_file_of_a_store(tmp_path: Path):
+    memory: EventLog = open_log("memory:")
+    assert isinstance(memory, MemoryLog)
+    url = f"sqlite:{tmp_path / 'store.db'}"
+    with pytest.raises(StoreError, match="there is no store at"):
+        open_log(url, create=False)
+    with closing(open_store(url)) as store, closing(open_log(url, create=False)) as log:
+        store.originals.keep({"u:1": "text"})
+        log.create("s", 1.0)
+    with closing(open_log(log.url, create=False)) as again:
+        assert again.head("s").seq == 0
+
+
+def test_sqlite_and_postgresql_are_loaded_for_their_own_stores_only():
     code = (
-        "import sys, ullage.storage as s; s.open_store('memory:'); "
-        "print([m for m in ('apsw', 'ullage.storage.sqlite') if m in sys.modules])"
+        "import sys, ullage.storage as s; s.open_store('memory:'); s.open_log('memory:'); "
+        "print([m for m in ('apsw', 'psycopg', 'ullage.storage.sqlite') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_without_sqlite_the_extra_is_named():
+@pytest.mark.parametrize(
+    ("module", "url", "said"),
+    [
+        ("apsw", "sqlite:never.db", "'sqlite:never.db' needs apsw"),
+        ("psycopg", "postgresql://me:geheim@host/db", "'postgresql://me@host/db' needs psycopg"),
+    ],
+)
+@pytest.mark.parametrize("opening", ["open_store", "open_log"])
+def test_without_its_package_the_extra_is_named(module: str, url: str, said: str, opening: str):
     code = (
-        "import sys; sys.modules['apsw'] = None\n"
-        "from ullage.storage import open_store\n"
+        f"import sys; sys.modules[{module!r}] = None\n"
+        f"from ullage.storage import {opening} as opening\n"
         "from ullage.core.errors import ConfigurationError\n"
-        "try: open_store('sqlite:never.db')\n"
+        f"try: opening({url!r})\n"
         "except ConfigurationError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "needs apsw, which is not installed: pip install 'ullage[sqlite]'" in done.stdout
+    extra = "sqlite" if module == "apsw" else "postgres"
+    assert said in done.stdout
+    assert f"which is not installed: pip install 'ullage[{extra}]'" in done.stdout

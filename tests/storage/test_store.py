@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.storage.records import checkpoint, sized, talk
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.storage import Limits, MemoryStore, Store
+from ullage.storage.postgres import PostgresStore
 from ullage.storage.sqlite import SqliteStore
 from ullage.testing.clock import FakeClock
 
@@ -23,7 +29,7 @@ Opened = Callable[[Limits], Store]
 SMALL = Limits(most=3, characters=12, ttl_s=10)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """Open an empty store of each make."""
     stores: list[Store] = []
@@ -32,6 +38,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
         clock = FakeClock(1_000)
         if request.param == "memory":
             stores.append(MemoryStore(limits, now=clock))
+        elif request.param == "postgres":
+            stores.append(shared(request.getfixturevalue("postgres_database")(), limits, clock))
         else:
             path = tmp_path / f"{len(stores)}.db"
             stores.append(SqliteStore(path, limits=limits, now=clock))
@@ -40,6 +48,11 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     yield opening
     for store in stores:
         store.close()
+
+
+def shared(url: str, limits: Limits, clock: FakeClock) -> Store:
+    """Open a store in a database of PostgreSQL."""
+    return PostgresStore(url, limits=limits, now=clock)
 
 
 # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────
@@ -264,25 +277,25 @@ REFERENCES = st.sampled_from([f"u:{n}" for n in range(5)])
 
 
 class Stores(RuleBasedStateMachine):
-    """Memory and SQLite under the same operations, by one clock."""
+    """Memory and a store that lasts under the same operations, by one clock."""
 
     def __init__(self):
         super().__init__()
         self.clock = FakeClock(1_000)
         self.folder = tempfile.TemporaryDirectory()
         self.memory: Store = MemoryStore(SMALL, now=self.clock)
-        self.sqlite: Store = self.opened()
+        self.lasting: Store = self.opened()
 
-    def opened(self) -> SqliteStore:
+    def opened(self) -> Store:
         path = Path(self.folder.name) / "store.db"
         return SqliteStore(path, limits=SMALL, now=self.clock)
 
     def teardown(self):
-        self.sqlite.close()
+        self.lasting.close()
         self.folder.cleanup()
 
     def same(self, do: Callable[[Store], object]):
-        assert do(self.memory) == do(self.sqlite)
+        assert do(self.memory) == do(self.lasting)
 
     @rule(made=CHECKPOINTS)
     def save(self, made: Checkpoint):
@@ -327,8 +340,8 @@ class Stores(RuleBasedStateMachine):
     @rule()
     def reopen(self):
         self.memory.purge(self.clock())
-        self.sqlite.close()
-        self.sqlite = self.opened()
+        self.lasting.close()
+        self.lasting = self.opened()
 
     @invariant()
     def all_alike(self):
@@ -336,6 +349,23 @@ class Stores(RuleBasedStateMachine):
 
 
 TestStores = Stores.TestCase
+
+
+@pytest.mark.slow
+def test_postgresql_gives_the_same_answers_to_any_order_of_operations(
+    postgres_database: Callable[[], str],
+):
+    url = postgres_database()
+
+    class WithPostgres(Stores):
+        def opened(self) -> Store:
+            return shared(url, SMALL, self.clock)
+
+        def teardown(self):
+            self.lasting.purge(self.clock() + 1_000)  # the next run finds it empty
+            super().teardown()
+
+    run_state_machine_as_test(WithPostgres)
 
 
 def test_a_closed_file_says_that_it_is_closed(tmp_path: Path):

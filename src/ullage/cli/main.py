@@ -1,11 +1,13 @@
 """The command line: parse, run one command, turn errors into exit codes.
 
-Exit codes: 0 answer, 1 error, 2 usage, 130 interrupted. It knows the commands, not their work.
+Exit codes: 0 answer, 1 error, 2 usage or not found, 5 another writer is at work, 130 interrupted;
+commands may have further ones. It knows the commands, not their work.
 """
 
 from __future__ import annotations
 
 import argparse
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -13,14 +15,15 @@ from importlib import import_module
 from typing import Final, Protocol
 
 import ullage
-from ullage.core.errors import UllageError
+from ullage.core.errors import BusyWriter, UllageError, UnknownSession
 
 COMMANDS: Final[Sequence[str]] = (
-    *("demo", "context", "count", "validate", "compact", "explain-error"),
+    *("demo", "run", "chat", "resume", "sessions", "show", "fork", "replay", "compact"),
+    *("export", "import", "verify", "context", "count", "validate", "explain-error"),
     *("recall", "window", "models", "doctor", "config"),
 )
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, USAGE, BUSY, INTERRUPTED = 0, 1, 2, 5, 130
 
 
 class Command(Protocol):
@@ -54,8 +57,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _command(name: str) -> Command:
-    command: Command = import_module(f"ullage.cli.{name.replace('-', '_')}")
+    module = name.replace("-", "_")
+    if keyword.iskeyword(module):
+        module += "_"  # `import`
+    command: Command = import_module(f"ullage.cli.{module}")
     return command
+
+
+def _code(error: UllageError) -> int:
+    if isinstance(error, UnknownSession):
+        return USAGE
+    return BUSY if isinstance(error, BusyWriter) else FAILED
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _command(given.command).run(given)
     except UllageError as error:
         print(f"ullage: {error}", file=sys.stderr)
-        return FAILED
+        return _code(error)
     except BrokenPipeError:
         # Whoever read the output, such as `head`, has enough. What Python flushes at its exit must
         # find an open file (Python documentation, "Note on SIGPIPE").

@@ -13,6 +13,7 @@
         +-- BusyWriter              another program kept a store locked for longer than we wait
         +-- Fenced                  a writer that is not its session's writer any more
         +-- CorruptLog              a log that cannot be what was written
+        +-- UnknownSession          a session that is not in this log
 
 `ErrorKind` is what a provider's error was read as. This room knows nothing of the rest of the
 package. A message is built from facts: what happened, the
@@ -117,6 +118,12 @@ class CorruptLog(StoreError):  # noqa: N818 - named for what was found
     """Report a log that cannot be what was written, naming the place."""
 
     code = "corrupt_log"
+
+
+class UnknownSession(StoreError):  # noqa: N818 - named for what was asked for
+    """Report a session that is not in this log."""
+
+    code = "unknown_session"
 
 
 Kind = Literal[

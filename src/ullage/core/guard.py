@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ullage.core import steps
 from ullage.core.events import OverShare
 from ullage.core.exchange import Need, NeedWindow, Preparing, Request, Setup
-from ullage.core.policies.policy import Policy, Rung
+from ullage.core.policies.policy import DETERMINISTIC, Policy, Rung
 from ullage.core.steps import Due, State
 
 if TYPE_CHECKING:
@@ -58,6 +58,17 @@ def ahead(setup: Setup, request: Request) -> Preparing:
     if rung is not None and bound is not None:
         due = _of(setup.policy, rung, max(int(rung.target * bound), 1))
         yield from steps.run(setup, request, state, due)
+    return steps.finish(replace(setup, strict=False), request, state)
+
+
+def compacted(setup: Setup, request: Request, target: int) -> Preparing:
+    """Compact to `target` tokens because somebody wants it, by the policy's highest rung."""
+    window: Window = yield NeedWindow()
+    state = yield from steps.begin(setup, request, window)
+    rung = max(setup.policy.rungs, key=_at, default=None)
+    strategies = DETERMINISTIC if rung is None else rung.strategies
+    due = Due(max(target, 1), strategies, "manual", keep=setup.policy.keep_last)
+    yield from steps.run(setup, request, state, due)
     return steps.finish(replace(setup, strict=False), request, state)
 
 

@@ -33,6 +33,9 @@ OPERATOR = frozenset({"system", "developer"})
 SUMMARY_MARK = "[ullage: summary of "
 """How the text of a message begins that stands for messages left out."""
 
+SKILL_MARK = "[ullage: skill "
+"""How the text of a message begins that holds a skill."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -190,11 +193,16 @@ class Transcript:
 
 
 def asks(message: Message) -> bool:
-    """Tell whether a message is a person's turn: role user, more than results, no summary."""
-    if message.role != "user" or summarises(message):
+    """Tell whether a message is a person's turn: role user, more than results, written by them."""
+    if message.role != "user" or summarises(message) or teaches(message):
         return False
     said = (part.kind != "result" and part.answers is None for part in message.parts)
     return not message.parts or any(said)
+
+
+def teaches(message: Message) -> bool:
+    """Tell whether a message is the text of a skill."""
+    return bool(message.parts) and message.parts[0].text.startswith(SKILL_MARK)
 
 
 def summarises(message: Message) -> bool:

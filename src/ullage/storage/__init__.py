@@ -1,20 +1,30 @@
-"""Where checkpoints, conversations and originals live: in memory, or in one SQLite file.
+"""Where checkpoints, conversations, originals and logs live: memory, an SQLite file, PostgreSQL.
 
-`open_store` tells a store by its URL. SQLite is loaded when the first such store is opened.
+`open_store` and `open_log` tell a store by its URL; one database holds both. SQLite and PostgreSQL
+are loaded when the first such store is opened.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from ullage.core.errors import BusyWriter, ConfigurationError
+from ullage.storage.log import EventLog
+from ullage.storage.log_memory import MemoryLog
 from ullage.storage.memory import MemoryCheckpoints, MemoryConversations, MemoryStore
+from ullage.storage.postgres_url import hidden
 from ullage.storage.protocol import STANDARD, Limits, Store
 
-FORMS: Final = "memory:, sqlite:FILE (relative to the working directory) and sqlite:///FILE"
+FORMS: Final = (
+    "memory:, sqlite:FILE (relative to the working directory), sqlite:///FILE and "
+    "postgresql://USER@HOST/DATABASE"
+)
+
+Scheme = Literal["memory", "sqlite", "postgresql"]
 
 
 def open_store(
@@ -24,27 +34,43 @@ def open_store(
     limits: Limits = STANDARD,
     now: Callable[[], float] = time.time,
 ) -> Store:
-    """Open the store that a URL names: `memory:`, `sqlite:FILE` or `sqlite:///FILE`.
+    """Open the store that a URL names: in memory, in an SQLite file, in a PostgreSQL database.
 
     The part after `sqlite:` is the path as it stands: `sqlite:ullage.db` is relative to the working
     directory, `sqlite:///var/lib/ullage.db` starts at the root, `sqlite:~/ullage.db` in the user's
-    folder. With `create=False` the file must be there. Raises ConfigurationError for another URL,
-    or without the `sqlite` extra, and StoreError where the file cannot be opened.
+    folder. A `postgresql://` URL is libpq's. With `create=False` the store must be there. Raises
+    ConfigurationError for another URL, or without the extra that it needs, and StoreError where
+    the store cannot be opened.
     """
-    scheme, _, rest = url.partition(":")
-    if scheme == "memory" and not rest.strip("/"):
+    scheme = _scheme(url)
+    if scheme == "memory":
         return MemoryStore(limits, now=now)
-    if scheme != "sqlite":
-        raise ConfigurationError(f"store {url!r} names no store that there is: there are {FORMS}")
-    path = _path(url, rest)
-    try:
+    with _needing(url, scheme):
+        if scheme == "postgresql":
+            from ullage.storage.postgres import PostgresStore
+
+            return PostgresStore(url, limits=limits, create=create, now=now)
         from ullage.storage.sqlite import SqliteStore
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"store {url!r} needs {error.name}, which is not installed: "
-            "pip install 'ullage[sqlite]'"
-        ) from error
-    return SqliteStore(path, limits=limits, create=create, now=now)
+
+        return SqliteStore(_file(url), limits=limits, create=create, now=now)
+
+
+def open_log(url: str, *, create: bool = True) -> EventLog:
+    """Open the log of sessions that a URL names, in the same forms as `open_store` takes.
+
+    With `create=False` it must be there. Raises what `open_store` raises.
+    """
+    scheme = _scheme(url)
+    if scheme == "memory":
+        return MemoryLog()
+    with _needing(url, scheme):
+        if scheme == "postgresql":
+            from ullage.storage.log_postgres import PostgresLog
+
+            return PostgresLog(url, create=create)
+        from ullage.storage.log_sqlite import SqliteLog
+
+        return SqliteLog(_file(url), create=create)
 
 
 def checked(store: Store | None) -> Store | None:
@@ -54,6 +80,37 @@ def checked(store: Store | None) -> Store | None:
     raise ConfigurationError(
         f"store takes an open store, not {store!r:.80}: open one with ullage.open_store(url)"
     )
+
+
+def _scheme(url: str) -> Scheme:
+    """Return what kind of store a URL names; raises ConfigurationError for none that there is."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory" and not rest.strip("/"):
+        return "memory"
+    if scheme == "sqlite":
+        return "sqlite"
+    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
+        return "postgresql"
+    raise ConfigurationError(
+        f"store {hidden(url)!r} names no store that there is: there are {FORMS}"
+    )
+
+
+@contextmanager
+def _needing(url: str, scheme: Scheme) -> Iterator[None]:
+    """Name the extra where a module of another package lacks."""
+    extra = "postgres" if scheme == "postgresql" else scheme
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"store {hidden(url)!r} needs {error.name}, which is not installed: "
+            f"pip install 'ullage[{extra}]'"
+        ) from error
+
+
+def _file(url: str) -> Path:
+    return _path(url, url.partition(":")[2])
 
 
 def _path(url: str, rest: str) -> Path:
@@ -79,11 +136,13 @@ def _path(url: str, rest: str) -> Path:
 
 __all__ = [
     "BusyWriter",
+    "EventLog",
     "Limits",
     "MemoryCheckpoints",
     "MemoryConversations",
     "MemoryStore",
     "Store",
     "checked",
+    "open_log",
     "open_store",
 ]

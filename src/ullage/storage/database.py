@@ -1,8 +1,9 @@
 """One SQLite file, opened so that what was acknowledged survives: WAL, FULL, private, versioned.
 
 It knows tables and versions, and nothing of what is kept in them. One connection under one lock:
-threads take turns; other processes wait for the file, up to `wait_s`. A connection must not be
-carried across a fork (sqlite.org, "How To Corrupt"): it is closed before, and each side opens one.
+threads take turns, and can share a transaction with those that wait; other processes wait for the
+file, up to `wait_s`. A connection must not be carried across a fork (sqlite.org, "How To Corrupt"):
+it is closed before, and each side opens one.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import apsw
 
@@ -79,7 +80,39 @@ MIGRATIONS: Final[Sequence[str]] = (
 WAIT_S: Final = 5.0
 PAUSE_S: Final = 0.02
 
+PIECE: Final = 2**16
+"""Bytes that are read or written at once: SQLite's own layer takes less than 128 KiB."""
+
 Rows = list[tuple[Any, ...]]
+
+T = TypeVar("T")
+
+
+class _Step(Generic[T]):
+    """A step of one thread, done by it or by another, and what it came to."""
+
+    def __init__(self, step: Callable[[apsw.Connection], T]) -> None:
+        self._step = step
+        self._value: list[T] = []
+        self._error: StoreError | None = None
+        self.settled = False
+
+    def run(self, connection: apsw.Connection) -> None:
+        """Do it; what is refused before anything was written is its own affair."""
+        try:
+            self._value.append(self._step(connection))
+        except StoreError as error:
+            self._error = error
+
+    def fail(self, error: StoreError) -> None:
+        """Say that nothing was kept, unless it was refused for reasons of its own."""
+        self._error = self._error or error
+
+    def result(self) -> T:
+        """Return what the step did, or raise what kept it from being done."""
+        if self._error is not None:
+            raise self._error
+        return self._value[0]
 
 
 class Database:
@@ -98,8 +131,12 @@ class Database:
         self._wait_s = wait_s
         self._migrations = migrations
         self._lock = threading.Lock()
+        self._gate = threading.Condition()
+        self._waiting: list[_Step[Any]] = []
+        self._settling = False
         self._connection: apsw.Connection | None = None
         self._ended = False
+        self._doubtful = False
         _closed_at_fork(self)
         with self._using():
             pass
@@ -115,6 +152,49 @@ class Database:
         with self._using() as connection, _transaction(connection):
             yield connection
 
+    def together(self, step: Callable[[apsw.Connection], T]) -> T:
+        """Do a step in one transaction, and one sync, with those of threads that wait meanwhile.
+
+        A step raises StoreError before it has written anything, if at all: then the others are
+        kept. Any other error ends the transaction for all that share it.
+        """
+        mine = _Step(step)
+        with self._gate:
+            self._waiting.append(mine)
+            try:
+                while self._settling and not mine.settled:
+                    self._gate.wait()
+            except BaseException:  # whoever waited was interrupted: it is not to happen later
+                self._waiting = [step for step in self._waiting if step is not mine]
+                raise
+            if mine.settled:
+                return mine.result()
+            steps, self._waiting, self._settling = self._waiting, [], True
+        try:
+            self._settle(steps)
+        finally:
+            with self._gate:
+                self._settling = False
+                self._gate.notify_all()
+        return mine.result()
+
+    def _settle(self, steps: Sequence[_Step[Any]]) -> None:
+        """Do what waits, in the order that it came."""
+        error = StoreError(f"{self.path}: the writer was interrupted, nothing was kept")
+        kept = False
+        try:
+            with self.writing() as connection:
+                for step in steps:
+                    step.run(connection)
+            kept = True
+        except StoreError as told:
+            error = told
+        finally:
+            for step in steps:
+                if not kept:
+                    step.fail(error)
+                step.settled = True
+
     @property
     def closed(self) -> bool:
         """Whether it was closed for good."""
@@ -128,29 +208,38 @@ class Database:
 
     @contextmanager
     def _using(self) -> Iterator[apsw.Connection]:
+        """Lend the connection to one thread at a time."""
+        with self._lock, self._lent() as connection:
+            yield connection
+
+    @contextmanager
+    def _lent(self) -> Iterator[apsw.Connection]:
         """Lend the connection; an error of SQLite comes out as ours, with the file's name.
 
         After an error of the file the connection is given up: what SQLite holds in memory then is
         not to be trusted, and what is on disk is read anew.
         """
-        with self._lock:
-            if self._ended:
-                raise StoreError(f"the store of {self.path} was closed: open it again")
-            try:
-                if self._connection is None:
-                    self._connection = self._opened()
-                yield self._connection
-            except apsw.Error as error:
-                if not isinstance(error, apsw.BusyError | apsw.ConstraintError):
-                    self._drop()
-                raise faults.told(error, self.path, self._wait_s) from error
-            except OSError as error:
-                raise StoreError(f"{self.path} cannot be reached: {error}") from error
+        if self._ended:
+            raise StoreError(f"the store of {self.path} was closed: open it again")
+        try:
+            if self._connection is None:
+                self._connection = self._opened()
+            yield self._connection
+        except apsw.Error as error:
+            if not isinstance(error, apsw.BusyError | apsw.ConstraintError):
+                self._doubtful = True
+                self._drop()
+            raise faults.told(error, self.path, self._wait_s) from error
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be reached: {error}") from error
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close(force=True)
+            if self._doubtful:  # a WAL that may lack something must not be carried over
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            with suppress(apsw.Error):  # it is given up; what is committed is in the WAL
+                connection.close(force=True)
 
     def _opened(self) -> apsw.Connection:
         """Open the file, made private before SQLite sees it, and bring it to this version."""
@@ -167,6 +256,9 @@ class Database:
             # On macOS only fullfsync reaches the disk itself (sqlite.org, PRAGMA fullfsync).
             connection.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
             self._migrate(connection)
+            if self._doubtful:
+                _written_again(connection, self.path)
+                self._doubtful = False
         except BaseException:
             connection.close(force=True)
             raise
@@ -212,6 +304,10 @@ class Database:
         """Go on, in the parent and in the child; the next use opens the file."""
         self._lock.release()
 
+    def forget(self) -> None:
+        """Leave the steps of other threads to the parent: they are none of the child's."""
+        self._gate, self._waiting, self._settling = threading.Condition(), [], False
+
 
 @contextmanager
 def _transaction(connection: apsw.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
@@ -239,6 +335,26 @@ def _write_ahead(connection: apsw.Connection, path: Path) -> None:
         )
 
 
+def _written_again(connection: apsw.Connection, path: Path) -> None:
+    """Write and sync what the WAL holds once more, where nobody else can write to it.
+
+    After a sync that failed, a system may hold for clean what never reached the disk (Rebello et
+    al., "Can Applications Recover from fsync Failures?", 2020): what came behind it would be lost
+    with it, and the file, if pages of it were carried over, be damaged.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    with _transaction(connection):
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_WAL
+        file = apsw.VFSFile("", str(wal), [flags, 0])
+        try:
+            size = file.xFileSize()
+            for at in range(0, size, PIECE):
+                file.xWrite(file.xRead(min(PIECE, size - at), at), at)
+            file.xSync(apsw.SQLITE_SYNC_FULL)
+        finally:
+            file.xClose()
+
+
 def _retried(step: Callable[[], None], wait_s: float) -> None:
     """Repeat a step that meets a lock: SQLite does not wait by itself when the journal changes."""
     until = time.monotonic() + wait_s
@@ -261,6 +377,7 @@ def _private(path: Path) -> None:
             if not folder.exists():
                 folder.mkdir(mode=0o700, exist_ok=True)
                 folder.chmod(0o700)
+                _synced(folder.parent)
         if not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             path.chmod(0o600)
@@ -269,6 +386,20 @@ def _private(path: Path) -> None:
             f"{path} cannot be made ({error}): check the path (sqlite:FILE is relative to the "
             "working directory, sqlite:///FILE starts at the root) and its folder's permissions"
         ) from error
+
+
+def _synced(folder: Path) -> None:
+    """Have a folder keep what was made in it, where that can be asked for.
+
+    What SQLite makes it has kept itself: only folders are left to us.
+    """
+    if os.name != "posix" or not os.access(folder, os.R_OK):
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _tightened(path: Path) -> None:
@@ -299,4 +430,9 @@ def _closed_at_fork(database: Database) -> None:
         if (held := seen()) is not None:
             held.after_fork()
 
-    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
+    def alone() -> None:
+        if (held := seen()) is not None:
+            held.forget()
+            held.after_fork()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=alone)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError
+from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError, UnknownSession
 from ullage.core.log.event import Draft, Event, recorded
 
 LEASE_S: Final = 30.0
@@ -106,7 +106,8 @@ class EventLog(Protocol):
         """Record events in one piece behind event `expected_head`, on disk when they return.
 
         Raises Fenced where `epoch` does not hold the lease or the log went on; then, as after any
-        other StoreError, no seq is used.
+        other StoreError, no seq is used. Only where the connection to a server was lost nobody
+        knows: read the head anew.
         """
         ...
 
@@ -160,9 +161,9 @@ def named(session: str) -> str:
     return session
 
 
-def absent(session: str) -> StoreError:
+def absent(session: str) -> UnknownSession:
     """Return what is said of a session that is not there."""
-    return StoreError(f"there is no session {session!r:.60} in this log: check its name")
+    return UnknownSession(f"there is no session {session!r:.60} in this log: check its name")
 
 
 def taken(session: str) -> StoreError:
@@ -258,8 +259,13 @@ def faults_of(stamped: Iterable[Stamped], head: Head | None = None) -> Iterator[
 
 
 def verify(log: EventLog, session: str) -> list[str]:
-    """Return what is wrong with a session of a log; nothing is what there should be."""
-    return list(faults_of(log.stamped(session), log.head(session)))
+    """Return what is wrong with a session of a log; nothing is what there should be.
+
+    The head is read first: what is written meanwhile is left for the next time.
+    """
+    head = log.head(session)
+    there = (stamped for stamped in log.stamped(session) if stamped[1].seq <= head.seq)
+    return list(faults_of(there, head))
 
 
 # --- who is alive --------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A log of events in one SQLite file: what an append returned is on disk.
 
-One transaction an append, begun as the writer: epoch and head are checked where nobody else can
-change them. Of data it knows the text only.
+An append is checked and written in a transaction begun as the writer: nobody else can change epoch
+and head meanwhile. Appends of threads that wait for each other share one, and its sync. Of data it
+knows the text only.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from ullage.storage.database import WAIT_S, Database
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 
 HEADS: Final = "SELECT session_id, created, head, last, epoch FROM sessions"
+HEAD: Final = f"{HEADS} WHERE session_id = ?"
 LEASES: Final = """
     SELECT session_id, epoch, owner, acquired, seen, released, taken FROM leases
     WHERE session_id = ? ORDER BY epoch
 """
 HELD: Final = f"{LEASES} DESC LIMIT 1"
+HOLDS: Final = """
+    SELECT epoch, released IS NULL FROM leases WHERE session_id = ? ORDER BY epoch DESC LIMIT 1
+"""
 READ: Final = """
     SELECT session_id, seq, ts, type, v, id, data FROM events
     WHERE session_id = ? AND seq > ? AND seq <= ? ORDER BY seq
@@ -85,21 +90,23 @@ class SqliteLog:
 
     def head(self, session: str) -> Head:
         """Return how far a session is."""
-        rows = self._database.rows(f"{HEADS} WHERE session_id = ?", (_key(session),))
+        rows = self._database.rows(HEAD, (_key(session),))
         return _only(session, rows)
 
     def append(
         self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
     ) -> list[Event]:
         """Record events in one piece behind event `expected_head`, on disk when they return."""
-        with self._database.writing() as connection:
-            head = _head(connection, session)
-            log.holding(session, _held(connection, session), epoch)
+
+        def step(connection: apsw.Connection) -> list[Event]:
+            head = _writable(connection, session, epoch)
             events = log.stamp(head, expected_head, drafts, now)
             if events:
                 _insert(connection, events, epoch)
                 connection.execute(ADVANCE, (events[-1].seq, events[-1].id, epoch, session))
-        return events
+            return events
+
+        return self._database.together(step)
 
     def restore(self, events: Sequence[Event], now: float) -> Head:
         """Bring in a whole session as it is, under its own name, which must not be taken."""
@@ -156,7 +163,7 @@ class SqliteLog:
 
     def _begun(self, head: Head, events: Sequence[Event]) -> Head:
         with self._database.writing() as connection:
-            if list(connection.execute(f"{HEADS} WHERE session_id = ?", (head.session,))):
+            if list(connection.execute(HEAD, (head.session,))):
                 raise log.taken(head.session)
             connection.execute(BEGIN, (head.session, head.created, head.seq, head.id, head.epoch))
             _insert(connection, events, head.epoch)
@@ -177,8 +184,16 @@ def _only(session: str, rows: Sequence[tuple[Any, ...]]) -> Head:
 
 
 def _head(connection: apsw.Connection, session: str) -> Head:
-    rows = list(connection.execute(f"{HEADS} WHERE session_id = ?", (_key(session),)))
+    rows = list(connection.execute(HEAD, (_key(session),)))
     return _only(session, rows)
+
+
+def _writable(connection: apsw.Connection, session: str, epoch: int) -> Head:
+    """Return where a session is; raises Fenced where this epoch may not write to it."""
+    head = _head(connection, session)
+    if list(connection.execute(HOLDS, (session,))) != [(epoch, True)]:
+        log.holding(session, _held(connection, session), epoch)
+    return head
 
 
 def _held(connection: apsw.Connection, session: str) -> Lease | None:

@@ -1,14 +1,14 @@
 """Logs as lines of JSON, to be carried elsewhere: one line an event, its data byte for byte.
 
-A last line that was cut off is left out, and told; anything else that is no event is an error
-that names its line. It knows no store.
+A last line that was cut off is left out, told, and kept in a file of its own beside; anything
+else that is no event is an error that names its line. It knows no store.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ullage.core.errors import CorruptLog, StoreError
@@ -18,10 +18,14 @@ from ullage.storage.log import EventLog, Head, faults_of
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """A last line that was cut off while it was written: where it stood and what there is of it."""
+    """A last line that was cut off while it was written: where it stood and what there is of it.
+
+    `kept` is the file that records it, once the session was brought in.
+    """
 
     line: int
     rest: bytes
+    kept: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,7 @@ def export(log: EventLog, session: str, path: Path) -> int:
     """
     events = log.read(session)
     try:
-        # Without O_EXCL a link that lies there would lead the session elsewhere.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines(lines(events))
-            file.flush()
-            os.fsync(file.fileno())
-        path.chmod(0o600)
+        _written(path, lines(events))
     except OSError as error:
         raise StoreError(
             f"session {session} cannot be exported to {path}: {error}: give a path that is free"
@@ -89,11 +87,39 @@ def export(log: EventLog, session: str, path: Path) -> int:
 def bring_in(log: EventLog, path: Path, now: float) -> tuple[Head, Loaded]:
     """Restore the session of a file; raises CorruptLog for what was not written so.
 
-    Returns where the session stands now, and what was read: see `torn`.
+    Returns where the session stands now, and what was read: see `torn`. What there is of a last
+    line that was cut off is kept in FILE.torn beside it, before anything is brought in.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
     loaded = parse(data, str(path))
+    if loaded.torn is not None:
+        loaded = replace(loaded, torn=_kept(loaded.torn, path))
     return log.restore(loaded.events, now), loaded
+
+
+def _kept(torn: Torn, path: Path) -> Torn:
+    """Record a line that was cut off; raises StoreError where that cannot be done."""
+    beside = path.with_name(f"{path.name}.torn")
+    try:
+        if not (beside.is_file() and beside.read_bytes() == torn.rest):
+            _written(beside, [torn.rest])
+    except OSError as error:
+        raise StoreError(
+            f"line {torn.line} of {path} was cut off, and {beside} cannot record it ({error}): "
+            "nothing was brought in; put the file where it can, or remove the line"
+        ) from error
+    return replace(torn, kept=beside)
+
+
+def _written(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a new file that only its owner may read, on disk when it returns."""
+    # Without O_EXCL a link that lies there would lead the session elsewhere.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(0o600)

@@ -1,13 +1,14 @@
-"""Pytest fixtures with a real llama.cpp server; `pytest_plugins = ["ullage.testing.fixtures"]`.
+"""Pytest fixtures with real servers; `pytest_plugins = ["ullage.testing.fixtures"]`.
 
 `tiny_model` is the path of the tiny GGUF, `tiny_server` a server of it with a window of 2,048
-tokens, `llama_server` a function that starts further ones. All servers are shared by the session
-and stopped at its end. It knows nothing of what is tested with them.
+tokens, `llama_server` a function that starts further ones. `postgres_server` is a PostgreSQL,
+`postgres_database` a function that gives the URL of a new database on it. All servers are shared by
+the session and stopped at its end. It knows nothing of what is tested with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Protocol
 
 import pytest
 
+from ullage.core.errors import ConfigurationError
 from ullage.embedded import Launch, Server
-from ullage.testing import tinymodel
+from ullage.testing import postgres, tinymodel
 
 
 class StartServer(Protocol):
@@ -60,3 +62,21 @@ def llama_server(tiny_model: Path) -> Iterator[StartServer]:
 def tiny_server(llama_server: StartServer) -> Server:
     """Return the session's server of the tiny model: one slot, window 2,048 tokens."""
     return llama_server(Launch(window=2048))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """Return the session's PostgreSQL; skips where there is none to start."""
+    pytest.importorskip("psycopg")
+    try:
+        installation = postgres.obtain()
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    with postgres.Server(installation) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_server: postgres.Server) -> Callable[[], str]:
+    """Return a function that gives the URL of a new, empty database."""
+    return postgres_server.created

@@ -168,6 +168,15 @@ def test_the_latest_checkpoint_is_read_when_it_is_asked_for():
         state.checkpoint()
 
 
+def test_a_compaction_that_was_undone_holds_no_more_and_its_record_stays():
+    first, second = ({"version": 1, "prefix": "p", "generation": n} for n in (0, 1))
+    made = [Draft("history_compaction", {"checkpoint": c}) for c in (first, second)]
+    undone = Draft("history_compaction", {"checkpoint": second, "undone": True})
+    state = fold(events(*made, undone))
+    assert state.checkpoints == [(1, first)]
+    assert [data["checkpoint"] for data in state.compactions] == [first, second, second]
+
+
 def test_events_that_are_not_known_are_passed_over_and_noted():
     newer = replace(events(user())[0], v=2)
     other = recorded("s", 2, 1.0, Draft("dreamt", {"of": "sheep"}))

@@ -7,7 +7,7 @@ does not know are kept as they came and passed on byte for byte. It knows no sto
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NoReturn
@@ -68,7 +68,8 @@ UPCASTS: Final[Mapping[tuple[str, int], Upcast]] = {}
 class Draft:
     """An event that is to be recorded: its place and time come with the append.
 
-    Raises StoreError for types that are not recorded and for data that lack what the type needs.
+    Raises StoreError for types that are not recorded, for what no line can carry, and for data
+    that lack what the type needs.
     """
 
     type: str
@@ -78,6 +79,11 @@ class Draft:
     def __post_init__(self) -> None:
         if self.type in EPHEMERAL:
             raise StoreError(f"{self.type} events are shown, not recorded: the log takes none")
+        if not (_sound("type", self.type) and _sound("v", self.v)):
+            raise StoreError(
+                f"an event of type {self.type!r:.60} and version {self.v!r:.60} cannot be "
+                f"recorded: expected text that UTF-8 can carry, and a number from 1 to {MOST - 1}"
+            )
         lacking = _lacking(self.type, self.data) if self.v == VERSION else ""
         if lacking:
             raise StoreError(f"a {self.type} cannot be recorded: {lacking}")
@@ -105,11 +111,13 @@ class Event:
     def data(self) -> Mapping[str, Any]:
         """The data, read when they are first asked for; raises StoreError where they are none."""
         if self._data is None:
-            where = f"event {self.seq} of session {self.session_id}"
-            read_once = _object(self.text, where)
+            read_once = _object(self.text, self)
             object.__setattr__(self, "_data", read_once)
             return read_once
         return self._data
+
+    def __str__(self) -> str:
+        return f"event {self.seq} of session {self.session_id}"
 
     @property
     def known(self) -> bool:
@@ -123,13 +131,20 @@ class Event:
 
     def follows(self, before: str) -> bool:
         """Tell whether the id is the one that its content has behind the id `before`."""
-        return self.id == _id(before, self)
+        content = (self.session_id, self.seq, repr(self.ts), self.type, self.v, self.text)
+        return self.id == _id(before, content)
 
 
 def recorded(session_id: str, seq: int, ts: float, draft: Draft, before: str = "") -> Event:
-    """Return the event that a draft becomes behind the event whose id is `before`."""
-    event = Event(session_id, seq, float(ts), draft.type, draft.v, "", encoded(draft.data))
-    return Event(session_id, seq, event.ts, event.type, event.v, _id(before, event), event.text)
+    """Return the event that a draft becomes behind the event whose id is `before`.
+
+    Raises StoreError for data that JSON cannot carry and for a time that is none.
+    """
+    text, at = encoded(draft.data), float(ts)
+    if not _sound("ts", at):
+        raise StoreError(f"an event cannot be recorded at {at} s: expected Unix seconds")
+    id_ = _id(before, (session_id, seq, repr(at), draft.type, draft.v, text))
+    return Event(session_id, seq, at, draft.type, draft.v, id_, text)
 
 
 def understood(
@@ -146,9 +161,7 @@ def understood(
         step = upcasts.get((event.type, version))
         data = data if step is None else step(data)
     if lacking := _lacking(event.type, data):
-        raise StoreError(
-            f"event {event.seq} of session {event.session_id} is a corrupt {event.type}: {lacking}"
-        )
+        raise StoreError(f"{event} is a corrupt {event.type}: {lacking}")
     return data
 
 
@@ -156,7 +169,7 @@ def encoded(data: Mapping[str, Any]) -> str:
     """Return data as JSON text that UTF-8 can carry; raises StoreError for what JSON cannot."""
     try:
         _strung(data)
-        text = json.dumps(dict(data), ensure_ascii=False, allow_nan=False)
+        text = _ENCODER.encode(dict(data))
         if not _encodable(text):  # half of a pair of surrogates: JSON writes it as an escape
             text = json.dumps(dict(data), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -204,14 +217,13 @@ def _lacking(kind: str, data: Mapping[str, Any]) -> str:
     return ""
 
 
-def _id(before: str, event: Event) -> str:
+def _id(before: str, content: Sequence[object]) -> str:
     """Return the hash of an event and of the id before it; lengths keep the parts apart."""
-    parts = [before, event.session_id, event.seq, repr(event.ts), event.type, event.v, event.text]
-    link = blake2b(digest_size=16)
-    for part in parts:
+    link = bytearray()
+    for part in (before, *content):
         body = str(part).encode("utf-8", "surrogatepass")
-        link.update(b"%d:" % len(body) + body)
-    return link.hexdigest()
+        link += b"%d:%b" % (len(body), body)
+    return blake2b(link, digest_size=16).hexdigest()
 
 
 def _strung(value: object) -> None:
@@ -234,7 +246,7 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _object(text: str, where: str) -> dict[str, Any]:
+def _object(text: str, where: object) -> dict[str, Any]:
     try:
         value, end = _DECODER.raw_decode(text)
         if end != len(text):  # white space, or more than one value, which `decode` refuses
@@ -251,4 +263,5 @@ def _constant(name: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_constant)
-"""Made once: one a text costs more than reading it."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+"""Made once: one a text costs more than reading or writing it."""

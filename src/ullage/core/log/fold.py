@@ -113,23 +113,26 @@ class Turn(NamedTuple):
 class Fold:
     """The state after the events that were applied; one more costs the same, however many.
 
-    `items` is the history. `head` is the seq of the last event, `session` its session. `skills`
+    `items` is the history. `checkpoints` hold; `compactions` are the data of all their events,
+    with those that undid one. `head` is the seq of the last event, `session` its session. `skills`
     are hashes by name, in the order of activation. `created` and `forked` are the data of these
     events. `strays` are results that answer no open call, `unknown` events that this program does
     not know: they stay in the log.
     """
 
-    def __init__(self, upcasts: Upcasts = UPCASTS) -> None:
+    def __init__(self, upcasts: Upcasts = UPCASTS, current: int = VERSION) -> None:
         self.session = ""
         self.head = 0
         self.items: list[Item] = []
         self.checkpoints: list[tuple[int, Data]] = []
+        self.compactions: list[Data] = []
         self.skills: dict[str, str] = {}
         self.created: Data = {}
         self.forked: Data = {}
         self.strays: list[int] = []
         self.unknown: list[int] = []
         self._upcasts = upcasts
+        self._current = current
         self._report: Event | None = None  # read when it is asked for, as most never are
         self._begun: Event | None = None
         self._round: int | None = None  # the item that calls and text still belong to
@@ -163,7 +166,7 @@ class Fold:
                 f"{self.head} of session {self.session or event.session_id}"
             )
         step = self._steps.get(event.type)
-        if step is not None and event.v <= VERSION:
+        if step is not None and event.v <= self._current:
             step(event)  # may refuse corrupt data, before it changes anything
         elif not event.known:
             self.unknown.append(event.seq)
@@ -208,7 +211,7 @@ class Fold:
         return [orphaned(call, reason) for call in self.open_calls]
 
     def _data(self, event: Event) -> Data:
-        data = understood(event, self._upcasts)
+        data = understood(event, self._upcasts, self._current)
         assert data is not None  # noqa: S101 - only known events have steps
         return data
 
@@ -294,7 +297,12 @@ class Fold:
 
     def _compacted(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
-        self.checkpoints.append((seq, data["checkpoint"]))
+        self.compactions.append(data)
+        if data.get("undone") is not True:
+            self.checkpoints.append((seq, data["checkpoint"]))
+            return
+        gone = _named(data["checkpoint"])
+        self.checkpoints = [held for held in self.checkpoints if _named(held[1]) != gone]
 
     def _started(self, event: Event) -> None:
         self._round = None
@@ -318,6 +326,10 @@ class Fold:
 
     def _parted(self, event: Event) -> None:
         self.forked = self._data(event)
+
+
+def _named(checkpoint: Data) -> tuple[Any, ...]:
+    return tuple(checkpoint.get(name) for name in ("prefix", "generation"))
 
 
 def fold(events: Iterable[Event], upto: int | None = None) -> Fold:

@@ -58,7 +58,8 @@ class Policy:
     `results` says of tools, by name, whether their results can be had again ("again", which is
     taken of all others), only once, or each tell the state. `recovery_tails` are the messages
     that the recoveries of a turn leave alone, one after the other. `background` lets an async guard
-    begin a summary at the rung below the one that wants it.
+    begin a summary at the rung below the one that wants it. `new_session` has an agent go on in a
+    new session, linked to the old one, once a turn ended at the pressure of the highest rung.
     """
 
     name: str = "ladder"
@@ -73,6 +74,7 @@ class Policy:
     results: Mapping[str, Trait] = field(default_factory=dict, hash=False)
     recovery_tails: tuple[int, ...] = (40, 20, 10, 5)
     background: bool = False
+    new_session: bool = False
 
     def __post_init__(self) -> None:
         traits = get_args(Trait)
@@ -114,10 +116,14 @@ class Policy:
         return cls(name="advisory", rungs=(Rung(0.90, 0.60, DETERMINISTIC),))
 
     @classmethod
-    def auto_summary(cls) -> Policy:
-        """Warn at 85 %, summarise at 95 %; no advisory tier of its own."""
+    def auto_summary(cls, *, new_session: bool = False) -> Policy:
+        """Warn at 85 %, summarise at 95 %; no advisory tier of its own.
+
+        With `new_session` an agent goes on in a new session that begins with the summary.
+        """
         return cls(
             name="auto_summary",
+            new_session=new_session,
             thresholds=Thresholds(advisory=None, warning=0.85, critical=0.95),
             rungs=(Rung(0.95, 0.50, ("summarise_middle", *DETERMINISTIC)),),
         )

@@ -1,0 +1,473 @@
+"""The agent: a model, its tools and a guard, run on sessions turn by turn.
+
+Configuration that any number of sessions can share; what happened is in their logs alone. It puts
+together what `core.turn` decides with and decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+
+from ullage import config
+from ullage.agent.keeping import SessionStore
+from ullage.agent.kit import Asking, Kit, Words
+from ullage.agent.session import Live, Session
+from ullage.agent.turning import Turning
+from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, StoreError
+from ullage.core.events import Compacted, CompactionFailed, ContextPressure, Notice
+from ullage.core.events import Event as GuardEvent
+from ullage.core.instructions import Context, briefing
+from ullage.core.log.event import Draft
+from ullage.core.log.render import Renderer, defined
+from ullage.core.permissions import Posture, Rule
+from ullage.core.policies.policy import Policy
+from ullage.core.redaction import Redactor
+from ullage.core.skills import mentioned
+from ullage.core.turn.effects import Ended, Order
+from ullage.guard import Guard
+from ullage.runtime import Runtime, default
+from ullage.tools import Executor, Sandbox
+from ullage.tools.telling import Plan, Recall
+from ullage.windows import Question
+
+if TYPE_CHECKING:
+    from ullage.asking import Summarizer
+    from ullage.core.budget import TurnBudget
+    from ullage.core.checkpoint import Checkpoint
+    from ullage.core.permissions import Mode, Permission
+    from ullage.core.skills import Skill
+    from ullage.core.window import Window
+    from ullage.guard import View
+    from ullage.providers import Provider
+
+Result = TypeVar("Result")
+
+SHELL: Final = Sandbox()
+"""Commands write in the workspace alone, and there is no network."""
+
+HALF: Final = 0.5
+"""The share of the window that a compaction by hand goes to where nobody says another."""
+
+
+BRIEF: Final = 0.2
+"""The share of the window that a session's summary goes to, at most, with what it leaves whole."""
+
+LEAST_SUMMARY: Final = 1_024
+"""Tokens of a request with a summary below which nothing more is left out."""
+
+SMALL: Final = 8_192
+"""Tokens of a window that is unknown, for the size of a summary alone."""
+
+
+class Options(TypedDict, total=False):
+    """How one turn is run; every key may be left out.
+
+    `provider` takes the place of the agent's own, `provider_options` are body fields that go to it
+    untouched. `mode` is build or plan, `permission` auto, ask or read_only; `dry_run` runs no
+    tool. `max_iterations` bounds the calls of the model. `presenter_context` holds what a person
+    looks at. `parts` is content beside the text. `budget` bounds what the turn may use.
+    """
+
+    provider: Provider | None
+    provider_options: Mapping[str, Any] | None
+    dry_run: bool
+    mode: Mode
+    permission: Permission
+    max_iterations: int | None
+    presenter_context: Mapping[str, Any] | None
+    parts: Sequence[Mapping[str, Any]]
+    budget: TurnBudget | None
+    ask: Asking | None
+
+
+class Equipment(TypedDict, total=False):
+    """What an agent has; every key may be left out.
+
+    `executor` makes the tools of a session, in place of the standard ones. `shell` says what
+    commands may reach, None turns them off; where the system cannot hold them to it they are off.
+    `writes` are write policies by path. `skills` are listed in the prompt and read when named.
+    `secrets` are values that no log and no model may see, besides the provider's key and what the
+    environment names as keys, tokens, secrets and passwords. `policy`, `summarizer` and `window`
+    are those of `Guard`, as is `runtime`.
+    """
+
+    executor: Callable[[Session], Executor] | None
+    shell: Sandbox | None
+    policy: Policy | None
+    summarizer: Summarizer | None
+    window: int | None
+    writes: Sequence[Rule]
+    skills: Sequence[Skill]
+    secrets: Sequence[str]
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """What a compaction by hand did, or would do; `checkpoint` is None where nothing changed."""
+
+    checkpoint: Checkpoint | None
+    reason: str
+    view: View
+
+
+class Agent:
+    """Run turns of sessions with one model, guarded by its window.
+
+    ::
+
+        agent = ullage.Agent(ullage.Provider("qwen3-8b", "http://127.0.0.1:8080/v1"))
+        with ullage.Session.create(ullage.open_log("sqlite:work.db")) as session:
+            print(agent.run(session, "What is in the cellar?").text)
+
+    `workspace` is the folder that tools work in; without one there are none but plan and recall.
+    What else it has is in `Equipment`. Raises ConfigurationError for what cannot be.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        workspace: Path | str | None = None,
+        **equipment: Unpack[Equipment],
+    ) -> None:
+        _known(equipment, Equipment)
+        runtime = equipment.get("runtime")
+        self.provider = provider
+        self.workspace = None if workspace is None else Path(workspace)
+        self.skills = tuple(equipment.get("skills", ()))
+        self.runtime = runtime if runtime is not None else default()
+        self._equipment = equipment
+        self._secrets = (*equipment.get("secrets", ()), *config.credentials())
+
+    @property
+    def policy(self) -> Policy:
+        """What is done as the window fills."""
+        return self._equipment.get("policy") or Policy.named(self.runtime.settings.policy)
+
+    # --- turns ----------------------------------------------------------------------------------
+
+    async def arun(self, session: Session, text: str, **options: Unpack[Options]) -> Ended:
+        """Run one turn to its end; what happens meanwhile is told to who listens to the session.
+
+        Failures of models and tools are in the result. Raises BusyWriter while a turn of this
+        session is under way, here or elsewhere, Fenced where another took it over, StoreError
+        where the log cannot be written, ConfigurationError for options that cannot be.
+        """
+        if type(text) is not str or not (text.strip() or options.get("parts")):
+            raise ConfigurationError(f"a turn begins with what a person says, not {text!r:.80}")
+        return await self._turn(session, text, options)
+
+    async def aresume(self, session: Session, **options: Unpack[Options]) -> Ended | None:
+        """Go on with the turn that was cut off, None where there is none; raises as `arun` does."""
+        session.acquire()
+        if session.fold.turn is None:
+            return None
+        return await self._turn(session, None, options)
+
+    def run(self, session: Session, text: str, **options: Unpack[Options]) -> Ended:
+        """Do as `arun`, blocking; for programs without an event loop."""
+        return _blocking(self.arun(session, text, **options))
+
+    def resume(self, session: Session, **options: Unpack[Options]) -> Ended | None:
+        """Do as `aresume`, blocking."""
+        return _blocking(self.aresume(session, **options))
+
+    def start(self, session: Session, text: str, **options: Unpack[Options]) -> asyncio.Task[Ended]:
+        """Begin a turn as a task of the running loop; cancel it to interrupt the turn.
+
+        Raises BusyWriter at once where a turn of this session is under way.
+        """
+        _free(session)
+        return asyncio.get_running_loop().create_task(self.arun(session, text, **options))
+
+    async def _turn(self, session: Session, text: str | None, options: Options) -> Ended:
+        _known(options, Options)
+        _free(session)
+        session.busy = True
+        try:
+            kit = self._kit(session, options)
+            await self._switched(kit)
+            ended = await Turning(kit, self._order(kit, text, options)).run()
+        finally:
+            session.busy = False
+        return await self._moved(kit, ended)
+
+    async def _moved(self, kit: Kit, ended: Ended) -> Ended:
+        """Begin a new session after a turn that ended under pressure, where the policy wants it."""
+        policy, usage = self.policy, kit.session.fold.usage
+        window = await kit.guard.awindow()
+        if not (policy.new_session and ended.ok and policy.rungs and usage) or not window.known:
+            return ended
+        at = max(rung.at for rung in policy.rungs) * window.tokens()
+        if usage[0].prompt_tokens < at:
+            return ended
+        with await self.asummarise(kit.session) as made:
+            return replace(ended, continued=made.name)
+
+    def _order(self, kit: Kit, text: str | None, options: Options) -> Order:
+        most = options.get("max_iterations")
+        if most is not None and (type(most) is not int or most < 1):
+            raise ConfigurationError(f"max_iterations is 1 or more, or None, not {most!r}")
+        session, fold = kit.session, kit.session.fold
+        cut = fold.turn
+        named = mentioned(text or "", self.skills)
+        name = cut.turn if text is None and cut is not None else uuid.uuid4().hex[:12]
+        return Order(
+            turn=name,
+            model=kit.provider.model,
+            dialect=kit.provider.dialect,
+            text=text,
+            parts=tuple(options.get("parts") or ()),
+            mode=kit.posture.mode,
+            permission=kit.posture.permission,
+            dry_run=options.get("dry_run", False),
+            max_iterations=most,
+            skills=tuple(skill for skill in named if fold.skills.get(skill.name) != skill.hash),
+            budget=options.get("budget"),
+            commands=(f"ullage show {session.name}", f"ullage resume {session.name}"),
+        )
+
+    # --- between turns --------------------------------------------------------------------------
+
+    async def aview(self, session: Session, **options: Unpack[Options]) -> View:
+        """Return the request that would be sent now; nothing is recorded."""
+        kit = self._kit(session, options, dry=True)
+        return await kit.guard.aready(kit.request(), kit.provider.dialect)
+
+    async def acompact(
+        self,
+        session: Session,
+        *,
+        target_tokens: int | None = None,
+        target_ratio: float | None = None,
+        provider: Provider | None = None,
+        dry_run: bool = False,
+    ) -> Compacting:
+        """Make the session's history smaller now, to half of the window by default.
+
+        Raises ConfigurationError for a target that is none, and ContextWindowUnknown where a
+        ratio was given and nobody knows the window.
+        """
+        kit = self._kit(session, {"provider": provider}, dry=dry_run)
+        target = target_tokens
+        if target is None:
+            target = int(await self._bound(kit) * (HALF if target_ratio is None else target_ratio))
+        if type(target) is not int or target < 1:
+            raise ConfigurationError(f"a compaction goes to 1 token or more, not {target!r}")
+        return await _compacted(kit, target)
+
+    async def asummarise(self, session: Session, name: str | None = None) -> Session:
+        """Begin a new session that knows of this one by a summary, each linked to the other.
+
+        Raises ConfigurationError where there is nothing to summarise.
+        """
+        if not session.fold.items:
+            raise ConfigurationError(
+                f"session {session.name} holds nothing yet that a summary could stand for"
+            )
+        kit = self._kit(session, {}, dry=True)
+        window = await kit.guard.awindow()
+        target = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
+        sent = (await _compacted(kit, target)).view.prepared.sent
+        text = "\n\n".join(f"{m.role}: {m.text}" for m in sent.messages if not m.is_system)
+        head = session.fold.head
+        made = Session.create(session.log, name)
+        made.redactor = session.redactor
+        made.record([Draft("branch_summary", {"text": text, "parent": session.name, "seq": head})])
+        session.record([Draft("subagent_event", {"continued_in": made.name, "seq": head})])
+        return made
+
+    def undo(self, session: Session) -> Checkpoint | None:
+        """Take the last compaction back; return it, None where there is none."""
+        kit = self._kit(session, {})
+        return kit.guard.undone(kit.request(), kit.provider.dialect)
+
+    async def awindow(self, provider: Provider | None = None) -> Window:
+        """Return the window of the agent's model, or of another provider's."""
+        question = self._question(provider or self.provider)
+        return await self.runtime.windows.awindow(question)
+
+    async def _bound(self, kit: Kit) -> int:
+        window = await kit.guard.awindow()
+        if window.input_tokens is None:
+            raise ContextWindowUnknown(
+                kit.provider.model, "Give target_tokens, or the window to the agent."
+            )
+        return window.input_tokens
+
+    async def aswitch(self, session: Session, provider: Provider) -> View:
+        """Go on with another model: its window is found and told, and what does not fit compacted.
+
+        Returns the request that would be sent now.
+        """
+        self.provider = provider
+        kit = self._kit(session, {})
+        await self._switched(kit)
+        return await kit.guard.aready(kit.request(), kit.provider.dialect)
+
+    async def _switched(self, kit: Kit) -> None:
+        """Tell of another model than before, and of what that does to the window."""
+        before = kit.session.fold.usage
+        if before is None or before[1] == kit.provider.model:
+            return
+        kit.trigger = "model_switch"
+        window = await kit.guard.awindow()
+        first = window.explain().partition("\n")[0]
+        text = f"the model was {before[1]}, now it is {first}"
+        kit.session.publish(Live(kit.session.name, "status", {"text": text}))
+
+    # --- what a turn is run with ----------------------------------------------------------------
+
+    def _kit(self, session: Session, options: Options, *, dry: bool = False) -> Kit:
+        provider = options.get("provider") or self.provider
+        provider = replace(
+            provider, options={**provider.options, **(options.get("provider_options") or {})}
+        )
+        mode, permission = options.get("mode", "build"), options.get("permission", "auto")
+        posture = Posture(mode, permission, tuple(self._equipment.get("writes", ())))
+        session.redactor = Redactor((*self._secrets, provider.api_key or ""))
+        executor = (self._equipment.get("executor") or self._standard)(session)
+        renderer = Renderer(provider.dialect, provider.model, self._read)
+        words = Words(
+            provider,
+            briefing(
+                self._context(session),
+                mode=mode,
+                permission=permission,
+                skills=self.skills,
+                presenter_context=options.get("presenter_context"),
+            ),
+        )
+        before = len(words.messages())
+        store = SessionStore(
+            session, provider.dialect, lambda: [*[0] * before, *renderer.seqs], dry=dry
+        )
+        return Kit(
+            session=session,
+            provider=provider,
+            guard=self._guard(session, provider, store, executor),
+            executor=executor,
+            renderer=renderer,
+            posture=posture,
+            words=words,
+            tools=list(defined(executor.specs(posture), provider.dialect)),
+            prices=self.runtime.windows.prices(self._question(provider)),
+            ask=options.get("ask"),
+        )
+
+    def _guard(
+        self, session: Session, provider: Provider, store: SessionStore, executor: Executor
+    ) -> Guard:
+        policy = self.policy
+        traits = {spec.name: spec.again for spec in executor.specs(Posture())}
+        return Guard(
+            provider.model,
+            base_url=provider.base_url,
+            api_key=provider.api_key,
+            window=self._equipment.get("window"),
+            dialect=provider.dialect,
+            policy=replace(policy, results={**traits, **policy.results}, new_session=False),
+            summarizer=self._equipment.get("summarizer"),
+            store=store,
+            on_event=lambda event: _told(session, event),
+            runtime=self.runtime,
+        )
+
+    def _context(self, session: Session) -> Context:
+        root = session.fold.forked.get("root")
+        where = "none" if self.workspace is None else str(self.workspace.absolute())
+        return Context(session.name, where, root=root if isinstance(root, str) else None)
+
+    def _standard(self, session: Session) -> Executor:
+        def recall(reference: str) -> str:
+            text = session.originals.read(reference)
+            if text is None:
+                raise StoreError(f"session {session.name} holds no text for {reference!r:.80}")
+            return text
+
+        if self.workspace is None:  # tools that touch no file
+            return Executor(Path.cwd(), tools=(Plan(), Recall(recall)))
+        state, shell = _state(session.log.url, self.workspace), self._equipment.get("shell", SHELL)
+        return Executor(self.workspace, state=state, shell=shell, recall=recall)
+
+    def _read(self, name: str, wanted: str) -> str | None:
+        found = (s.text for s in self.skills if (s.name, s.hash) == (name, wanted))
+        return next(found, None)
+
+    def _question(self, provider: Provider) -> Question:
+        window = self._equipment.get("window")
+        return Question(provider.model, provider.base_url, provider.api_key, window)
+
+
+async def _compacted(kit: Kit, target: int) -> Compacting:
+    view = await kit.guard.acompacted(kit.request(), kit.provider.dialect, target)
+    made = view.prepared.checkpoint
+    reasons = [e.reason for e in view.prepared.events if isinstance(e, CompactionFailed)]
+    return Compacting(made, reasons[-1] if reasons else "", view)
+
+
+def _known(given: Mapping[str, object], options: type) -> None:
+    """Raise TypeError for an option that there is not."""
+    names: frozenset[str] = options.__optional_keys__  # type: ignore[attr-defined]  # a TypedDict
+    unknown = given.keys() - names
+    if unknown:
+        raise TypeError(f"no option {min(unknown)!r}: there are {', '.join(sorted(names))}")
+
+
+def _state(url: str, workspace: Path) -> Path | None:
+    """Return the folder that a log's file is in: no tool may reach it.
+
+    Raises ConfigurationError where that is the workspace, or a folder above it.
+    """
+    scheme, _, path = url.partition("://")
+    if scheme != "sqlite":
+        return None
+    folder, work = Path(path).parent.resolve(), workspace.resolve()
+    if folder == work or folder in work.parents:
+        raise ConfigurationError(
+            f"the log {path} is in the workspace {workspace} itself or above it, where tools would "
+            f"reach it: keep it in a folder of its own, such as sqlite:{workspace}/.ullage/log.db"
+        )
+    return folder
+
+
+def _free(session: Session) -> None:
+    if session.busy:
+        raise BusyWriter(
+            f"a turn of session {session.name} is under way: wait for it, or interrupt it"
+        )
+
+
+def _told(session: Session, event: GuardEvent) -> None:
+    """Show what a guard tells; what lasts is recorded by then."""
+    if isinstance(event, ContextPressure):
+        found = event.assessment
+        data = {**found.to_dict(), "tier": event.tier, "phase": event.phase, "meter": found.meter()}
+        session.publish(Live(session.name, "context_pressure", data))
+    elif isinstance(event, Notice):
+        session.publish(Live(session.name, "status", {"text": event.text}))
+    elif isinstance(event, Compacted):
+        made = event.checkpoint
+        text = (
+            f"compacted {made.tokens_before:,} -> {made.tokens_after:,} tokens "
+            f"({made.strategy}, {made.trigger})"
+        )
+        session.publish(Live(session.name, "status", {"text": text}))
+    elif reason := getattr(event, "reason", ""):
+        name = type(event).__name__
+        session.publish(Live(session.name, "status", {"text": f"{name}: {reason}"}))
+
+
+def _blocking(work: Coroutine[Any, Any, Result]) -> Result:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    work.close()
+    raise ConfigurationError("an event loop runs here: use the async twin of this call")

@@ -1,0 +1,131 @@
+"""The log of a session as the store of its guard: checkpoints are events, originals are there.
+
+It knows no model. What a guard remembers from call to call lives in memory and is measured anew
+after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.checkpoint import Checkpoint
+from ullage.core.log.event import Draft
+from ullage.storage import Limits, MemoryStore
+
+if TYPE_CHECKING:
+    from ullage.agent.session import Session
+    from ullage.core.transcript import Dialect
+    from ullage.storage.protocol import Conversations
+
+FOREVER: Final = Limits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)
+"""A session keeps what it has; the log is the store."""
+
+Seqs = Callable[[], Sequence[int]]
+"""The seq of the event that each message of the last request began at."""
+
+
+class Checkpoints:
+    """Checkpoints of one session and dialect; each is recorded before it is used.
+
+    Scopes keep upstreams and tenants apart; here the session does, so that a checkpoint holds on
+    whatever server its history goes on. With `dry` nothing is recorded.
+    """
+
+    def __init__(self, session: Session, dialect: Dialect, seqs: Seqs, *, dry: bool) -> None:
+        self._session, self._dialect, self._seqs, self._dry = session, dialect, seqs, dry
+        self._memory = MemoryStore(FOREVER).checkpoints
+        self._seen = 0
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Return what holds under the first of `prefixes` that has something, or None."""
+        self._refresh()
+        found = self._memory.load(_apart(scope), prefixes)
+        return None if found is None else replace(found, scope=scope)
+
+    def save(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Record a checkpoint unless there is one of its generation; return what holds."""
+        self._refresh()
+        kept = self._memory.save(replace(checkpoint, scope=_apart(checkpoint.scope)))
+        if kept.script == checkpoint.script and not self._dry:
+            self._session.record([self._draft(checkpoint)])
+            self._seen = len(self._session.fold.checkpoints)
+        return replace(kept, scope=checkpoint.scope)
+
+    def measured(self, checkpoint: Checkpoint) -> None:
+        """Keep the measured size until the end of the process; the usage itself is recorded."""
+        self._memory.measured(replace(checkpoint, scope=_apart(checkpoint.scope)))
+
+    def undo(self, checkpoint: Checkpoint) -> bool:
+        """Take a checkpoint away, with a record; what it left out is sent again."""
+        self._refresh()
+        gone = self._memory.undo(replace(checkpoint, scope=_apart(checkpoint.scope)))
+        if gone and not self._dry:
+            self._session.record([self._draft(checkpoint, undone=True)])
+            self._seen = len(self._session.fold.checkpoints)
+        return gone
+
+    def all(self) -> list[Checkpoint]:
+        """Return the checkpoints that hold."""
+        self._refresh()
+        return self._memory.all()
+
+    def _draft(self, checkpoint: Checkpoint, *, undone: bool = False) -> Draft:
+        made: dict[str, object] = {"checkpoint": checkpoint.to_dict(), "dialect": self._dialect}
+        seqs = self._seqs()
+        first, end = checkpoint.range
+        if 0 <= first < end <= len(seqs):
+            last = seqs[end] - 1 if end < len(seqs) else self._session.fold.head
+            made["events"] = [seqs[first], last]
+        return Draft("history_compaction", {**made, "undone": True} if undone else made)
+
+    def _refresh(self) -> None:
+        """Take in what the log has beyond what was seen."""
+        recorded = self._session.fold.compactions
+        for data in recorded[self._seen :]:
+            if data.get("dialect", self._dialect) != self._dialect:
+                continue
+            found = Checkpoint.from_dict(data["checkpoint"])
+            found = replace(found, scope=_apart(found.scope))
+            if data.get("undone") is True:
+                self._memory.undo(found)
+            else:
+                self._memory.save(found)
+        self._seen = len(recorded)
+
+
+def _apart(scope: str) -> str:
+    """Return what is left of a scope in a session: plans with whole tool loops stay apart."""
+    return "loops" if scope.endswith("|loops") else "session"
+
+
+class SessionStore:
+    """A `Store` over the log of one session, for one dialect."""
+
+    def __init__(
+        self, session: Session, dialect: Dialect, seqs: Seqs, *, dry: bool = False
+    ) -> None:
+        self._memory = MemoryStore(FOREVER)
+        self._session = session
+        self.checkpoints = Checkpoints(session, dialect, seqs, dry=dry)
+        self.originals = session.originals
+
+    @property
+    def url(self) -> str:
+        """What opens the log."""
+        return self._session.log.url
+
+    @property
+    def conversations(self) -> Conversations:
+        """What is remembered from call to call; in memory."""
+        return self._memory.conversations
+
+    def purge(self, now: float) -> int:
+        """Forget nothing: what a session has is kept."""
+        del now
+        return 0
+
+    def close(self) -> None:
+        """Let go of memory; the log is the session's."""
+        self._memory.close()

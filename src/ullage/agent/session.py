@@ -1,0 +1,179 @@
+"""A session: one conversation in a log, its state, and the right to write to it.
+
+What is recorded is stamped and on disk before anybody hears of it. It knows no model and no tool.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from ullage.agent.originals import Originals
+from ullage.core.errors import ConfigurationError, Fenced, StoreError
+from ullage.core.log.event import EPHEMERAL, Draft, Event
+from ullage.core.log.fold import Fold
+from ullage.core.redaction import Redactor
+from ullage.storage.log import Owner
+
+if TYPE_CHECKING:
+    from ullage.storage.log import EventLog, Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Something that is shown while it happens, and not recorded.
+
+    `type` is text_delta, reasoning_delta, status, plan or context_pressure; `data` has string keys.
+    """
+
+    session_id: str
+    type: str
+    data: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.type not in EPHEMERAL:
+            raise StoreError(f"{self.type} events are recorded: only {sorted(EPHEMERAL)} are shown")
+
+
+Told = Event | Live
+Hear = Callable[[Told], object]
+
+
+class Session:
+    """One session of a log. For one writer at a time; close it, or use it in a `with` block.
+
+    ::
+
+        with Session.create(ullage.open_log("sqlite:work.db")) as session:
+            agent.run(session, "What is in the cellar?")
+
+    `name` names it in the log. Writing takes the lease when it is first needed; another writer
+    then gets BusyWriter. `hear` is called with each event after it is on disk, and with live ones.
+    """
+
+    def __init__(self, log: EventLog, name: str, *, now: Callable[[], float] = time.time) -> None:
+        log.head(name)  # raises for a session that is not there
+        self.log = log
+        self.name = name
+        self.redactor = Redactor()
+        self.busy = False
+        self._now = now
+        self._fold = Fold()
+        self._lease: Lease | None = None
+        self._heard: list[Hear] = []
+        self.originals = Originals(lambda: self.fold)
+
+    @classmethod
+    def create(
+        cls, log: EventLog, name: str | None = None, *, now: Callable[[], float] = time.time
+    ) -> Self:
+        """Begin a session, named by chance where no name is given; StoreError where it is taken."""
+        chosen = uuid.uuid4().hex[:12] if name is None else name
+        log.create(chosen, now())
+        made = cls(log, chosen, now=now)
+        made.record([Draft("session_created", {})])
+        return made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Session({self.name!r} in {self.log.url})"
+
+    # --- reading --------------------------------------------------------------------------------
+
+    @property
+    def fold(self) -> Fold:
+        """The state by the log as it stands now; what is new is folded in."""
+        head = self.log.head(self.name).seq
+        if head != self._fold.head:
+            self._fold.extend(self.log.read(self.name, after=self._fold.head))
+        return self._fold
+
+    def events(self, after: int = 0, upto: int | None = None) -> list[Event]:
+        """Return recorded events."""
+        return self.log.read(self.name, after, upto)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def acquire(self) -> Lease:
+        """Become the writer; raises BusyWriter while another is. A second time does nothing."""
+        if self._lease is None:
+            self._lease = self.log.acquire(self.name, Owner.here(), self._now())
+            if self._lease.taken:
+                self.publish(
+                    Live(self.name, "status", {"text": f"taken over: {self._lease.taken}"})
+                )
+        return self._lease
+
+    def record(self, drafts: Sequence[Draft]) -> list[Event]:
+        """Append events in one piece, take them into the fold, then publish them.
+
+        Raises Fenced where another became the writer: nothing was written then.
+        """
+        lease = self.acquire()
+        clean = [Draft(d.type, self.redactor.data(d.data), d.v) for d in drafts]
+        fold = self.fold
+        try:
+            events = self.log.append(self.name, lease.epoch, fold.head, clean, self._now())
+        except Fenced:
+            self._lease = None
+            raise
+        fold.extend(events)
+        for event in events:
+            self.publish(event)
+        return events
+
+    def heartbeat(self) -> None:
+        """Give a sign of life; raises Fenced where another became the writer."""
+        lease = self.acquire()
+        try:
+            self.log.heartbeat(self.name, lease.epoch, self._now())
+        except Fenced:
+            self._lease = None
+            raise
+
+    def close(self) -> None:
+        """Give the right to write back; the log stays open."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            self.log.release(self.name, lease.epoch, self._now())
+
+    def fork(self, at: int | None = None, name: str | None = None) -> Session:
+        """Begin a session that shares the events up to `at`, all by default; it is told so.
+
+        Raises ConfigurationError for an `at` that is no event of this session.
+        """
+        head = self.log.head(self.name).seq
+        upto = head if at is None else at
+        if not 1 <= upto <= head:
+            raise ConfigurationError(
+                f"session {self.name} has events 1 to {head}, so it cannot be forked at {upto}"
+            )
+        chosen = uuid.uuid4().hex[:12] if name is None else name
+        shared = [Draft(e.type, e.data, e.v) for e in self.events(upto=upto)]
+        root = str(self.fold.forked.get("root") or self.fold.forked.get("parent") or self.name)
+        shared.append(Draft("session_fork", {"parent": self.name, "seq": upto, "root": root}))
+        self.log.create(chosen, self._now())
+        made = Session(self.log, chosen, now=self._now)
+        made.redactor = self.redactor
+        made.record(shared)
+        return made
+
+    # --- listening ------------------------------------------------------------------------------
+
+    def hear(self, listener: Hear) -> Callable[[], None]:
+        """Have events told to `listener`; return what ends that."""
+        self._heard.append(listener)
+        return lambda: self._heard.remove(listener)
+
+    def publish(self, event: Told) -> None:
+        """Tell all who listen; what a listener raises reaches the caller."""
+        for listener in tuple(self._heard):
+            listener(event)

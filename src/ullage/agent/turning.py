@@ -1,0 +1,241 @@
+"""The driver of a turn: performs its effects, keeps the lease alive, survives being cancelled.
+
+It decides nothing: `core.turn` does. What happens while it is under way is told to whoever
+listens to the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.agent.session import Live
+from ullage.core import turn as machine
+from ullage.core.cost import cost
+from ullage.core.errors import (
+    ConfigurationError,
+    ContextTooLargeError,
+    ErrorKind,
+    Fenced,
+    MalformedHistoryError,
+    StoreError,
+)
+from ullage.core.turn.effects import (
+    Ask,
+    Crashed,
+    Decide,
+    Effect,
+    Ended,
+    Failed,
+    Heard,
+    Interrupted,
+    Look,
+    Order,
+    Prepare,
+    Ready,
+    Record,
+    Recover,
+    Refused,
+    RunTools,
+    Send,
+)
+from ullage.core.usage import Usage
+from ullage.failures import Trouble
+from ullage.providers import CallFailed, Client
+from ullage.storage.log import LEASE_S
+
+if TYPE_CHECKING:
+    from ullage.agent.kit import Kit
+    from ullage.core.permissions import Decision
+    from ullage.core.replies import Delta
+    from ullage.core.tooling import Intent, Outcome
+    from ullage.core.transcript import Call
+    from ullage.guard import View
+
+BEAT_S: Final = LEASE_S / 3
+"""Seconds between signs of life: two may fail before the lease can be taken over."""
+
+
+class Turning:
+    """One turn on its way. `run` may be called once."""
+
+    def __init__(self, kit: Kit, order: Order) -> None:
+        self._kit = kit
+        self._order = order
+        self._session = kit.session
+        self._client = Client(kit.provider)
+        self._partial = ""
+        self._view: View | None = None
+        self._trouble = Trouble(ErrorKind("other"))
+        self._ways: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
+            Record: self._recorded,
+            Prepare: self._prepared,
+            Send: self._sent,
+            Recover: self._recovered,
+            Look: self._looked,
+            Decide: self._decided,
+            Ask: self._asked,
+            RunTools: self._ran,
+        }
+
+    async def run(self) -> Ended:
+        """Run the turn to its end, which is on disk when this returns.
+
+        When it is cancelled, the interrupt is recorded first. Raises Fenced where another became
+        the writer: this one may not record its end.
+        """
+        session = self._session
+        session.acquire()
+        beating = asyncio.create_task(self._beat(asyncio.current_task()))
+        try:
+            return await self._driven()
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+            await self._client.aclose()
+
+    async def _driven(self) -> Ended:
+        steps = machine.run(self._order, self._session.fold)
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            effect = next(steps)
+            while True:
+                try:
+                    answer = await self._perform(effect)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                    effect = steps.throw(Interrupted(self._partial))
+                except Crashed as crash:
+                    effect = steps.throw(crash)
+                else:
+                    effect = steps.send(answer)
+        except StopIteration as done:
+            if cancelled is not None:
+                raise cancelled from None
+            ended: Ended = done.value
+            return ended
+
+    async def _beat(self, turn: asyncio.Task[Any] | None) -> None:
+        """Give signs of life; end the turn where another became the writer."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            try:
+                self._session.heartbeat()
+            except Fenced:
+                if turn is not None:
+                    turn.cancel()
+                return
+
+    # --- effects --------------------------------------------------------------------------------
+
+    async def _perform(self, effect: Effect) -> Any:
+        """Perform one effect; what fails in it is the end of the turn, and recorded as that."""
+        try:
+            return await self._ways[type(effect)](effect)
+        except StoreError:
+            raise  # what cannot be written cannot be recorded either
+        except Exception as error:
+            raise Crashed(f"{type(error).__name__}: {error}", self._partial) from error
+
+    async def _recorded(self, effect: Record) -> None:
+        self._partial = ""
+        self._session.record(effect.drafts)
+
+    async def _looked(self, effect: Look) -> list[Intent]:
+        return [self._kit.executor.intent(call) for call in effect.calls]
+
+    async def _decided(self, effect: Decide) -> Decision:
+        return self._kit.executor.decide(effect.call, self._kit.posture)
+
+    async def _prepared(self, _: Prepare) -> Ready | Refused:
+        kit = self._kit
+        try:
+            self._view = await kit.guard.aready(kit.request(), kit.provider.dialect)
+        except ContextTooLargeError as error:
+            return Refused("context_overflow", str(error))
+        except MalformedHistoryError as error:
+            return Refused("malformed_history", str(error))
+        kit.trigger = None
+        return self._ready()
+
+    def _ready(self) -> Ready:
+        view = self._open()
+        output = view.prepared.max_tokens or 0
+        count = view.prepared.count
+        price = cost(Usage(count.high, output=output), self._kit.prices).total
+        return Ready(count.high + output, price if self._kit.prices else None)
+
+    async def _sent(self, _: Send) -> Heard | Failed:
+        view, kit = self._open(), self._kit
+        self._partial = ""
+        try:
+            reply = await self._client.send(kit.fields(view), self._hear, wait=self._waits)
+        except CallFailed as error:
+            return self._failed(error)
+        view.observe(reply.report)
+        priced = cost(reply.usage, kit.prices).total if reply.usage and kit.prices else None
+        self._partial = ""
+        return Heard(reply, priced)
+
+    def _failed(self, error: CallFailed) -> Failed:
+        self._trouble = Trouble(error.kind, error.lost, str(error))
+        self._partial = ""
+        return Failed(
+            str(error),
+            error.kind,
+            error.status,
+            lost=error.lost,
+            stalled=error.stalled,
+            partial=error.partial,
+            called=error.called,
+        )
+
+    async def _recovered(self, _: Recover) -> Ready | None:
+        view = await self._kit.guard.aretry(self._open(), self._trouble)
+        if view is None:
+            return None
+        self._view = view
+        return self._ready()
+
+    async def _asked(self, effect: Ask) -> bool | None:
+        if self._kit.ask is None:
+            return None
+        word = self._kit.ask(effect.call, effect.reason)
+        return await word if inspect.isawaitable(word) else word
+
+    async def _ran(self, effect: RunTools) -> Sequence[Outcome]:
+        """Run calls, after making sure that this is still the writer."""
+        self._session.heartbeat()
+        running = [
+            self._run(call, key) for call, key in zip(effect.calls, effect.keys, strict=True)
+        ]
+        return await asyncio.gather(*running)
+
+    async def _run(self, call: Call, key: str) -> Outcome:
+        self._tell("status", {"tool": call.name, "call_id": call.id, "state": "running"})
+        outcome = await self._kit.executor.run(call, key=key, dry_run=self._order.dry_run)
+        if outcome.plan is not None:
+            self._tell("plan", {"steps": [dict(step) for step in outcome.plan]})
+        state = "failed" if outcome.is_error else "done"
+        self._tell("status", {"tool": call.name, "call_id": call.id, "state": state})
+        return outcome
+
+    # --- telling --------------------------------------------------------------------------------
+
+    def _hear(self, delta: Delta) -> None:
+        if delta.kind == "text_delta":
+            self._partial += delta.text
+        self._tell(delta.kind, {"text": delta.text})
+
+    def _waits(self, reason: str, seconds: float) -> None:
+        self._tell("status", {"text": f"{reason}: trying again in {seconds:.1f} s"})
+
+    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+        self._session.publish(Live(self._session.name, kind, data))
+
+    def _open(self) -> View:
+        if self._view is None:  # pragma: no cover - the machine prepares before it sends
+            raise ConfigurationError("a turn sends before it prepares")
+        return self._view

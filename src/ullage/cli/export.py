@@ -1,0 +1,32 @@
+"""`ullage export`: a session as lines of JSON, to be kept or carried elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ullage.cli import desk, lines
+from ullage.storage import ndjson
+
+SUMMARY = "write a session as lines of JSON, each event as it was recorded"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("session", help="its name, or how it begins")
+    parser.add_argument(
+        "--out", metavar="FILE", default="-", help="a file that is not there yet (else stdout, -)"
+    )
+    desk.add_log(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Write the session; a file is its owner's alone."""
+    with desk.opened(given) as log:
+        session = desk.chosen(log, given.session)
+        if given.out == "-":
+            lines.raw(b"".join(ndjson.lines(session.events())))
+            return 0
+        count = ndjson.export(log, session.name, Path(given.out))
+    desk.say(f"wrote {count:,} events of session {session.name} to {given.out}")
+    return 0

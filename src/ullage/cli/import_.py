@@ -1,0 +1,58 @@
+"""`ullage import`: a session from lines of JSON, under its own name, as it was recorded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from ullage.cli import desk
+from ullage.core.errors import StoreError
+from ullage.storage import ndjson
+from ullage.storage.log import EventLog
+from ullage.storage.ndjson import Torn
+
+SUMMARY = "bring in a session that was exported, under its own name"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("file", help="what `ullage export` wrote, or - for stdin")
+    desk.add_log(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print the name of the session; a last line that was cut off is left out and told."""
+    loaded = ndjson.parse(content(given.file), given.file)
+    with desk.opened(given, create=True) as log:
+        if loaded.events:
+            _free(log, loaded.events[0].session_id)
+        head = log.restore(loaded.events, time.time())
+    if loaded.torn is not None:
+        desk.say(f"left out: {torn(loaded.torn, given.file)}")
+    desk.say(f"brought in {head.seq:,} events")
+    print(head.session)
+    return 0
+
+
+def content(name: str) -> bytes:
+    """Return the bytes of a file, of stdin for `-`; raises StoreError where they cannot be read."""
+    try:
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise StoreError(f"{name} cannot be read: {error}") from error
+
+
+def torn(found: Torn, name: str) -> str:
+    """Return what is said of a last line that was cut off."""
+    return f"line {found.line} of {name} was cut off while it was written ({len(found.rest)} bytes)"
+
+
+def _free(log: EventLog, name: str) -> None:
+    """Raise StoreError where a session has this name: its ids are a chain that names it."""
+    if any(head.session == name for head in log.sessions()):
+        raise StoreError(
+            f"session {name} is in {log.url} already, and an import keeps its name: give another "
+            "log with --store"
+        )

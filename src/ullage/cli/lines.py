@@ -1,0 +1,47 @@
+"""Lines for people: times, and text from a log that can neither steer a terminal nor stop a print.
+
+It knows no session.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from ullage.cli import picture
+
+
+def when(seconds: float) -> str:
+    """Return a time in Unix seconds as the reader's clock shows it; what is none as the number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:g} s"
+
+
+def brief(text: str, width: int) -> str:
+    """Return text as one line of at most `width` cells."""
+    return picture.cut(picture.clean(" ".join(text[: width * 8].split())), width)
+
+
+def block(text: str, most: int | None = None) -> Iterator[str]:
+    """Yield the lines of a text, all of them or `most` at first, and what is left out."""
+    held = text.removesuffix("\n").split("\n")
+    for line in held[:most]:
+        yield picture.clean(line.removesuffix("\r").expandtabs(4))
+    if most is not None and len(held) > most:
+        yield f"... {len(held) - most:,} more lines: --full shows them"
+
+
+def out(text: str) -> None:
+    """Print text; what the terminal's encoding lacks is written as an escape."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def raw(data: bytes) -> None:
+    """Write bytes to stdout as they are."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()

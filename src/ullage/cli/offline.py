@@ -1,0 +1,62 @@
+"""The model of commands that look at a session: a server that is named is asked, else nobody is.
+
+It lends what such a command needs, and sends nothing to a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage import config
+from ullage.agent import Session
+from ullage.cli import desk
+from ullage.core.errors import ConfigurationError
+from ullage.core.log.fold import Round
+from ullage.providers import Provider
+from ullage.runtime import Runtime, default
+from ullage.windows import Question
+
+NOBODY: Final = "http://nobody.invalid/v1"
+"""A name that nobody can have (RFC 2606, section 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A model, what is known of windows, and the window in tokens where somebody says one."""
+
+    provider: Provider
+    runtime: Runtime
+    window: int | None
+
+
+@contextmanager
+def lent(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
+    """Lend the model that the arguments name, else the one that answered last, without its server.
+
+    Raises ConfigurationError where neither tells a model.
+    """
+    settings = config.load().settings
+    if given.embedded is not None or given.base_url or settings.base_url:
+        with desk.provided(given) as provider:
+            yield Lent(provider, default(), None if given.embedded is not None else given.window)
+        return
+    model = given.model or answered(session)
+    if model is None:
+        raise ConfigurationError(
+            f"no model has answered in session {session.name} yet: name one by --model"
+        )
+    runtime = Runtime(settings=replace(settings, offline=True))
+    window = given.window or runtime.windows.window(Question(model)).input_tokens
+    stand_in = argparse.Namespace(**{**vars(given), "base_url": NOBODY, "model": model})
+    with desk.provided(stand_in) as provider:
+        yield Lent(provider, runtime, window)
+
+
+def answered(session: Session) -> str | None:
+    """Return the model that answered last, None before the first answer."""
+    rounds = (item for item in reversed(session.fold.items) if isinstance(item, Round))
+    return next((item.model for item in rounds if item.model), None)

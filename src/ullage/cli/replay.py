@@ -1,0 +1,79 @@
+"""`ullage replay`: the request that a session makes now, or made at any of its events."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from typing import Any, Final
+
+from ullage.agent import Live, Session
+from ullage.agent.session import Told
+from ullage.cli import desk, lines, offline
+from ullage.cli.show import add_at, upto
+from ullage.providers.bodies import body
+from ullage.storage.log_memory import MemoryLog
+
+SUMMARY = "print what would be sent to the model now, as JSON; nothing is sent or recorded"
+
+EPILOG = """Without a server, the model that answered last is taken, and nobody is asked. Give the
+arguments of `ullage run` to see the very request of a run with them."""
+
+UNUSED: Final = (
+    "a compaction of this session is not used here: give the --base-url and --dialect it was run "
+    "with"
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("session", nargs="?", help="its name, or how it begins (else the newest)")
+    add_at(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="one document with the gauge beside the request"
+    )
+    desk.add_log(parser)
+    desk.add_model(parser)
+    desk.add_work(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print the body of the request; how full the window is goes to stderr."""
+    with desk.opened(given) as log:
+        session = desk.chosen(log, given.session)
+        if given.at is not None:
+            session = _past(session, given.at)
+        with offline.lent(given, session) as lent:
+            agent = desk.hired(
+                argparse.Namespace(**{**vars(given), "window": lent.window}), lent.provider
+            )
+            agent.runtime = lent.runtime
+            session.hear(_tell)
+            view = asyncio.run(agent.aview(session, **desk.turn_options(given)))
+            held = session.fold
+            sent = body(lent.provider, view.kwargs)
+    if held.checkpoints and view.prepared.replayed is None:
+        desk.say(UNUSED)
+    desk.say(view.assessment.notice())
+    if not given.json:
+        print(json.dumps(sent, indent=1))
+        return 0
+    told: dict[str, Any] = {"session": session.name, "at": held.head, "request": sent}
+    told["gauge"] = view.assessment.to_dict()
+    told["window"] = view.window.explain()
+    print(json.dumps(told, indent=1))
+    return 0
+
+
+def _past(session: Session, at: int) -> Session:
+    """Return the session as it stood at an event: in memory, so that nothing can be recorded."""
+    log = MemoryLog()
+    log.restore(upto(session, at), time.time())
+    return Session(log, session.name)
+
+
+def _tell(event: Told) -> None:
+    if isinstance(event, Live) and event.type == "status" and "text" in event.data:
+        desk.say(lines.brief(event.data["text"], 400))

@@ -1,0 +1,35 @@
+"""`ullage resume`: goes on in a session, with the turn that was cut off or with a new one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ullage.cli import desk
+from ullage.cli import run as running
+
+SUMMARY = "go on in a session: with the turn that was cut off, or with something new"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = running.EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("session", help="its name, or how it begins")
+    parser.add_argument("text", nargs="?", help="what to say, or - for stdin")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+    desk.add_log(parser)
+    desk.add_model(parser)
+    desk.add_work(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the turn; the exit code says how it ended."""
+    text = sys.stdin.read() if given.text == "-" else given.text
+    with (
+        desk.opened(given) as log,
+        desk.chosen(log, given.session) as session,
+        desk.provided(given) as provider,
+    ):
+        return running.one(desk.hired(given, provider), session, text, given)

@@ -1,0 +1,73 @@
+"""`ullage run`: one turn of a session, its answer on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ullage.agent import Agent, Ended, Session
+from ullage.cli import activity, desk
+from ullage.core.errors import ConfigurationError
+
+SUMMARY = "run one turn: the answer on stdout, what happens on stderr"
+
+EPILOG = """exit codes:
+  0 answer, 1 error, 2 usage or not found, 3 permission denied, 5 another writer is at work,
+  6 no answer or capped, 124 the model fell silent, 130 interrupted
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("text", help="what to say, or - for stdin")
+    parser.add_argument("--session", metavar="NAME", help="go on in this session (else a new one)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+    desk.add_log(parser)
+    desk.add_model(parser)
+    desk.add_work(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the turn; the exit code says how it ended."""
+    text = sys.stdin.read() if given.text == "-" else given.text
+    if not text.strip():
+        raise ConfigurationError("there is nothing to say: give a text, or - and a text on stdin")
+    with desk.opened(given, create=True) as log, desk.provided(given) as provider:
+        agent = desk.hired(given, provider)
+        session = Session.create(log) if given.session is None else desk.chosen(log, given.session)
+        with session:
+            return one(agent, session, text, given)
+
+
+def one(agent: Agent, session: Session, text: str | None, given: argparse.Namespace) -> int:
+    """Run one turn, or go on with the one that was cut off, and print how it ended."""
+    shown = activity.Activity(quiet=given.quiet)
+    session.hear(shown.hear)
+    options = desk.turn_options(given)
+    options["ask"] = activity.asked
+    if text is None:
+        ended = activity.driven(agent.aresume(session, **options))
+    else:
+        ended = activity.driven(agent.arun(session, text, **options))
+    if ended is None:
+        raise ConfigurationError(
+            f"session {session.name} has no turn that was cut off: say something to go on, "
+            f"ullage resume {session.name} TEXT"
+        )
+    _print(session, ended, given)
+    return activity.code(ended)
+
+
+def _print(session: Session, ended: Ended, given: argparse.Namespace) -> None:
+    if given.json:
+        print(activity.document(session, ended))
+    elif ended.ok:
+        print(ended.text)
+    if not ended.ok:
+        desk.say(f"ullage: {ended.error} ({ended.reason})")
+        desk.say(f"go on with: ullage resume {session.name} [TEXT]")
+    elif not given.quiet:
+        desk.say(f"session {ended.continued or session.name}")

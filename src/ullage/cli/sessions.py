@@ -1,0 +1,170 @@
+"""`ullage sessions`: what sessions a log has, and what state each is in."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from ullage.cli import desk
+from ullage.cli.lines import brief, out, when
+from ullage.core.errors import ConfigurationError, StoreError
+from ullage.core.log.event import Event, understood
+from ullage.storage.log import LEASE_S, EventLog, Head, dead
+
+SUMMARY = "list the sessions of a log, the newest first"
+
+ABOUT: Final = 60
+"""Cells of what a person said first, on a line."""
+
+MOST: Final = 50
+"""Sessions that are listed where nobody says how many: each is read to its end."""
+
+ENDS: Final = frozenset({"turn_completed", "turn_failed", "turn_interrupted"})
+
+State = Literal["idle", "held", "running", "cut off", "corrupt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One session: times in Unix seconds, `turn` the one that is not at its end.
+
+    `state` is running (a turn, and a writer who lives), held (a writer without a turn), cut off (a
+    turn without a writer), corrupt (it cannot be read; `fault` says why) or idle.
+    """
+
+    name: str
+    begun: float
+    last: float
+    events: int
+    turns: int
+    state: State
+    turn: str | None = None
+    writer: str | None = None
+    forked_from: tuple[str, int] | None = None
+    about: str = ""
+    fault: str = ""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    desk.add_log(parser)
+    parser.add_argument(
+        "--limit", type=int, default=MOST, metavar="N", help=f"how many to list ({MOST})"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print a line a session, or one document."""
+    if given.limit < 1:
+        raise ConfigurationError(f"--limit is how many sessions to list, 1 or more: {given.limit}")
+    with desk.opened(given) as log:
+        heads = log.sessions()[::-1]
+        rows = [read(log, head) for head in heads[: given.limit]]
+        url = log.url
+    if given.json:
+        document = {"store": url, "total": len(heads), "sessions": [_told(row) for row in rows]}
+        print(json.dumps(document, indent=2))
+        return 0
+    for line in drawn(rows):
+        out(line)
+    if not heads:
+        desk.say(f"no sessions yet in {url}: ullage run TEXT begins one")
+    elif len(heads) > len(rows):
+        desk.say(f"{len(heads) - len(rows):,} older ones: --limit {len(heads)} lists them")
+    return 0
+
+
+def read(log: EventLog, head: Head) -> Row:
+    """Return what a session is and stands at; what cannot be read is said in the row."""
+    try:
+        events = log.read(head.session)
+        found = _found(events)
+    except StoreError as error:
+        return Row(
+            head.session, head.created, head.created, head.seq, 0, "corrupt", fault=str(error)
+        )
+    last = events[-1].ts if events else head.created
+    writer = alive(log, head.session)
+    state = state_of(found["turn"], writer)
+    return Row(head.session, head.created, last, len(events), state=state, writer=writer, **found)
+
+
+def state_of(turn: str | None, writer: str | None) -> State:
+    """Return the state of a session with this open turn and this living writer."""
+    if turn is None:
+        return "idle" if writer is None else "held"
+    return "cut off" if writer is None else "running"
+
+
+def alive(log: EventLog, session: str) -> str | None:
+    """Return who writes to a session now, None where nobody does or whoever did is gone."""
+    leases = log.leases(session)
+    if not leases or leases[-1].released is not None:
+        return None
+    held = leases[-1]
+    if dead(held.owner) or time.time() - held.seen > LEASE_S:
+        return None
+    return f"{held.owner.name} (pid {held.owner.pid})"
+
+
+def _found(events: Sequence[Event]) -> dict[str, Any]:
+    """Return turns, the open one, the fork and what was said first; reads no other data."""
+    turns, turn, forked, about = 0, None, None, ""
+    for event in events:
+        if event.type == "turn_started":
+            turns, turn = turns + 1, _data(event).get("turn")
+        elif event.type in ENDS:
+            turn = None
+        elif event.type == "session_fork":
+            data = _data(event)
+            forked = (data.get("parent"), data.get("seq"))
+        elif event.type == "user_message" and not about:
+            about = brief(_data(event).get("text", ""), ABOUT)
+    return {"turns": turns, "turn": turn, "forked_from": forked, "about": about}
+
+
+def _data(event: Event) -> dict[str, Any]:
+    return dict(understood(event) or {})
+
+
+def _told(row: Row) -> dict[str, Any]:
+    forked = row.forked_from
+    link = None if forked is None else {"session": forked[0], "seq": forked[1]}
+    return {**asdict(row), "forked_from": link}
+
+
+def drawn(rows: Sequence[Row]) -> list[str]:
+    """Return rows as a table with its head, or no line for no row."""
+    if not rows:
+        return []
+    cells = [("SESSION", "BEGUN", "LAST EVENT", "EVENTS", "TURNS", "STATE", "ABOUT")]
+    cells += [
+        (
+            row.name,
+            when(row.begun),
+            when(row.last),
+            f"{row.events:,}",
+            f"{row.turns:,}",
+            row.state,
+            _about(row),
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[i]) for line in cells) for i in range(6)]
+    return ["  ".join([*map(str.ljust, line[:6], widths), line[6]]).rstrip() for line in cells]
+
+
+def _about(row: Row) -> str:
+    if row.fault:
+        return brief(row.fault, 2 * ABOUT)
+    notes = (
+        [] if row.forked_from is None else [f"fork of {row.forked_from[0]} at {row.forked_from[1]}"]
+    )
+    if row.writer is not None:
+        notes.append(f"written by {row.writer}")
+    return f"{row.about} ({brief('; '.join(notes), 2 * ABOUT)})" if notes else row.about

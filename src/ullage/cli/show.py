@@ -1,0 +1,267 @@
+"""`ullage show`: a session as people read it, up to any event; or its events as they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from ullage.agent import Session
+from ullage.cli import desk, lines
+from ullage.cli.sessions import alive
+from ullage.core.errors import ConfigurationError
+from ullage.core.log.event import HEAD, Event, understood
+from ullage.core.log.fold import fold
+from ullage.storage import ndjson
+
+SUMMARY = "show a session as people read it, up to any of its events"
+
+MOST: Final = 12
+"""Lines of a result that are shown."""
+
+WIDTH: Final = 160
+"""Cells of a call's arguments, and of a thought."""
+
+Data = Mapping[str, Any]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("session", nargs="?", help="its name, or how it begins (else the newest)")
+    add_at(parser)
+    parser.add_argument("--full", action="store_true", help="results and calls whole")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON document")
+    form.add_argument(
+        "--events", action="store_true", help="print the events, a line each, as NDJSON"
+    )
+    desk.add_log(parser)
+
+
+def add_at(parser: argparse.ArgumentParser) -> None:
+    """Declare up to which event a session is read."""
+    parser.add_argument("--at", type=int, metavar="N", help="only what was recorded up to event N")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print the session."""
+    with desk.opened(given) as log:
+        session = desk.chosen(log, given.session)
+        events = upto(session, given.at)
+        writer = alive(log, session.name)
+    if given.events:
+        lines.raw(b"".join(ndjson.lines(events)))
+    elif given.json:
+        print(json.dumps(document(events), indent=2))
+    else:
+        for line in Page(full=given.full).drawn(events):
+            lines.out(line)
+        _close(events, writer)
+    return 0
+
+
+def upto(session: Session, at: int | None) -> list[Event]:
+    """Return the events up to `at`, all by default; ConfigurationError where there is no such."""
+    events = session.events(upto=at)
+    if at is not None and (at < 1 or len(events) < at):
+        head = len(session.events())
+        has = f"events 1 to {head}" if head else "no event"
+        raise ConfigurationError(f"--at {at}: session {session.name} has {has}")
+    return events
+
+
+def document(events: Sequence[Event]) -> dict[str, Any]:
+    """Return events as one value, their data as they are."""
+    held = fold(events)
+    return {
+        "session": held.session,
+        "at": held.head,
+        "forked_from": dict(held.forked) or None,
+        "turn": None if held.turn is None else held.turn.turn,
+        "events": [{**{n: getattr(e, n) for n in HEAD}, "data": e.data} for e in events],
+    }
+
+
+def _close(events: Sequence[Event], writer: str | None) -> None:
+    """Tell of a turn that has not ended."""
+    held = fold(events)
+    if held.turn is None:
+        return
+    if writer is not None:
+        desk.say(f"a turn is under way, by {writer}")
+    else:
+        desk.say(f"the turn has no end: ullage resume {held.session} goes on with it")
+
+
+@dataclass(slots=True)
+class Page:
+    """Draws events one after the other; it remembers what the open calls are named."""
+
+    full: bool = False
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def drawn(self, events: Sequence[Event]) -> Iterator[str]:
+        """Yield the lines of a session."""
+        if events:
+            begun = lines.when(events[0].ts)
+            yield f"session {lines.brief(events[0].session_id, WIDTH)}, begun {begun}"
+        for event in events:
+            data = understood(event)
+            if data is None:
+                known = f"{event.type} of version {event.v}"
+                yield f"#{event.seq:<4} {lines.brief(known, WIDTH)}: not known to this ullage"
+                continue
+            way = _WAYS.get(event.type)
+            drawn = [] if way is None else way(self, data)
+            margins = (f"#{event.seq:<4} ", *["      "] * len(drawn))
+            yield from map("".join, zip(margins, drawn, strict=False))
+
+    def name(self, call_id: str, name: str) -> None:
+        """Take a call in: its result and what was decided on it are named by it."""
+        self._names[call_id] = name
+
+    def named(self, call_id: str) -> str:
+        """Return what a call is named, its id where there is no such call."""
+        return self._names.get(call_id, call_id)
+
+    def short(self, text: str) -> str:
+        """Return text on one line, shortened unless all is wanted."""
+        return lines.brief(text, len(text) + WIDTH if self.full else WIDTH)
+
+
+def _said(page: Page, data: Data) -> list[str]:
+    del page
+    parts = data.get("parts") or ()
+    kinds = ", ".join(str(part.get("type", "?")) for part in parts)
+    more = [lines.brief(f"+ {kinds}", WIDTH)] if kinds else []
+    return ["you", *lines.block(data["text"]), *more]
+
+
+def _answered(page: Page, data: Data) -> list[str]:
+    del page
+    partial = ", as far as it came (never sent again)" if data.get("partial") is True else ""
+    return [f"{lines.brief(data['model'], WIDTH)}{partial}", *lines.block(data["text"])]
+
+
+def _thought(page: Page, data: Data) -> list[str]:
+    block = data.get("block")
+    held: Data = block if isinstance(block, Mapping) else {}
+    names = ("thinking", "reasoning_content", "reasoning", "text")
+    text = next((held[name] for name in names if isinstance(held.get(name), str)), "")
+    return [f"thought: {page.short(text)}" if text else "thought, not readable"]
+
+
+def _called(page: Page, data: Data) -> list[str]:
+    page.name(data["call_id"], data["name"])
+    return [f"call {lines.brief(data['name'], WIDTH)} {page.short(data['arguments'])}"]
+
+
+def _resulted(page: Page, data: Data) -> list[str]:
+    code = data.get("exit_code")
+    marks = data.get("marks")
+    said = [
+        *(["error"] if data.get("is_error") is True else []),
+        *([f"exit code {code}"] if code is not None else []),
+        *(str(mark) for mark in (marks if isinstance(marks, Mapping) else ())),
+    ]
+    title = " ".join(["result", page.named(data["call_id"])])
+    noted = f" ({', '.join(said)})" if said else ""
+    most = None if page.full else MOST
+    return [lines.brief(title + noted, WIDTH), *lines.block(data["text"], most)]
+
+
+def _decided(page: Page, data: Data) -> list[str]:
+    reason = f": {data['reason']}" if data.get("reason") else ""
+    by = f" (by {data['by']})" if data.get("by") else ""
+    said = f"{data['decision']} {page.named(data['call_id'])}{by}{reason}"
+    return [lines.brief(said, 2 * WIDTH)]
+
+
+def _compacted(page: Page, data: Data) -> list[str]:
+    del page
+    made = data["checkpoint"]
+    sizes = [made.get(name) for name in ("tokens_before", "tokens_after")]
+    told = " -> ".join(f"{n:,}" if type(n) is int else "?" for n in sizes)
+    span = data.get("events")
+    over = f", events {span[0]} to {span[1]}" if isinstance(span, list) and len(span) == 2 else ""
+    verb = "a compaction was undone" if data.get("undone") is True else "compacted"
+    said = f"{verb}: {told} tokens ({made.get('strategy')}, {made.get('trigger')}){over}"
+    return [lines.brief(said, WIDTH)]
+
+
+def _started(page: Page, data: Data) -> list[str]:
+    del page
+    mode, permission = data.get("mode", "build"), data.get("permission", "auto")
+    posture = [
+        *([str(mode)] if mode != "build" else []),
+        *([str(permission)] if permission != "auto" else []),
+        *(["dry run"] if data.get("dry_run") is True else []),
+    ]
+    return [lines.brief(f"turn: {', '.join(posture)}", WIDTH)] if posture else []
+
+
+def _completed(page: Page, data: Data) -> list[str]:
+    del page
+    return ["the answer ends at its limit of tokens"] if data.get("stop") == "length" else []
+
+
+def _failed(page: Page, data: Data) -> list[str]:
+    del page
+    commands = data.get("commands")
+    error = str(data.get("error") or "")
+    return [
+        lines.brief(f"the turn failed: {data['reason']}", WIDTH),
+        *(lines.block(error) if error else ()),
+        *(lines.brief(str(c), WIDTH) for c in (commands if isinstance(commands, list) else ())),
+    ]
+
+
+def _interrupted(page: Page, data: Data) -> list[str]:
+    del page, data
+    return ["the turn was interrupted"]
+
+
+def _forked(page: Page, data: Data) -> list[str]:
+    del page
+    told = f"forked here from session {data['parent']}, at its event {data['seq']}"
+    return [lines.brief(told, 2 * WIDTH)]
+
+
+def _branched(page: Page, data: Data) -> list[str]:
+    del page
+    parent = f" of session {data['parent']}" if data.get("parent") else ""
+    return [lines.brief(f"summary{parent}", WIDTH), *lines.block(data["text"])]
+
+
+def _activated(page: Page, data: Data) -> list[str]:
+    del page
+    return [lines.brief(f"skill {data['name']} ({data['hash']})", WIDTH)]
+
+
+def _subagent(page: Page, data: Data) -> list[str]:
+    return [f"subagent: {page.short(json.dumps(data, ensure_ascii=False))}"]
+
+
+_WAYS: Final[Mapping[str, Callable[[Page, Data], list[str]]]] = MappingProxyType(
+    {
+        "user_message": _said,
+        "assistant_message": _answered,
+        "reasoning": _thought,
+        "tool_call": _called,
+        "tool_result": _resulted,
+        "permission_decision": _decided,
+        "history_compaction": _compacted,
+        "turn_started": _started,
+        "turn_completed": _completed,
+        "turn_failed": _failed,
+        "turn_interrupted": _interrupted,
+        "session_fork": _forked,
+        "branch_summary": _branched,
+        "skill_activation": _activated,
+        "subagent_event": _subagent,
+    }
+)
+"""How each type is drawn: a title, then lines below it; nothing for what people need not see."""

@@ -1,0 +1,69 @@
+"""`ullage verify`: whether a session is what was written, without a gap, every id in its chain."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ullage.cli import desk, lines
+from ullage.cli.import_ import content, torn
+from ullage.core.errors import ConfigurationError, StoreError
+from ullage.storage import ndjson
+from ullage.storage.log import EventLog, faults_of
+
+SUMMARY = "check that a session, or an exported file, is what was written; exit code 1 where not"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "session", nargs="?", help="an exported file that is there, else a session's name"
+    )
+    parser.add_argument("--all", action="store_true", help="check every session of the log")
+    desk.add_log(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print each fault on a line, or how many events are whole; 1 where there is a fault."""
+    if given.all == (given.session is not None):
+        raise ConfigurationError("name what to check: a SESSION, an exported FILE, or --all")
+    if given.session is not None and Path(given.session).is_file():
+        return _checked_file(given.session)
+    with desk.opened(given) as log:
+        if not given.all:
+            return checked(log, desk.chosen(log, given.session).name)
+        names = [head.session for head in log.sessions()]
+        return max([checked(log, name, f"{name}: ") for name in names], default=0)
+
+
+def checked(log: EventLog, name: str, label: str = "") -> int:
+    """Print what is wrong with a session of a log, behind `label`; return the exit code."""
+    try:
+        head, stamped = log.head(name), log.stamped(name)
+        if log.head(name) != head:  # written to meanwhile: what came since is not in question
+            stamped = [(epoch, event) for epoch, event in stamped if event.seq <= head.seq]
+        faults = list(faults_of(stamped, head))
+    except StoreError as error:
+        return _told([str(error)], 0, label)
+    return _told(faults, head.seq, label)
+
+
+def _checked_file(name: str) -> int:
+    try:
+        loaded = ndjson.parse(content(name), name)
+    except StoreError as error:
+        return _told([str(error)], 0)
+    faults = ndjson.verify(loaded.events)
+    if loaded.torn is not None:
+        faults.append(torn(loaded.torn, name))
+    if not loaded.events:
+        faults.append(f"{name} holds no event")
+    return _told(faults, len(loaded.events))
+
+
+def _told(faults: list[str], count: int, label: str = "") -> int:
+    for fault in faults:
+        lines.out(f"{label}{lines.brief(fault, 400)}")
+    if not faults:
+        lines.out(f"{label}{count:,} events, chain whole")
+    return 1 if faults else 0

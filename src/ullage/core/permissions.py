@@ -1,0 +1,196 @@
+"""Who may do what: a posture, write policies by path, and the verdict on what a call would touch.
+
+Checks in order: the state directory, policy, posture. It knows no tools, files or people; paths
+come as text beneath the workspace, with `/` between their parts.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, get_args
+
+from ullage.core.errors import ConfigurationError
+
+Mode = Literal["plan", "build"]
+Permission = Literal["auto", "ask", "read_only"]
+Verdict = Literal["allow", "ask", "deny"]
+
+ANY_DEPTH: Final = "**"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A write policy: what is said of writing to paths that match a glob; the first match wins.
+
+    `*` and `?` stand for characters within a name, `**` for any number of folders. A glob that
+    matches a folder holds for all beneath it. Raises ConfigurationError for a glob that matches
+    nothing beneath a workspace, or for an unknown verdict.
+    """
+
+    path: str
+    verdict: Verdict
+
+    def __post_init__(self) -> None:
+        _demand("verdict of a write policy", self.verdict, get_args(Verdict))
+        parts = self.path.split("/")
+        if not self.path.strip("/") or parts[0] == "" or ".." in parts:
+            raise ConfigurationError(
+                f"the path of a write policy is {self.path!r}: it is a glob beneath the workspace, "
+                "such as 'src/**' or 'main.py', and neither begins with / nor holds '..'"
+            )
+
+    def covers(self, path: str) -> bool:
+        """Tell whether the rule speaks of a path, or of a folder that it lies in.
+
+        Rules that hold back compare without regard to case, because some file systems do, too.
+        """
+        if self.verdict == "allow":
+            return covers(self.path, path)
+        return covers(_folded(self.path), _folded(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Posture:
+    """How a turn runs; raises ConfigurationError for a mode or permission that there is not."""
+
+    mode: Mode = "build"
+    permission: Permission = "auto"
+    writes: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        _demand("mode", self.mode, get_args(Mode))
+        _demand("permission", self.permission, get_args(Permission))
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether nothing may be changed, whatever a policy allows."""
+        return self.mode == "plan" or self.permission == "read_only"
+
+
+class Access(NamedTuple):
+    """What a call would touch.
+
+    `writes` are paths beneath the workspace that it would change. A `command` may change any of
+    them, unless it is `safe`: known to read only. `protected` calls reach for the state directory.
+    """
+
+    changes: bool = False
+    writes: tuple[str, ...] = ()
+    command: bool = False
+    safe: bool = False
+    protected: bool = False
+
+
+class Decision(NamedTuple):
+    """A verdict, the reason in one sentence, and the check that gave it."""
+
+    verdict: Verdict
+    reason: str = ""
+    by: Literal["state", "policy", "permission", "mode", ""] = ""
+
+
+ALLOWED: Final = Decision("allow")
+
+
+def decide(access: Access, posture: Posture) -> Decision:
+    """Return what a posture says of a call."""
+    if access.protected:
+        return Decision("deny", "the state directory is closed to tools", "state")
+    if not access.changes:
+        return ALLOWED
+    policy = _policy(access, posture.writes)
+    if policy.verdict != "deny" and posture.reads_only:
+        return _reads_only(posture)
+    if policy.by or access.safe or posture.permission != "ask":
+        return policy
+    what = "commands run" if access.command else "changes are made"
+    return Decision("ask", f"the permission is ask: {what} when a person agrees", "permission")
+
+
+def covers(glob: str, path: str) -> bool:
+    """Tell whether a glob matches a path or one of the folders it lies in."""
+    pattern = tuple(part for part in glob.split("/") if part not in {"", "."})
+    names = tuple(part for part in path.split("/") if part not in {"", "."})
+    return any(_parts_match(pattern, names[:end]) for end in range(len(names), 0, -1))
+
+
+def matches(glob: str, path: str) -> bool:
+    """Tell whether a glob matches a path as a whole; one without `/` matches its last name."""
+    names = tuple(path.split("/"))
+    pattern = tuple(glob.removeprefix("/").split("/"))
+    return _parts_match((ANY_DEPTH, *pattern) if "/" not in glob else pattern, names)
+
+
+def _reads_only(posture: Posture) -> Decision:
+    if posture.mode == "plan":
+        return Decision("deny", "plan mode changes nothing", "mode")
+    return Decision("deny", "the permission is read_only", "permission")
+
+
+def _policy(access: Access, rules: Sequence[Rule]) -> Decision:
+    """Return the strictest of what the rules say of each path; by nobody where they say nothing."""
+    if access.command:
+        if not access.safe and any(rule.verdict != "allow" for rule in rules):
+            reason = "a command could write where the write policies hold back"
+            return Decision("ask", reason, "policy")
+        return ALLOWED
+    found = [_rule_of(path, rules) for path in access.writes]
+    for verdict in ("deny", "ask"):
+        for path, rule in zip(access.writes, found, strict=True):
+            if rule is not None and rule.verdict == verdict:
+                reason = f"the write policy {rule.path!r} says {verdict} for {path!r}"
+                return Decision(rule.verdict, reason, "policy")
+    if found and all(found):
+        return Decision("allow", "the write policies allow it", "policy")
+    return ALLOWED
+
+
+def _rule_of(path: str, rules: Sequence[Rule]) -> Rule | None:
+    return next((rule for rule in rules if rule.covers(path)), None)
+
+
+def _parts_match(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    """Match in steps at most the product of both lengths: only the last `**` is ever widened."""
+    at = position = 0
+    wide, behind = -1, 0
+    while position < len(names):
+        if at < len(pattern) and pattern[at] == ANY_DEPTH:
+            wide, behind = at, position
+            at += 1
+        elif at < len(pattern) and _name_matches(pattern[at], names[position]):
+            at, position = at + 1, position + 1
+        elif wide >= 0:
+            behind += 1
+            at, position = wide + 1, behind
+        else:
+            return False
+    return all(part == ANY_DEPTH for part in pattern[at:])
+
+
+def _name_matches(pattern: str, name: str) -> bool:
+    """Match one name; as above, only the last `*` is ever widened."""
+    at = position = 0
+    wide, behind = -1, 0
+    while position < len(name):
+        if at < len(pattern) and pattern[at] == "*":
+            wide, behind = at, position
+            at += 1
+        elif at < len(pattern) and pattern[at] in {"?", name[position]}:
+            at, position = at + 1, position + 1
+        elif wide >= 0:
+            behind += 1
+            at, position = wide + 1, behind
+        else:
+            return False
+    return not pattern[at:].strip("*")
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).casefold()
+
+
+def _demand(what: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigurationError(f"the {what} is {value!r}; there are {', '.join(allowed)}")

@@ -1,0 +1,209 @@
+"""Calls one model and streams what it answers, again where that may help.
+
+It holds connections and what it learned of its server, and no conversation. For one event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ullage.core.replies import Assembly, Garbled, Reply, assembly
+from ullage.core.wire.overflow import classify
+from ullage.providers import bodies, retries
+from ullage.providers.failure import CallFailed, Facts
+from ullage.providers.listening import Hear, listen
+from ullage.providers.provider import Provider
+from ullage.transport import Ask, Broken, Incoming, Line, Timeouts, redacted, shown
+
+Wait = Callable[[str, float], object]
+
+SHOWN: Final = 500
+"""Characters of a server's error that are quoted; the whole body goes along."""
+
+REFUSALS: Final = frozenset({400, 422})
+"""How servers refuse a field: 422 are those in Python (FastAPI)."""
+
+TOO_LARGE: Final = frozenset({"input", "total", "output_cap", "bytes", "media"})
+
+ERROR_BYTES: Final = 1024 * 1024
+"""The most that is read of an error."""
+
+
+class Client:
+    """Send requests to one model.
+
+    `chance` returns 0 to 1, `asleep` waits for seconds (None: as asyncio does).
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        chance: Callable[[], float] = random.random,
+        asleep: Callable[[float], Awaitable[object]] | None = None,
+    ) -> None:
+        limits = provider.limits
+        self.provider = provider
+        self._chance = chance
+        self._asleep = asleep
+        self._line = Line(Timeouts(limits.connect_s, limits.stall_s))
+        self._quirks: list[bodies.Quirk] = []
+
+    def __repr__(self) -> str:
+        return f"Client({self.provider!r})"
+
+    async def send(
+        self, fields: Mapping[str, Any], hear: Hear, *, wait: Wait | None = None
+    ) -> Reply:
+        """Return the model's answer; `hear` is told what is to be shown as it arrives.
+
+        `fields` are those of a view (`View.kwargs`). Calls again where nothing of an answer had
+        arrived and another attempt may help, and tells `wait` why and after how many seconds.
+        Raises CallFailed.
+        """
+        limits, attempt = self.provider.limits, 0
+        while True:
+            made = bodies.body(self.provider, fields, self._quirks)
+            try:
+                return await self._attempt(made, hear)
+            except CallFailed as failed:
+                trouble = failed
+            if self._learned(trouble, made):
+                continue
+            attempt += 1
+            trouble.attempts = attempt
+            if attempt >= limits.attempts or not retries.worthwhile(trouble):
+                raise trouble
+            seconds = retries.wait_s(trouble, attempt, limits.longest_wait_s, self._chance)
+            if wait is not None:
+                wait(str(trouble), seconds)
+            await (self._asleep or _asleep)(seconds)
+
+    async def aclose(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        await self._line.aclose()
+
+    def _learned(self, trouble: CallFailed, made: Mapping[str, Any]) -> bool:
+        """Tell whether a refusal taught to leave out a field of ours; it is remembered."""
+        if trouble.status not in REFUSALS or trouble.kind.kind in TOO_LARGE:
+            return False
+        words = trouble.body if isinstance(trouble.body, str) else json.dumps(trouble.body)
+        quirk = bodies.refused(made, self.provider, words)
+        if quirk is None or quirk in self._quirks:
+            return False
+        self._quirks.append(quirk)
+        return True
+
+    async def _attempt(self, made: Mapping[str, Any], hear: Hear) -> Reply:
+        ask = bodies.ask(self.provider, made)
+        dialect = self.provider.dialect
+        into = assembly(dialect, repr(self._chance()))
+        try:
+            incoming = await self._line.open(ask)
+            try:
+                if not 200 <= incoming.status < 300:
+                    raise await _refusal(ask, incoming)
+                await listen(incoming, into, hear, trailing=dialect == "openai_chat")
+            finally:
+                await incoming.aclose()
+        except Broken as broken:
+            facts = self._broken(ask, broken)
+        except Garbled as garbled:
+            facts = _garbled(ask, garbled, lost=garbled.torn or into.begun)
+        else:
+            if into.failed is not None:
+                facts = _error(ask, into.failed)
+            elif into.ended:
+                return into.reply()
+            else:
+                said = f"{_where(ask)} ended its stream before the end of the answer"
+                facts = Trouble(said, {"lost": True})
+        raise facts.failure(ask, into)
+
+    def _broken(self, ask: Ask, broken: Broken) -> Trouble:
+        """Return what a connection that broke, or never was, means."""
+        where, limits = _where(ask), self.provider.limits
+        if broken.how == "unreached":
+            return Trouble(f"{where} cannot be reached: {broken}", {"unreached": True})
+        if broken.how == "stalled":
+            said = f"{where} was silent for {limits.stall_s:g} s, the longest that is waited"
+            return Trouble(f"{said}: ask again, or raise stall_s", {"stalled": True})
+        if broken.how == "lost":
+            return Trouble(f"{where} broke the connection: {broken}", {"lost": True})
+        return Trouble(f"{where} cannot be asked: {broken}", {})
+
+
+async def _asleep(seconds: float) -> None:
+    import asyncio
+
+    await asyncio.sleep(seconds)
+
+
+class Trouble(NamedTuple):
+    """What went wrong with an attempt, in words and as facts."""
+
+    said: str
+    facts: Facts
+
+    def failure(self, ask: Ask, into: Assembly) -> CallFailed:
+        """Return the exception, with what had arrived by then."""
+        facts: Facts = {
+            **self.facts,
+            "begun": into.begun,
+            "called": into.called,
+            "partial": into.text,
+        }
+        return CallFailed(redacted(self.said, ask.secrets()), **facts)
+
+
+async def _refusal(ask: Ask, incoming: Incoming) -> CallFailed:
+    """Return what a server answered in place of an answer."""
+    text = (await incoming.body(ERROR_BYTES)).decode("utf-8", "replace")
+    secrets, status = ask.secrets(), incoming.status
+    kind = classify(status, text, headers=incoming.headers)
+    body = _blotted(text, secrets)
+    headers = {name: redacted(value, secrets) for name, value in incoming.headers.items()}
+    said = redacted(f"{_where(ask)} answered {status}: {_words(body)}", secrets)
+    return CallFailed(said, kind=kind, status=status, body=body, headers=headers)
+
+
+def _garbled(ask: Ask, garbled: Garbled, *, lost: bool) -> Trouble:
+    """Return what an answer that is none means."""
+    sample = redacted(garbled.sample, ask.secrets())[:SHOWN]
+    met = f"{garbled}: {sample!r}" if sample else str(garbled)
+    return Trouble(f"{_where(ask)} sent an answer that is none: {met}", {"lost": lost})
+
+
+def _error(ask: Ask, event: Mapping[str, Any]) -> Trouble:
+    """Return what an error inside of a stream means."""
+    body = _blotted(json.dumps(event), ask.secrets())
+    said = f"{_where(ask)} reported an error within its answer: {_words(body)}"
+    return Trouble(said, {"kind": classify(200, event), "status": 200, "body": body})
+
+
+def _where(ask: Ask) -> str:
+    model = (ask.body or {}).get("model")
+    return f"{model} at {shown(ask.url)}"
+
+
+def _blotted(text: str, secrets: Iterable[str]) -> Any:
+    """Return a body, parsed where it is JSON, without secrets however they were escaped."""
+    try:
+        plain = json.dumps(json.loads(text), ensure_ascii=False)
+        return json.loads(redacted(plain, secrets))
+    except (ValueError, RecursionError):
+        return redacted(text, secrets)
+
+
+def _words(body: Any) -> str:
+    """Return what a server says in the body of an error, shortened."""
+    said = body
+    for name in ("response", "error", "message", "detail"):
+        if isinstance(said, Mapping) and said.get(name):
+            said = said[name]
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    text = " ".join(text.split()) or "nothing"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

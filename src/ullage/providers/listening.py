@@ -1,0 +1,146 @@
+"""One answer, heard from its first byte to its end: bytes to events to an assembly.
+
+Whole answers are taken as well: some gateways answer so though asked to stream. It knows no
+retries and no dialect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any, Final, Literal, Protocol
+
+from ullage.core.replies import Assembly, Delta, Event, Events, Garbled
+from ullage.transport import Broken
+
+Hear = Callable[[Delta], object]
+
+LONGEST_BYTES: Final = 256 * 1024 * 1024
+"""The longest stream that is read; it spends some 300 bytes on a token."""
+
+WHOLE_BYTES: Final = 16 * 1024 * 1024
+"""The longest answer in one piece."""
+
+TRAILING_S: Final = 10.0
+"""How long to wait for what comes behind the end of an answer, such as its usage."""
+
+LINGER_S: Final = 0.2
+"""How long to wait for the end of the connection behind all of it: with it, the connection serves
+the next call as well."""
+
+DONE: Final = "[DONE]"
+"""What ends a stream of Chat Completions (OpenAI API reference)."""
+
+
+class Source(Protocol):
+    """What an answer is read from; `transport.Incoming` is one."""
+
+    async def next(self) -> bytes | None:
+        """Return the bytes that arrive next, None at the end."""
+        ...
+
+
+async def listen(source: Source, into: Assembly, hear: Hear, *, trailing: bool = False) -> None:
+    """Read an answer into an assembly up to its end, telling what is to be shown.
+
+    With `trailing` there is more behind the terminal event. Returns early where the assembly met
+    an error. Raises Broken where the connection breaks before the end of the answer, and Garbled
+    for what is no answer.
+    """
+    listener = _Listener(into, hear, trailing)
+    try:
+        while not listener.over:
+            chunk = await (_soon(source, TRAILING_S) if into.ended else source.next())
+            if chunk is None:
+                listener.end()
+            else:
+                listener.take(chunk)
+    except (Broken, Garbled):
+        if not into.ended:  # else nothing but the usage is missing
+            raise
+    if into.ended:
+        with contextlib.suppress(Broken):
+            while await _soon(source, LINGER_S) is not None:
+                pass
+
+
+async def _soon(source: Source, seconds: float) -> bytes | None:
+    """Return the bytes that arrive next, None at the end or where they take too long."""
+    import asyncio
+
+    try:
+        async with asyncio.timeout(seconds):
+            return await source.next()
+    except TimeoutError:
+        return None
+
+
+class _Listener:
+    """What was heard of one answer: its form, told by the first byte, and its events."""
+
+    def __init__(self, into: Assembly, hear: Hear, trailing: bool) -> None:  # noqa: FBT001 - passed on
+        self.over = False
+        self._into = into
+        self._hear = hear
+        self._trailing = trailing
+        self._form: Literal["unknown", "events", "whole"] = "unknown"
+        self._events = Events()
+        self._start = bytearray()
+        self._size = 0
+        self._heard = 0
+
+    def take(self, chunk: bytes) -> None:
+        """Take the bytes that arrived next."""
+        self._size += len(chunk)
+        most = WHOLE_BYTES if self._form == "whole" else LONGEST_BYTES
+        if self._size > most:
+            raise Garbled(f"it is longer than {most:,} bytes, the most that is read")
+        if self._form == "events":
+            self._all(self._events.feed(chunk))
+            return
+        self._start += chunk
+        first = self._start.lstrip(_BLANK)[:1]
+        if self._form == "unknown" and first:
+            self._form = "whole" if first == b"{" else "events"
+        if self._form == "events":
+            self._all(self._events.feed(bytes(self._start)))
+
+    def end(self) -> None:
+        """Take the end of the connection."""
+        if self._form == "whole":
+            self._one(Event("", self._start.decode("utf-8-sig", "replace")), last=True)
+            self._into.ended = self._into.ended or self._into.begun
+        elif self._form == "events":
+            self._all(self._events.end(), last=True)
+            if not self._heard:
+                raise Garbled("it holds no events", sample=self._start.decode("utf-8", "replace"))
+        self.over = True
+
+    def _all(self, events: list[Event], *, last: bool = False) -> None:
+        for event in events:
+            if event.data == DONE:
+                self.over = True
+                self._heard += 1
+                self._into.ended = self._into.ended or self._into.begun
+            elif event.data and not self.over:
+                self._one(event, last=last)
+
+    def _one(self, event: Event, *, last: bool = False) -> None:
+        """Take one event; with `last` there is no more behind it."""
+        value: Any = None
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(event.data)
+        self._heard += 1
+        into = self._into
+        if event.name == "error":
+            into.failed = value if isinstance(value, dict) else {"error": event.data}
+        elif isinstance(value, dict):
+            for delta in into.take(value):
+                self._hear(delta)
+        else:
+            raise Garbled("it holds what is no JSON object", torn=last, sample=event.data)
+        self.over = self.over or into.failed is not None or (into.ended and not self._trailing)
+
+
+_BLANK: Final = b" \t\r\n\xef\xbb\xbf"

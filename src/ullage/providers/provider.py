@@ -1,0 +1,77 @@
+"""Which model is called, where, and within which limits: values, checked once.
+
+It knows no HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.transcript import Dialect
+from ullage.core.wire import dialects
+from ullage.transport import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds one call; times are in seconds.
+
+    `stall_s` is the longest silence of a server, before its answer and within it: as long as
+    a local model may read a full window. `attempts` counts the first one. No wait between two
+    of them is longer than `longest_wait_s`. Raises ConfigurationError for what is not positive.
+    """
+
+    stall_s: float = 300.0
+    connect_s: float = 5.0
+    attempts: int = 4
+    longest_wait_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("stall_s", "connect_s", "attempts", "longest_wait_s"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise ConfigurationError(f"{name} is {value}, it must be more than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A model as a server knows it, and how to call it.
+
+    `options` are fields of the request's body, sent untouched; they win over what is sent by
+    default, never over the history, the tools and the limit of a call. `headers` go along
+    untouched and win too; their values and `api_key` are never shown. `dialect` also takes its
+    short names. Raises ConfigurationError for a model or a base URL that cannot be.
+    """
+
+    model: str
+    base_url: str
+    dialect: Dialect = "openai_chat"
+    api_key: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = Limits()
+
+    def __repr__(self) -> str:
+        return f"Provider({self.model!r}, {shown(self.base_url)!r}, {self.dialect!r})"
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ConfigurationError("a provider needs a model: the id its server knows it by")
+        if not _usable(self.base_url):
+            raise ConfigurationError(
+                f"the provider of {self.model} needs a base_url that begins with http:// or "
+                "https://, such as http://127.0.0.1:8080/v1"
+            )
+        object.__setattr__(self, "dialect", dialects.named(self.dialect))
+
+
+def _usable(base_url: str) -> bool:
+    try:
+        parts = urlsplit(base_url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False

@@ -1,0 +1,263 @@
+"""A log of events in PostgreSQL, shared by processes on any number of hosts.
+
+An append is one statement: it takes the place of the head only if the head and the writer are still
+what the appender knows, and brings its events with it. Leases go by the database's clock, since
+hosts differ; whose process is dead is known on its own host only. Of data it knows the text only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ullage.core.errors import Fenced
+from ullage.core.log.event import Draft, Event
+from ullage.storage import log
+from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
+
+CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
+HEADS: Final = "SELECT session_id, created, head, last, epoch FROM ullage.sessions"
+HEAD: Final = f"{HEADS} WHERE session_id = %s"
+LEASES: Final = """
+    SELECT session_id, epoch, owner, acquired, seen, released, taken FROM ullage.leases
+    WHERE session_id = %s ORDER BY epoch
+"""
+HELD: Final = f"{LEASES} DESC LIMIT 1"
+READ: Final = """
+    SELECT session_id, seq, ts, type, v, id, data FROM ullage.events
+    WHERE session_id = %s AND seq > %s AND seq <= %s ORDER BY seq
+"""
+STAMPED: Final = """
+    SELECT epoch, session_id, seq, ts, type, v, id, data FROM ullage.events
+    WHERE session_id = %s ORDER BY seq
+"""
+BEGIN: Final = """
+    INSERT INTO ullage.sessions (session_id, created, head, last, epoch)
+    VALUES (%s, %s, %s, %s, %s) ON CONFLICT (session_id) DO NOTHING RETURNING number
+"""
+APPEND: Final = """
+    WITH swapped AS (
+        UPDATE ullage.sessions SET head = %s, last = %s, epoch = %s
+        WHERE session_id = %s AND writer = %s AND head = %s AND last = %s
+        RETURNING session_id, epoch
+    )
+    INSERT INTO ullage.events (session_id, epoch, seq, ts, type, v, id, data)
+    SELECT swapped.session_id, swapped.epoch, new.*
+    FROM swapped, unnest(%s::bigint[], %s::double precision[], %s::text[], %s::bigint[],
+                         %s::text[], %s::text[]) AS new
+    RETURNING seq
+"""
+"""Every condition is on the one row that a take-over changes too: of two, the second sees it."""
+
+BRING: Final = """
+    INSERT INTO ullage.events (session_id, epoch, seq, ts, type, v, id, data)
+    SELECT %s, %s, new.* FROM unnest(%s::bigint[], %s::double precision[], %s::text[],
+                                     %s::bigint[], %s::text[], %s::text[]) AS new
+"""
+GRANT: Final = """
+    INSERT INTO ullage.leases (session_id, epoch, owner, acquired, seen, released, taken)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
+"""
+SEAT: Final = "UPDATE ullage.sessions SET writer = %s WHERE session_id = %s"
+BEAT: Final = """
+    UPDATE ullage.leases SET seen = greatest(seen, extract(epoch FROM clock_timestamp()))
+    WHERE session_id = %s AND epoch = %s RETURNING seen
+"""
+RELEASE: Final = """
+    UPDATE ullage.leases SET released = extract(epoch FROM clock_timestamp())
+    WHERE session_id = %s AND epoch = %s
+"""
+END: Final = 2**62
+
+
+class PostgresLog:
+    """The events of sessions in a database; `lease_s` is how long a silent writer is waited for.
+
+    The `now` of a call dates sessions and events. When a lease was given, seen and released is the
+    database's to say. Raises StoreError where the database cannot be used, and with `create=False`
+    where it holds no store.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        lease_s: float = LEASE_S,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._lease_s = lease_s
+        self._database = PostgresDatabase(url, create=create, wait_s=wait_s)
+        self._tails: dict[str, Head] = {}  # where this writer's sessions end, until it lets go
+
+    @property
+    def url(self) -> str:
+        """What opens it, without the password."""
+        return self._database.url
+
+    def create(self, session: str, now: float) -> Head:
+        """Begin a session; raises StoreError where its name is taken or cannot be one."""
+        return self._begun(Head(log.named(session), now), [])
+
+    def sessions(self) -> list[Head]:
+        """Return all sessions, oldest first."""
+        return [Head(*row) for row in self._database.rows(f"{HEADS} ORDER BY number")]
+
+    def head(self, session: str) -> Head:
+        """Return how far a session is."""
+        return _only(session, self._database.rows(HEAD, (_key(session),)))
+
+    def append(
+        self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
+    ) -> list[Event]:
+        """Record events in one piece behind event `expected_head`, on disk when they return.
+
+        After a lost connection the head is read anew: if it is the last of these events, they were
+        written; if not, the same swap is tried once more, which can only happen once. Raises
+        ConnectionLost where the database stays away: then the head says later what is there.
+        """
+        head = self._tails.pop(session, None)
+        if head is None or head.seq != expected_head or not drafts:
+            head = self.head(session)
+            log.holding(session, self._held(session), epoch)
+        events = log.stamp(head, expected_head, drafts, now)
+        if not events:
+            return events
+        last = events[-1]
+        swap = (last.seq, last.id, epoch, session, epoch, head.seq, head.id, *_columns(events))
+        if not self._swapped(session, last, swap):
+            raise self._refused(session, epoch, expected_head)
+        self._tails[session] = replace(head, seq=last.seq, id=last.id, epoch=epoch)
+        return events
+
+    def restore(self, events: Sequence[Event], now: float) -> Head:
+        """Bring in a whole session as it is, under its own name, which must not be taken."""
+        head = Head(log.restorable(events), now, events[-1].seq, events[-1].id)
+        return self._begun(head, events)
+
+    def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
+        """Return the events with `after` < seq <= `upto`; raises CorruptLog where one lacks."""
+        head = self.head(session)
+        until = END if upto is None else upto
+        events = [Event(*row) for row in self._database.rows(READ, (session, after, until))]
+        return log.gapless(session, events, after, min(head.seq, until))
+
+    def stamped(self, session: str) -> list[Stamped]:
+        """Return what is there of a session with its epochs, unchecked."""
+        self.head(session)
+        rows = self._database.rows(STAMPED, (session,))
+        return [(epoch, Event(*row)) for epoch, *row in rows]
+
+    def acquire(self, session: str, owner: Owner, now: float) -> Lease:  # noqa: ARG002 - not our clock
+        """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
+        with self._database.writing() as cursor:
+            head = _locked(cursor, session)
+            held = _lease_of(cursor.execute(HELD, (session,)).fetchall())
+            ((clock,),) = cursor.execute(CLOCK).fetchall()
+            lease = log.granted(head, held, owner, clock, self._lease_s)
+            said = json.dumps(owner.to_dict())
+            row = (session, lease.epoch, said, clock, clock, None, lease.taken)
+            cursor.execute(GRANT, row)
+            cursor.execute(SEAT, (lease.epoch, session))
+        return lease
+
+    def heartbeat(self, session: str, epoch: int, now: float) -> Lease:  # noqa: ARG002
+        """Give a sign of life; raises Fenced where the lease is another's by now."""
+        with self._database.writing() as cursor:
+            _locked(cursor, session)
+            rows = cursor.execute(HELD, (session,)).fetchall()
+            held = log.holding(session, _lease_of(rows), epoch)
+            ((seen,),) = cursor.execute(BEAT, (session, epoch)).fetchall()
+        return replace(held, seen=seen)
+
+    def release(self, session: str, epoch: int, now: float) -> None:  # noqa: ARG002
+        """Give the lease back; a second time, or after a take-over, nothing happens."""
+        self._tails.pop(session, None)
+        with self._database.writing() as cursor:
+            _locked(cursor, session)
+            held = _lease_of(cursor.execute(HELD, (session,)).fetchall())
+            if held is not None and held.epoch == epoch and held.released is None:
+                cursor.execute(RELEASE, (session, epoch))
+                cursor.execute(SEAT, (None, session))
+
+    def leases(self, session: str) -> list[Lease]:
+        """Return all leases there were, by epoch."""
+        self.head(session)
+        return [_lease(row) for row in self._database.rows(LEASES, (session,))]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def _begun(self, head: Head, events: Sequence[Event]) -> Head:
+        with self._database.writing() as cursor:
+            row = (head.session, head.created, head.seq, head.id, head.epoch)
+            if not cursor.execute(BEGIN, row).fetchall():
+                raise log.taken(head.session)
+            if events:
+                cursor.execute(BRING, (head.session, head.epoch, *_columns(events)))
+        return head
+
+    def _held(self, session: str) -> Lease | None:
+        return _lease_of(self._database.rows(HELD, (session,)))
+
+    def _swapped(self, session: str, last: Event, swap: Sequence[Any]) -> bool:
+        """Put events behind the head, if it is still there and we are the writer."""
+        try:
+            return bool(self._database.once(APPEND, swap))
+        except ConnectionLost:
+            # The lost one may have been carried out, or be on its way still: at most one of the
+            # two finds the head that both name.
+            return (
+                self.head(session).id == last.id
+                or bool(self._database.once(APPEND, swap))
+                or self.head(session).id == last.id
+            )
+
+    def _refused(self, session: str, epoch: int, expected: int) -> Fenced:
+        """Return why a swap found no row."""
+        try:
+            log.holding(session, self._held(session), epoch)
+            log.stamp(self.head(session), expected, [], 0.0)
+        except Fenced as error:
+            return error
+        return Fenced(
+            f"session {session} is not what epoch {epoch} knows: read it anew; nothing was written"
+        )
+
+
+def _key(session: str) -> str:
+    """Return a name that can be asked for; one that no session can have is absent."""
+    if not session.isprintable():
+        raise log.absent(session)
+    return session
+
+
+def _only(session: str, rows: Sequence[tuple[Any, ...]]) -> Head:
+    if not rows:
+        raise log.absent(session)
+    return Head(*rows[0])
+
+
+def _locked(cursor: Cursor, session: str) -> Head:
+    """Return the head of a session, which nobody moves until the transaction ends."""
+    rows = cursor.execute(f"{HEAD} FOR UPDATE", (_key(session),)).fetchall()
+    return _only(session, rows)
+
+
+def _lease_of(rows: Sequence[tuple[Any, ...]]) -> Lease | None:
+    return _lease(rows[0]) if rows else None
+
+
+def _lease(row: tuple[Any, ...]) -> Lease:
+    session, epoch, owner, acquired, seen, released, taken = row
+    return Lease(session, epoch, Owner(**json.loads(owner)), acquired, seen, released, taken)
+
+
+def _columns(events: Sequence[Event]) -> tuple[list[Any], ...]:
+    """Return events as arrays, one a column."""
+    rows = [(e.seq, e.ts, e.type, e.v, e.id, e.text) for e in events]
+    return tuple(list(column) for column in zip(*rows, strict=True))

@@ -1,0 +1,365 @@
+"""One PostgreSQL database, whose schema `ullage` is ours: durable, versioned, told in words.
+
+It knows tables and versions, and nothing of what is kept in them. One connection under one lock:
+threads take turns; other processes wait for each other in the database, up to `wait_s`. A lost
+connection is opened again at the next use; what only reads is then asked once more, what writes
+never. A connection must not be carried across a fork: it is closed before, and each side opens one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import conninfo
+from psycopg.pq import TransactionStatus
+
+from ullage.core.errors import BusyWriter, ConfigurationError, StoreError
+from ullage.storage.postgres_url import SECRET, hidden
+
+ADVISORY: Final = 0x756C6C67
+"""`ullg`: the number of the lock under which the schema is changed."""
+
+WAIT_S: Final = 5.0
+
+MIGRATIONS: Final[Sequence[LiteralString]] = (
+    """
+    CREATE SEQUENCE ullage.turns;
+    CREATE TABLE ullage.records (
+        id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        kind       text COLLATE "C" NOT NULL,
+        scope      text COLLATE "C" NOT NULL,
+        name       text COLLATE "C" NOT NULL,
+        policy     text COLLATE "C" NOT NULL,
+        generation bigint NOT NULL,
+        turn       bigint NOT NULL DEFAULT nextval('ullage.turns'),
+        used       double precision NOT NULL,
+        size       bigint NOT NULL,
+        body       bytea NOT NULL,
+        UNIQUE (kind, scope, name, policy, generation)
+    );
+    CREATE INDEX records_turn ON ullage.records (kind, turn, size);
+    CREATE INDEX records_used ON ullage.records (used);
+    """,
+    """
+    CREATE TABLE ullage.sessions (
+        number     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        session_id text COLLATE "C" NOT NULL UNIQUE,
+        created    double precision NOT NULL,
+        head       bigint NOT NULL,
+        last       text NOT NULL,
+        epoch      bigint NOT NULL,
+        writer     bigint
+    );
+    CREATE TABLE ullage.leases (
+        session_id text COLLATE "C" NOT NULL REFERENCES ullage.sessions (session_id),
+        epoch      bigint NOT NULL,
+        owner      text NOT NULL,
+        acquired   double precision NOT NULL,
+        seen       double precision NOT NULL,
+        released   double precision,
+        taken      text NOT NULL,
+        PRIMARY KEY (session_id, epoch)
+    );
+    CREATE TABLE ullage.events (
+        session_id text COLLATE "C" NOT NULL REFERENCES ullage.sessions (session_id),
+        seq        bigint NOT NULL,
+        epoch      bigint NOT NULL,
+        ts         double precision NOT NULL,
+        type       text NOT NULL,
+        v          bigint NOT NULL,
+        id         text NOT NULL,
+        data       text NOT NULL,
+        PRIMARY KEY (session_id, seq)
+    );
+    """,
+)
+"""The step to each schema version from the one before; `turn` is the order of use."""
+
+DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "application_name": "ullage",
+        "connect_timeout": "5",
+        "keepalives_idle": "30",
+        "keepalives_interval": "5",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "15000",
+    }
+)
+"""Parameters of libpq where the URL says nothing: a host that is gone is noticed in 15 seconds."""
+
+FORCED: Final = """
+    SELECT set_config('lock_timeout', %s, false),
+    set_config('default_transaction_isolation', 'read committed', false),
+    set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+               WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
+"""
+"""Whatever the defaults of the role: acknowledged is on disk, and a swap sees the newest row."""
+
+FOUND: Final = """
+    SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'ullage'),
+    EXISTS (SELECT FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+            WHERE nspname = 'ullage'),
+    to_regclass('ullage.schema_version') IS NOT NULL
+"""
+VERSION: Final = "SELECT version FROM ullage.schema_version"
+ADVANCE: Final = "UPDATE ullage.schema_version SET version = %s"
+
+ADVICE: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str]]] = (
+    (
+        (psycopg.errors.InsufficientPrivilege,),
+        (
+            "may not be used so: grant its role CREATE on the database, or USAGE of schema ullage "
+            "and all rights on what is in it"
+        ),
+    ),
+    (
+        (psycopg.errors.ReadOnlySqlTransaction,),
+        "is read-only, a standby perhaps: name the primary, or add target_session_attrs=read-write",
+    ),
+    ((psycopg.errors.DiskFull,), "cannot grow: the disk of the server is full, make room"),
+    (
+        (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn),
+        "lacks a table of ours: somebody changed schema ullage, restore it",
+    ),
+    ((psycopg.DataError,), "cannot hold this"),
+)
+"""What each error means for the database (PostgreSQL, appendix A), most precise first."""
+
+Rows = list[tuple[Any, ...]]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class ConnectionLost(StoreError):  # noqa: N818 - named for what happened
+    """Report a connection that broke, or was refused; what was being written may be there."""
+
+
+class PostgresDatabase:
+    """A database; `wait_s` is how long another's lock is waited for.
+
+    Raises StoreError where it cannot be reached or is not for us, and with `create=False` where
+    nothing of ours is there.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        wait_s: float = WAIT_S,
+        migrations: Sequence[LiteralString] = MIGRATIONS,
+    ) -> None:
+        self.url = hidden(url)
+        self._parameters = _parameters(url, self.url)
+        self._create = create
+        self._wait_s = wait_s
+        self._migrations = migrations
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._ended = False
+        _closed_at_fork(self)
+        with self._using():
+            pass
+
+    def rows(self, sql: LiteralString, bindings: Sequence[Any] = ()) -> Rows:
+        """Return what a statement that only reads yields."""
+        try:
+            return self.once(sql, bindings)
+        except ConnectionLost:
+            return self.once(sql, bindings)
+
+    def once(self, sql: LiteralString, bindings: Sequence[Any] = ()) -> Rows:
+        """Return what one statement yields, a transaction of its own.
+
+        Raises ConnectionLost where it may or may not have been carried out.
+        """
+        with self._using() as connection:
+            return connection.execute(sql, bindings).fetchall()
+
+    @contextmanager
+    def writing(self) -> Iterator[Cursor]:
+        """Make one transaction; all is kept at the end, or nothing after an error."""
+        with suppress(ConnectionLost):  # one that broke while idle is no reason to fail
+            self.once("SELECT 1")
+        with (
+            self._using() as connection,
+            connection.transaction(),
+            connection.cursor() as cursor,
+        ):
+            yield cursor
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed for good."""
+        return self._ended
+
+    def close(self) -> None:
+        """Close the connection for good. A second time does nothing."""
+        with self._lock:
+            self._ended = True
+            self._drop()
+
+    @contextmanager
+    def _using(self) -> Iterator[Connection]:
+        """Lend the connection; an error of PostgreSQL comes out as ours, without secrets."""
+        with self._lock:
+            if self._ended:
+                raise StoreError(f"the store of {self.url} was closed: open it again")
+            try:
+                if self._connection is None:
+                    self._connection = self._opened()
+                yield self._connection
+            except psycopg.Error as error:
+                raise self._told(error) from None  # libpq's words may hold what the URL held
+            finally:
+                if not self._fit():
+                    self._drop()
+
+    def _fit(self) -> bool:
+        """Tell whether the connection stands where a new transaction can begin."""
+        held = self._connection
+        return held is not None and held.info.transaction_status == TransactionStatus.IDLE
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _told(self, error: psycopg.Error) -> StoreError:
+        """Return what an error of PostgreSQL means, naming the database."""
+        said = " ".join(str(error).split())
+        for name in SECRET:
+            if secret := self._parameters.get(name):
+                said = said.replace(secret, "***")
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            return BusyWriter(
+                f"{self.url} was locked by another program for {self._wait_s:g} s: end the program "
+                f"that holds it, or try again ({said})"
+            )
+        for kinds, advice in ADVICE:
+            if isinstance(error, kinds):
+                return StoreError(f"{self.url} {advice} ({said})")
+        if self._connection is None and isinstance(error, psycopg.OperationalError):
+            return ConnectionLost(
+                f"{self.url} cannot be reached: check host, port, database and role of the URL, "
+                f"and that the server runs ({said})"
+            )
+        if self._connection is not None and self._connection.closed:
+            return ConnectionLost(
+                f"the connection to {self.url} was lost: what was being written may be there or "
+                f"not, read it anew before another try ({said})"
+            )
+        return StoreError(f"{self.url} failed: {said}")
+
+    # --- opening --------------------------------------------------------------------------------
+
+    def _opened(self) -> Connection:
+        """Connect, and bring the schema to this version."""
+        connection = psycopg.connect(**self._parameters, autocommit=True)
+        try:
+            _demand_unicode(connection, self.url)
+            connection.execute(FORCED, (str(int(self._wait_s * 1000)),))
+            if self._version(connection) < len(self._migrations):
+                self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _version(self, connection: Connection) -> int:
+        """Return the version of the schema, 0 where it is to be made.
+
+        Refuses what is not ours, what is newer, and with `create=False` what is not there.
+        """
+        ((schema, tables, ours),) = connection.execute(FOUND).fetchall()
+        version = 0
+        if ours:
+            ((version,),) = connection.execute(VERSION).fetchall()
+        elif tables:
+            raise StoreError(
+                f"{self.url} has a schema ullage that is another program's: give another database"
+            )
+        if version > len(self._migrations):
+            raise StoreError(
+                f"{self.url} has schema version {version}, and this ullage reads up to "
+                f"{len(self._migrations)}: upgrade ullage, or give another database for a new store"
+            )
+        if version == 0 and not self._create:
+            raise StoreError(f"there is no store in {self.url}: check the database of the URL")
+        if not schema:
+            return -1
+        return int(version)
+
+    def _migrate(self, connection: Connection) -> None:
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY,))
+            # Read again: another process may have migrated while we waited for its lock.
+            version = self._version(connection)
+            if version < 0:
+                connection.execute("CREATE SCHEMA ullage")
+            if version <= 0:
+                connection.execute("CREATE TABLE ullage.schema_version (version bigint NOT NULL)")
+                connection.execute("INSERT INTO ullage.schema_version VALUES (0)")
+            for step in self._migrations[max(version, 0) :]:
+                connection.execute(step)
+            connection.execute(
+                "UPDATE ullage.schema_version SET version = %s", (len(self._migrations),)
+            )
+
+    # --- forks ----------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Wait for the transaction in progress, and close: the child must inherit nothing open."""
+        self._lock.acquire()
+        self._drop()
+
+    def after_fork(self) -> None:
+        """Go on, in the parent and in the child; the next use connects."""
+        self._lock.release()
+
+
+def _parameters(url: str, shown: str) -> dict[str, Any]:
+    """Return what a URL says to libpq; raises ConfigurationError where it says nothing."""
+    try:
+        said = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        said = None
+    if said is None:  # outside: libpq quotes the part it stumbled over, a password perhaps
+        raise ConfigurationError(
+            f"store {shown!r} is no URL of PostgreSQL: write postgresql://USER@HOST:PORT/DATABASE, "
+            "with %XX for what is special in a name or a password"
+        )
+    return {**DEFAULTS, **said}
+
+
+def _demand_unicode(connection: Connection, shown: str) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise StoreError(
+            f"{shown} has the encoding {encoding}, which cannot hold every text: give a database "
+            "that was made with ENCODING 'UTF8'"
+        )
+
+
+def _closed_at_fork(database: PostgresDatabase) -> None:
+    """Have a database closed before this process forks, as long as it lives."""
+    if not hasattr(os, "register_at_fork"):
+        return
+    seen = weakref.ref(database)
+
+    def before() -> None:
+        if (held := seen()) is not None:
+            held.before_fork()
+
+    def after() -> None:
+        if (held := seen()) is not None:
+            held.after_fork()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)

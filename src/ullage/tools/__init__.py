@@ -1,0 +1,20 @@
+"""The tools of a model, and the executor that runs their calls.
+
+The room knows no log, no provider and nobody to ask; what may run is `core.permissions`' to say.
+"""
+
+from ullage.tools.executor import Executor, Limits, built_in
+from ullage.tools.sandbox import Sandbox
+from ullage.tools.tool import Arguments, Fault, Tool
+from ullage.tools.workspace import Workspace
+
+__all__ = [
+    "Arguments",
+    "Executor",
+    "Fault",
+    "Limits",
+    "Sandbox",
+    "Tool",
+    "Workspace",
+    "built_in",
+]

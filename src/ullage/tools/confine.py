@@ -1,0 +1,331 @@
+"""The process between this program and a sandboxed command; run by path, imports nothing of ullage.
+
+It reads one line of JSON from standard input (the fields of `sandbox.Request`) and runs the
+command in a child that has given up what it may not do: capabilities, files (a mount namespace
+where the system grants one, Landlock in any case), system calls (seccomp). It ends the command
+and everything that stems from it when the command is over, when there are too many processes, and
+when standard input ends: then its parent wants that, or is gone. It says on descriptor `report`
+how it went. It knows no workspace and decides nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import time
+from base64 import b64decode
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+WATCH_MS: Final = 50
+"""How often processes are counted."""
+
+GRACE_S: Final = 10.0
+"""How long ended processes are waited for."""
+
+MOST_AT_ONCE: Final = 1_000
+"""Processes looked at before some of them are ended; in a flood of new ones the list has no end."""
+
+PR_SET_PDEATHSIG: Final = 1
+PR_SET_SECCOMP: Final = 22
+PR_CAPBSET_DROP: Final = 24
+PR_SET_CHILD_SUBREAPER: Final = 36
+PR_SET_NO_NEW_PRIVS: Final = 38
+SECCOMP_MODE_FILTER: Final = 2
+"""include/uapi/linux/prctl.h, seccomp.h"""
+
+CAPABILITY_VERSION: Final = 0x20080522
+LAST_CAPABILITY: Final = 63
+"""include/uapi/linux/capability.h"""
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+MS_RDONLY: Final = 1
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_REC: Final = 0x4000
+MS_PRIVATE: Final = 0x40000
+OPEN_TREE: Final = 428
+MOVE_MOUNT: Final = 429
+MOUNT_SETATTR: Final = 442
+OPEN_TREE_CLONE: Final = 1
+AT_FDCWD: Final = -100
+AT_RECURSIVE: Final = 0x8000
+MOVE_MOUNT_F_EMPTY_PATH: Final = 4
+MOUNT_ATTR_RDONLY: Final = 1
+"""include/uapi/linux/mount.h, sched.h, fcntl.h"""
+
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - covered by an empty one of the command's own
+"""Locks of Python's multiprocessing are made here."""
+
+LANDLOCK_CREATE_RULESET: Final = 444
+LANDLOCK_ADD_RULE: Final = 445
+LANDLOCK_RESTRICT_SELF: Final = 446
+PATH_BENEATH: Final = 1
+"""include/uapi/linux/landlock.h"""
+
+LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Run the command that standard input asks for; what came of it goes to the report."""
+    request = json.loads(_first_line())
+    report: int = request["report"]
+    os.set_inheritable(report, False)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    with suppress(OSError):  # only root may; others have RLIMIT_NPROC, which root has not
+        # Ahead of any flood of processes, so that it can be seen and ended.
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    child = os.fork()
+    if child == 0:
+        _become(request, report)
+    told = _watch(child, request["processes"])
+    with suppress(OSError):  # the parent has gone
+        os.write(report, json.dumps(told).encode() + b"\n")
+
+
+def _watch(child: int, most: int) -> dict[str, Any]:
+    """Wait for the command, then end all that stems from it; return how it ended."""
+    ended = os.pidfd_open(child)
+    poll = select.poll()
+    poll.register(0, select.POLLIN | select.POLLHUP)
+    poll.register(ended, select.POLLIN)
+    told: dict[str, Any] = {}
+    while not told:
+        ready = {descriptor for descriptor, _ in poll.poll(WATCH_MS)}
+        if ended in ready:
+            told["ended"] = True
+        elif 0 in ready and not os.read(0, 4096):
+            told["stopped"] = True
+        elif len(_descendants(most)) > most:
+            told["processes"] = most
+        else:
+            _reaped(child)
+    os.close(ended)
+    told["status"] = _end_all(child)
+    return told
+
+
+def _end_all(child: int) -> int | None:
+    """End every descendant, group by group, as a group is ended at once; return how `child` did."""
+    status = None
+    end = time.monotonic() + GRACE_S
+    while left := _descendants(MOST_AT_ONCE):
+        for group in _groups(left):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+        found = _reaped(child)
+        status = found if status is None else status
+        if time.monotonic() > end:
+            break
+    return status
+
+
+def _reaped(child: int) -> int | None:
+    """Bury what has ended; return how the command did, None while it runs."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == child:
+            found = os.waitstatus_to_exitcode(status)
+
+
+def _descendants(most: int) -> set[int]:
+    """Return the processes that stem from this one, or about as many of them as are asked for.
+
+    As their reaper, this process is given the orphans among them.
+    """
+    found: set[int] = set()
+    left = [os.getpid()]
+    while left and len(found) <= most:
+        children = _children(left.pop()) - found
+        found |= children
+        left.extend(children)
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    found: set[int] = set()
+    with suppress(OSError):  # gone meanwhile
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
+
+
+def _groups(pids: set[int]) -> set[int]:
+    """Return the process groups of descendants: theirs alone, as each is in a session of its own.
+
+    That of this process is never among them.
+    """
+    found: set[int] = set()
+    for pid in pids:
+        with suppress(OSError):
+            found.add(os.getpgid(pid))
+    return found - {os.getpgrp()}
+
+
+def _become(request: dict[str, Any], report: int) -> NoReturn:
+    """Give up what the command may not do, and become it."""
+    try:
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)  # Python ignores them, and exec keeps that
+        _limit(request)
+        _prctl(PR_SET_NO_NEW_PRIVS, 1)
+        mounted = _mounted(request)
+        os.chdir(request["folder"])
+        _landlock(request)
+        _drop_capabilities()
+        _seccomp(b64decode(request["filter" if mounted else "strict_filter"]))
+        os.execve(request["program"][0], request["program"], request["environment"])  # noqa: S606 - it is a shell
+    except (OSError, TypeError, ValueError) as error:
+        os.write(report, json.dumps({"lacking": f"{type(error).__name__}: {error}"}).encode())
+    os._exit(127)
+
+
+def _limit(request: dict[str, Any]) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_FSIZE, request["file_bytes"])
+    if os.geteuid() != 0:  # root's processes are not limited; `_watch` counts in any case
+        _lower(resource.RLIMIT_NPROC, _tasks() + request["processes"] * 4)
+
+
+def _lower(kind: int, value: int) -> None:
+    _, most = resource.getrlimit(kind)
+    value = value if most == resource.RLIM_INFINITY else min(value, most)
+    resource.setrlimit(kind, (value, value))
+
+
+def _tasks() -> int:
+    """Return the number of threads that this user runs: what RLIMIT_NPROC counts."""
+    count = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if folder.stat().st_uid == os.geteuid():
+                count += len(list((folder / "task").iterdir()))
+    return count
+
+
+def _mounted(request: dict[str, Any]) -> bool:
+    """Make all read-only but the folders to write, and cover what is shared or hidden.
+
+    False where the system grants no mount namespace; raises where one is needed.
+    """
+    try:
+        _new_namespace()
+        _check(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None))
+    except OSError:
+        if request["covered_by_mount"]:
+            raise
+        return False
+    writable = [os.fsencode(path) for path in request["writable"]]
+    trees = [
+        _call(OPEN_TREE, AT_FDCWD, path, OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE)
+        for path in writable
+    ]
+    read_only = struct.pack("=4Q", MOUNT_ATTR_RDONLY, 0, 0, 0)
+    _call(MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, read_only, len(read_only))
+    for tree, path in zip(trees, writable, strict=True):
+        _call(MOVE_MOUNT, tree, b"", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH)
+        os.close(tree)
+    flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    with suppress(OSError):  # where there is none, programs do without
+        _cover(SHARED_MEMORY, flags, b"mode=1777,size=64m")
+        request["rules"].append((SHARED_MEMORY, request["change"]))
+    if request["hidden"] is not None:
+        _cover(request["hidden"], flags | MS_RDONLY, b"mode=0,size=4k")
+    return True
+
+
+def _cover(path: str, flags: int, options: bytes) -> None:
+    at = os.fsencode(path)
+    _check(LIBC.mount(b"ullage", at, b"tmpfs", ctypes.c_ulong(flags), options))
+
+
+def _new_namespace() -> None:
+    user, group = os.geteuid(), os.getegid()
+    if user == 0:
+        _check(LIBC.unshare(CLONE_NEWNS | CLONE_NEWIPC))
+        return
+    _check(LIBC.unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUSER))
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
+
+def _landlock(request: dict[str, Any]) -> None:
+    attributes = b64decode(request["ruleset"])
+    ruleset = _call(LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
+    for path, rights in request["rules"]:
+        try:
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        rule = struct.pack("=Qi", rights, opened)
+        _call(LANDLOCK_ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
+        os.close(opened)
+    _call(LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+def _drop_capabilities() -> None:
+    for capability in range(LAST_CAPABILITY + 1):
+        # Refused without the right to, and for numbers that this kernel does not have.
+        LIBC.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
+    header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
+    _check(LIBC.capset(header, bytes(24)))
+
+
+def _seccomp(program: bytes) -> None:
+    held = ctypes.create_string_buffer(program, len(program))
+    # struct sock_fprog: the number of instructions of 8 bytes, padding, where they are.
+    frame = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
+    _check(LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, frame, 0, 0))
+
+
+def _prctl(option: int, value: int) -> None:
+    _check(LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+def _call(number: int, *arguments: int | bytes) -> int:
+    """Make a system call that the C library does not offer."""
+    given = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    return _check(LIBC.syscall(ctypes.c_long(number), *given))
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def _first_line() -> bytes:
+    """Read up to the newline without buffering, so that the watch sees the end of the pipe."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        data = os.read(0, 1)
+        if not data:
+            sys.exit("ullage: standard input ended before the request came")
+        line += data
+    return bytes(line)
+
+
+if __name__ == "__main__":
+    main()

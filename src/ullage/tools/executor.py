@@ -1,0 +1,164 @@
+"""Runs the calls of a model: its tools, what may be said of a call, and what it came to.
+
+It knows no log, no provider and nobody to ask; whoever drives a turn does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ullage.core.errors import ConfigurationError, UllageError
+from ullage.core.permissions import ALLOWED, Decision, Posture, decide
+from ullage.core.tooling import Intent, Outcome, Spec
+from ullage.core.transcript import Call
+from ullage.tools import schema
+from ullage.tools.bounds import RESULT_CHARACTERS, bounded
+from ullage.tools.reading import List, Read
+from ullage.tools.sandbox import Sandbox
+from ullage.tools.search import SECONDS, Search
+from ullage.tools.shell import Shell
+from ullage.tools.telling import Plan, Recall
+from ullage.tools.tool import Fault, Tool
+from ullage.tools.workspace import Workspace
+from ullage.tools.writing import Edit, Write
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of every result, in characters, and of a search, in seconds."""
+
+    characters: int = RESULT_CHARACTERS
+    search_s: int = SECONDS
+
+    def __post_init__(self) -> None:
+        for name, least in (("characters", 1_000), ("search_s", 1)):
+            if getattr(self, name) < least:
+                raise ConfigurationError(
+                    f"{name} of the tools is {getattr(self, name)}, the least is {least}"
+                )
+
+
+def built_in(
+    workspace: Workspace,
+    *,
+    shell: Sandbox | None = None,
+    recall: Callable[[str], str] | None = None,
+    limits: Limits | None = None,
+) -> tuple[Tool, ...]:
+    """Return the tools that come with the package; `recall` only where texts can be read back."""
+    limits = limits or Limits()
+    tools: tuple[Tool, ...] = (
+        Read(workspace, limits.characters),
+        List(workspace),
+        Search(workspace, limits.search_s),
+        Write(workspace),
+        Edit(workspace),
+        Shell(workspace, shell, limits.characters),
+        Plan(),
+    )
+    return tools if recall is None else (*tools, Recall(recall, limits.characters))
+
+
+class Executor:
+    """The tools of one workspace.
+
+    `state` is the directory that no tool may reach; `shell` grants a sandbox, None turns the shell
+    off. `tools` take the place of the built-in ones. `recall` returns the text of a reference and
+    raises UllageError for one that is not there. Raises ConfigurationError for a workspace that is
+    none, for two tools of one name, and where paths cannot be opened relative to folders (Windows).
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        *,
+        state: Path | None = None,
+        tools: Sequence[Tool] | None = None,
+        shell: Sandbox | None = None,
+        recall: Callable[[str], str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if os.open not in os.supports_dir_fd:
+            raise ConfigurationError("the tools need a system that opens files relative to folders")
+        self.workspace = Workspace(workspace, state)
+        self._limits = limits or Limits()
+        if tools is None:
+            tools = built_in(self.workspace, shell=shell, recall=recall, limits=self._limits)
+        self._tools: Mapping[str, Tool] = MappingProxyType({tool.spec.name: tool for tool in tools})
+        if len(self._tools) != len(tools):
+            raise ConfigurationError("two tools have the same name")
+
+    def specs(self, posture: Posture) -> tuple[Spec, ...]:
+        """Return what is offered to a model: where nothing may be changed, tools that read.
+
+        A shell that is off is not offered.
+        """
+        return tuple(
+            tool.spec
+            for tool in self._tools.values()
+            if (tool.spec.reads_only or not posture.reads_only)
+            and not (isinstance(tool, Shell) and tool.off)
+        )
+
+    def intent(self, call: Call) -> Intent:
+        """Return what is recorded of a call before it runs."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return Intent()
+        return Intent(tool.spec.reads_only, tool.spec.idempotent)
+
+    def decide(self, call: Call, posture: Posture) -> Decision:
+        """Return whether a call may run; one that cannot be read may, as `run` says what is wrong.
+
+        The state directory is found by what a path leads to now; `run` holds to it whatever
+        happens in between.
+        """
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return ALLOWED
+        try:
+            access = tool.access(schema.read(call.arguments, tool.spec.parameters))
+        except Fault:
+            return ALLOWED
+        return decide(access, posture)
+
+    async def run(self, call: Call, *, key: str, dry_run: bool = False) -> Outcome:
+        """Run a call and return what a model is shown; nothing that it may write raises.
+
+        With `dry_run` nothing is written or executed, and the outcome is marked. When cancelled,
+        what was started is over before the cancellation goes on.
+        """
+        tool = self._tools.get(call.name)
+        if tool is None:
+            names = ", ".join(self._tools)
+            outcome = _failed(f"there is no tool {call.name!r:.80}; there are {names}")
+        else:
+            try:
+                arguments = schema.read(call.arguments, tool.spec.parameters)
+                outcome = await tool.run(arguments, key=key, dry_run=dry_run)
+            except (Fault, UllageError) as error:
+                outcome = _failed(str(error))
+            except OSError as error:
+                outcome = _failed(_said(error))
+        return self._shown(outcome, dry_run=dry_run)
+
+    def _shown(self, outcome: Outcome, *, dry_run: bool) -> Outcome:
+        text, cut = bounded(outcome.text, self._limits.characters)
+        marks: dict[str, Any] = {**outcome.marks, **cut}
+        if dry_run:
+            marks["dry_run"] = True
+        return replace(outcome, text=text, marks=marks)
+
+
+def _failed(text: str) -> Outcome:
+    return Outcome(f"error: {text}", is_error=True)
+
+
+def _said(error: OSError) -> str:
+    name = error.filename if isinstance(error.filename, str) else ""
+    return f"{error.strerror or error}{f': {name}' if name else ''}"

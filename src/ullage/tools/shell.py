@@ -1,0 +1,223 @@
+"""The tool `shell`: a command in the sandbox, with a time limit, or a word that it is off.
+
+It knows neither what a sandbox is made of nor who may run commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from ullage.core.permissions import Access
+from ullage.core.tooling import Outcome, Spec
+from ullage.tools import commands
+from ullage.tools.bounds import RESULT_CHARACTERS, Kept
+from ullage.tools.sandbox import Sandbox
+from ullage.tools.tool import Arguments, Fault
+from ullage.tools.work import over
+from ullage.tools.workspace import Workspace
+
+TIMED_OUT: Final = 124
+"""The exit code of a command that took too long, as coreutils' `timeout` gives it."""
+
+_PATIENCE_S: Final = 15.0
+"""How long the supervising process may take to end what it started."""
+
+SHELL: Final = Spec(
+    name="shell",
+    description="Run a shell command.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "minLength": 1, "description": "the command"},
+            "timeout_s": {"type": "integer", "minimum": 1, "description": "seconds it may take"},
+        },
+        "required": ["command"],
+        "additionalProperties": False,
+    },
+    again="once",
+)
+
+
+class Shell:
+    """The tool `shell`; off, with the reason, where there is no sandbox (None) or no way to it."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        sandbox: Sandbox | None,
+        characters: int = RESULT_CHARACTERS,
+    ) -> None:
+        self._workspace = workspace
+        self._sandbox = sandbox
+        self._characters = characters
+        self.spec = _spec(sandbox)
+
+    @property
+    def off(self) -> str:
+        """Why no command runs, "" when they do."""
+        if self._sandbox is None:
+            return "the operator has not turned it on"
+        return self._sandbox.lacking(self._workspace)
+
+    def access(self, arguments: Arguments) -> Access:
+        """Return whether the command is known to read only, or names the state directory."""
+        command = arguments["command"]
+        named = any(self._workspace.protects(word) for word in commands.words(command))
+        safe = commands.reads_only(command)
+        return Access(changes=True, command=True, safe=safe, protected=named)
+
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+        """Run a command in the workspace; an exit code other than 0 is an ordinary result."""
+        del key
+        sandbox, command = self._sandbox, arguments["command"]
+        off = self.off
+        if sandbox is None or off:
+            raise Fault(f"the shell is off: {off}")
+        if "\0" in command or not _encodable(command):
+            raise Fault("the command holds a NUL character, or half a surrogate pair")
+        if dry_run:
+            return Outcome(f"[dry run] not run: {command}")
+        seconds = min(arguments.get("timeout_s", sandbox.timeout_s), sandbox.longest_s)
+        private = Path(tempfile.mkdtemp(prefix="ullage-"))
+        try:
+            kept, told = await self._run(
+                sandbox.request(self._workspace, command, private), seconds
+            )
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+        return _outcome(kept, told, seconds)
+
+    async def _run(self, request: dict[str, Any], seconds: float) -> tuple[Kept, dict[str, Any]]:
+        report, told = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(Path(__file__).with_name("confine.py"))),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(told,),
+                start_new_session=True,
+                env={},
+            )
+        except BaseException:
+            os.close(report)
+            raise
+        finally:
+            os.close(told)
+        kept = Kept(self._characters * 9 // 10)  # the rest is for marks
+        try:
+            order = json.dumps({**request, "report": told}).encode() + b"\n"
+            late = not await self._followed(process, order, kept, seconds)
+        finally:
+            await over(asyncio.ensure_future(_ended(process)))
+            with os.fdopen(report, "rb") as file:
+                said = file.read()
+        return kept, {**_read(said), "late": late}
+
+    async def _followed(
+        self, process: asyncio.subprocess.Process, order: bytes, kept: Kept, seconds: float
+    ) -> bool:
+        """Send the order and gather what is said; False where the time is over before the end."""
+        assert process.stdin is not None  # noqa: S101 - both are pipes, as asked for
+        assert process.stdout is not None  # noqa: S101
+        try:
+            async with asyncio.timeout(seconds):
+                process.stdin.write(order)
+                await process.stdin.drain()
+                while data := await process.stdout.read(65_536):
+                    kept.add(data)
+                await process.wait()
+        except TimeoutError:
+            return False
+        except ConnectionError:  # it ended before it had read the order; the report lacks
+            return True
+        return True
+
+
+def _outcome(kept: Kept, told: dict[str, Any], seconds: float) -> Outcome:
+    if "lacking" in told:
+        raise Fault(f"the shell is off: the sandbox could not be set up ({told['lacking']})")
+    text, marks = kept.text, kept.marks
+    status = told.get("status")
+    if told["late"]:
+        text = _with(text, f"[stopped after {seconds} s; ask for more with timeout_s]")
+        return Outcome(text, is_error=True, exit_code=TIMED_OUT, marks=marks)
+    if "processes" in told:
+        text = _with(text, f"[stopped: more than {told['processes']} processes at once]")
+        return Outcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
+    if status is None:
+        text = _with(text, "[the command ended the process that watched over it]")
+        return Outcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
+    # A shell says 128 and the signal's number of a command that a signal ended.
+    code = status if status >= 0 else 128 - status
+    if code:
+        text = _with(text, f"[exit code {code}]")
+    return Outcome(text or "[no output]", exit_code=code, marks=marks)
+
+
+def _with(text: str, line: str) -> str:
+    return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}"
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _spec(sandbox: Sandbox | None) -> Spec:
+    granted = sandbox or Sandbox()
+    network = "the network is open" if granted.network else "there is no network"
+    return replace(
+        SHELL,
+        description=(
+            "Run a shell command in the workspace, in a sandbox: it reads and writes beneath the "
+            f"workspace and $TMPDIR only, {network}, what it leaves running is ended with it. "
+            f"It is stopped after {granted.timeout_s} s unless timeout_s says otherwise "
+            f"(at most {granted.longest_s})."
+        ),
+    )
+
+
+def _read(said: bytes) -> dict[str, Any]:
+    """Return what was reported: of a set-up that failed first, else how it ended."""
+    told: dict[str, Any] = {}
+    decoder = json.JSONDecoder()
+    text = said.decode().strip()
+    while text:
+        part, end = decoder.raw_decode(text)
+        told = {**part, **told}
+        text = text[end:].strip()
+    return told
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """End a command with all that stems from it, and wait until it is so."""
+    if process.stdin is not None:
+        process.stdin.close()  # the sign for the supervising process
+    gone = asyncio.ensure_future(_drained(process))
+    await asyncio.wait({gone}, timeout=_PATIENCE_S)
+    if not gone.done():
+        with suppress(ProcessLookupError):
+            process.kill()
+    await gone
+
+
+async def _drained(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end; a pipe that nobody reads would hold it up."""
+    if process.stdout is not None:
+        while await process.stdout.read(65_536):
+            pass
+    await process.wait()
