@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import traceback
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -139,7 +140,8 @@ def turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Callable[..., Seen
         work.mkdir()
         (work / "env").write_text(f"KEY={ECHO}\n")
         live: list[Live] = []
-        caplog.set_level(1)
+        caplog.set_level(logging.INFO)
+        caplog.set_level(1, "ullage")  # what the HTTP library logs for its own debugging is not ours
         with FaultServer({CHAT: script}) as server, closing(SqliteLog(state / "log.db")) as log:
             with Session.create(log, "s") as session:
                 session.hear(lambda e: live.append(e) if isinstance(e, Live) else None)

@@ -20,7 +20,7 @@ from ullage.core.errors import BusyWriter, UllageError, UnknownSession
 COMMANDS: Final[Sequence[str]] = (
     *("demo", "run", "chat", "resume", "sessions", "show", "fork", "replay", "compact"),
     *("export", "import", "verify", "context", "count", "validate", "explain-error"),
-    *("recall", "window", "models", "doctor", "config"),
+    *("recall", "window", "models", "doctor", "config", "completion"),
 )
 
 OK, FAILED, USAGE, BUSY, INTERRUPTED = 0, 1, 2, 5, 130
@@ -40,15 +40,15 @@ class Command(Protocol):
         ...
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line, whole or with one command, which is then loaded."""
     top = argparse.ArgumentParser(
         prog="ullage",
         description="Keeps conversations with language models inside their context window.",
     )
     top.add_argument("--version", action="version", version=f"ullage {ullage.__version__}")
     commands = top.add_subparsers(dest="command", metavar="command", required=True)
-    for name in COMMANDS:
+    for name in COMMANDS if only is None else (only,):
         command = _command(name)
         commands_help = command.SUMMARY
         sub = commands.add_parser(name, help=commands_help, description=commands_help)
@@ -72,7 +72,9 @@ def _code(error: UllageError) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    given = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    named = words[0] if words and words[0] in COMMANDS else None
+    given = parser(named).parse_args(words)
     try:
         return _command(given.command).run(given)
     except UllageError as error:
