@@ -1,0 +1,330 @@
+"""`ullage run`, `resume` and `chat` over scripted models: output, exit codes, what is recorded."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.acting import bodies, called, chunk, said, scripted
+from ullage.agent import Agent, Session
+from ullage.cli import activity, chat, gauge
+from ullage.cli.main import main
+from ullage.core.log.event import Draft
+from ullage.core.transcript import Call
+from ullage.providers import Provider
+from ullage.storage import open_log
+from ullage.storage.log import Owner
+from ullage.testing.faults import FaultServer, hanging, of_json, sse
+
+
+class Desk:
+    """Runs commands against one log, one workspace and one scripted model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace = folder / "work"
+        self.workspace.mkdir()
+        self.store = f"sqlite:{folder}/state/s.db"
+
+    def __call__(self, server: FaultServer, *words: str) -> int:
+        where = ["--store", self.store, "--workspace", str(self.workspace), "--window", "8000"]
+        return main([*words, *where, "--model", "model", "--base-url", server.base_url])
+
+    def session(self) -> Session:
+        log = open_log(self.store)
+        return Session(log, log.sessions()[-1].session)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_the_answer_alone_is_on_stdout(desk: Desk, capsys: Any):
+    script = (called(("list", {}), text="I look."), said("Seven casks."))
+    with scripted(*script) as server:
+        assert desk(server, "run", "What is in the cellar?") == 0
+    shown = capsys.readouterr()
+    assert shown.out == "Seven casks.\n"
+    assert "> list" in shown.err
+    assert "ctx=" in shown.err
+    assert desk.session().name in shown.err
+
+
+def test_quiet_says_nothing_but_the_answer(desk: Desk, capsys: Any):
+    with scripted(said("Seven.")) as server:
+        assert desk(server, "run", "count", "--quiet") == 0
+    assert capsys.readouterr() == ("Seven.\n", "")
+
+
+def test_json_is_one_document(desk: Desk, capsys: Any):
+    with scripted(said("Seven.", 70)) as server:
+        assert desk(server, "run", "count", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["text"], told["outcome"], told["usage"]["input"]) == ("Seven.", "completed", 70)
+
+
+def test_what_to_say_comes_from_stdin(desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("from a pipe"))
+    with scripted(said("Yes.")) as server:
+        assert desk(server, "run", "-") == 0
+        assert bodies(server)[0]["messages"][-1]["content"] == "from a pipe"
+    capsys.readouterr()
+
+
+def test_nothing_to_say_is_an_error(desk: Desk, capsys: Any):
+    with scripted(said("never")) as server:
+        assert desk(server, "run", "  ") == 1
+    assert "nothing to say" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "code"),
+    [
+        ((called(("write", {"path": "a", "content": "x"})),), ("--plan",), 3),
+        ((called(("write", {"path": "a", "content": "x"})),), ("--permission", "ask"), 3),
+        ((called(("write", {"path": "a", "content": "x"})),), ("--deny-writes", "**"), 3),
+        ((called(("list", {})),), ("--max-iterations", "1"), 6),
+        ((said(""),), (), 6),
+        ((of_json({"error": {"message": "no such model"}}, 404),), (), 1),
+        ((hanging(),), ("--timeout", "0.5"), 124),
+    ],
+)
+def test_the_exit_code_says_how_the_turn_ended(
+    desk: Desk, capsys: Any, script: Any, words: tuple[str, ...], code: int
+):
+    with scripted(*script) as server:
+        assert desk(server, "run", "go", *words) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "ullage resume" in shown.err
+    assert not (desk.workspace / "a").exists()
+
+
+def test_a_session_that_another_writes_is_busy(desk: Desk, capsys: Any):
+    with scripted(said("a"), said("b")) as server:
+        desk(server, "run", "one")
+        session = desk.session()
+        held = session.log.acquire(session.name, Owner("elsewhere", 1, "", ""), 4e9)
+        assert desk(server, "run", "two", "--session", session.name) == 5
+        session.log.release(session.name, held.epoch, 4e9)
+        assert desk(server, "run", "two", "--session", session.name[:6]) == 0
+    assert "being written" in capsys.readouterr().err
+
+
+def test_resume_goes_on_with_what_was_cut_off_and_else_says_so(desk: Desk, capsys: Any):
+    with scripted(said("a"), said("b"), said("c")) as server:
+        desk(server, "run", "one")
+        session = desk.session()
+        assert desk(server, "resume", session.name) == 1
+        assert "no turn that was cut off" in capsys.readouterr().err
+        with session:
+            session.record([Draft("user_message", {"text": "two"})])
+            session.record([Draft("turn_started", {"turn": "t"})])
+        assert desk(server, "resume", session.name) == 0
+        assert capsys.readouterr().out == "b\n"
+        assert desk(server, "resume", session.name, "three") == 0
+        assert desk(server, "resume", "nobody") == 2
+    capsys.readouterr()
+
+
+def test_skills_of_a_folder_are_read_and_faults_told(desk: Desk, tmp_path: Path, capsys: Any):
+    skill = tmp_path / "skills" / "cellar"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: cellar\ndescription: counting\n---\nCount twice.\n")
+    (tmp_path / "skills" / "bad").mkdir()
+    (tmp_path / "skills" / "bad" / "SKILL.md").write_text("nothing")
+    with scripted(said("a")) as server:
+        assert desk(server, "run", "use $cellar", "--skills", str(tmp_path / "skills")) == 0
+        assert "Count twice." in json.dumps(bodies(server)[0])
+    shown = capsys.readouterr()
+    assert "skill cellar" in shown.err
+    assert "left out" in shown.err
+
+
+# ── which model ─────────────────────────────────────────────────────────────────────────────────
+
+
+def bare(desk: Desk, *words: str) -> int:
+    return main(["run", "hi", "--store", desk.store, "--workspace", str(desk.workspace), *words])
+
+
+def test_without_a_model_the_ways_are_named(desk: Desk, capsys: Any):
+    assert bare(desk) == 1
+    assert "--embedded" in capsys.readouterr().err
+    assert bare(desk, "--base-url", "http://127.0.0.1:1/v1", "--embedded") == 1
+    assert bare(desk, "--base-url", "http://127.0.0.1:1/v1") == 1
+    assert "cannot be reached" in capsys.readouterr().err
+    assert bare(desk, "--embedded", "none.gguf") == 1
+    assert bare(desk, "--workspace", "/nowhere/at/all", "--base-url", "x", "--model", "m") == 1
+
+
+@pytest.mark.parametrize(("listed", "code"), [(["one"], 0), (["one", "two"], 1), ([], 1)])
+def test_the_only_model_that_is_served_is_taken(
+    desk: Desk, capsys: Any, listed: list[str], code: int
+):
+    rows = of_json({"data": [{"id": name} for name in listed]})
+    with FaultServer({"GET /v1/models": rows, "POST /v1/chat/completions": said("a")}) as server:
+        assert bare(desk, "--base-url", server.base_url, "--window", "8000") == code
+        if code == 0:
+            assert bodies(server)[0]["model"] == "one"
+    capsys.readouterr()
+
+
+def test_a_key_goes_only_to_the_server_it_is_for(
+    desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-sentinel-one")
+    monkeypatch.setenv("MINE", "sk-sentinel-two")
+    with scripted(said("a"), said("b")) as server:
+        assert desk(server, "run", "hi", "--temperature", "0.5", "--max-tokens", "9") == 0
+        assert desk(server, "run", "hi", "--api-key-env", "MINE", "--policy", "off") == 0
+        assert desk(server, "run", "hi", "--api-key-env", "NOT_SET") == 1
+        sent = [r.headers.get("authorization") for r in server.requests if "chat" in r.path]
+        assert sent == [None, "Bearer sk-sentinel-two"]
+        assert (bodies(server)[0]["temperature"], bodies(server)[0]["max_tokens"]) == (0.5, 9)
+    assert "NOT_SET" in capsys.readouterr().err
+
+
+# ── chat ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def talk(
+    desk: Desk, server: FaultServer, lines: str, monkeypatch: pytest.MonkeyPatch, *words: str
+) -> int:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    return desk(server, "chat", *words)
+
+
+def test_a_talk_streams_answers_and_takes_commands(
+    desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    script = (
+        called(("plan", {"steps": [{"text": "look"}]})),
+        said("Hello\x1b[2J."),
+        said("Again."),
+    )
+    lines = (
+        "hi\n/help\n/context\n/window\n/compact 0.5\n/compact x\n/undo\n/nonsense\n\n/plan\n"
+        "again\\\nand again\n/build\n/model\n/model other\n/model third http://127.0.0.1:1/v1\n"
+        "/summary\n/quit\n"
+    )
+    with scripted(*script) as server:
+        assert talk(desk, server, lines, monkeypatch) == 0
+        assert bodies(server)[-1]["messages"][-1]["content"] == "again\nand again"
+        assert "write" not in json.dumps(bodies(server)[-1]["tools"])
+    shown = capsys.readouterr()
+    assert shown.out == "Hello\\x1b[2J.\nAgain.\n"
+    for text in ("/summary", "system prompt", "8,000 tokens", "taken back", "there is no /nons"):
+        assert text in shown.err
+    assert "[to do] look" in shown.err
+    assert "the model is model" in shown.err
+    assert "goes on from" in shown.err
+
+
+def test_a_talk_ends_with_its_input_and_goes_on_in_the_last_session(
+    desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    with scripted(said("one"), said("two"), said("three")) as server:
+        assert talk(desk, server, "hi\n", monkeypatch) == 0
+        with desk.session() as session:
+            session.record([Draft("user_message", {"text": "cut"})])
+            session.record([Draft("turn_started", {"turn": "t"})])
+        assert talk(desk, server, "more\n", monkeypatch, "--session", "-", "--plan") == 0
+        assert len(desk.session().log.sessions()) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "one\ntwo\nthree\n"
+    assert "cut off: going on" in shown.err
+
+
+def test_a_turn_that_fails_is_told_and_the_talk_goes_on(
+    desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    error = of_json({"error": {"message": "no such model"}}, 404)
+    with scripted(error, said("Here.")) as server:
+        assert talk(desk, server, "hi\nhi\n", monkeypatch) == 0
+    shown = capsys.readouterr()
+    assert "no such model" in shown.err
+    assert shown.out == "Here.\n"
+
+
+def test_an_answer_that_met_its_limit_and_a_new_session_are_told(
+    desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    cut = FaultServer(
+        {
+            "POST /v1/chat/completions": of_json(
+                {
+                    "object": "chat.completion",
+                    "choices": [
+                        {"message": {"content": "Long"}, "finish_reason": "length", "index": 0}
+                    ],
+                    "usage": {"prompt_tokens": 40, "completion_tokens": 5},
+                }
+            )
+        }
+    )
+    with cut as server:
+        assert talk(desk, server, "hi\n", monkeypatch) == 0
+    assert "--max-tokens" in capsys.readouterr().err
+
+
+# ── parts ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert activity.asked(Call("a", "write", "{}"), "a change is made") is None
+
+
+def test_sigterm_interrupts_a_turn_with_a_record(desk: Desk, capsys: Any):
+    def end(event: Any) -> None:
+        if event.type == "text_delta":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    slow = sse(chunk({"content": "Sev"}), chunk({"content": "en"}), "[DONE]", pause_s=0.3)
+    with scripted(slow) as server, Session.create(open_log(desk.store), "s") as session:
+        session.hear(end)
+        agent = Agent(Provider("model", server.base_url), window=8_000)
+        with pytest.raises(KeyboardInterrupt):
+            activity.driven(agent.arun(session, "hi"))
+        assert session.events()[-1].type == "turn_interrupted"
+    session.log.close()
+    capsys.readouterr()
+
+
+def test_the_gauge_is_drawn_on_terminals_only(monkeypatch: pytest.MonkeyPatch):
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("COLUMNS", "20")
+    plain, screen = io.StringIO(), Screen()
+    for stream in (plain, screen):
+        line = gauge.Line(stream)
+        line.show("ctx=1.2k/4.1k advisory, and more than fits")
+        line.show("ctx=1.3k/4.1k")
+        line.end()
+        line.end()
+    assert plain.getvalue() == ""
+    shown = screen.getvalue()
+    assert shown.count("\x1b[1;9r") == 1
+    assert shown.count("\x1b[r") == 1
+    monkeypatch.setenv("LINES", "2")
+    small = Screen()
+    gauge.Line(small).show("x")
+    assert small.getvalue() == ""
+    monkeypatch.setenv("TERM", "dumb")
+    assert not gauge.fits(screen)
+
+
+def test_commands_of_the_chat_say_what_they_do():
+    assert all(said.endswith((".", "].")) for _, said in chat.COMMANDS.values())
