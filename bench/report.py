@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from bench import compacted
+from bench import compacted, log
 from bench.cells import Row
 from bench.cells import cell as _cell
 from bench.cells import middle as _median
@@ -311,6 +311,7 @@ PARTS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("cover", compacted.cover),
     ("kinds", kinds),
     ("context", context),
+    ("log", log.shown),
 )
 """The parts of the page in order, by the key of the results that each needs."""
 

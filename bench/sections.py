@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench import compacting, costs, survival, textual
+from bench import compacting, costs, log, survival, textual
 from bench.measure import Bench, Results
 
 
@@ -31,6 +31,7 @@ SECTIONS: Mapping[str, Section] = {
     "memory": Section(costs.memory, ("held",)),
     "imports": Section(costs.imports, ("imports",)),
     "context": Section(costs.context, ("context", "session")),
+    "log": Section(log.log, ("log",)),
 }
 
 

@@ -1,0 +1,41 @@
+"""A fold as plain JSON, to be compared with what was written down when a log was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ullage.core.log.fold import Fold
+from ullage.core.usage import Usage
+
+
+def folded(state: Fold) -> dict[str, Any]:
+    """Return all that a fold tells, the data of events included."""
+    return {
+        "session": state.session,
+        "head": state.head,
+        "items": [told(item) for item in state.items],
+        "open_calls": [call.seq for call in state.open_calls],
+        "repairs": [dict(draft.data) for draft in state.repairs("resumed")],
+        "checkpoints": told(state.checkpoints),
+        "turn": None if state.turn is None else told(state.turn),
+        "usage": told(state.usage),
+        "skills": state.skills,
+        "created": told(state.created),
+        "forked": told(state.forked),
+        "strays": state.strays,
+        "unknown": state.unknown,
+    }
+
+
+def told(value: Any) -> Any:
+    """Return a value as JSON has it; a named tuple with its name and fields."""
+    if hasattr(value, "_asdict"):
+        return {"": type(value).__name__, **told(value._asdict())}
+    if isinstance(value, Usage):
+        return {name: getattr(value, name) for name in type(value).__slots__}
+    if isinstance(value, Mapping):
+        return {key: told(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [told(inner) for inner in value]
+    return value
