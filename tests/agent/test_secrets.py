@@ -141,7 +141,9 @@ def turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Callable[..., Seen
         (work / "env").write_text(f"KEY={ECHO}\n")
         live: list[Live] = []
         caplog.set_level(logging.INFO)
-        caplog.set_level(1, "ullage")  # what the HTTP library logs for its own debugging is not ours
+        caplog.set_level(
+            1, "ullage"
+        )  # what the HTTP library logs for its own debugging is not ours
         with FaultServer({CHAT: script}) as server, closing(SqliteLog(state / "log.db")) as log:
             with Session.create(log, "s") as session:
                 session.hear(lambda e: live.append(e) if isinstance(e, Live) else None)

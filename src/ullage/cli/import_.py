@@ -28,9 +28,13 @@ def run(given: argparse.Namespace) -> int:
     with desk.opened(given, create=True) as log:
         if loaded.events:
             _free(log, loaded.events[0].session_id)
-        head = log.restore(loaded.events, time.time())
+        if given.file == "-":
+            head = log.restore(loaded.events, time.time())
+        else:
+            head, loaded = ndjson.bring_in(log, Path(given.file), time.time())
     if loaded.torn is not None:
-        desk.say(f"left out: {torn(loaded.torn, given.file)}")
+        kept = f"; kept in {loaded.torn.kept}" if loaded.torn.kept is not None else ""
+        desk.say(f"left out: {torn(loaded.torn, given.file)}{kept}")
     desk.say(f"brought in {head.seq:,} events")
     print(head.session)
     return 0
