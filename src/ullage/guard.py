@@ -73,7 +73,8 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "messages": "input",
         "system": "instructions",
         "max_tokens": "max_output_tokens",
-    }
+    },
+    "ollama_chat": {"max_tokens": "num_predict"},
 }
 """What a dialect's client calls the fields of a request, where not as Chat and Anthropic do."""
 
@@ -99,8 +100,8 @@ class View:
 
     `kwargs` carries the whole request for the client's `create(...)`, each only where it was
     given: messages, tools, max_tokens; for Anthropic system too; for Responses input,
-    instructions, tools, max_output_tokens. `messages` holds the caller's own objects where
-    nothing was edited.
+    instructions, tools, max_output_tokens; for Ollama options, in the place of max_tokens.
+    `messages` holds the caller's own objects where nothing was edited.
     """
 
     kwargs: Mapping[str, Any]
@@ -150,8 +151,8 @@ class Guard:
     `summarizer` gets a SummaryRequest and returns text; `on_event` is called with each event;
     `strict` refuses before the send also on a bound that is not proven. `shares` divides the
     window (see `ullage.allocate`): a section over its share is told of, and knowledge over its
-    share is left out, oldest first. `dialect` is openai_chat, openai_responses or anthropic; where
-    it is not given each request's shape tells, and a shape that shows nothing is Chat Completions.
+    share is left out, oldest first. `dialect` is openai_chat, openai_responses, anthropic or
+    ollama_chat; without it a request's shape tells, which is Chat Completions if it shows nothing.
     `pause` is the wait before a request is sent again after a broken connection, at most half a
     second by default. `store` (see `ullage.open_store`) keeps checkpoints and conversations beyond
     the process, and what was left out: placeholders then name it (see `ullage.recall`).
@@ -190,6 +191,7 @@ class Guard:
         )
         self._background = Background()
         self._apart = ""
+        self._repairs, self._refuses = True, True
         self.policy = policy if policy is not None else Policy.named(self._runtime.settings.policy)
         if self.policy.new_session:
             raise ConfigurationError(
@@ -215,8 +217,11 @@ class Guard:
         ConfigurationError, and ContextTooLargeError when it cannot fit into a bound that is proven.
         """
         body = self._body(messages, tools, system)
-        request = _request(body, max_tokens, pins, sections)
-        steps = machine.prepare(self._setup(body.spoken()), request)
+        return self.ready(_request(body, max_tokens, pins, sections), body.spoken())
+
+    def ready(self, request: Request, dialect: Dialect) -> View:
+        """Do as `prepare` with a request as a value, as a proxy has it."""
+        steps = machine.prepare(self._setup(dialect), request)
         with self._predicting():
             return self._ready(request, self._driver.run(steps))
 
@@ -341,6 +346,16 @@ class Guard:
         made._apart = f"|{json.dumps(name)}"  # noqa: SLF001 - of this class
         return made
 
+    def relaying(self, *, repairs: bool = False) -> Guard:
+        """Return a guard of the same conversations that hands out whatever came in, made to fit.
+
+        It repairs only where it is told to, and refuses nothing: for a proxy, whose upstream has
+        the last word.
+        """
+        made = copy.copy(self)
+        made._repairs, made._refuses = repairs, False  # noqa: SLF001 - of this class
+        return made
+
     def window(self) -> Window:
         """Return the window of the guard's model, asked for or remembered."""
         return self._runtime.windows.window(self._question)
@@ -382,10 +397,11 @@ class Guard:
     def _body(self, messages: Any, tools: Any, system: Any) -> Body:
         """Return the request in its dialect; raises ConfigurationError for a misplaced system."""
         body = Body(messages, tools, system, self._dialect).listed()
-        if system is not None and body.dialect == "openai_chat":
+        if system is not None and body.dialect in ("openai_chat", "ollama_chat"):
+            name = "Ollama's" if body.dialect == "ollama_chat" else "Chat Completions"
             raise ConfigurationError(
-                "system= is for Anthropic and Responses requests, and these messages read as Chat "
-                "Completions: put a system message first in the list, or name the dialect, "
+                "system= is for Anthropic and Responses requests, and these messages read as "
+                f"{name}: put a system message first in the list, or name the dialect, "
                 'such as Guard(dialect="anthropic")'
             )
         return body
@@ -429,6 +445,8 @@ class Guard:
             shares=self._shares,
             keeps=driver.own_store is not None or runtime.kept is not None,
             now=runtime.now(),
+            repairs=self._repairs,
+            refuses=self._refuses,
         )
         return setup.with_loops() if runtime.wants_whole_loops(question) else setup
 
@@ -445,6 +463,8 @@ class Guard:
             "max_tokens": prepared.max_tokens,
         }
         kwargs = {names.get(k, k): value for k, value in fields.items() if value is not None}
+        if "num_predict" in kwargs:
+            kwargs["options"] = {"num_predict": kwargs.pop("num_predict")}
         return View(kwargs, prepared, self, request)
 
     def _observed(self, view: View, response: Any) -> Assessment:

@@ -105,7 +105,8 @@ def page(reference: str, *, store: Store | str, offset: int = 0, limit: int | No
 def recall_tool(dialect: str = "openai_chat") -> dict[str, Any]:
     """Return the definition of a tool by which an agent reads originals back.
 
-    `dialect` is openai_chat, openai_responses or anthropic; raises ConfigurationError for another.
+    `dialect` is openai_chat, openai_responses, anthropic or ollama_chat; raises
+    ConfigurationError for another.
     """
     spoken: Dialect = dialects.named(dialect)
     parameters = json.loads(json.dumps(dict(PARAMETERS)))

@@ -56,7 +56,12 @@ MOST_TOOLS: Final = 200
 MOST_METERS: Final = 1_000
 
 FRAMINGS: Final[Mapping[Dialect, Framing]] = MappingProxyType(
-    {"openai_chat": CHAT, "openai_responses": RESPONSES, "anthropic": MESSAGES}
+    {
+        "openai_chat": CHAT,
+        "openai_responses": RESPONSES,
+        "anthropic": MESSAGES,
+        "ollama_chat": UNKNOWN_TEMPLATE,
+    }
 )
 
 
@@ -280,9 +285,9 @@ class Body:
 class Asked(TypedDict, total=False):
     """What a request is, beside its messages, and whom it is for; every key may be left out.
 
-    `dialect` is openai_chat, openai_responses or anthropic, found out from the shape otherwise;
-    `system` is text or Anthropic's blocks. `base_url`, `provider` and `api_key` say who serves
-    `model`; `runtime` carries caches and lessons, by default this process's own.
+    `dialect` is openai_chat, openai_responses, anthropic or ollama_chat, found out from the shape
+    otherwise; `system` is text or Anthropic's blocks. `base_url`, `provider` and `api_key` say who
+    serves `model`; `runtime` carries caches and lessons, by default this process's own.
     """
 
     model: str | None
@@ -325,6 +330,10 @@ def _codec(dialect: Dialect) -> Codec:
         from ullage.core.wire.anthropic import Anthropic
 
         return Anthropic(Messages())
+    if dialect == "ollama_chat":
+        from ullage.core.wire.ollama import OllamaChat
+
+        return OllamaChat(Messages())
     from ullage.core.wire.openai_responses import OpenAIResponses
 
     return OpenAIResponses(Messages())

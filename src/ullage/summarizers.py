@@ -15,7 +15,7 @@ from ullage.core.usage import Usage
 from ullage.core.wire import dialects
 from ullage.providers import addresses
 from ullage.runtime import Runtime, default
-from ullage.transport import Ask, Timeouts, Transport, shown
+from ullage.transport import Ask, Timeouts, Transport, redacted, shown
 from ullage.windows import Question
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ class Summarizer:
                 f"the summarizer {model} needs a base_url, such as http://127.0.0.1:8080/v1"
             )
         self.dialect = dialects.named(dialect)
-        if self.dialect == "openai_responses":
+        if self.dialect in ("openai_responses", "ollama_chat"):
             raise ConfigurationError(
-                "a summarizer speaks openai_chat or anthropic, not openai_responses: take "
-                "openai_chat, which servers of the Responses API speak too"
+                f"a summarizer speaks openai_chat or anthropic, not {self.dialect}: take "
+                "openai_chat, which servers of that dialect speak too"
             )
         _positive("max_tokens", max_tokens)
         _positive("timeout_s", timeout_s)
@@ -104,6 +104,11 @@ class Summarizer:
 
     def __repr__(self) -> str:
         return f"Summarizer({self.model!r}, base_url={shown(self._question.base_url or '')!r})"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may quote."""
+        return Ask(self._url, api_key=self._question.api_key).secrets()
 
     @property
     def window(self) -> int | None:
@@ -169,9 +174,7 @@ class Summarizer:
         if heard.fault:
             raise ProviderError(f"{where} cannot be asked: {heard.fault}")
         if heard.status != _OK:
-            words = heard.body.decode("utf-8", "replace")
-            if self._question.api_key:
-                words = words.replace(self._question.api_key, "[redacted]")
+            words = redacted(heard.body.decode("utf-8", "replace"), self.secrets)
             raise ProviderError(f"{where} answered {heard.status}: {words[:SHOWN]}")
         body = heard.json()
         found = _READERS[self.dialect](body) if isinstance(body, Mapping) else None

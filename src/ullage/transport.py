@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ullage.core.errors import ProviderError
+from ullage.core.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -326,9 +327,5 @@ def _fault(what: Ask, error: Exception) -> str:
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without secrets, also as JSON writes them and as Python shows them."""
-    for secret in secrets:
-        forms = (secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret))
-        for form in sorted({forms[0], *(f[1:-1] for f in forms[1:])}, key=len, reverse=True):
-            text = text.replace(form, "[redacted]")
-    return text
+    """Return a text without secrets, also as JSON, URLs and basic authorisation carry them."""
+    return Redactor(secrets, SECRET_LENGTH).text(text)

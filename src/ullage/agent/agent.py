@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from ullage import config
@@ -18,6 +19,8 @@ from ullage.agent.keeping import SessionStore
 from ullage.agent.kit import Asking, Kit, Words
 from ullage.agent.session import Live, Session
 from ullage.agent.turning import Turning
+from ullage.core import pieces
+from ullage.core.budget import TurnBudget
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, StoreError
 from ullage.core.events import Compacted, CompactionFailed, ContextPressure, Notice
 from ullage.core.events import Event as GuardEvent
@@ -30,6 +33,7 @@ from ullage.core.redaction import Redactor
 from ullage.core.skills import mentioned
 from ullage.core.turn.effects import Ended, Order
 from ullage.guard import Guard
+from ullage.providers import Provider
 from ullage.runtime import Runtime, default
 from ullage.tools import Executor, Sandbox
 from ullage.tools.telling import Plan, Recall
@@ -37,13 +41,11 @@ from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.asking import Summarizer
-    from ullage.core.budget import TurnBudget
     from ullage.core.checkpoint import Checkpoint
     from ullage.core.permissions import Mode, Permission
     from ullage.core.skills import Skill
     from ullage.core.window import Window
     from ullage.guard import View
-    from ullage.providers import Provider
 
 Result = TypeVar("Result")
 
@@ -62,6 +64,19 @@ LEAST_SUMMARY: Final = 1_024
 
 SMALL: Final = 8_192
 """Tokens of a window that is unknown, for the size of a summary alone."""
+
+
+WANTED: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "provider": Provider,
+        "provider_options": Mapping,
+        "presenter_context": Mapping,
+        "parts": Sequence,
+        "dry_run": bool,
+        "budget": TurnBudget,
+    }
+)
+"""What the value of an option is, where it is not None."""
 
 
 class Options(TypedDict, total=False):
@@ -164,11 +179,15 @@ class Agent:
         return await self._turn(session, text, options)
 
     async def aresume(self, session: Session, **options: Unpack[Options]) -> Ended | None:
-        """Go on with the turn that was cut off, None where there is none; raises as `arun` does."""
+        """Go on with the turn that was cut off, None where there is none; raises as `arun` does.
+
+        It may do no more than the turn might when it began.
+        """
         session.acquire()
-        if session.fold.turn is None:
+        cut = session.fold.turn
+        if cut is None:
             return None
-        return await self._turn(session, None, options)
+        return await self._turn(session, None, _stricter(cut.data, options))
 
     def run(self, session: Session, text: str, **options: Unpack[Options]) -> Ended:
         """Do as `arun`, blocking; for programs without an event loop."""
@@ -188,12 +207,16 @@ class Agent:
 
     async def _turn(self, session: Session, text: str | None, options: Options) -> Ended:
         _known(options, Options)
+        _sound(options)
         _free(session)
+        session.acquire()
         session.busy = True
         try:
             kit = self._kit(session, options)
             await self._switched(kit)
             ended = await Turning(kit, self._order(kit, text, options)).run()
+            clean = session.redactor.text
+            ended = replace(ended, text=clean(ended.text), error=clean(ended.error))
         finally:
             session.busy = False
         return await self._moved(kit, ended)
@@ -275,7 +298,8 @@ class Agent:
         window = await kit.guard.awindow()
         target = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
         sent = (await _compacted(kit, target)).view.prepared.sent
-        text = "\n\n".join(f"{m.role}: {m.text}" for m in sent.messages if not m.is_system)
+        said = [message for message in sent.messages if not message.is_system]
+        text = "\n".join(map(pieces.line, pieces.scraps(said)))
         head = session.fold.head
         made = Session.create(session.log, name)
         made.redactor = session.redactor
@@ -331,7 +355,8 @@ class Agent:
         )
         mode, permission = options.get("mode", "build"), options.get("permission", "auto")
         posture = Posture(mode, permission, tuple(self._equipment.get("writes", ())))
-        session.redactor = Redactor((*self._secrets, provider.api_key or ""))
+        asked = getattr(self._equipment.get("summarizer"), "secrets", ())
+        session.redactor = Redactor((*self._secrets, *provider.secrets(), *asked))
         executor = (self._equipment.get("executor") or self._standard)(session)
         renderer = Renderer(provider.dialect, provider.model, self._read)
         words = Words(
@@ -341,7 +366,7 @@ class Agent:
                 mode=mode,
                 permission=permission,
                 skills=self.skills,
-                presenter_context=options.get("presenter_context"),
+                presenter_context=session.redactor.data(options.get("presenter_context") or {}),
             ),
         )
         before = len(words.messages())
@@ -405,6 +430,19 @@ class Agent:
         return Question(provider.model, provider.base_url, provider.api_key, window)
 
 
+def _stricter(begun: Mapping[str, Any], options: Options) -> Options:
+    """Return the options of a turn that goes on: the stricter of those now and those then."""
+    made: Options = {**options}
+    if begun.get("mode") == "plan":
+        made["mode"] = "plan"
+    order: tuple[Permission, ...] = ("auto", "ask", "read_only")
+    then = begun.get("permission")
+    if then in order:
+        made["permission"] = max(then, options.get("permission", "auto"), key=order.index)
+    made["dry_run"] = bool(begun.get("dry_run")) or options.get("dry_run", False)
+    return made
+
+
 async def _compacted(kit: Kit, target: int) -> Compacting:
     view = await kit.guard.acompacted(kit.request(), kit.provider.dialect, target)
     made = view.prepared.checkpoint
@@ -418,6 +456,16 @@ def _known(given: Mapping[str, object], options: type) -> None:
     unknown = given.keys() - names
     if unknown:
         raise TypeError(f"no option {min(unknown)!r}: there are {', '.join(sorted(names))}")
+
+
+def _sound(options: Options) -> None:
+    """Raise ConfigurationError for the value of an option that cannot be."""
+    for name, wanted in WANTED.items():
+        value = options.get(name)
+        if value is not None and not isinstance(value, wanted):
+            raise ConfigurationError(f"{name} is {value!r:.60}, not a {wanted.__name__}")
+    if not all(isinstance(part, Mapping) for part in options.get("parts") or ()):
+        raise ConfigurationError("parts are mappings, such as {'type': 'text', 'text': ...}")
 
 
 def _state(url: str, workspace: Path) -> Path | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ullage.agent.originals import Originals
@@ -112,14 +112,22 @@ class Session:
                 )
         return self._lease
 
+    def _held(self) -> Lease:
+        """Return the lease; within a turn one that was lost is not taken anew."""
+        if self._lease is None and self.busy:
+            raise Fenced(f"session {self.name} was taken over by another; nothing was written")
+        return self.acquire()
+
     def record(self, drafts: Sequence[Draft]) -> list[Event]:
         """Append events in one piece, take them into the fold, then publish them.
 
         Raises Fenced where another became the writer: nothing was written then.
         """
-        lease = self.acquire()
+        lease = self._held()
         clean = [Draft(d.type, self.redactor.data(d.data), d.v) for d in drafts]
         fold = self.fold
+        if not fold.head and clean and clean[0].type != "session_created":
+            clean.insert(0, Draft("session_created", {}))
         try:
             events = self.log.append(self.name, lease.epoch, fold.head, clean, self._now())
         except Fenced:
@@ -132,7 +140,7 @@ class Session:
 
     def heartbeat(self) -> None:
         """Give a sign of life; raises Fenced where another became the writer."""
-        lease = self.acquire()
+        lease = self._held()
         try:
             self.log.heartbeat(self.name, lease.epoch, self._now())
         except Fenced:
@@ -152,7 +160,7 @@ class Session:
         """
         head = self.log.head(self.name).seq
         upto = head if at is None else at
-        if not 1 <= upto <= head:
+        if type(upto) is not int or not 1 <= upto <= head:
             raise ConfigurationError(
                 f"session {self.name} has events 1 to {head}, so it cannot be forked at {upto}"
             )
@@ -175,5 +183,7 @@ class Session:
 
     def publish(self, event: Told) -> None:
         """Tell all who listen; what a listener raises reaches the caller."""
+        if isinstance(event, Live):
+            event = replace(event, data=self.redactor.data(event.data))
         for listener in tuple(self._heard):
             listener(event)

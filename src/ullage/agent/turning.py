@@ -67,6 +67,7 @@ class Turning:
         self._session = kit.session
         self._client = Client(kit.provider)
         self._partial = ""
+        self._held = ("", "")
         self._view: View | None = None
         self._trouble = Trouble(ErrorKind("other"))
         self._ways: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
@@ -118,7 +119,10 @@ class Turning:
             return ended
 
     async def _beat(self, turn: asyncio.Task[Any] | None) -> None:
-        """Give signs of life; end the turn where another became the writer."""
+        """Give signs of life; end the turn where another became the writer.
+
+        A sign that the store did not take is not the last one: the next may come through.
+        """
         while True:
             await asyncio.sleep(BEAT_S)
             try:
@@ -127,6 +131,8 @@ class Turning:
                 if turn is not None:
                     turn.cancel()
                 return
+            except StoreError as error:
+                self._tell("status", {"text": f"no sign of life could be given: {error}"})
 
     # --- effects --------------------------------------------------------------------------------
 
@@ -174,6 +180,8 @@ class Turning:
             reply = await self._client.send(kit.fields(view), self._hear, wait=self._waits)
         except CallFailed as error:
             return self._failed(error)
+        finally:
+            self._flush()
         view.observe(reply.report)
         priced = cost(reply.usage, kit.prices).total if reply.usage and kit.prices else None
         self._partial = ""
@@ -227,7 +235,18 @@ class Turning:
     def _hear(self, delta: Delta) -> None:
         if delta.kind == "text_delta":
             self._partial += delta.text
-        self._tell(delta.kind, {"text": delta.text})
+        if self._held[0] != delta.kind:
+            self._flush()
+        shown, held = self._session.redactor.piece(self._held[1] + delta.text)
+        self._held = (delta.kind, held)
+        if shown:
+            self._tell(delta.kind, {"text": shown})
+
+    def _flush(self) -> None:
+        """Tell what was held back because it could have been the beginning of a secret."""
+        (kind, text), self._held = self._held, ("", "")
+        if text:
+            self._tell(kind, {"text": text})
 
     def _waits(self, reason: str, seconds: float) -> None:
         self._tell("status", {"text": f"{reason}: trying again in {seconds:.1f} s"})

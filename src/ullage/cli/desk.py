@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from ullage import config, skills
 from ullage.agent import Agent, Options, Session
+from ullage.cli import picture
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.permissions import Rule
 from ullage.core.policies.policy import Policy
@@ -47,7 +48,8 @@ WINDOW: Final = 4096
 
 def say(text: str) -> None:
     """Tell people something; the answer alone goes to stdout."""
-    print(text, file=sys.stderr, flush=True)
+    rows = map(picture.clean, text.split("\n"))  # servers and models have their say in it
+    print("\n".join(rows), file=sys.stderr, flush=True)
 
 
 # ── the log ─────────────────────────────────────────────────────────────────────────────────────

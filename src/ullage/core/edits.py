@@ -157,10 +157,10 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
         messages.insert(place, NOBODY)
         written = [w + (w >= place) for w in written] + [place]
     written.sort()
-    for place, message in zip(
-        written, codec.read([raws[w] for w in written]).messages, strict=True
-    ):
-        messages[place] = message
+    ordered = transcript.rules.ordered
+    again = codec.read(raws if ordered else [raws[w] for w in written]).messages
+    for number, place in enumerate(written):
+        messages[place] = again[place if ordered else number]
         old = origin[place]
         if old in parts:
             stays = _left(read[old], parts[old])

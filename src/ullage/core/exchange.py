@@ -113,7 +113,8 @@ class Setup:
     (`core.budget.allocate`), None without a budget. `summariser` says that there is one,
     `background` that summaries may be made beside the conversation, `keeps` that a store keeps
     originals. `loops` makes whole tool loops units. `prices` are the model's, `now` is the time in
-    seconds.
+    seconds. Without `repairs` a broken history stays as it is; without `refuses` what cannot fit
+    is handed out all the same, as small as it lawfully gets.
     """
 
     codec: Codec
@@ -129,6 +130,8 @@ class Setup:
     loops: bool = False
     prices: tuple[Price, ...] = ()
     now: float = 0.0
+    repairs: bool = True
+    refuses: bool = True
 
     def with_loops(self) -> Setup:
         """Return the setup for a model that refuses a tool loop which was cut through."""

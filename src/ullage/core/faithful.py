@@ -371,7 +371,8 @@ def _labelled(line: Line, of: Source) -> Line:
     if text.startswith(LABEL):
         return line
     stems = stems_of(text)
-    tools = len(stems) >= _FEW and of.told.share(stems) >= _HELD > of.spoken.share(stems)
+    told, spoken = of.told.share(stems), of.spoken.share(stems)
+    tools = told >= (_HELD if len(stems) >= _FEW else 1.0) > spoken if stems else False
     reports = _ORDERS.search(text) and _REPORTS.search(text)
     if tools or reports or LABEL in text:
         return Line(line.section, clean(f"{LABEL} {text.replace(LABEL, ' ')}"))

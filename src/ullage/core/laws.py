@@ -333,10 +333,15 @@ def repair(transcript: Transcript, codec: Codec) -> Repaired:
     user message is written in front of a history that lost its first one.
     """
     if not survey(transcript).violations:
-        return Repaired(list(transcript.raws), (), tuple(range(len(transcript))))
+        return unrepaired(transcript)
     if transcript.rules.joins:
         return _Joining(transcript, cast("Joiner", codec)).run()
     return _Repairer(transcript, codec).run()
+
+
+def unrepaired(transcript: Transcript) -> Repaired:
+    """Return a history as it arrived."""
+    return Repaired(list(transcript.raws), (), tuple(range(len(transcript))))
 
 
 _Place = tuple[int, int]

@@ -94,7 +94,10 @@ def clean(text: str) -> str:
     return _MARK.sub(r"(\1", _TAG.sub("&lt;", flat))
 
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e]")
+_CONTROL: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+    r"\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
 _TAG: Final = re.compile(r"<(?=[/|!?\w])")
 _MARK: Final = re.compile(r"\[(/?(?:ullage|facts|end of facts)\b)", re.IGNORECASE)
 """How blocks of this library begin: a summary, a placeholder, the facts that code carries."""

@@ -117,7 +117,7 @@ def check(request: Request) -> None:
 def begin(setup: Setup, request: Request, window: Window) -> Generator[Need, Any, State]:
     """Read, repair, find the known prefix, re-apply its checkpoint, measure."""
     arrived = _read(setup, request.messages)
-    mended = laws.repair(arrived, setup.codec)
+    mended = laws.repair(arrived, setup.codec) if setup.repairs else laws.unrepaired(arrived)
     history = _read(setup, mended.messages) if mended.repairs else arrived
     prefixes = chain(history)
     known: Checkpoint | None = yield NeedLoad(setup.scope, prefixes[::-1])
@@ -157,7 +157,7 @@ def begin(setup: Setup, request: Request, window: Window) -> Generator[Need, Any
 def replayed(setup: Setup, request: Request) -> Generator[Need, Any, Checkpoint | None]:
     """Return the checkpoint that would be re-applied to a request, or None."""
     arrived = setup.codec.read(request.messages)
-    mended = laws.repair(arrived, setup.codec)
+    mended = laws.repair(arrived, setup.codec) if setup.repairs else laws.unrepaired(arrived)
     history = setup.codec.read(mended.messages) if mended.repairs else arrived
     known: Checkpoint | None = yield NeedLoad(setup.scope, chain(history)[::-1])
     return known
@@ -329,7 +329,8 @@ def finish(setup: Setup, request: Request, state: State) -> Prepared:
     conversation, told = show(setup, made, state.conversation, found, "prepared")
     events = [*state.events, *told]
     bound = state.window.input_tokens
-    if bound is not None and count.high >= bound and (state.window.proven or setup.strict):
+    refuses = setup.refuses and (state.window.proven or setup.strict)
+    if bound is not None and count.high >= bound and refuses:
         raise ContextTooLargeError(
             f"{count.high:,} tokens ({count.basis}) do not fit into {bound:,} "
             f"({state.window.said_by()}): {immovable(state)}",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PartKind = Literal["text", "refusal", "reasoning", "result", "image", "audio", "file", "other"]
-Dialect = Literal["openai_chat", "openai_responses", "anthropic"]
+Dialect = Literal["openai_chat", "openai_responses", "anthropic", "ollama_chat"]
 MediaKind = Literal["image", "audio", "file"]
 Raw = Any
 """One message as the caller has it: a mapping or an SDK object. The JSON edge of the core."""
@@ -57,6 +57,9 @@ class Rules:
     loops: bool = False
     """Whether all responses to one request of the user live or die together (a provider that wants
     the reasoning of a whole tool loop, or none of it)."""
+    ordered: bool = False
+    """Whether a result need not name its call and goes by its place behind it, so that a message
+    is read in its history only."""
     twin: str = "~"
     """What stands between a call id that was used twice and its number, in a new call id."""
 
@@ -202,14 +205,23 @@ def asks(message: Message) -> bool:
 
 def teaches(message: Message) -> bool:
     """Tell whether a message is the text of a skill."""
-    return bool(message.parts) and message.parts[0].text.startswith(SKILL_MARK)
+    return _begins(message, SKILL_MARK)
 
 
 def summarises(message: Message) -> bool:
     """Tell whether a message is a summary that stands for messages left out."""
-    if message.role != "user" or not message.parts:  # a tool may say what it likes
+    return _begins(message, SUMMARY_MARK)
+
+
+def _begins(message: Message, mark: str) -> bool:
+    """Tell whether a message of the user begins with a mark; a tool may say what it likes.
+
+    Anthropic's results stand in the user role.
+    """
+    if message.role != "user" or not message.parts:
         return False
-    return message.parts[0].text.startswith(SUMMARY_MARK)
+    first = message.parts[0]
+    return first.kind == "text" and first.answers is None and first.text.startswith(mark)
 
 
 class Codec(Protocol):

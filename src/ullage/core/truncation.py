@@ -117,14 +117,15 @@ def edited_by_server(report: Any) -> bool:
 
 
 def finish_reason(report: Any) -> str | None:
-    """Return why an answer ended, as OpenAI Chat, Responses or Anthropic say it, or None."""
+    """Return why an answer ended, as OpenAI, Anthropic or Ollama (`done_reason`) say, or None."""
     fields = _response(report)
     choices = fields.get("choices")
     first = as_mapping(choices[0]) if isinstance(choices, list | tuple) and choices else None
     incomplete = as_mapping(fields.get("incomplete_details")) or {}
     if incomplete.get("reason") == "max_output_tokens":
         return "length"
-    found = first.get("finish_reason") if first else fields.get("stop_reason")
+    ended = fields.get("stop_reason") or fields.get("done_reason")
+    found = first.get("finish_reason") if first else ended
     return found if isinstance(found, str) else None
 
 

@@ -89,8 +89,8 @@ _LLAMA_CPP: Final[Mapping[str, str]] = {
 
 
 def _llama_cpp(place: Place, prompt: Prompt) -> Ask | None:
-    path = _LLAMA_CPP[prompt.dialect]
-    return Ask(place.base + path, prompt.body(), place.api_key)
+    path = _LLAMA_CPP.get(prompt.dialect)
+    return None if path is None else Ask(place.base + path, prompt.body(), place.api_key)
 
 
 def _vllm(place: Place, prompt: Prompt) -> Ask | None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ullage.core.errors import ConfigurationError
 from ullage.core.transcript import Dialect
 from ullage.core.wire import dialects
-from ullage.transport import shown
+from ullage.transport import Ask, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,11 @@ class Provider:
     def __repr__(self) -> str:
         return f"Provider({self.model!r}, {shown(self.base_url)!r}, {self.dialect!r})"
 
+    def secrets(self) -> tuple[str, ...]:
+        """Return what nobody else may read: the key, values of headers, a password in the URL."""
+        private = tuple(self.headers.items())
+        return Ask(self.base_url, api_key=self.api_key, private=private).secrets()
+
     def __post_init__(self) -> None:
         if not self.model:
             raise ConfigurationError("a provider needs a model: the id its server knows it by")
@@ -66,7 +71,13 @@ class Provider:
                 f"the provider of {self.model} needs a base_url that begins with http:// or "
                 "https://, such as http://127.0.0.1:8080/v1"
             )
-        object.__setattr__(self, "dialect", dialects.named(self.dialect))
+        dialect = dialects.named(self.dialect)
+        if dialect == "ollama_chat":
+            raise ConfigurationError(
+                f"the provider of {self.model} speaks openai_chat, openai_responses or anthropic, "
+                "not ollama_chat: take openai_chat, which Ollama speaks below /v1"
+            )
+        object.__setattr__(self, "dialect", dialect)
 
 
 def _usable(base_url: str) -> bool:

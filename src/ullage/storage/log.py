@@ -153,7 +153,7 @@ class EventLog(Protocol):
 
 def named(session: str) -> str:
     """Return the name of a session; raises StoreError for what cannot be one."""
-    if not session or len(session) > LONGEST_NAME or not session.isprintable():
+    if not session.strip() or len(session) > LONGEST_NAME or not session.isprintable():
         raise StoreError(
             f"{session!r:.60} cannot name a session: expected 1 to {LONGEST_NAME} printable "
             "characters"

@@ -128,6 +128,11 @@ class Resolver:
             and question.provider is None
         )
 
+    def server(self, question: Question) -> str | None:
+        """Return who serves, as its last answer showed, or None where nobody was recognised."""
+        found = self._found.peek(question.key)
+        return found.server or None if found is not None else None
+
     def counts_at(self, question: Question) -> tuple[str, str] | None:
         """Return which server counts requests, and its root URL; None where none is known to.
 

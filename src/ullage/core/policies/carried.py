@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core import facts
 from ullage.core.facts import Facts
+from ullage.core.faithful import LABEL
 from ullage.core.policies.situation import shorten
 from ullage.core.transcript import SUMMARY_MARK, summarises
 
@@ -132,13 +133,13 @@ def block(
     if words and needed + share + count(words) > room:
         words = ""
     kept = _rendered(held, first, room - share - count(words), count)
-    told = shorten(told, min(room - count(kept) - count(words), PROSE), count) if told else ""
+    told = _cut(told, min(room - count(kept) - count(words), PROSE), count) if told else ""
     text = _joined_text(header, kept, told, words)
     while (told or words) and count(text) > tokens:
         if words:
             words = ""
         else:
-            told = shorten(told, count(told) - 8, count) if count(told) > LEAST else ""
+            told = _cut(told, count(told) - 8, count) if count(told) > LEAST else ""
         text = _joined_text(header, kept, told, words)
     return text if count(text) <= tokens and (kept or told or words or named) else ""
 
@@ -151,6 +152,18 @@ def _rendered(held: Facts, first: Facts, room: int, count: Callable[[str], int])
     alone = facts.render(first, room, count)
     more = len(facts.parse(alone)[0].constraints) - len(facts.parse(kept)[0].constraints)
     return alone if more > 0 else kept
+
+
+def _cut(text: str, tokens: int, count: Callable[[str], int]) -> str:
+    """Return prose in at most `tokens`: no end of a labelled line stands without its label."""
+    short = shorten(text, tokens, count)
+    labelled = [row for row in text.split("\n") if LABEL in row]
+    kept = [
+        row
+        for row in short.split("\n")
+        if LABEL in row or not row or not any(whole.endswith(row) for whole in labelled)
+    ]
+    return "\n".join(kept)
 
 
 def _joined_text(header: str, *pieces: str) -> str:

@@ -130,7 +130,9 @@ def _key(call: Asked) -> str:
 
 def _rounds(turn: _Turn) -> Generator[Effect, Any, Ended]:
     """Call the model until it asks for nothing more, or the cap is reached."""
-    order, most, number = turn.order, turn.order.max_iterations, 0
+    order, most = turn.order, turn.order.max_iterations
+    began = turn.fold.turn.seq if turn.fold.turn is not None else 0
+    number = sum(isinstance(item, Round) and item.seq > began for item in turn.fold.items)
     while True:
         number += 1
         reply = yield from _answer(turn, number)

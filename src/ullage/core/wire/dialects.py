@@ -13,13 +13,19 @@ from typing import Any, Final
 from ullage.core.errors import ConfigurationError
 from ullage.core.transcript import Dialect
 
-DIALECTS: Final[Sequence[Dialect]] = ("openai_chat", "openai_responses", "anthropic")
+DIALECTS: Final[Sequence[Dialect]] = (
+    "openai_chat",
+    "openai_responses",
+    "anthropic",
+    "ollama_chat",
+)
 ALIASES: Final[Mapping[str, Dialect]] = {
     "chat": "openai_chat",
     "openai": "openai_chat",
     "responses": "openai_responses",
     "messages": "anthropic",
     "claude": "anthropic",
+    "ollama": "ollama_chat",
 }
 
 LOOKED_AT: Final = 64
@@ -51,6 +57,9 @@ SERVER_RESULT: Final = "_tool_result"
 
 SERVER_TOOL: Final = re.compile(r"_\d{8}$")
 """Anthropic's own tools carry the date of their version (web_search_20250305)."""
+
+OLLAMA_TEXTS: Final = ("tool_name", "thinking")
+"""Fields of a message that are text in Ollama's own API and in no other."""
 
 CHAT_KEYS: Final = ("tool_calls", "tool_call_id", "function_call")
 
@@ -99,6 +108,8 @@ def _field(value: Any, name: str) -> Any:
 
 
 def _message(message: Any) -> Dialect | None:
+    if _is_ollama(message):
+        return "ollama_chat"
     role, kind = _field(message, "role"), _field(message, "type")
     if role in ("tool", "function") or any(_field(message, k) is not None for k in CHAT_KEYS):
         return "openai_chat"
@@ -111,6 +122,22 @@ def _message(message: Any) -> Dialect | None:
     # both call a message so; only Anthropic's has `text` in it, Chat Completions has no type
     spoken = any(_field(piece, "type") == "text" for piece in pieces)
     return "anthropic" if spoken else "openai_responses"
+
+
+def _is_ollama(message: Any) -> bool:
+    """Tell whether a message has what Ollama's alone have.
+
+    These are fields, and calls without an id whose arguments are an object: Chat's are text.
+    """
+    if any(isinstance(_field(message, name), str) for name in OLLAMA_TEXTS):
+        return True
+    images = _ends(_field(message, "images"))
+    if images and isinstance(images[0], str):
+        return True
+    for call in _ends(_field(message, "tool_calls"))[:1]:
+        arguments = _field(_field(call, "function"), "arguments")
+        return isinstance(arguments, Mapping) and not _field(call, "id")
+    return False
 
 
 def _part(piece: Any) -> Dialect | None:
