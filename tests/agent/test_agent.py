@@ -23,15 +23,20 @@ from tests.agent.acting import (
     types,
 )
 from ullage.agent import Agent, Live, Session
+from ullage.agent.keeping import SessionStore
 from ullage.core.budget import TurnBudget
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, Fenced
 from ullage.core.log.event import Draft, Event
 from ullage.core.permissions import Rule
+from ullage.core.policies.policy import Policy
 from ullage.core.skills import Skill, hashed
+from ullage.guard import Guard
 from ullage.providers import Provider
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.testing.faults import hanging, of_json
+from ullage.testing.faults import FaultServer, hanging, of_json
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
 
 
 @pytest.fixture
@@ -516,3 +521,69 @@ def test_blocking_inside_a_loop_names_the_twin(session: Session):
 def test_sessions_in_memory_work_alike():
     with Session.create(MemoryLog()) as session, scripted(said("a")) as server:
         assert agent(server).run(session, "hello").ok
+
+
+def test_a_policy_may_go_on_in_a_new_linked_session(session: Session):
+    policy = Policy.auto_summary(new_session=True)
+    with scripted(said("a", 100), said("b", 7_700), said("c")) as server:
+        runner = agent(server, policy=policy)
+        assert runner.run(session, "one").continued == ""
+        done = runner.run(session, "two")
+        with Session(session.log, done.continued) as made:
+            assert runner.run(made, "three").ok
+        sent = bodies(server)[-1]["messages"]
+    assert "two" in sent[1]["content"]
+    assert data(session, "subagent_event")[0]["continued_in"] == done.continued
+
+
+def test_a_guard_alone_begins_no_sessions():
+    with pytest.raises(ConfigurationError, match=r"ullage\.Agent"):
+        Guard("gpt-4o", policy=Policy.auto_summary(new_session=True))
+
+
+def test_a_resumed_turn_may_do_no_more_than_when_it_began(session: Session, workspace: Path):
+    begun = {"turn": "t0", "mode": "plan", "permission": "ask", "dry_run": True}
+    session.record([Draft("user_message", {"text": "Plan"}), Draft("turn_started", begun)])
+    script = (called(("write", {"path": "a", "content": "x"})),)
+    with scripted(*script) as server:
+        done = agent(server, workspace).resume(session, permission="auto")
+        offered = {t["function"]["name"] for t in bodies(server)[0]["tools"]}
+    assert done is not None
+    assert done.reason == "permission_denied"
+    assert "write" not in offered
+
+
+@pytest.mark.parametrize("dialect", ["openai_responses", "anthropic"])
+def test_facts_stand_beside_the_request_in_every_dialect(session: Session, dialect: Any):
+    refusal = of_json({"error": {"message": "no", "type": "invalid_request_error"}}, 400)
+    with FaultServer({"POST /v1/*": refusal}) as server:
+        provider = Provider("model", server.base_url, dialect, limits=QUICK)
+        runner = Agent(provider, window=40_000)
+        parts = [{"type": "image", "data": PIXEL, "media_type": "image/png"}]
+        runner.run(session, "look", presenter_context={"open_file": "a.py"}, parts=parts)
+        runner.run(session, "again", presenter_context={"open_file": "b.py"})
+        first, second = (json.loads(r.body) for r in server.requests if r.body)
+    name = "input" if dialect == "openai_responses" else "messages"
+    assert "a.py" in json.dumps(first[name][-1]["content"])
+    assert "b.py" in json.dumps(second[name][-1]["content"])
+    assert "a.py" not in json.dumps(second)
+    assert json.dumps(second).count("Workspace:") == 1
+
+
+def test_a_request_without_room_for_its_text_leaves_the_facts_out(session: Session):
+    with scripted(said("a")) as server:
+        runner = agent(server, window=3_000)
+        done = runner.run(session, "word " * 2_500, presenter_context={"open_file": "a.py"})
+        sent = bodies(server)
+    if done.ok:
+        assert len(json.dumps(sent[0])) < 20_000
+    else:
+        assert done.reason == "context_overflow"
+
+
+def test_a_stores_own_records_are_the_sessions(session: Session):
+    store = SessionStore(session, "openai_chat", list)
+    assert store.url == session.log.url
+    assert store.purge(1e12) == 0
+    assert store.checkpoints.all() == []
+    store.close()
