@@ -191,7 +191,7 @@ class Guard:
         )
         self._background = Background()
         self._apart = ""
-        self._repairs, self._refuses = True, True
+        self._repairs, self._refuses, self._keeps = True, True, True
         self.policy = policy if policy is not None else Policy.named(self._runtime.settings.policy)
         if self.policy.new_session:
             raise ConfigurationError(
@@ -346,14 +346,14 @@ class Guard:
         made._apart = f"|{json.dumps(name)}"  # noqa: SLF001 - of this class
         return made
 
-    def relaying(self, *, repairs: bool = False) -> Guard:
+    def relaying(self, *, repairs: bool = False, keeps: bool = False) -> Guard:
         """Return a guard of the same conversations that hands out whatever came in, made to fit.
 
-        It repairs only where it is told to, and refuses nothing: for a proxy, whose upstream has
-        the last word.
+        It repairs and keeps originals only where it is told to, and refuses nothing: for a proxy,
+        whose upstream has the last word.
         """
         made = copy.copy(self)
-        made._repairs, made._refuses = repairs, False  # noqa: SLF001 - of this class
+        made._repairs, made._refuses, made._keeps = repairs, False, keeps  # noqa: SLF001 - of this class
         return made
 
     def window(self) -> Window:
@@ -443,7 +443,7 @@ class Guard:
             strict=self._strict,
             summariser=driver.summarizer is not None,
             shares=self._shares,
-            keeps=driver.own_store is not None or runtime.kept is not None,
+            keeps=self._keeps and (driver.own_store or runtime.kept) is not None,
             now=runtime.now(),
             repairs=self._repairs,
             refuses=self._refuses,

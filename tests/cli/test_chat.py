@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import ESCAPES, Terminal
 from ullage.agent import Session
 from ullage.core.log.fold import User
 from ullage.embedded import Server
@@ -115,10 +116,14 @@ def test_what_is_typed_after_a_slash_is_done_and_not_sent(tmp_path: Path, tiny_s
         assert "goes on from" in terminal.until(PROMPT)
         terminal.type("/model other")
         assert "other: 2,048" in terminal.until(PROMPT)
+        interrupt(terminal)
+        assert "Ctrl-D" in ESCAPES.sub("", terminal.shown)
         terminal.press(b"\x03")
-        terminal.until("Ctrl-D")
-        terminal.until(PROMPT)
-        terminal.press(b"\x03")
+        with suppress(AssertionError, OSError):
+            terminal.until("nothing more", 3.0)  # reads on, so that the program can end
+            terminal.type("")
+        if terminal.process.poll() is None:
+            terminal.press(b"\n")
         assert terminal.process.wait(20) == 130
 
 

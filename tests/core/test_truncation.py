@@ -220,6 +220,7 @@ CUT_OUTPUT = {"status": "incomplete", "incomplete_details": {"reason": "max_outp
         (chat("stop"), "stop"),
         (ChatCompletion.model_validate(chat("length")), "length"),
         ({"choices": ({"finish_reason": "length"},)}, "length"),
+        ({"done": True, "done_reason": "length", "prompt_eval_count": 9}, "length"),
         ({"type": "message", "stop_reason": "max_tokens"}, "max_tokens"),
         (response(**CUT_OUTPUT), "length"),
         (responses.Response.model_validate(response(**CUT_OUTPUT)), "length"),

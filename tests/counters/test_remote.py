@@ -75,6 +75,10 @@ def test_what_a_request_lacks_is_not_sent(dialect: str):
     assert found.headers() == {}
 
 
+def test_llama_cpp_counts_nothing_in_a_dialect_that_it_does_not_speak():
+    assert remote.asking(Place("llama.cpp", BASE), Prompt("ollama_chat", "m", HELLO)) is None
+
+
 def test_vllm_tokenizes_a_chat_with_its_template():
     found = asked("vllm", "openai_chat", tools=[CHAT_TOOL])
     assert found.url == f"{BASE}/tokenize"

@@ -1,4 +1,4 @@
-"""The laws of compaction over generated histories of the two other dialects, judged independently.
+"""The laws of compaction over generated histories of the other dialects, judged independently.
 
 What is the same for every dialect (the target, a senseless one) is with `test_laws_hold`.
 """
@@ -19,7 +19,7 @@ from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
 
 import ullage
-from tests.laws import judge
+from tests.laws import judge, ollama
 from ullage.testing import transcripts
 
 Strategy = Callable[..., st.SearchStrategy[list[Any]]]
@@ -53,7 +53,8 @@ ANTHROPIC = Dialect(
     judge.anthropic_faults,
     TypeAdapter(list[MessageParam]),
 )
-BOTH = pytest.mark.parametrize("dialect", [RESPONSES, ANTHROPIC], ids=lambda d: d.name)
+OLLAMA = Dialect("ollama_chat", ollama.histories, ollama.broken, ollama.faults, ollama.ACCEPTED)
+EACH = pytest.mark.parametrize("dialect", [RESPONSES, ANTHROPIC, OLLAMA], ids=lambda d: d.name)
 
 
 def compacted(
@@ -72,7 +73,7 @@ def job(dialect: Dialect, data: st.DataObject) -> tuple[list[Any], float, dict[s
     return history, data.draw(RATIOS), options
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_the_strategies_are_lawful_by_both_judges(dialect: Dialect, data: st.DataObject) -> None:
     history = data.draw(dialect.histories())
@@ -81,7 +82,7 @@ def test_the_strategies_are_lawful_by_both_judges(dialect: Dialect, data: st.Dat
     dialect.accepted.validate_python(history)
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_law_1_every_result_is_lawful_and_taken_by_the_sdk(
     dialect: Dialect, data: st.DataObject
@@ -93,7 +94,7 @@ def test_law_1_every_result_is_lawful_and_taken_by_the_sdk(
     dialect.accepted.validate_python(made.messages)
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_laws_2_and_3_a_change_is_smaller_and_reached_means_within_the_target(
     dialect: Dialect, data: st.DataObject
@@ -112,7 +113,7 @@ def test_laws_2_and_3_a_change_is_smaller_and_reached_means_within_the_target(
     assert after <= target if made.reached else made.reason in missed
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_law_4_operator_text_task_and_request_survive(
     dialect: Dialect, data: st.DataObject
@@ -129,7 +130,7 @@ def test_law_4_operator_text_task_and_request_survive(
         assert first is turns[0] or judge.said_by(turns[0])[:8] in judge.said_by(first)
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_law_4_declared_pins_survive(dialect: Dialect, data: st.DataObject) -> None:
     history, ratio, options = job(dialect, data)
@@ -139,7 +140,7 @@ def test_law_4_declared_pins_survive(dialect: Dialect, data: st.DataObject) -> N
     assert all(id(history[i]) in kept for i in pins[1:])
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_law_5_untouched_messages_are_the_same_objects(
     dialect: Dialect, data: st.DataObject
@@ -154,7 +155,7 @@ def test_law_5_untouched_messages_are_the_same_objects(
     assert history == before
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_law_6_compacting_again_changes_nothing(dialect: Dialect, data: st.DataObject) -> None:
     history, ratio, _ = job(dialect, data)
@@ -166,7 +167,7 @@ def test_law_6_compacting_again_changes_nothing(dialect: Dialect, data: st.DataO
     assert again.messages == first.messages
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_law_7_the_same_input_gives_the_same_bytes(dialect: Dialect, data: st.DataObject) -> None:
     history, ratio, options = job(dialect, data)
@@ -176,7 +177,7 @@ def test_law_7_the_same_input_gives_the_same_bytes(dialect: Dialect, data: st.Da
     assert json.dumps(one) == json.dumps(two)
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_repair_mends_every_broken_history_and_once(dialect: Dialect, data: st.DataObject) -> None:
     history = data.draw(dialect.broken())
@@ -190,7 +191,7 @@ def test_repair_mends_every_broken_history_and_once(dialect: Dialect, data: st.D
     assert (again.repairs, again.messages) == ((), mended.messages)
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_repair_changes_only_what_it_names(dialect: Dialect, data: st.DataObject) -> None:
     """Messages that no fault is at, nor the response or results of one, stay and in order."""
@@ -209,7 +210,7 @@ def test_repair_changes_only_what_it_names(dialect: Dialect, data: st.DataObject
     assert len(gone) <= len(mended.repairs)
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_a_broken_history_is_lawful_after_compaction(dialect: Dialect, data: st.DataObject) -> None:
     history = data.draw(dialect.broken())
@@ -218,7 +219,7 @@ def test_a_broken_history_is_lawful_after_compaction(dialect: Dialect, data: st.
     assert dialect.faults(made.messages) == []
 
 
-@BOTH
+@EACH
 @given(data=st.data())
 def test_repair_leaves_a_lawful_history_alone(dialect: Dialect, data: st.DataObject) -> None:
     history = data.draw(dialect.histories())
@@ -227,7 +228,7 @@ def test_repair_leaves_a_lawful_history_alone(dialect: Dialect, data: st.DataObj
     assert all(a is b for a, b in zip(mended.messages, history, strict=True))
 
 
-@BOTH
+@EACH
 @given(data=st.data(), window=st.integers(150, 2000))
 def test_a_guarded_conversation_replays_its_checkpoints(
     dialect: Dialect, data: st.DataObject, window: int

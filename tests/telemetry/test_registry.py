@@ -212,3 +212,38 @@ def test_what_prometheus_could_not_read_is_refused(wrong: Any):
     with pytest.raises(ConfigurationError):
         wrong(registry)
     assert registry.render() == ""
+
+
+def test_a_gauge_says_what_it_was_set_to_last_and_can_be_forgotten():
+    registry = Registry()
+    gauge = registry.gauge(Described("a_tokens", "A.", ("x",)))
+    gauge.set(5, x="1")
+    gauge.set(-2.5, x="1")
+    gauge.set(7, x="2")
+    gauge.remove(x="2")
+    gauge.remove(x="never")
+    assert gauge.value(x="2") is None
+    assert registry.render() == '# HELP a_tokens A.\n# TYPE a_tokens gauge\na_tokens{x="1"} -2.5\n'
+    assert samples(registry) == {("a_tokens", (("x", "1"),)): -2.5}
+    assert registry.gauge(Described("a_tokens", "A.", ("x",))) is gauge
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_gauge_is_a_number(value: float):
+    with pytest.raises(ConfigurationError, match="a cannot be"):
+        Registry().gauge(Described("a", "A.")).set(value)
+
+
+def test_a_gauge_is_no_counter_of_the_same_name():
+    registry = Registry()
+    registry.counter(Described("a", "A."))
+    with pytest.raises(ConfigurationError, match="already another metric"):
+        registry.gauge(Described("a", "A."))
+
+
+def test_metrics_are_found_by_name_used_or_not():
+    registry = Registry()
+    made = registry.counter(Described("a", "A."))
+    assert registry.metric("a") is made
+    assert registry.metric("b") is None
+    assert registry.described() == [Described("a", "A.")]

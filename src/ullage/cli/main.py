@@ -20,7 +20,7 @@ from ullage.core.errors import BusyWriter, UllageError, UnknownSession
 COMMANDS: Final[Sequence[str]] = (
     *("demo", "run", "chat", "resume", "sessions", "show", "fork", "replay", "compact"),
     *("export", "import", "verify", "context", "count", "validate", "explain-error"),
-    *("recall", "window", "models", "doctor", "config", "completion"),
+    *("recall", "serve", "window", "models", "doctor", "config", "completion"),
 )
 
 OK, FAILED, USAGE, BUSY, INTERRUPTED = 0, 1, 2, 5, 130

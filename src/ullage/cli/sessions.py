@@ -1,4 +1,4 @@
-"""`ullage sessions`: what sessions a log has, and what state each is in."""
+"""`ullage sessions`: what sessions a log has, and what state each is in; `purge` a store."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from ullage.cli import desk
+from ullage.cli import desk, serve
 from ullage.cli.lines import brief, out, when
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.log.event import Event, understood
+from ullage.storage import open_store
 from ullage.storage.log import LEASE_S, EventLog, Head, dead
 
 SUMMARY = "list the sessions of a log, the newest first"
@@ -53,13 +54,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     desk.add_log(parser)
     parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("list", "purge"),
+        default="list",
+        help="list them (the default), or have the proxy's store, or that of --store, forget the "
+        "checkpoints, states and originals that nobody used for a week; events stay",
+    )
+    parser.add_argument(
         "--limit", type=int, default=MOST, metavar="N", help=f"how many to list ({MOST})"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print a line a session, or one document."""
+    """Print a line a session, or one document; or forget what is out of time."""
+    if given.action == "purge":
+        return purged(given.store or serve.here())
     if given.limit < 1:
         raise ConfigurationError(f"--limit is how many sessions to list, 1 or more: {given.limit}")
     with desk.opened(given) as log:
@@ -76,6 +87,17 @@ def run(given: argparse.Namespace) -> int:
         desk.say(f"no sessions yet in {url}: ullage run TEXT begins one")
     elif len(heads) > len(rows):
         desk.say(f"{len(heads) - len(rows):,} older ones: --limit {len(heads)} lists them")
+    return 0
+
+
+def purged(url: str) -> int:
+    """Have a store forget what is out of time, and say how much that was."""
+    store = open_store(url, create=False)
+    try:
+        forgotten = store.purge(time.time())
+        out(f"{forgotten:,} record{'s'[: forgotten != 1]} forgotten in {store.url}")
+    finally:
+        store.close()
     return 0
 
 

@@ -1,7 +1,8 @@
-"""Counters and histograms with labels, and their text for Prometheus. It knows no metric of ours.
+"""Counters, gauges and histograms with labels, and their text for Prometheus.
 
-The text is the exposition format 0.0.4 (prometheus.io, "Exposition formats"). Safe to share
-between threads. A label takes a bounded number of values; what comes after them is `other`.
+It knows no metric of ours. The text is the exposition format 0.0.4 (prometheus.io, "Exposition
+formats"). Safe to share between threads. A label takes a bounded number of values; what comes
+after them is `other`.
 """
 
 from __future__ import annotations
@@ -130,6 +131,37 @@ class Counter(_Metric):
             yield f"{self.described.name}{self._series(values)} {_number(total)}"
 
 
+class Gauge(_Metric):
+    """A number that goes up and down."""
+
+    kind = "gauge"
+
+    def __init__(self, described: Described) -> None:
+        super().__init__(described)
+        self._values: dict[Labels, float] = {}
+
+    def set(self, value: float, **labels: str | None) -> None:
+        """Set a series; raises ConfigurationError for what is no number, or other labels."""
+        if not math.isfinite(value):
+            raise ConfigurationError(f"{self.described.name} cannot be {value}")
+        with self._lock:
+            self._values[self._key(labels)] = value
+
+    def remove(self, **labels: str | None) -> None:
+        """Forget a series, if there is one: what it said does not hold any more."""
+        with self._lock:
+            self._values.pop(self._named(labels), None)
+
+    def value(self, **labels: str | None) -> float | None:
+        """Return what a series was set to last, None where nothing was."""
+        with self._lock:
+            return self._values.get(self._named(labels))
+
+    def _samples(self) -> Iterator[str]:
+        for values, value in self._values.items():
+            yield f"{self.described.name}{self._series(values)} {_number(value)}"
+
+
 @dataclass(slots=True)
 class _Observed:
     """How many values fell into each bucket (the last one has no edge), and their sum."""
@@ -193,7 +225,7 @@ class Histogram(_Metric):
 class Registry:
     """Metrics by name, in the order in which they were made."""
 
-    _metrics: dict[str, Counter | Histogram] = field(default_factory=dict)
+    _metrics: dict[str, Counter | Gauge | Histogram] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def counter(self, described: Described) -> Counter:
@@ -201,6 +233,14 @@ class Registry:
         with self._lock:
             found = self._metrics.setdefault(described.name, Counter(described))
         if not isinstance(found, Counter) or found.described != described:
+            raise ConfigurationError(f"{described.name} is already another metric")
+        return found
+
+    def gauge(self, described: Described) -> Gauge:
+        """Return the gauge of this name, made on first use."""
+        with self._lock:
+            found = self._metrics.setdefault(described.name, Gauge(described))
+        if not isinstance(found, Gauge) or found.described != described:
             raise ConfigurationError(f"{described.name} is already another metric")
         return found
 
@@ -215,6 +255,16 @@ class Registry:
         ):
             raise ConfigurationError(f"{described.name} is already another metric")
         return found
+
+    def described(self) -> list[Described]:
+        """Return what metrics there are, used or not."""
+        with self._lock:
+            return [metric.described for metric in self._metrics.values()]
+
+    def metric(self, name: str) -> Counter | Gauge | Histogram | None:
+        """Return the metric of a name, None where there is none."""
+        with self._lock:
+            return self._metrics.get(name)
 
     def render(self) -> str:
         """Return all metrics that were used, as Prometheus reads them; serve as CONTENT_TYPE."""

@@ -47,6 +47,9 @@ def block(kind: str, **fields: Any) -> dict[str, Any]:
         {"role": "assistant", "content": None, "tool_calls": []},
         {"role": "assistant", "content": None, "function_call": {"name": "f"}},
         {"tool_call_id": "c", "content": "ok"},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+        {"tool_calls": [{"id": "c", "type": "function", "function": {"arguments": {}}}]},
+        {"role": "assistant", "tool_calls": [], "images": [], "thinking": None},
         block("image_url", image_url={"url": "https://example.org/a.png"}),
         block("file", file={"file_id": "f"}),
     ],
@@ -54,6 +57,23 @@ def block(kind: str, **fields: Any) -> dict[str, Any]:
 )
 def test_marks_of_chat_completions(message: Any):
     assert recognise([SAID, message, SAID], tools=[ANTHROPIC_TOOL]) == "openai_chat"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "tool", "tool_name": "f", "content": "ok"},
+        {"role": "assistant", "content": "a", "thinking": "hm"},
+        {"role": "user", "content": "see", "images": ["aGk="]},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"arguments": {}}}]},
+        {"role": "assistant", "tool_calls": [{"type": "function", "function": {"arguments": {}}}]},
+        SimpleNamespace(role="tool", tool_name="f", content="ok"),
+    ],
+    ids=repr,
+)
+def test_marks_of_ollama(message: Any):
+    assert recognise([SAID, message, SAID], tools=[ANTHROPIC_TOOL]) == "ollama_chat"
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,8 @@ def _message(message: Any) -> Dialect | None:
 def _is_ollama(message: Any) -> bool:
     """Tell whether a message has what Ollama's alone have.
 
-    These are fields, and calls without an id whose arguments are an object: Chat's are text.
+    These are fields, and calls without an id or a type whose arguments are an object: Chat's have
+    both, and text.
     """
     if any(isinstance(_field(message, name), str) for name in OLLAMA_TEXTS):
         return True
@@ -136,7 +137,8 @@ def _is_ollama(message: Any) -> bool:
         return True
     for call in _ends(_field(message, "tool_calls"))[:1]:
         arguments = _field(_field(call, "function"), "arguments")
-        return isinstance(arguments, Mapping) and not _field(call, "id")
+        whole = _field(call, "id") and _field(call, "type")
+        return isinstance(arguments, Mapping) and not whole
     return False
 
 

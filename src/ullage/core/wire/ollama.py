@@ -9,6 +9,7 @@ shape: ollama docs/api.md and api/types.go of 2026-08, and the types of its Pyth
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
@@ -138,9 +139,12 @@ class _Round:
     """
 
     def __init__(self, names: Mapping[str, str], given: frozenset[str] = frozenset()) -> None:
-        self._names = names
         self._given = given
-        self._waiting = dict.fromkeys(names)
+        self._waiting = set(names)
+        self._all = deque(names)
+        self._bearing: dict[str, deque[str]] = {}
+        for call, name in names.items():
+            self._bearing.setdefault(name, deque()).append(call)
 
     def answered(self, result: Mapping[str, Any]) -> str:
         """Return the id of the call that the next result is for.
@@ -149,15 +153,15 @@ class _Round:
         """
         said = as_text(result.get("tool_call_id"))
         if said and (self._given or not self._waiting):
-            self._waiting.pop(said, None)
+            self._waiting.discard(said)
             return said
         tool = as_text(result.get("tool_name") or result.get("name"))
-        bearing = [call for call, name in self._names.items() if tool and name == tool]
-        waiting = [call for call in bearing if call in self._waiting]
-        if bearing and not waiting:
-            return bearing[-1]
-        found = waiting[0] if waiting else next(iter(self._waiting), "")
-        self._waiting.pop(found, None)
+        bearing = self._bearing.get(tool) if tool else None
+        calls, least = (self._all, 0) if bearing is None else (bearing, 1)
+        while len(calls) > least and calls[0] not in self._waiting:
+            calls.popleft()
+        found = calls[0] if calls else ""
+        self._waiting.discard(found)
         return found
 
 
@@ -250,12 +254,17 @@ def _image(source: object) -> Part:
 def _calls(fields: Mapping[str, Any], index: int) -> tuple[Call, ...]:
     """Read calls; one without an id, or with that of another, is known by its place."""
     asked = [_asked(call, index) for call in _list(fields, "tool_calls", index)]
-    given = [as_text(call.get("id")) for call in asked]
+    given = _given(asked)
+    free = set(given)
     calls: list[Call] = []
-    for place, (call, name) in enumerate(zip(asked, given, strict=True)):
-        known = name if name and name not in given[:place] else f"#{place}"
-        while known != name and known in given:
-            known += "~"
+    for place, call in enumerate(asked):
+        known = as_text(call.get("id"))
+        if known in free:
+            free.remove(known)
+        else:
+            known = f"#{place}"
+            while known in given:
+                known += "~"
         body = mapping(call["function"]) or {}
         arguments = body.get("arguments", {})
         arguments = arguments if isinstance(arguments, str) else json_text(arguments, index)
