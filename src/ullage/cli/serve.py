@@ -1,0 +1,394 @@
+"""`ullage serve`: the guard in front of a server; clients change their base URL and nothing else.
+
+It puts the configuration together, starts the web server and ends it. It knows no request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import math
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from ullage.cli import desk
+from ullage.core.errors import ConfigurationError
+from ullage.core.serving import Serve, Upstream, parse
+from ullage.runtime import default
+from ullage.transport import redacted
+
+if TYPE_CHECKING:
+    from ullage.proxy.app import App
+
+SUMMARY = "put the guard in front of a model server, for any client"
+
+KEEP_ALIVE_S: Final = 75
+"""How long an idle connection stays open: longer than clients keep theirs, or they meet its end."""
+
+FILE: Final = "proxy.db"
+BACKLOG: Final = 2048
+TABLE: Final = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.\"' -]+?)\s*\]\]?\s*(?:#.*)?$")
+KEY: Final = re.compile(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*=")
+
+EPILOG = """examples:
+  ullage serve --upstream http://127.0.0.1:8080       in front of llama.cpp, vLLM, LM Studio ...
+  ullage serve --upstream http://127.0.0.1:11434      in front of Ollama
+  ullage serve --upstream https://api.openai.com      the client's own key is passed on
+  ullage serve --config serve.toml                    several upstreams, rules, tokens
+  ullage serve --demo                                 a small model of its own behind it
+
+SIGHUP reads the configuration again. SIGTERM and Ctrl-C let streams come to their end.
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    where = parser.add_argument_group("where requests go")
+    where.add_argument(
+        "--upstream",
+        action="append",
+        default=[],
+        metavar="[NAME=]URL",
+        help="a server, before those of the file; the first takes all requests",
+    )
+    where.add_argument("--config", metavar="FILE", help="a TOML file with a [serve] table")
+    where.add_argument(
+        "--demo",
+        nargs="?",
+        const=desk.EMBEDDED,
+        metavar="MODEL",
+        help=f"start a llama.cpp server behind it, with {desk.EMBEDDED} or another small model",
+    )
+    bound = parser.add_argument_group("where clients come in")
+    bound.add_argument("--host", help="the address to bind to (127.0.0.1)")
+    bound.add_argument("--port", type=int, help="the port (8790); 0 takes a free one")
+    bound.add_argument(
+        "--token-env",
+        metavar="NAME",
+        help="the variable with the token that clients must present; needed beyond this machine",
+    )
+    what = parser.add_argument_group("what is done")
+    what.add_argument(
+        "--policy", choices=desk.POLICIES, help="what to do as the window fills (ladder)"
+    )
+    what.add_argument("--observe", action="store_true", help="change nothing, only measure")
+    what.add_argument("--window", type=int, metavar="TOKENS", help="the window, if you know better")
+    what.add_argument(
+        "--passive",
+        action="store_true",
+        help="never ask a stream for its usage report where the client did not",
+    )
+    what.add_argument(
+        "--num-ctx", type=int, metavar="TOKENS", help="the window to ask of Ollama's own API"
+    )
+    what.add_argument(
+        "--store",
+        metavar="URL",
+        help="where checkpoints are kept: memory:, sqlite:FILE or postgresql://... (a file in the "
+        "user's data folder)",
+    )
+    what.add_argument(
+        "--traces", action="store_true", help="make OpenTelemetry spans of requests (extra `otel`)"
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Serve until a signal; exits with 0 after an orderly end."""
+    make = _application()
+    with ExitStack() as held:
+        demo = None
+        if given.demo is not None:
+            window = given.window or desk.WINDOW
+            server = held.enter_context(desk.embedded(given.demo, window))
+            demo = Upstream("demo", server.base_url, server="llama.cpp")
+            desk.say(f"{given.demo} on llama.cpp, a window of {window:,} tokens")
+        serve = read(given, os.environ, demo)
+        discreet = _logged(held)
+        discreet.learn(serve)
+        app = make(serve)
+        if given.traces:
+            from ullage.telemetry import otel
+
+            otel.enable(app.runtime)
+        listening = bound(serve.host, serve.port)
+        held.callback(listening.close)
+        _ = app.store  # opened here, where a store that is none has an exit code
+        for line in greeting(serve, listening.getsockname()[1]):
+            desk.say(line)
+
+        def again() -> Serve:
+            found = read(given, os.environ, demo)
+            discreet.learn(found)
+            return found
+
+        return _served(app, serve, listening, again)
+
+
+def _application() -> Callable[[Serve], App]:
+    """Load what serves; raises ConfigurationError without the extra."""
+    try:
+        import httptools  # noqa: F401 - by name below
+        import uvicorn  # noqa: F401 - the same
+
+        from ullage.proxy.app import App
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"this needs {error.name}, which is not installed: pip install 'ullage[proxy]'"
+        ) from error
+    return lambda serve: App(serve, runtime=default())
+
+
+# ── what is served ──────────────────────────────────────────────────────────────────────────────
+
+
+def read(
+    given: argparse.Namespace, environment: Mapping[str, str], demo: Upstream | None = None
+) -> Serve:
+    """Return the configuration: the file's, with the arguments over it.
+
+    `demo` stands behind all other upstreams. Raises ConfigurationError for what cannot be.
+    """
+    table: dict[str, Any] = {}
+    lines: Mapping[str, int] = {}
+    if given.config is not None:
+        table, lines = _file(Path(given.config))
+    named = [_upstream(text, number) for number, text in enumerate(given.upstream)]
+    behind = [] if demo is None else [{"name": demo.name, "base_url": demo.base_url}]
+    table["upstreams"] = [*named, *table.get("upstreams", []), *behind]
+    table.setdefault("store", here())
+    direct = {key: getattr(given, key) for key in ("host", "port", "store", "num_ctx")}
+    table |= {key: value for key, value in direct.items() if value is not None}
+    if given.passive:
+        table["usage"] = "passive"
+    if given.token_env is not None:
+        table["tokens"] = {**table.get("tokens", {}), "client": f"${given.token_env}"}
+    rule = {
+        "policy": given.policy,
+        "window": None if demo is not None else given.window,
+        "observe": given.observe or None,
+    }
+    rule = {key: value for key, value in rule.items() if value is not None}
+    if rule:
+        table["rules"] = [rule, *table.get("rules", [])]
+    return parse(table, given.config or "ullage serve", environment, {} if named or rule else lines)
+
+
+def here() -> str:
+    """Return the store of this user, where nobody names another."""
+    import platformdirs
+
+    return f"sqlite:{Path(platformdirs.user_data_dir('ullage', appauthor=False)) / FILE}"
+
+
+def _upstream(text: str, number: int) -> dict[str, str]:
+    """Return the upstream of one argument: `URL`, or `NAME=URL`."""
+    name, equals, url = text.partition("=")
+    if not equals or "/" in name or ":" in name:
+        host = urlsplit(text).hostname or ""
+        name, url = re.sub(r"[^A-Za-z0-9._-]", "-", host).strip("-.") or "upstream", text
+        name = name if number == 0 else f"{name}-{number + 1}"
+    return {"name": name, "base_url": url}
+
+
+def _file(path: Path) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """Return the `[serve]` table of a file, and the lines of its keys."""
+    import tomllib
+
+    try:
+        text = path.read_text("utf-8")
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--config {path} cannot be read: {error}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"--config {path} is not valid TOML: {error}") from error
+    others = sorted(data.keys() - {"serve"})
+    if others or not isinstance(data.get("serve"), dict):
+        found = f"; {others[0]!r} is outside of it" if others else ""
+        raise ConfigurationError(
+            f"--config {path} must hold one table, [serve]{found}: settings of the library stand "
+            "in ullage.toml"
+        )
+    return data["serve"], lines_of(text)
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Return the line of each key and table below `[serve]`, by dotted path; lists count from 0."""
+    lines: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    table: str | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        opened = TABLE.match(line)
+        if opened is not None:
+            table = _table(opened[1], opened[2], seen)
+            if table:
+                lines.setdefault(table, number)
+            continue
+        key = KEY.match(line)
+        if key is not None and table is not None:
+            lines.setdefault(f"{table}.{key[1]}" if table else key[1], number)
+    return lines
+
+
+def _table(bracket: str, name: str, seen: dict[str, int]) -> str | None:
+    """Return the path of a table's header below `serve`, None for another one's."""
+    parts = [part.strip(" \"'") for part in name.split(".")]
+    if parts[0] != "serve":
+        return None
+    path = ".".join(parts[1:])
+    if bracket == "[[":
+        seen[path] = seen.get(path, -1) + 1
+        path = f"{path}.{seen[path]}"
+    return path
+
+
+# ── what is said ────────────────────────────────────────────────────────────────────────────────
+
+
+def greeting(serve: Serve, port: int) -> list[str]:
+    """Return the lines for whoever started it: where it listens, and what clients are given."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(serve.host, serve.host)  # noqa: S104 - shown
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    root = f"http://{host}:{port}"
+    upstreams = ", ".join(f"{one.name} ({one.root})" for one in serve.upstreams)
+    lines = [f"ullage guards {upstreams}", f"listening on {root}", "", "point a client at it:"]
+    lines += [f"  {name:<21} {line}" for name, line in clients(root)]
+    if serve.tokens:
+        names = ", ".join(serve.tokens)
+        lines += ["", f"clients present a token as their API key: there are {names}"]
+    return [*lines, "", f"numbers {root}/metrics   conversations {root}/ullage/sessions"]
+
+
+def clients(root: str) -> list[tuple[str, str]]:
+    """Return the line to paste for common clients."""
+    codex = f'{{name="ullage",base_url="{root}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
+    return [
+        ("OpenAI SDKs", f"export OPENAI_BASE_URL={root}/v1"),
+        ("Anthropic SDKs", f"export ANTHROPIC_BASE_URL={root}"),
+        ("Claude Code", f"ANTHROPIC_BASE_URL={root} claude"),
+        ("Codex CLI", f"codex -c model_provider=ullage -c 'model_providers.ullage={codex}'"),
+        ("aider", f"OPENAI_API_BASE={root}/v1 aider --model openai/MODEL"),
+        ("Ollama clients", f"export OLLAMA_HOST={root}"),
+        ("curl", f"curl {root}/v1/models"),
+    ]
+
+
+class Discreet(logging.Formatter):
+    """Writes records without the secrets of configurations, tracebacks included."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._secrets: frozenset[str] = frozenset()
+
+    def learn(self, serve: Serve) -> None:
+        """Leave out the keys and tokens of a configuration from now on."""
+        keys = [one.api_key for one in serve.upstreams if one.api_key is not None]
+        self._secrets |= {*keys, *serve.tokens.values()}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return redacted(super().format(record), self._secrets)
+
+
+def _logged(held: ExitStack) -> Discreet:
+    """Have warnings of all rooms written to stderr until the end; return how."""
+    handler, discreet = logging.StreamHandler(sys.stderr), Discreet()
+    handler.setFormatter(discreet)
+    logging.getLogger().addHandler(handler)
+    held.callback(logging.getLogger().removeHandler, handler)
+    return discreet
+
+
+# ── serving ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raises ConfigurationError where the address cannot be had."""
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {host}, port {port} ({error.strerror or error}): choose another by "
+            "--port, 0 for a free one"
+        ) from error
+
+
+def _served(app: App, serve: Serve, listening: socket.socket, again: Callable[[], Serve]) -> int:
+    """Run the web server until a signal; return the exit code."""
+    import uvicorn
+
+    settings = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # nobody's word is taken for who the client is
+        server_header=False,  # these two are the upstream's own
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=math.ceil(serve.drain_s),
+    )
+    server = uvicorn.Server(settings)
+
+    async def main() -> None:
+        if hasattr(signal, "SIGHUP"):
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, reloaded, app, again)
+        await server.serve(sockets=[listening])
+
+    # uvicorn raises the signals that ended it once more: they were answered by then.
+    before = {number: signal.signal(number, _ended) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with asyncio.Runner(loop_factory=_loop()) as runner:
+            runner.run(main())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0 if server.started else 1
+
+
+def _ended(number: int, frame: object) -> None:
+    del number, frame
+
+
+def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop: uvloop's where there is one (not on Windows)."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop
+
+
+def reloaded(app: App, again: Callable[[], Serve]) -> None:
+    """Have an application go on with the configuration as it is now; a broken one changes nothing.
+
+    The address, the store and the time-outs of connections stay until the next start.
+    """
+    try:
+        serve = again()
+    except ConfigurationError as error:
+        desk.say(f"ullage: the configuration stays as it was: {error}")
+        return
+    kept = app.serve
+    app.reload(serve)
+    fixed = ("host", "port", "store", "connect_s", "first_byte_s", "idle_s", "drain_s")
+    changed = [name for name in fixed if getattr(serve, name) != getattr(kept, name)]
+    desk.say("the configuration was read again")
+    if changed:
+        desk.say(f"not before the next start: {', '.join(changed)}")

@@ -1,0 +1,159 @@
+"""The guard proxy as an ASGI callable: routes, and the life of the process.
+
+It knows which request is of which kind; what becomes of one is `proxy.exchange`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ullage import metrics
+from ullage.proxy import head as heads
+from ullage.proxy import pages, routes
+from ullage.proxy.body import Refused
+from ullage.proxy.exchange import Channel, Exchange
+from ullage.proxy.guarding import Guarding
+from ullage.proxy.ledger import Ledger
+from ullage.proxy.upstream import AiohttpSender, Sender
+from ullage.runtime import Runtime, default
+from ullage.storage import Limits, open_store
+
+if TYPE_CHECKING:
+    from ullage.core.serving import Serve
+    from ullage.storage import Store
+
+log = logging.getLogger("ullage.proxy")
+
+
+class App:
+    """One proxy. `upstream` stands in the place of the HTTP client; `store` keeps checkpoints.
+
+    Raises what opening the store raises, at the first request or the start of its life.
+    """
+
+    def __init__(
+        self,
+        serve: Serve,
+        *,
+        runtime: Runtime | None = None,
+        store: Store | None = None,
+        upstream: Sender | None = None,
+    ) -> None:
+        self.serve = serve
+        self.ledger = Ledger()
+        self.runtime = runtime if runtime is not None else default()
+        self._sender = upstream
+        self._store = store
+        self._own: Store | None = None
+        self._guarding: Guarding | None = None
+        self.metrics = metrics.enable(self.runtime)
+        self.meters = metrics.ProxyMeters(self.metrics.registry)
+        self.pages = pages.Pages(
+            self.ledger,
+            self.metrics.render,
+            lambda: self.serve.upstreams,
+            pages.Readiness(pages.reaching(self.runtime.transport)),
+        )
+
+    def reload(self, serve: Serve) -> None:
+        """Go on with another configuration: new requests go by it, those under way end as begun."""
+        self.serve = serve
+        self._guarding = None
+
+    @property
+    def guarding(self) -> Guarding:
+        """The guards by the configuration as it is now."""
+        made = self._guarding
+        if made is None:
+            made = Guarding(self.serve, self.runtime, self.store, self.ledger)
+            self._guarding = made
+        return made
+
+    @property
+    def store(self) -> Store:
+        """Where checkpoints live: the one that was given, else the configuration's."""
+        if self._store is None:
+            limits = Limits(ttl_s=self.serve.ttl_s)
+            self._store = self._own = open_store(self.serve.store or _here(), limits=limits)
+        return self._store
+
+    @property
+    def sender(self) -> Sender:
+        """The client of the upstreams."""
+        if self._sender is None:
+            self._sender = AiohttpSender(self.serve)
+        return self._sender
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request, or the life of the process (ASGI 3)."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, Channel(receive, send))
+
+    async def _http(self, scope: Any, channel: Channel) -> None:
+        dialect = routes.dialect(scope["path"])
+        try:
+            bound = str((scope.get("server") or ("",))[0])
+            head = heads.read(scope, self.serve, bound)
+            if pages.owned(head.path):
+                await self.pages(scope, channel.receive, channel.send)
+                return
+            await self._routed(head, channel)
+        except Refused as refused:
+            await channel.refuse(dialect, refused)
+        except Exception:
+            if channel.begun:
+                raise
+            log.exception("a request failed in the proxy itself")
+            self.meters.fault()
+            await channel.refuse(dialect, Refused(500, "proxy_failed", "the proxy itself failed"))
+
+    async def _routed(self, head: heads.Head, channel: Channel) -> None:
+        exchange = Exchange(self, head, channel)
+        form = routes.GUARDED.get(head.path) if head.method == "POST" else None
+        if form is not None:
+            await exchange.converse(form)
+        elif head.method == "POST" and head.path in routes.CHECKED:
+            await exchange.check()
+        elif routes.plain(head.method, head.path):
+            await exchange.forward()
+        else:
+            raise Refused(404, "no_such_route", f"there is no {head.method} {head.path:.80} here")
+
+    async def _lifespan(self, receive: Any, send: Any) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    _ = self.store, self.sender
+                except Exception as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    raise
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def aclose(self) -> None:
+        """Close what was opened here."""
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            await sender.aclose()
+        own, self._own = self._own, None
+        if own is not None:
+            self._store = None
+            with contextlib.suppress(OSError):
+                own.close()
+
+
+def _here() -> str:
+    """Return the store of this user: a file in the data folder."""
+    import platformdirs
+
+    folder = Path(platformdirs.user_data_dir("ullage", appauthor=False))
+    return f"sqlite:{folder / 'proxy.db'}"

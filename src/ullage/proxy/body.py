@@ -1,0 +1,244 @@
+"""The body of a request: read once, its values kept as the bytes that they came as.
+
+What no edit names goes out byte for byte. It knows where values stand and not what they mean,
+beyond the limits of what is taken at all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+DEEPEST: Final = 64
+"""Levels of nesting (60-safety, the table of input)."""
+
+PASSES: Final = 6
+"""Innermost levels that are taken out before the rest is counted: most bodies have no more."""
+
+BLOCK: Final = 65_536
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """A request that is not taken: the status, a code for programs, a sentence for people."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        self.status = status
+        self.code = code
+        self.text = text
+        self.body = b""
+        """What is sent in place of the text, where a dialect has a shape for this."""
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is taken at most."""
+
+    messages: int = 100_000
+    choices: int = 8
+
+
+@dataclass(slots=True)
+class Body:
+    """A request body. `fields` are its top-level values; `history` are the parsed messages.
+
+    `slices` are the bytes of each message, None where only the slower reader took the body; then
+    edits write the whole history anew. An `opaque` body is none that anybody here can read.
+    """
+
+    raw: bytes
+    fields: dict[str, Any] = field(default_factory=dict)
+    history: list[Any] = field(default_factory=list)
+    slices: list[bytes] | None = None
+    opaque: bool = False
+    _values: dict[str, bytes] = field(default_factory=dict)
+
+    def spliced(self, edits: Mapping[str, bytes]) -> bytes:
+        """Return the body with these top-level values in the place of the old ones.
+
+        All other bytes are as they came; a field that was not there is put at the end.
+        """
+        if not edits:
+            return self.raw
+        spans = _spans(self.raw, self._values)
+        if spans is None:  # a name twice, or written with escapes: the whole is written anew
+            return _written({**self._values, **edits})
+        made: list[bytes] = []
+        done = 0
+        for name, (start, stop) in spans.items():
+            if name in edits:
+                made += [self.raw[done:start], edits[name]]
+                done = stop
+        new = {name: value for name, value in edits.items() if name not in spans}
+        end = self.raw.rindex(b"}")
+        made.append(self.raw[done:end])
+        if new:
+            inner = _written(new)[1:-1]
+            made.append(b"," + inner if spans else inner)
+        made.append(self.raw[end:])
+        return b"".join(made)
+
+    def bytes_of(self, name: str) -> bytes:
+        """Return a top-level value as it came; empty where there is none."""
+        return self._values.get(name, b"")
+
+    def rewritten(self, messages: Sequence[Any]) -> bytes:
+        """Return a history as JSON: the bytes of messages that are the body's own objects."""
+        own = dict(zip(map(id, self.history), self.slices or (), strict=bool(self.slices)))
+        parts = [own.get(id(message)) or encoded(message) for message in messages]
+        return b"[" + b",".join(parts) + b"]"
+
+
+def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
+    """Read a body whose history stands under `name`.
+
+    Raises Refused for what is nested too deeply, holds a number that is none, or is beyond the
+    bounds. What no parser takes is opaque: it is forwarded as it is.
+    """
+    if not shallow(raw):
+        raise Refused(400, "nested_too_deep", f"the body is nested deeper than {DEEPEST} levels")
+    try:
+        values = _TOP.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _bounded(_slowly(raw, name), bounds)
+    body = Body(raw, _values={key: bytes(value) for key, value in values.items()})
+    try:
+        for key, value in values.items():
+            if key == name and body.bytes_of(key)[:1] == b"[":
+                pieces = _LIST.decode(value)
+                body.slices = [bytes(piece) for piece in pieces]
+                body.history = [_ANY.decode(piece) for piece in pieces]
+            else:
+                body.fields[key] = _ANY.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _bounded(_slowly(raw, name), bounds)
+    return _bounded(body, bounds)
+
+
+def shallow(raw: bytes) -> bool:
+    """Tell whether JSON is nested no deeper than `DEEPEST`, in linear time and without a parser.
+
+    Escapes are taken out, so that quotes bound strings, then these, then the innermost pairs, a few levels of them, since that is quick;
+    the levels that are left are counted. What is unbalanced is no JSON and left to the parser.
+    """
+    if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+        return True
+    bare = raw.translate(None, _MUTE).replace(rb"\\", b"").replace(rb"\"", b"")
+    bare = bare.translate(None, _REST)
+    bare = _STRINGS.sub(b"", bare).translate(_LEVELS, b'"')
+    for taken in range(PASSES + 1):
+        if not bare:
+            return True
+        if taken < PASSES:
+            bare = bare.replace(b"()", b"")
+    return not _deeper(bare, DEEPEST - PASSES)
+
+
+def _deeper(levels: bytes, most: int) -> bool:
+    """Tell whether parentheses open more levels than `most`; what follows is not looked at."""
+    level = 0
+    for start in range(0, len(levels), BLOCK):
+        steps = accumulate(map(_STEP.__getitem__, levels[start : start + BLOCK]), initial=level)
+        reached = list(steps)
+        if max(reached) > most:
+            return True
+        level = reached[-1]
+    return False
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON; half of a pair of surrogates is written as its escape."""
+    try:
+        return msgspec.json.encode(value)
+    except (UnicodeEncodeError, TypeError):
+        return json.dumps(value).encode("ascii")
+
+
+_MUTE: Final = bytes(set(range(256)) - set(b'[]{}"\\/bfnrtu'))  # what ends an escape stays
+_REST: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_STRINGS: Final = re.compile(rb'"[^"]*"')
+_LEVELS: Final = bytes.maketrans(b"[]{}", b"()()")
+_STEP: Final = tuple({40: 1, 41: -1}.get(code, 0) for code in range(256))
+_TOP: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_ANY: Final = msgspec.json.Decoder()
+
+
+def _slowly(raw: bytes, name: str) -> Body:
+    """Read with the standard library's parser, which takes half of a pair of surrogates."""
+    try:
+        fields = json.loads(raw, parse_constant=_constant, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return Body(raw, opaque=True)
+    if not isinstance(fields, dict):
+        return Body(raw, opaque=True)
+    body = Body(raw, _values={k: json.dumps(v).encode("ascii") for k, v in fields.items()})
+    history = fields.pop(name, None)
+    body.fields = fields
+    if isinstance(history, list):
+        body.history = history
+    elif history is not None:
+        body.fields[name] = history
+    return body
+
+
+def _constant(text: str) -> NoReturn:
+    raise Refused(400, "not_a_number", f"the body holds {text}, which is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    """Read a number; raises ValueError for one that could not be written again."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(text)
+    return value
+
+
+def _bounded(body: Body, bounds: Bounds) -> Body:
+    if len(body.history) > bounds.messages:
+        raise Refused(
+            413,
+            "too_many_messages",
+            f"the request has {len(body.history):,} messages, and {bounds.messages:,} are taken",
+        )
+    choices = body.fields.get("n")
+    if type(choices) in (int, float) and choices > bounds.choices:  # type: ignore[operator]  # a number
+        raise Refused(400, "too_many_choices", f"n is {choices}, and {bounds.choices} are taken")
+    return body
+
+
+def _spans(raw: bytes, values: Mapping[str, bytes]) -> dict[str, tuple[int, int]] | None:
+    """Return where each top-level value stands, or None where a name cannot be found as written.
+
+    The parser told the values in order; between them stand only names, colons and commas.
+    """
+    spans: dict[str, tuple[int, int]] = {}
+    at = raw.index(b"{") + 1
+    for name, value in values.items():
+        found = _NAME.match(raw, at)
+        if found is None or found[1] != name.encode():
+            return None
+        start = found.end()
+        stop = start + len(value)
+        if raw[start:stop] != value:
+            return None
+        spans[name] = (start, stop)
+        comma = _COMMA.match(raw, stop)
+        at = comma.end() if comma is not None else stop
+    return spans if raw[at:].strip() == b"}" else None
+
+
+_NAME: Final = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_COMMA: Final = re.compile(rb"\s*,")
+
+
+def _written(values: Mapping[str, bytes]) -> bytes:
+    pairs = (json.dumps(name).encode("ascii") + b":" + value for name, value in values.items())
+    return b"{" + b",".join(pairs) + b"}"

@@ -1,0 +1,467 @@
+"""What becomes of one request: read, guarded, sent, tried once more where that helps, relayed.
+
+When either side goes, so does the other. A client is told the truth: the upstream's own bytes, or
+that there are no more of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.errors import ErrorKind
+from ullage.failures import Trouble, classify_error
+from ullage.proxy import answers
+from ullage.proxy import body as bodies
+from ullage.proxy import head as heads
+from ullage.proxy.body import Body, Refused
+from ullage.proxy.guarding import SMALL, Call, Plan, trouble
+from ullage.proxy.ollama import streams, too_large
+from ullage.proxy.relay import Lines, Relay, Watch
+from ullage.proxy.upstream import Broken, Response, Sent, Stalled, Unreached
+
+if TYPE_CHECKING:
+    from ullage.core.serving import Upstream
+    from ullage.core.transcript import Dialect
+    from ullage.proxy.app import App
+    from ullage.proxy.routes import Form
+
+log = logging.getLogger("ullage.proxy")
+
+HELD: Final = 16
+"""Frames that are waited for before an answer is taken for begun; dialects open with three."""
+
+HELD_BYTES: Final = 64 * 1024
+"""Bytes that are waited for at most, whatever they are."""
+
+WHOLE: Final = 8 * 1024 * 1024
+"""Bytes of an answer that is no stream which are kept to be read."""
+
+LOST: Final = ErrorKind("other", certainty="likely")
+
+SHORT: Final = "the upstream ended before its answer did"
+
+
+class Gone(Exception):  # noqa: N818 - the client left; nobody is there to be told
+    """The client is not there any more."""
+
+
+class Channel:
+    """The client's side of a request: its body comes in, one answer goes out."""
+
+    def __init__(self, receive: Any, send: Any) -> None:
+        self.receive = receive
+        self.send = send
+        self.begun = False
+
+    async def read(self, most: int) -> bytes:
+        """Return the body; raises Refused beyond `most` bytes, and Gone."""
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > most:
+                raise Refused(413, "body_too_large", f"the body is over {most:,} bytes")
+            pieces.append(piece)
+            if not message.get("more_body"):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def left(self) -> None:
+        """Return once the client has gone."""
+        while (await self.receive())["type"] != "http.disconnect":
+            continue
+
+    async def begin(self, status: int, headers: Any) -> None:
+        """Send the head of the answer."""
+        self.begun = True
+        await self.send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """Send a piece of the answer."""
+        await self.send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def answer(self, status: int, headers: Any, data: bytes) -> None:
+        """Send a whole answer."""
+        await self.begin(status, headers)
+        await self.write(data, more=False)
+
+    async def refuse(self, dialect: str, refused: Refused) -> None:
+        """Send an answer of the proxy's own."""
+        data = refused.body or answers.error(dialect, refused.status, refused.code, refused.text)
+        if not self.begun:
+            await self.answer(refused.status, answers.headers(refused.code, data), data)
+
+
+@dataclass(slots=True)
+class Opened:
+    """An answer of which enough is known to go on: `data` is held back, `found` what went wrong.
+
+    `relay` watches a stream.
+    """
+
+    response: Response
+    data: bytes = b""
+    found: Trouble | None = None
+    relay: Watch | None = None
+    stream: Any = field(default=None, repr=False)
+    whole: bool = False
+
+
+class Exchange:
+    """One request on its way."""
+
+    def __init__(self, app: App, head: heads.Head, channel: Channel) -> None:
+        self._app = app
+        self._serve = app.serve
+        self._head = head
+        self._channel = channel
+
+    async def converse(self, form: Form) -> None:
+        """Guard a conversation."""
+        try:
+            body = await self._body(form.history)
+            await self._watched(self._conversed(form, body))
+        except Gone:
+            return
+        except Refused as refused:
+            await self._channel.refuse(form.dialect, refused)
+
+    async def check(self) -> None:
+        """Check a body, and forward it as it came."""
+        try:
+            body = await self._body("")
+            await self._watched(self._forwarded(body))
+        except Gone:
+            return
+
+    async def forward(self) -> None:
+        """Forward a request without a look at what it carries."""
+        try:
+            raw = await self._channel.read(self._serve.max_body)
+            await self._watched(self._forwarded(Body(raw, opaque=True)))
+        except Gone:
+            return
+
+    # --- the two ends ---------------------------------------------------------------------------
+
+    async def _body(self, name: str) -> Body:
+        serve = self._serve
+        raw = await self._channel.read(serve.max_body)
+        bounds = bodies.Bounds(serve.max_messages, serve.max_n)
+        if len(raw) <= SMALL:
+            return bodies.read(raw, name, bounds)
+        return await asyncio.to_thread(bodies.read, raw, name, bounds)
+
+    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work as long as the client is there."""
+        task = asyncio.ensure_future(work)
+        left = asyncio.ensure_future(self._channel.left())
+        try:
+            await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                if self._channel.begun:
+                    self._app.meters.stream_aborted("client")
+                raise Gone
+            await task
+        finally:
+            task.cancel()
+            left.cancel()
+            await asyncio.gather(task, left, return_exceptions=True)
+
+    def _upstream(self, body: Body) -> tuple[Upstream, str | None]:
+        model = body.fields.get("model")
+        model = model if isinstance(model, str) else None
+        found = self._serve.upstream(model)
+        if found is None:
+            raise Refused(404, "no_such_model", f"no upstream serves the model {model!r:.80}")
+        return found, model
+
+    async def _send(self, upstream: Upstream, data: bytes, *, changed: bool = False) -> Response:
+        head = self._head
+        query = f"?{head.query.decode('latin-1')}" if head.query else ""
+        what = Sent(
+            head.method,
+            f"{upstream.root}{head.path}{query}",
+            head.knowing(upstream).onward(upstream, changed=changed),
+            data,
+        )
+        try:
+            return await self._app.sender.send(what)
+        except Unreached as error:
+            raise Refused(502, error.code, str(error)) from error
+
+    # --- conversations --------------------------------------------------------------------------
+
+    async def _conversed(self, form: Form, body: Body) -> None:
+        upstream, model = self._upstream(body)
+        head = self._head.knowing(upstream)
+        call = Call(
+            form,
+            body,
+            upstream,
+            self._serve.rule(model, head.client),
+            model,
+            head.credential,
+            head.session,
+            _streams(form, body),
+        )
+        guarding, meters = self._app.guarding, self._app.meters
+        began = time.perf_counter()
+        try:
+            plan = await guarding.plan(call)
+        except Refused:
+            meters.fault()
+            raise
+        took = time.perf_counter() - began
+        meters.overhead(took)
+        if plan.fault:
+            meters.fault()
+        over = None
+        with self._apart():
+            over = guarding.cut_in_silence(call, plan)
+            self._measured(call, plan, took)
+        if over is not None:
+            meters.request(call.model, "blocked")
+            raise _too_large(form.dialect, *over)
+        plan, opened = await self._answered(call, plan)
+        try:
+            await self._relayed(call, plan, opened)
+        finally:
+            await opened.response.aclose()
+        status = opened.response.status
+        trimmed = plan.view is not None and plan.view.compaction is not None
+        meters.request(call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent")
+        with self._apart():
+            guarding.note(call, plan, status)
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Do what nobody's answer hangs on: a fault in it is counted and logged."""
+        try:
+            yield
+        except Exception:
+            self._app.meters.fault()
+            log.exception("a fault beside a request, which goes on")
+
+    def _measured(self, call: Call, plan: Plan, took: float) -> None:
+        """Count what the guard found out about a request."""
+        view, meters = plan.view, self._app.meters
+        if view is None:
+            return
+        meters.window(call.model, view.window)
+        if view.compaction is not None:
+            meters.compacted(took)
+
+    async def _answered(self, call: Call, plan: Plan) -> tuple[Plan, Opened]:
+        """Send, once more where that may help; return what was sent and what came."""
+        opened = await self._tried(call, plan, changed=False)
+        found = _found(opened)
+        if found is None:
+            return plan, _must(opened)
+        try:
+            again = await self._again(call, plan, found)
+        except BaseException:  # the client left meanwhile
+            await _let_go(opened)
+            raise
+        if again is None:
+            if found.kind.kind in ("input", "total"):
+                self._app.meters.recovery("no_progress")
+            return plan, self._given_up(plan, opened)
+        await _let_go(opened)
+        second = await self._tried(call, again, changed=again.body != plan.body)
+        failed, size = _found(second), found.kind.kind in ("input", "total")
+        if size:
+            self._app.meters.recovery("gave_up" if failed is not None else "recovered")
+        return again, self._given_up(again, second) if failed is not None else _must(second)
+
+    async def _again(self, call: Call, plan: Plan, found: Trouble) -> Plan | None:
+        try:
+            return await self._app.guarding.again(call, plan, found)
+        except Exception:
+            self._app.meters.fault()
+            log.exception("the guard could not recover; the upstream's error goes on")
+            return None
+
+    def _given_up(self, plan: Plan, opened: Opened | Broken) -> Opened:
+        """Return what came, which is no answer, to be handed on; learn from it."""
+        if isinstance(opened, Broken):
+            raise _broken(opened) from opened
+        if opened.whole:
+            self._app.guarding.refused(plan, opened.response.status, _parsed(opened.data))
+        return opened
+
+    async def _tried(self, call: Call, plan: Plan, *, changed: bool) -> Opened | Broken:
+        """Send a plan; return the answer once it is known whether it is one."""
+        try:
+            response = await self._send(call.upstream, plan.body, changed=changed)
+            try:
+                return await self._opened(call, plan, response)
+            except BaseException:
+                await response.aclose()
+                raise
+        except Broken as error:
+            return error
+
+    async def _opened(self, call: Call, plan: Plan, response: Response) -> Opened:
+        stream = response.chunks()
+        made = Opened(response, stream=stream)
+        kind = _type(response)
+        if response.status >= 400 or kind == b"application/json":
+            return await _read_whole(made)
+        if kind == b"text/event-stream":
+            made.relay = Relay(call.form.dialect, spliced=plan.spliced)
+        elif kind == b"application/x-ndjson":
+            made.relay = Lines()
+        else:
+            return made
+        watch, size, pieces = made.relay, 0, list[bytes]()
+        async for chunk in stream:
+            pieces.append(watch.feed(chunk))
+            size += len(chunk)
+            said = watch.begun or watch.ended or watch.failed is not None
+            if said or watch.events >= HELD or size >= HELD_BYTES:
+                break
+        else:
+            pieces.append(watch.rest())
+            if not (watch.begun or watch.ended):
+                made.found = Trouble(LOST, lost=True, text=SHORT)
+        made.data = b"".join(pieces)
+        if watch.failed is not None and not watch.begun:
+            made.found = Trouble(classify_error(200, watch.failed), text=str(watch.failed))
+        return made
+
+    async def _relayed(self, call: Call, plan: Plan, opened: Opened) -> None:
+        """Hand the answer on, and learn from it."""
+        response, channel = opened.response, self._channel
+        sized = opened.relay is None
+        await channel.begin(
+            response.status, [*heads.back(response.headers, sized=sized), *plan.headers]
+        )
+        if opened.whole:
+            await channel.write(opened.data, more=False)
+            if response.status < 400:
+                self._app.guarding.learn(plan, _parsed(opened.data))
+            return
+        if opened.data:
+            await channel.write(opened.data)
+        await channel.write(await self._streamed(call, opened), more=False)
+        if opened.relay is not None:
+            self._app.guarding.learn(plan, opened.relay.report)
+
+    async def _streamed(self, call: Call, opened: Opened) -> bytes:
+        """Hand a stream on; return what is to be sent last, the truth where it broke off."""
+        watch = opened.relay
+        try:
+            async for chunk in opened.stream:
+                out = chunk if watch is None else watch.feed(chunk)
+                if out:
+                    await self._channel.write(out)
+        except Broken as error:
+            log.warning("%s: %s", call.upstream.name, error)
+            self._app.meters.stream_aborted("upstream")
+            if watch is None:
+                raise Gone from error  # the body is shorter than it was to be: the cut tells it
+            return watch.cut(str(error))
+        if watch is None:
+            return b""
+        last = watch.rest()
+        if watch.known and not watch.ended and watch.failed is None:
+            log.warning("%s ended a stream before its answer did", call.upstream.name)
+            self._app.meters.stream_aborted("upstream")
+            return last + watch.cut(SHORT)
+        return last
+
+    # --- the rest -------------------------------------------------------------------------------
+
+    async def _forwarded(self, body: Body) -> None:
+        upstream, _ = self._upstream(body)
+        try:
+            response = await self._send(upstream, body.raw)
+        except Broken as error:
+            raise _broken(error) from error
+        try:
+            await self._channel.begin(response.status, heads.back(response.headers, sized=True))
+            async for chunk in response.chunks():
+                await self._channel.write(chunk)
+            await self._channel.write(b"", more=False)
+        except Broken as error:
+            log.warning("%s: %s", upstream.name, error)
+            raise Gone from error  # as above
+        finally:
+            await response.aclose()
+
+
+async def _let_go(opened: Opened | Broken) -> None:
+    if isinstance(opened, Opened):
+        await opened.response.aclose()
+
+
+def _broken(error: Broken) -> Refused:
+    return Refused(504 if isinstance(error, Stalled) else 502, error.code, str(error))
+
+
+async def _read_whole(made: Opened) -> Opened:
+    """Read an answer that is no stream; one that is too long to keep is only relayed."""
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in made.stream:
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > WHOLE:
+            break
+    else:
+        made.whole = True
+    made.data = b"".join(pieces)
+    status = made.response.status
+    if status >= 400 and made.whole:
+        text = made.data.decode("utf-8", "replace")
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in made.response.headers}
+        made.found = trouble(status, _parsed(made.data) or text, text, headers)
+    return made
+
+
+def _streams(form: Form, body: Body) -> bool:
+    if form.dialect == "ollama_chat":
+        return streams(body.fields)
+    return body.fields.get("stream") is True
+
+
+def _found(opened: Opened | Broken) -> Trouble | None:
+    if isinstance(opened, Broken):
+        return Trouble(LOST, lost=not isinstance(opened, Stalled), text=str(opened))
+    return opened.found
+
+
+def _must(opened: Opened | Broken) -> Opened:
+    assert isinstance(opened, Opened)  # noqa: S101 - of what broke, something is found
+    return opened
+
+
+def _type(response: Response) -> bytes:
+    found = [value for name, value in response.headers if name.lower() == b"content-type"]
+    return found[0].partition(b";")[0].strip().lower() if found else b""
+
+
+def _parsed(data: bytes) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, Mapping) else None
+
+
+def _too_large(dialect: Dialect, tokens: int, bound: int) -> Refused:
+    status, data = too_large(dialect, tokens, bound)
+    refused = Refused(status, "context_too_large", f"{tokens:,} tokens, {bound:,} fit")
+    refused.body = data
+    return refused

@@ -1,0 +1,365 @@
+"""One request of a conversation through the guard: what is sent, and what is learned.
+
+It decides nothing itself; where it fails, the request goes out as it came (`fail_open`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.checkpoint import chain
+from ullage.core.errors import MalformedHistoryError
+from ullage.core.events import TruncationDetected
+from ullage.core.exchange import Request
+from ullage.core.policies.policy import Policy
+from ullage.failures import Trouble, classify_error
+from ullage.guard import Guard
+from ullage.proxy import ollama
+from ullage.proxy.body import Body, Refused, encoded
+from ullage.proxy.ledger import Entry, Ledger
+from ullage.runtime import system_text
+from ullage.windows import Question
+
+if TYPE_CHECKING:
+    from ullage.core.serving import Rule, Serve, Upstream
+    from ullage.guard import View
+    from ullage.proxy.routes import Form
+    from ullage.runtime import Runtime
+    from ullage.storage import Store
+
+log = logging.getLogger("ullage.proxy")
+
+SMALL: Final = 65_536
+"""Bytes up to which a body is worked on in the event loop; beyond, in a thread."""
+
+DEADLINE_S: Final = 20.0
+"""Seconds that the guard may take; then the request goes out as it came."""
+
+MOST_GUARDS: Final = 1_000
+
+SILENT: Final = frozenset({"ollama", "koboldcpp"})
+"""Servers that cut a prompt which is too long, and say nothing (docs/servers.md)."""
+
+OFF: Final = Policy.off()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request of a conversation, whom it is for, and by which rule it is treated.
+
+    `credential` is what the upstream knows the client by; `session` is the client's own name for
+    the conversation, where it gives one. `streams` tells that the answer is asked for as a stream.
+    """
+
+    form: Form
+    body: Body
+    upstream: Upstream
+    rule: Rule
+    model: str | None
+    credential: str | None = field(default=None, repr=False)
+    session: str | None = None
+    streams: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether the history is the server's own: it is forwarded unedited."""
+        return any(self.body.fields.get(name) is not None for name in self.form.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What goes to the upstream for a call. `view` is None where the guard had no part in it.
+
+    `spliced` tells that the report of usage was asked for by the proxy. `headers` are those that
+    tell the client what was done.
+    """
+
+    body: bytes
+    view: View | None = None
+    guard: Guard | None = None
+    spliced: bool = False
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    fault: str = ""
+
+
+class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
+    """A refusal, in the shape in which errors are read."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        self.status_code = status
+        self.body = body
+        super().__init__(f"the upstream answered {status}")
+
+
+class Guarding:
+    """Guards by upstream, model, credential and rule, and what they do to requests."""
+
+    def __init__(self, serve: Serve, runtime: Runtime, store: Store, ledger: Ledger) -> None:
+        self._serve = serve
+        self._runtime = runtime
+        self._store = store
+        self._ledger = ledger
+        self._guards: OrderedDict[tuple[Any, ...], Guard] = OrderedDict()
+        self._lock = threading.Lock()
+        self._passive: set[tuple[str, str | None]] = set()
+
+    async def plan(self, call: Call) -> Plan:
+        """Return what to send for a call; the call's own bytes where nothing is to be done.
+
+        Raises Refused for a fault of the guard's own where requests may not go out without it.
+        """
+        if call.body.opaque or call.kept or not call.body.history:
+            return Plan(call.body.raw)
+        try:
+            guard = self._guard(call)
+            view = await asyncio.wait_for(self._view(guard, call), DEADLINE_S)
+            return self._of(call, guard, view)
+        except MalformedHistoryError:
+            return Plan(call.body.raw)  # no conversation that anybody here knows: theirs to judge
+        except Exception as error:
+            if not self._serve.fail_open:
+                raise Refused(500, "guard_failed", "the guard failed: see the log") from error
+            log.exception("the guard failed; the request goes out as it came")
+            return Plan(call.body.raw, fault=type(error).__name__)
+
+    async def again(self, call: Call, plan: Plan, found: Trouble) -> Plan | None:
+        """Return what to send after a failure of the plan, None where that is no help."""
+        if call.rule.observe:
+            return None
+        if plan.view is None or plan.guard is None:
+            return plan if found.lost else None
+        if plan.spliced and _rejects_usage(found):
+            self._passive.add((call.upstream.name, call.model))
+            return self._of(call, plan.guard, plan.view)
+        guard, view = plan.guard, plan.view
+        if found.kind.kind == "malformed_history" and found.kind.about is None:
+            guard = guard.relaying(repairs=True, keeps=self._serve.store_transcripts)
+            mended = await guard.aready(_request(call), call.form.dialect)
+            return None if _same(mended, view) else self._of(call, guard, mended)
+        smaller = await guard.aretry(view, found)
+        return None if smaller is None else self._of(call, guard, smaller)
+
+    def learn(self, plan: Plan, report: Any) -> None:
+        """Learn from an answer; a fault here costs nobody the answer."""
+        if plan.view is None or report is None:
+            return
+        try:
+            plan.view.observe(report)
+        except Exception:
+            log.exception("what an answer told could not be learned")
+
+    def refused(self, plan: Plan, status: int, body: Any) -> None:
+        """Learn from a refusal that is handed on."""
+        if plan.view is not None:
+            plan.view.observe(UpstreamRefused(status, body))
+
+    def cut_in_silence(self, call: Call, plan: Plan) -> tuple[int, int] | None:
+        """Return (tokens, bound) where the server would cut what is to be sent, and say nothing."""
+        view = plan.view
+        if view is None or call.rule.observe:
+            return None
+        bound, count = view.window.input_tokens, view.prepared.count
+        server = call.upstream.server or self._runtime.windows.server(self._question(call))
+        if bound is None or not view.window.proven or server not in SILENT:
+            return None
+        return (count.high, bound) if count.low >= bound else None
+
+    def note(self, call: Call, plan: Plan, status: int) -> None:
+        """Write down how the conversation stands."""
+        view = plan.view
+        if view is None:
+            return
+        name = call.session or _named(view)
+        before = self._ledger.get(name)
+        made = view.prepared.checkpoint
+        saved = made.tokens_before - made.tokens_after if made is not None else 0
+        found = view.assessment
+        entry = Entry(
+            id=name,
+            upstream=call.upstream.name,
+            model=call.model or "",
+            dialect=call.form.dialect,
+            at=self._runtime.now(),
+            used=found.input_tokens,
+            window=found.window_tokens,
+            tier=view.prepared.conversation.shown.tier,
+            basis=view.prepared.count.basis,
+            messages=len(call.body.history),
+            last_status=status,
+        )
+        if before is not None:
+            entry = replace(
+                entry,
+                compactions=before.compactions + (made is not None),
+                saved=before.saved + saved,
+                requests=before.requests + 1,
+            )
+        else:
+            entry = replace(entry, compactions=int(made is not None), saved=saved)
+        self._ledger.note(entry)
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    async def _view(self, guard: Guard, call: Call) -> View:
+        request = _request(call)
+        if len(call.body.raw) <= SMALL:
+            return await guard.aready(request, call.form.dialect)
+        return await asyncio.to_thread(guard.ready, request, call.form.dialect)
+
+    def _guard(self, call: Call) -> Guard:
+        """Return the guard of a call; those used last are kept."""
+        rule = call.rule
+        window = self._window(call)
+        key = (call.upstream.name, call.model, call.credential, call.form.dialect, rule, window)
+        with self._lock:
+            made = self._guards.pop(key, None)
+            if made is None:
+                question = self._question(call)
+                made = Guard(
+                    question.model,
+                    base_url=question.base_url,
+                    api_key=question.api_key,
+                    window=window,
+                    policy=OFF if rule.observe else rule.policy,
+                    store=self._store,
+                    on_event=_told,
+                    dialect=call.form.dialect,
+                    runtime=self._runtime,
+                ).relaying(keeps=self._serve.store_transcripts)
+            self._guards[key] = made
+            if len(self._guards) > MOST_GUARDS:
+                self._guards.popitem(last=False)
+        return made if call.session is None else made.session(call.session)
+
+    def _question(self, call: Call) -> Question:
+        base = f"{call.upstream.root}/v1"
+        return Question(call.model, base, call.credential, self._window(call))
+
+    def _window(self, call: Call) -> int | None:
+        """Return the window in tokens where the operator says it, or the request itself has it."""
+        if call.rule.window is not None or call.form.dialect != "ollama_chat":
+            return call.rule.window
+        return ollama.window(call.body.fields, self._serve.num_ctx)
+
+    def _of(self, call: Call, guard: Guard, view: View) -> Plan:
+        """Return the plan that a view makes: the body with what changed spliced in."""
+        edits: dict[str, bytes] = {}
+        headers = [(b"x-ullage-context", _context(view))]
+        if not call.rule.observe:
+            edits, told = self._edits(call, view)
+            headers += told
+        spliced = self._asks_usage(call)
+        if spliced:
+            options = call.body.fields.get("stream_options")
+            asked = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
+            edits["stream_options"] = encoded(asked)
+        return Plan(call.body.spliced(edits), view, guard, spliced, tuple(headers))
+
+    def _edits(self, call: Call, view: View) -> tuple[dict[str, bytes], list[tuple[bytes, bytes]]]:
+        """Return the fields that change, and the headers that say so."""
+        body, form, prepared = call.body, call.form, view.prepared
+        edits: dict[str, bytes] = {}
+        told: list[tuple[bytes, bytes]] = []
+        if len(prepared.messages) != len(body.history) or any(
+            a is not b for a, b in zip(prepared.messages, body.history, strict=True)
+        ):
+            edits[form.history] = body.rewritten(prepared.messages)
+        made = prepared.checkpoint or prepared.replayed
+        if made is not None:
+            told.append((b"x-ullage-compaction", _compaction(made)))
+        asked = _limit(call)
+        given = prepared.max_tokens
+        lower = given if asked is not None and given != asked[1] else None
+        if asked is not None and lower is not None:
+            told.append((b"x-ullage-output", f"max_tokens={lower}; asked={asked[1]}".encode()))
+        if form.dialect == "ollama_chat":
+            options = ollama.options(body.fields, num_ctx=self._serve.num_ctx, num_predict=lower)
+            if options is not None:
+                edits["options"] = encoded(options)
+        elif asked is not None and lower is not None:
+            edits[asked[0]] = encoded(lower)
+        return edits, told
+
+    def _asks_usage(self, call: Call) -> bool:
+        """Tell whether to ask for a report of usage that the client did not ask for."""
+        if call.form.dialect != "openai_chat" or not call.streams or call.rule.observe:
+            return False
+        if self._serve.usage != "inject" or (call.upstream.name, call.model) in self._passive:
+            return False
+        options = call.body.fields.get("stream_options")
+        return not (isinstance(options, Mapping) and options.get("include_usage"))
+
+
+def _request(call: Call) -> Request:
+    fields, form = call.body.fields, call.form
+    asked = _limit(call)
+    apart = fields.get(form.system) if form.system is not None else None
+    tools = fields.get("tools")
+    return Request(
+        call.body.history,
+        tools if isinstance(tools, list) else None,
+        system_text(apart) if isinstance(apart, str | list) else None,
+        asked[1] if asked is not None else None,
+        apart=apart if isinstance(apart, str | list) else None,
+    )
+
+
+def _limit(call: Call) -> tuple[str, int] | None:
+    """Return the field that limits the answer, and the limit; None where there is none."""
+    fields = call.body.fields
+    if call.form.inside is not None:
+        inner = fields.get(call.form.inside)
+        fields = dict(inner) if isinstance(inner, Mapping) else {}
+    for name in call.form.output:
+        value = fields.get(name)
+        if type(value) is int and value > 0:
+            return name, value
+    return None
+
+
+def _same(one: View, other: View) -> bool:
+    mine, theirs = one.prepared.messages, other.prepared.messages
+    return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
+
+
+def _named(view: View) -> str:
+    """Return what a conversation is known by: the chain up to its task, which no edit moves."""
+    sent = view.prepared.sent
+    task = sent.task()
+    links = chain(sent)
+    return links[task if task is not None else 0][:16] if links else ""
+
+
+def _context(view: View) -> bytes:
+    count, window = view.prepared.count, view.window
+    parts = [f"used={count.tokens}"]
+    if window.input_tokens is not None:
+        parts.append(f"window={window.input_tokens}")
+    parts += [f"basis={count.basis}", f"tier={view.prepared.conversation.shown.tier}"]
+    return "; ".join(parts).encode("ascii", "replace")
+
+
+def _compaction(made: Any) -> bytes:
+    said = f"strategy={made.strategy}; before={made.tokens_before}; after={made.tokens_after}"
+    return said.encode("ascii", "replace")
+
+
+def _rejects_usage(found: Trouble) -> bool:
+    return "stream_options" in found.text or "include_usage" in found.text
+
+
+def _told(event: Any) -> None:
+    """Log what an operator has to know; the rest is in headers, pages and metrics."""
+    if isinstance(event, TruncationDetected):
+        log.warning("a server cut a prompt in silence: %s", event.truncation)
+
+
+def trouble(status: int, body: Any, text: str, headers: Mapping[str, str]) -> Trouble:
+    """Return what a refusal means."""
+    return Trouble(classify_error(status, body, headers=headers), text=text)

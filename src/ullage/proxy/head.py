@@ -1,0 +1,168 @@
+"""The head of a request: who asks, whether they may, and which headers go where.
+
+The upstream comes from the configuration alone; no header, host or path of a client changes it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.proxy.body import Refused
+
+if TYPE_CHECKING:
+    from ullage.core.serving import Serve, Upstream
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+ONWARD: Final = frozenset(
+    {
+        *(b"accept", b"content-type", b"user-agent", b"idempotency-key", b"http-referer"),
+        *(b"anthropic-version", b"anthropic-beta", b"openai-organization", b"openai-project"),
+        *(b"openai-beta", b"x-title", b"x-request-id", b"x-client-request-id"),
+    }
+)
+"""Headers of a client that go on to the upstream, besides its credential."""
+
+ONWARD_STEMS: Final = (b"x-stainless-",)
+
+BACK: Final = frozenset(
+    {
+        *(b"content-type", b"content-length", b"content-encoding", b"cache-control"),
+        *(b"retry-after", b"retry-after-ms", b"x-request-id", b"request-id", b"x-should-retry"),
+    }
+)
+"""Headers of an upstream that go back to the client."""
+
+BACK_STEMS: Final = (b"x-ratelimit-", b"anthropic-", b"openai-")
+
+KEY: Final = b"idempotency-key"
+LONGEST_NAME: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a request's head says: `client` is the name of the token it came with, or None.
+
+    `credential` is what the upstream is to know the client by, in the header that it came in.
+    """
+
+    method: str
+    path: str
+    query: bytes
+    headers: Headers = field(repr=False)
+    client: str | None = None
+    credential: str | None = field(default=None, repr=False)
+    session: str | None = None
+
+    def onward(self, upstream: Upstream, *, changed: bool = False) -> list[tuple[bytes, bytes]]:
+        """Return the headers for the upstream; a body that was changed gets a key of its own."""
+        made = [(k, v) for k, v in self.headers if k in ONWARD or k.startswith(ONWARD_STEMS)]
+        if changed:
+            made = [(k, uuid.uuid4().hex.encode() if k == KEY else v) for k, v in made]
+        made.append((b"accept-encoding", b"identity"))
+        if self.credential is None:
+            return made
+        if any(k == b"x-api-key" for k, _ in self.headers) or upstream.api_key is not None:
+            made.append((b"x-api-key", self.credential.encode("latin-1")))
+        if any(k == b"authorization" for k, _ in self.headers) or upstream.api_key is not None:
+            made.append((b"authorization", b"Bearer " + self.credential.encode("latin-1")))
+        return made
+
+    def knowing(self, upstream: Upstream) -> Head:
+        """Return the head with the credential that this upstream is to see."""
+        from dataclasses import replace
+
+        if upstream.api_key is not None:
+            return replace(self, credential=upstream.api_key)
+        return self
+
+
+def read(scope: Mapping[str, Any], serve: Serve, bound: str) -> Head:
+    """Return the head of an ASGI request; raises Refused for one that may not be asked.
+
+    `bound` is the address that the server listens on.
+    """
+    headers: Headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
+    _hosted(headers, serve, bound)
+    origins = _all(headers, b"origin")
+    if any(origin.decode("latin-1") not in serve.origins for origin in origins):
+        raise Refused(403, "origin_refused", "pages in browsers may not use this proxy")
+    if any(v.strip().lower() != b"identity" for v in _all(headers, b"content-encoding")):
+        raise Refused(415, "encoding_refused", "compressed request bodies are not taken")
+    client, credential = _known(headers, serve)
+    return Head(
+        scope["method"],
+        _path(scope),
+        scope.get("query_string", b""),
+        headers,
+        client,
+        credential,
+        _session(headers),
+    )
+
+
+def back(headers: Iterable[tuple[bytes, bytes]], *, sized: bool) -> list[tuple[bytes, bytes]]:
+    """Return the headers for the client; without `sized` the length is left out."""
+    made = []
+    for name, value in headers:
+        low = name.lower()
+        if low == b"content-length" and not sized:
+            continue
+        if low in BACK or low.startswith(BACK_STEMS):
+            made.append((low, value))
+    return made
+
+
+def _all(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for key, value in headers if key == name]
+
+
+def _path(scope: Mapping[str, Any]) -> str:
+    """Return the path as it was written: one with escapes in it names nothing here."""
+    raw = scope.get("raw_path") or scope["path"].encode()
+    path: str = raw.decode("latin-1")
+    return path if "%" not in path else ""
+
+
+def _hosted(headers: Headers, serve: Serve, bound: str) -> None:
+    hosts = _all(headers, b"host")
+    if len(hosts) != 1:
+        raise Refused(400, "host_missing", "a request names its host once")
+    written = hosts[0].decode("latin-1").lower()
+    name = written[1:].partition("]")[0] if written.startswith("[") else written.partition(":")[0]
+    allowed = LOOPBACK | {bound.lower(), serve.host.lower()} | {h.lower() for h in serve.hosts}
+    if name not in allowed:
+        raise Refused(403, "host_refused", "this proxy does not serve that host: see `hosts`")
+
+
+def _known(headers: Headers, serve: Serve) -> tuple[str | None, str | None]:
+    """Return the client's name and the credential that goes on; raises Refused for a stranger."""
+    bearer = [v[7:] for v in _all(headers, b"authorization") if v[:7].lower() == b"bearer "]
+    carried = [*_all(headers, b"x-ullage-token"), *bearer, *_all(headers, b"x-api-key")]
+    own = [*bearer, *_all(headers, b"x-api-key")]
+    if not serve.tokens:
+        return None, own[0].decode("latin-1") if own else None
+    for shown in carried:
+        for name, token in serve.tokens.items():
+            if hmac.compare_digest(shown, token.encode()):
+                others = [o for o in own if not hmac.compare_digest(o, shown)]
+                return name, others[0].decode("latin-1") if others else None
+    raise Refused(401, "token_missing", "this proxy wants a token: x-ullage-token, or as the key")
+
+
+def _session(headers: Headers) -> str | None:
+    names = _all(headers, b"x-ullage-session")
+    if not names:
+        return None
+    name = names[0].decode("latin-1")
+    if len(names) > 1 or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise Refused(
+            400, "session_name", f"x-ullage-session is 1 to {LONGEST_NAME} printable characters"
+        )
+    return name

@@ -1,0 +1,69 @@
+"""What the proxy knows of conversations, for the pages that show them. It holds no text of any.
+
+A bounded table by id, the one heard of longest ago gone first. It knows no requests.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.core.errors import ConfigurationError
+
+MOST: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A conversation as its last request left it.
+
+    `id` is 16 hex digits of scope and first message, or the client's own `x-ullage-session`; `at`
+    is Unix seconds. `used` and `window` are tokens, None where unknown; `basis` is what the count
+    rests on. `compactions` and `saved` (tokens) are those so far, `requests` how many were sent,
+    `last_status` the HTTP status of the last answer.
+    """
+
+    id: str
+    upstream: str
+    model: str
+    dialect: str
+    at: float
+    used: int | None = None
+    window: int | None = None
+    tier: str = "unavailable"
+    basis: str = ""
+    messages: int = 0
+    compactions: int = 0
+    saved: int = 0
+    requests: int = 1
+    last_status: int = 0
+
+
+class Ledger:
+    """Keeps the newest entries. Safe to share between threads."""
+
+    def __init__(self, most: int = MOST) -> None:
+        if most < 1:
+            raise ConfigurationError(f"a ledger keeps at least one conversation, not {most}")
+        self._most = most
+        self._entries: dict[str, Entry] = {}
+        self._lock = threading.Lock()
+
+    def note(self, entry: Entry) -> None:
+        """Keep an entry in place of the last one of its id."""
+        with self._lock:
+            self._entries.pop(entry.id, None)
+            self._entries[entry.id] = entry
+            while len(self._entries) > self._most:
+                del self._entries[next(iter(self._entries))]
+
+    def get(self, name: str) -> Entry | None:
+        """Return the entry of an id, None where there is none (any more)."""
+        with self._lock:
+            return self._entries.get(name)
+
+    def all(self) -> list[Entry]:
+        """Return all entries, the one heard of last first."""
+        with self._lock:
+            return list(reversed(self._entries.values()))

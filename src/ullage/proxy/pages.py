@@ -1,0 +1,163 @@
+"""The proxy's own pages: whether it lives, whether it is ready, its numbers, its conversations.
+
+An ASGI application for `GET` and `HEAD` on a few paths. It forwards nothing, and shows no text of a
+conversation, no URL and no secret. Who may see a page is decided by who calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from ullage.core.serving import Upstream
+from ullage.proxy.ledger import Ledger
+from ullage.telemetry import CONTENT_TYPE
+from ullage.transport import Ask, Transport
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Reaches = Callable[[Upstream], Coroutine[Any, Any, bool]]
+
+CONTEXT: Final = "/ullage/context/"
+PATHS: Final = ("/healthz", "/readyz", "/metrics", "/ullage/sessions")
+OPEN: Final = ("/healthz", "/readyz")
+"""Pages that show nothing of anybody: an orchestrator asks for them without a token."""
+
+JSON: Final = "application/json"
+FRESH_S: Final = 60.0
+"""For how long an upstream that answered counts as reachable."""
+
+ABSENT_S: Final = 5.0
+"""For how long one that did not is not asked again."""
+
+PATIENCE_S: Final = 2.0
+"""How long an upstream may take to answer a probe."""
+
+
+def owned(path: str) -> bool:
+    """Tell whether a path is a page's."""
+    return path in PATHS or path.startswith(CONTEXT)
+
+
+def reaching(transport: Transport) -> Reaches:
+    """Return a probe: whether anything at all answers on an upstream's HTTP port, in bounded time.
+
+    An error answer, such as 401 without a key, is an answer: the server is there.
+    """
+
+    async def reaches(upstream: Upstream) -> bool:
+        what = Ask(f"{upstream.root}/v1/models", api_key=upstream.api_key)
+        try:
+            answer = await asyncio.wait_for(transport.aask(what), PATIENCE_S)
+        except TimeoutError:
+            return False
+        return answer.status > 0
+
+    return reaches
+
+
+@dataclass(slots=True)
+class Readiness:
+    """Whether upstreams can be reached, by what they answered last. For one event loop.
+
+    One that answered within the last minute is not asked; at most one probe of each is under way.
+    """
+
+    reaches: Reaches
+    now: Callable[[], float] = time.monotonic
+    _answered: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    def heard(self, name: str) -> None:
+        """Remember that an upstream has just answered a request: it need not be probed."""
+        self._answered[name] = (self.now(), True)
+
+    async def of(self, upstreams: Sequence[Upstream]) -> dict[str, bool]:
+        """Return for each upstream, by name, whether it can be reached."""
+        found = await asyncio.gather(*map(self._one, upstreams))
+        return {upstream.name: yes for upstream, yes in zip(upstreams, found, strict=True)}
+
+    async def _one(self, upstream: Upstream) -> bool:
+        name = upstream.name
+        async with self._asking.setdefault(name, asyncio.Lock()):
+            at, yes = self._answered.get(name, (float("-inf"), False))
+            if self.now() - at < (FRESH_S if yes else ABSENT_S):
+                return yes
+            yes = await self.reaches(upstream)
+            self._answered[name] = (self.now(), yes)
+            return yes
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Answers for the paths that `owned` names.
+
+    `metrics` returns the text for Prometheus, `upstreams` those that are served now, `opened`
+    whether the store is.
+    """
+
+    ledger: Ledger
+    metrics: Callable[[], str]
+    upstreams: Callable[[], Sequence[Upstream]]
+    readiness: Readiness
+    opened: Callable[[], bool] = lambda: True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; its body, if any, is not read."""
+        del receive
+        method = scope["method"]
+        if method in ("GET", "HEAD"):
+            status, kind, body = await self._page(scope["path"])
+        else:
+            told = {"error": f"{method} is not taken here: GET and HEAD are"}
+            status, kind, body = 405, JSON, _json(told)
+        headers = [
+            (b"content-type", kind.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        if status == 405:
+            headers.append((b"allow", b"GET, HEAD"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        shown = b"" if method == "HEAD" else body
+        await send({"type": "http.response.body", "body": shown})
+
+    async def _page(self, path: str) -> tuple[int, str, bytes]:
+        if path == "/healthz":
+            return 200, JSON, _json({"status": "ok"})
+        if path == "/readyz":
+            return await self._ready()
+        if path == "/metrics":
+            return 200, CONTENT_TYPE, self.metrics().encode()
+        if path == "/ullage/sessions":
+            entries = self.ledger.all()
+            listed = [asdict(entry) for entry in entries]
+            return 200, JSON, _json({"total": len(entries), "sessions": listed})
+        return self._context(path.removeprefix(CONTEXT)) if path.startswith(CONTEXT) else MISSING
+
+    async def _ready(self) -> tuple[int, str, bytes]:
+        """Say whether requests can be served: the store is open, and an upstream answers."""
+        store, upstreams = self.opened(), await self.readiness.of(self.upstreams())
+        ready = store and any(upstreams.values())
+        told = {"status": "ready" if ready else "not ready", "store": store, "upstreams": upstreams}
+        return 200 if ready else 503, JSON, _json(told)
+
+    def _context(self, name: str) -> tuple[int, str, bytes]:
+        entry = self.ledger.get(name)
+        if entry is None:
+            told = {"error": "no conversation has this id, or it was forgotten: /ullage/sessions"}
+            return 404, JSON, _json(told)
+        return 200, JSON, _json(asdict(entry))
+
+
+def _json(told: Any) -> bytes:
+    return json.dumps(told).encode() + b"\n"
+
+
+MISSING: Final = (404, JSON, b'{"error": "there is no such page"}\n')

@@ -1,0 +1,162 @@
+"""The client of the servers behind the proxy: bytes out, bytes in, nothing decoded or followed.
+
+Behind a protocol of three methods, so that tests and other clients can stand in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import aiohttp
+
+from ullage.core.errors import ProviderError
+
+if TYPE_CHECKING:
+    from ullage.core.serving import Serve
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Unreached(ProviderError):  # noqa: N818 - named for what happened
+    """Report an upstream that could not be reached: nothing was sent."""
+
+    code = "upstream_unreachable"
+
+
+class Broken(ProviderError):  # noqa: N818 - named for what happened
+    """Report an upstream that broke off or fell silent."""
+
+    code = "upstream_broken"
+
+
+class Stalled(Broken):
+    """Report an upstream that fell silent: it may be at work still, so nothing is sent again."""
+
+    code = "upstream_stalled"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request on its way: the URL is the configuration's, the path the client's."""
+
+    method: str
+    url: str
+    headers: Headers
+    body: bytes
+
+
+class Response(Protocol):
+    """An answer of which the head is there."""
+
+    status: int
+    headers: Headers
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes; raises Broken where it breaks off or falls silent."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go; a body that was not read to its end is cut off."""
+        ...
+
+
+class Sender(Protocol):
+    """Whoever sends requests to upstreams."""
+
+    async def send(self, what: Sent) -> Response:
+        """Send; return when the head is there. Raises Unreached, and Broken."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class AiohttpSender:
+    """Send by aiohttp: no decoding, no redirects, no cookies, no proxy from the environment.
+
+    `first_byte_s` bounds the wait for the head and for the first bytes of the body, `idle_s` that
+    for any later ones; a client that reads slowly is no silence of the upstream.
+    """
+
+    def __init__(self, serve: Serve) -> None:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=serve.connect_s)
+        self._patience = (serve.first_byte_s, serve.idle_s)
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False,
+            trust_env=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30),
+            timeout=timeout,
+            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
+        )
+
+    async def send(self, what: Sent) -> Response:
+        """Send; return when the head is there."""
+        first_s, _ = self._patience
+        headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in what.headers]
+        try:
+            async with asyncio.timeout(first_s):
+                response = await self._session.request(
+                    what.method,
+                    _exact(what.url),
+                    data=what.body or None,
+                    headers=headers,
+                    allow_redirects=False,
+                )
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise Unreached(f"the upstream cannot be reached: {_said(error)}") from error
+        except TimeoutError as error:
+            raise Stalled(f"the upstream gave no answer within {first_s:g} seconds") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Broken(f"the upstream broke off before it answered: {_said(error)}") from error
+        return _Response(response, self._patience)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+class _Response:
+    def __init__(self, response: aiohttp.ClientResponse, patience: tuple[float, float]) -> None:
+        self.status = response.status
+        self.headers: Headers = response.raw_headers
+        self._response = response
+        self._patience = patience
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes."""
+        wait_s, idle_s = self._patience
+        while chunk := await self._read(wait_s):
+            yield chunk
+            wait_s = idle_s
+
+    async def _read(self, wait_s: float) -> bytes:
+        try:
+            async with asyncio.timeout(wait_s):
+                return await self._response.content.readany()
+        except TimeoutError as error:
+            raise Stalled(f"the upstream sent nothing for {wait_s:g} seconds") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Broken(f"the upstream broke off: {_said(error)}") from error
+
+    async def aclose(self) -> None:
+        """Let go: a body read to its end leaves the connection to others, else it is cut."""
+        if self._response.content.at_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+def _exact(url: str) -> Any:
+    """Return a URL whose path goes out as it is written."""
+    import yarl
+
+    return yarl.URL(url, encoded=True)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

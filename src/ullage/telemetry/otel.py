@@ -1,0 +1,284 @@
+"""Guarded requests as OpenTelemetry spans, by the names of the GenAI conventions (1.3b0).
+
+::
+
+    spans = otel.enable(runtime)                       # guards' events become spans by themselves
+    with spans.request("qwen3-8b", stream=True) as span:  # a span around what is guarded within
+        span.note(status=200)
+
+Without an SDK nothing is recorded. No message, prompt, answer or text of an error is ever in a
+span. The package of the extra `otel` is loaded when spans are first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.events import (
+    Answered,
+    Compacted,
+    ContextPressure,
+    Event,
+    RecoveryExhausted,
+    Refused,
+    TruncationDetected,
+)
+from ullage.telemetry.protocol import Host, found, joined
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, TracerProvider
+
+SCOPE: Final = "ullage"
+OPERATION: Final = "chat"
+OVERFLOW: Final = "context_overflow"
+"""What an error is called that is a request too large for its window."""
+
+RECOVERIES: Final = frozenset({"overflow_recovery", "transport_recovery"})
+"""Triggers of compactions that belong to the request that was sent before them."""
+
+
+NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "operation": "gen_ai.operation.name",
+        "provider": "gen_ai.provider.name",
+        "model": "gen_ai.request.model",
+        "response_model": "gen_ai.response.model",
+        "max_tokens": "gen_ai.request.max_tokens",
+        "stream": "gen_ai.request.stream",
+        "conversation": "gen_ai.conversation.id",
+        "compacted": "gen_ai.conversation.compacted",
+        "input": "gen_ai.usage.input_tokens",  # cached tokens included
+        "output": "gen_ai.usage.output_tokens",  # reasoning included
+        "cache_read": "gen_ai.usage.cache_read.input_tokens",
+        "cache_write": "gen_ai.usage.cache_write.input_tokens",
+        "reasoning": "gen_ai.usage.reasoning.output_tokens",
+        "used": "ullage.context.used",
+        "window": "ullage.context.window",
+        "window_source": "ullage.context.window_source",
+        "ratio": "ullage.context.used_ratio",
+        "pressure": "ullage.context.pressure",
+        "reclaimed": "ullage.context.reclaimed",
+        "overflowed": "ullage.context.overflowed",
+        "truncated": "ullage.context.truncated",
+        "status": "http.response.status_code",
+        "error": "error.type",
+    }
+)
+"""Every fact that a span may carry, and what it is called. There is no other."""
+
+COMPATIBLE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "cache_write": "gen_ai.usage.cache_creation.input_tokens",
+        "window": "gen_ai.context.window_size",
+        "ratio": "gen_ai.context.utilization",
+    }
+)
+"""Second names that some back ends read (earlier conventions; Sentry), on request only."""
+
+Fact = str | int | float | bool | None
+
+
+@dataclass(slots=True)
+class Open:
+    """A span under way. `note` adds facts by the names of the table; None says nothing."""
+
+    span: Span
+    names: tuple[Mapping[str, str], ...] = (NAMES,)
+    ends: bool = False
+    """Whether it ends with its answer; else whoever began it ends it."""
+    ready: bool = False
+    """Whether its request was ready to be sent: what is prepared after that is the next one's."""
+
+    def note(self, **facts: Fact) -> None:
+        """Add facts; raises KeyError for one that the table does not name."""
+        for fact, value in facts.items():
+            if value is not None:
+                self.span.set_attribute(NAMES[fact], value)
+                for names in self.names[1:]:
+                    if fact in names:
+                        self.span.set_attribute(names[fact], value)
+
+    def failed(self, kind: str) -> None:
+        """Mark the span as an error of a kind, such as a code or the name of an exception."""
+        from opentelemetry.trace import Status, StatusCode
+
+        self.note(error=kind)
+        self.span.set_status(Status(StatusCode.ERROR))
+
+
+_UNDER_WAY: Final[ContextVar[Open | None]] = ContextVar("ullage_span", default=None)
+
+
+class Spans:
+    """Makes a span of each guarded request. Safe to share between threads and event loops.
+
+    `provider` is OpenTelemetry's tracer provider, by default the one that is set globally. With
+    `compatible` the facts of `COMPATIBLE` stand under both their names. Outside `request` a span
+    runs from the first event of a request to its answer, in the thread or task that both are told
+    in; a request whose end is not told there has none.
+    """
+
+    def __init__(self, provider: TracerProvider | None = None, *, compatible: bool = False) -> None:
+        try:
+            from opentelemetry import trace
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"spans need {error.name}, which is not installed: pip install 'ullage[otel]'"
+            ) from error
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=provider)
+        self._names = (NAMES, COMPATIBLE) if compatible else (NAMES,)
+
+    @contextmanager
+    def request(self, model: str | None, **facts: Fact) -> Iterator[Open]:
+        """Lend the span of one request; the events of guards inside are noted on it.
+
+        `facts` are further ones of the table. An exception marks it by its class and passes on.
+        """
+        from opentelemetry.trace import use_span
+
+        made = self._begun(model)
+        made.note(**facts)
+        before = _UNDER_WAY.set(made)
+        try:
+            with use_span(
+                made.span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+            ):
+                try:
+                    yield made
+                except BaseException as error:
+                    made.failed(type(error).__name__)
+                    raise
+        finally:
+            _UNDER_WAY.reset(before)
+
+    def on_event(self, event: Event) -> None:
+        """Note one event, as a guard tells its `on_event`."""
+        self.told(event, None)
+
+    def told(self, event: Event, model: str | None) -> None:
+        """Note one event of a guard of `model` on the span that is under way here."""
+        note = NOTED.get(type(event))
+        if note is None:
+            return
+        made = _UNDER_WAY.get()
+        if made is None or (made.ends and made.ready and _begins(event)):
+            if not _begins(event):
+                return
+            made = self._begun(model, ends=True)
+            _UNDER_WAY.set(made)
+        note(made, event)
+        if made.ends and _ends(event):
+            made.span.end()
+            _UNDER_WAY.set(None)
+
+    def _begun(self, model: str | None, *, ends: bool = False) -> Open:
+        from opentelemetry.trace import SpanKind
+
+        name = f"{OPERATION} {model}" if model else OPERATION
+        made = Open(self._tracer.start_span(name, kind=SpanKind.CLIENT), self._names, ends)
+        made.note(operation=OPERATION, model=model)
+        return made
+
+
+def enable(
+    host: Host, provider: TracerProvider | None = None, *, compatible: bool = False
+) -> Spans:
+    """Make spans of the requests of all guards of a runtime from now on; a second time the same.
+
+    Raises ConfigurationError without the extra `otel`. Whoever listens already goes on listening.
+    """
+    spans = found(host, Spans)
+    if spans is None:
+        spans = Spans(provider, compatible=compatible)
+        joined(host, spans)
+    return spans
+
+
+@contextmanager
+def around(host: Host, model: str | None, **facts: Fact) -> Iterator[Open | None]:
+    """Lend the span of one request where a runtime has spans enabled, None where it has not."""
+    spans = found(host, Spans)
+    if spans is None:
+        yield None
+        return
+    with spans.request(model, **facts) as made:
+        yield made
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _begins(event: Event) -> bool:
+    """Tell whether an event may be the first of a guarded request."""
+    if isinstance(event, Compacted):
+        return event.checkpoint.trigger not in RECOVERIES
+    if isinstance(event, ContextPressure):
+        return event.phase == "prepared"
+    return isinstance(event, Refused) and event.phase == "predicted"
+
+
+def _ends(event: Event) -> bool:
+    """Tell whether nothing of the same request follows an event."""
+    predicted = isinstance(event, Refused) and event.phase == "predicted"
+    return predicted or isinstance(event, Answered | RecoveryExhausted)
+
+
+def _pressure(made: Open, event: ContextPressure) -> None:
+    seen = event.assessment
+    made.note(
+        used=seen.input_tokens, window=seen.window_tokens, ratio=seen.ratio, pressure=event.tier
+    )
+    made.ready = True
+
+
+def _compacted(made: Open, event: Compacted) -> None:
+    made.ready = False
+    before, after = event.checkpoint.tokens_before, event.checkpoint.tokens_after
+    made.note(compacted=True, reclaimed=max(before - after, 0))
+
+
+def _refused(made: Open, event: Refused) -> None:
+    made.note(overflowed=event.phase)
+    if event.phase == "predicted":
+        made.failed(OVERFLOW)
+    made.ready = False
+
+
+def _truncated(made: Open, event: TruncationDetected) -> None:
+    del event
+    made.note(truncated=True)
+
+
+def _answered(made: Open, event: Answered) -> None:
+    used = event.usage
+    made.note(
+        input=used.prompt_tokens,
+        output=used.output + used.reasoning,
+        cache_read=used.cache_read,
+        cache_write=used.cache_write,
+        reasoning=used.reasoning,
+    )
+
+
+def _exhausted(made: Open, event: RecoveryExhausted) -> None:
+    del event
+    made.failed(OVERFLOW)
+
+
+NOTED: Final[Mapping[type, Callable[[Open, Any], None]]] = MappingProxyType(
+    {
+        ContextPressure: _pressure,
+        Compacted: _compacted,
+        Refused: _refused,
+        TruncationDetected: _truncated,
+        Answered: _answered,
+        RecoveryExhausted: _exhausted,
+    }
+)
+"""What each event adds to a span; events that are not named add nothing."""
