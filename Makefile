@@ -129,7 +129,7 @@ table: setup ## build the bundled table of models again from the data that requi
 
 .PHONY: lock
 lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--upgrade for newer ones)
-	@$(COMPILE) --extra embedded --output-file requirements/run.txt \
+	@$(COMPILE) --extra embedded --extra sqlite --extra proxy --output-file requirements/run.txt \
 		pyproject.toml requirements/build.in
 	@$(COMPILE) --extra embedded --extra testing --extra dev --constraints requirements/run.txt \
 		--output-file requirements/dev.txt pyproject.toml requirements/build.in

@@ -125,8 +125,9 @@ def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
 def shallow(raw: bytes) -> bool:
     """Tell whether JSON is nested no deeper than `DEEPEST`, in linear time and without a parser.
 
-    Escapes are taken out, so that quotes bound strings, then these, then the innermost pairs, a few levels of them, since that is quick;
-    the levels that are left are counted. What is unbalanced is no JSON and left to the parser.
+    Escapes are taken out, so that quotes bound strings, then these, then the innermost pairs, a
+    few levels of them, since that is quick; the levels that are left are counted. What is
+    unbalanced is no JSON and left to the parser.
     """
     if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
         return True
