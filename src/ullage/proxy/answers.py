@@ -6,10 +6,10 @@ Everything else that a client gets is the upstream's own bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-ANTHROPIC: Final = {
+ANTHROPIC: Final[Mapping[int, str]] = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",

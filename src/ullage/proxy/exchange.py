@@ -251,6 +251,8 @@ class Exchange:
             yield
         except Exception:
             self._app.meters.fault()
+            if not self._serve.fail_open:
+                raise
             log.exception("a fault beside a request, which goes on")
 
     def _measured(self, call: Call, plan: Plan, took: float) -> None:
@@ -289,6 +291,8 @@ class Exchange:
             return await self._app.guarding.again(call, plan, found)
         except Exception:
             self._app.meters.fault()
+            if not self._serve.fail_open:
+                raise
             log.exception("the guard could not recover; the upstream's error goes on")
             return None
 
@@ -354,9 +358,11 @@ class Exchange:
             return
         if opened.data:
             await channel.write(opened.data)
-        await channel.write(await self._streamed(call, opened), more=False)
-        if opened.relay is not None:
-            self._app.guarding.learn(plan, opened.relay.report)
+        try:
+            await channel.write(await self._streamed(call, opened), more=False)
+        finally:  # many clients leave with the terminal event
+            if opened.relay is not None:
+                self._app.guarding.learn(plan, opened.relay.report)
 
     async def _streamed(self, call: Call, opened: Opened) -> bytes:
         """Hand a stream on; return what is to be sent last, the truth where it broke off."""

@@ -152,6 +152,8 @@ class Guarding:
         try:
             plan.view.observe(report)
         except Exception:
+            if not self._serve.fail_open:
+                raise
             log.exception("what an answer told could not be learned")
 
     def refused(self, plan: Plan, status: int, body: Any) -> None:

@@ -172,6 +172,8 @@ class Relay:
         """Take the next bytes; return those that go on to the client now."""
         if self._deaf:
             return chunk
+        if not self._tail and _one(chunk):
+            return b"" if self._told(chunk) and self._spliced else chunk
         data = self._tail + chunk if self._tail else chunk
         out: list[bytes] = []
         start, sent = 0, self._sent
@@ -212,6 +214,8 @@ class Relay:
     def _told(self, frame: bytes) -> bool:
         """Read a frame; tell whether it holds the report of usage and nothing else."""
         self.events += 1
+        if self.tracker.begun and _TELLING.search(frame) is None:
+            return False  # content, and no first one: it tells nothing more
         data = _data(frame)
         if data is None or data == b"[DONE]":
             self._done = self._done or data is not None
@@ -226,6 +230,11 @@ class Relay:
         return event.get("choices") == [] and event.get("usage") is not None
 
 
+def _one(chunk: bytes) -> bool:
+    """Tell whether a chunk is one whole frame, as servers send them."""
+    return chunk.find(b"\n\n") == len(chunk) - 2 > 0 and b"\r" not in chunk
+
+
 def _data(frame: bytes) -> bytes | None:
     """Return the data of a frame, None where it has none (a comment, a name alone)."""
     if frame.startswith(b"data: ") and frame.count(b"\n") == _LINES and b"\r" not in frame:
@@ -234,6 +243,12 @@ def _data(frame: bytes) -> bytes | None:
     found = [line[5:].removeprefix(b" ") for line in lines if line[4:5] == b":"]
     return b"\n".join(found) if found else None
 
+
+_TELLING: Final = re.compile(
+    rb'"finish_reason"\s*:\s*"|"usage"\s*:\s*\{|"timings"|"error"|\[DONE\]|message_|'
+    rb"response\.(?:completed|incomplete|failed)"
+)
+"""What a frame has that tells of an end, a report or an error; its text may have it too."""
 
 _LINES: Final = 2
 """Line ends of the frame that nearly all are: one line of data, and the blank one."""

@@ -1,0 +1,178 @@
+"""Heads of requests: who may ask, under which name, and which headers go where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ullage.core.serving import Serve, Upstream
+from ullage.proxy.body import Refused
+from ullage.proxy.head import Head, back, read
+
+UPSTREAM = Upstream("main", "http://127.0.0.1:1")
+KEYED = Upstream("keyed", "http://127.0.0.1:1", api_key="the-operators")
+OPEN = Serve((UPSTREAM,))
+CLOSED = Serve((UPSTREAM,), tokens={"ann": "a" * 24, "bob": "b" * 24})
+HOST = (b"Host", b"localhost:8790")
+
+
+def of(*headers: tuple[bytes, bytes], serve: Serve = OPEN, **more: Any) -> Head:
+    scope = {"method": "POST", "path": "/v1/x", "headers": [HOST, *headers], **more}
+    return read(scope, serve, "10.0.0.5")
+
+
+def refused(*headers: tuple[bytes, bytes], serve: Serve = OPEN) -> tuple[int, str]:
+    with pytest.raises(Refused) as caught:
+        of(*headers, serve=serve)
+    return caught.value.status, caught.value.code
+
+
+# --- who may ask ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host",
+    [b"localhost", b"LOCALHOST:1", b"127.0.0.1:80", b"[::1]:80", b"10.0.0.5:80", b"box.example"],
+)
+def test_hosts_that_are_known_are_served(host: bytes) -> None:
+    scope = {"method": "GET", "path": "/", "headers": [(b"host", host)]}
+    assert read(scope, Serve((UPSTREAM,), hosts=("Box.example",)), "10.0.0.5").method == "GET"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [b"evil.example", b"localhost.evil.example", b"", b"127.0.0.1.evil.example", b"[::2]"],
+)
+def test_any_other_host_is_refused(host: bytes) -> None:
+    with pytest.raises(Refused, match="does not serve that host") as caught:
+        read({"method": "GET", "path": "/", "headers": [(b"host", host)]}, OPEN, "127.0.0.1")
+    assert caught.value.status == 403
+
+
+@pytest.mark.parametrize("hosts", [[], [HOST, HOST]], ids=["none", "two"])
+def test_a_request_names_its_host_once(hosts: Any) -> None:
+    with pytest.raises(Refused, match="names its host once"):
+        read({"method": "GET", "path": "/", "headers": hosts}, OPEN, "127.0.0.1")
+
+
+def test_pages_in_browsers_are_refused_unless_they_are_allowed() -> None:
+    origin = (b"Origin", b"https://app.example")
+    assert refused(origin) == (403, "origin_refused")
+    assert refused((b"origin", b"null")) == (403, "origin_refused")
+    allowed = Serve((UPSTREAM,), origins=("https://app.example",))
+    assert of(origin, serve=allowed).client is None
+    assert refused(origin, (b"origin", b"https://b.example"), serve=allowed)[0] == 403
+
+
+def test_compressed_bodies_are_refused() -> None:
+    assert refused((b"content-encoding", b"gzip")) == (415, "encoding_refused")
+    assert of((b"content-encoding", b" Identity ")).client is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [(b"/v1/x", "/v1/x"), (b"/v1/%78", ""), (b"/v1%2fx", ""), (b"/\xe9", "/\xe9")],
+)
+def test_a_path_is_read_as_it_was_written(raw: bytes, path: str) -> None:
+    assert of(raw_path=raw).path == path
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"x-ullage-token", b"a" * 24),
+        (b"Authorization", b"Bearer " + b"a" * 24),
+        (b"authorization", b"bearer " + b"a" * 24),
+        (b"x-api-key", b"a" * 24),
+    ],
+)
+def test_a_token_is_known_wherever_clients_can_put_it_and_goes_no_further(
+    header: tuple[bytes, bytes],
+) -> None:
+    head = of(header, serve=CLOSED)
+    assert (head.client, head.credential) == ("ann", None)
+    onward = head.onward(UPSTREAM)
+    assert not any(b"a" * 24 in value for _, value in onward)
+
+
+def test_a_key_beside_the_token_goes_on() -> None:
+    token, key = (b"x-ullage-token", b"b" * 24), (b"authorization", b"Bearer key")
+    head = of(token, key, serve=CLOSED)
+    assert (head.client, head.credential) == ("bob", "key")
+    assert (b"authorization", b"Bearer key") in head.onward(UPSTREAM)
+
+
+@pytest.mark.parametrize(
+    "headers", [(), ((b"authorization", b"Bearer wrong"),), ((b"authorization", b"a" * 24),)]
+)
+def test_a_stranger_is_refused(headers: Any) -> None:
+    assert refused(*headers, serve=CLOSED) == (401, "token_missing")
+
+
+def test_no_secret_is_in_what_is_printed() -> None:
+    head = of((b"authorization", b"Bearer key-of-mine"))
+    assert head.credential == "key-of-mine"
+    assert "key-of-mine" not in repr(head)
+
+
+def test_a_session_has_a_name() -> None:
+    assert of((b"x-ullage-session", b"mine")).session == "mine"
+    assert of().session is None
+
+
+@pytest.mark.parametrize("name", [b"", b"a" * 201, b"a\x07", b"a\xa0"])
+def test_a_name_that_is_none_is_refused(name: bytes) -> None:
+    assert refused((b"x-ullage-session", name)) == (400, "session_name")
+
+
+def test_two_names_are_none() -> None:
+    names = ((b"x-ullage-session", b"a"), (b"x-ullage-session", b"b"))
+    assert refused(*names) == (400, "session_name")
+
+
+# --- headers --------------------------------------------------------------------------------------
+
+
+def test_the_credential_goes_on_in_the_headers_that_it_came_in() -> None:
+    key = of((b"x-api-key", b"k")).onward(UPSTREAM)
+    assert (b"x-api-key", b"k") in key
+    assert not any(name == b"authorization" for name, _ in key)
+    assert not any(name in (b"x-api-key", b"authorization") for name, _ in of().onward(UPSTREAM))
+
+
+def test_the_operators_key_takes_the_place_of_the_clients() -> None:
+    head = of((b"x-api-key", b"k")).knowing(KEYED)
+    assert head.credential == "the-operators"
+    onward = head.onward(KEYED)
+    assert (b"x-api-key", b"the-operators") in onward
+    assert (b"authorization", b"Bearer the-operators") in onward
+    assert (b"x-api-key", b"k") not in onward
+
+
+def test_a_body_that_was_changed_gets_a_key_of_its_own() -> None:
+    head = of((b"idempotency-key", b"k1"), (b"openai-beta", b"x=1"))
+    assert (b"idempotency-key", b"k1") in head.onward(UPSTREAM)
+    changed = dict(head.onward(UPSTREAM, changed=True))
+    assert changed[b"idempotency-key"] not in (b"", b"k1")
+    assert changed[b"openai-beta"] == b"x=1"
+
+
+def test_only_listed_headers_come_back() -> None:
+    headers = [
+        (b"Content-Type", b"text/plain"),
+        (b"Content-Length", b"3"),
+        (b"X-RateLimit-Remaining", b"7"),
+        (b"anthropic-organization-id", b"o"),
+        (b"Set-Cookie", b"a=b"),
+        (b"Location", b"http://evil.example"),
+        (b"X-Ullage-Context", b"used=0"),
+        (b"Transfer-Encoding", b"chunked"),
+        (b"Server", b"x"),
+    ]
+    kept = [b"content-type", b"content-length", b"x-ratelimit-remaining"]
+    assert [name for name, _ in back(headers, sized=True)] == [*kept, b"anthropic-organization-id"]
+    assert b"content-length" not in dict(back(headers, sized=False))
