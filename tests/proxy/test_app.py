@@ -31,7 +31,7 @@ from ullage.runtime import Runtime
 from ullage.storage.memory import MemoryStore
 from ullage.testing.faults import FaultServer, closed_port, of_json
 
-FORWARDED = {"/v1/completions", "/v1/embeddings", "/v1/messages/count_tokens", "/api/generate"}
+FORWARDED = {"/v1/completions", "/v1/embeddings", "/v1/messages/count_tokens"}
 
 
 class Broken(MemoryStore):
@@ -42,11 +42,11 @@ class Broken(MemoryStore):
         self.closed = False
 
     @property
-    def conversations(self) -> Any:
+    def checkpoints(self) -> Any:
         raise StoreError("the disk is gone")
 
-    @conversations.setter
-    def conversations(self, value: Any) -> None:
+    @checkpoints.setter
+    def checkpoints(self, value: Any) -> None:
         del value
 
     def close(self) -> None:

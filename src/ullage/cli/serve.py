@@ -329,9 +329,11 @@ def _served(app: App, serve: Serve, listening: socket.socket, again: Callable[[]
     """Run the web server until a signal; return the exit code."""
     import uvicorn
 
+    from ullage.cli.listening import Bounded
+
     settings = uvicorn.Config(
         app,
-        http="httptools",
+        http=Bounded,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -247,6 +247,7 @@ def measure(
     extra = 0
     if meter.outside is not None and meter.outside[0] == fixed.best:
         extra = round(meter.outside[1] - meter.scale.best * fixed.best)
+        fixed = _flat(fixed.best)  # learned: what a template may do with tools is no question now
     return Measure(fixed, total, transcript.messages, meter.key, meter.scale, meter.basis, extra)
 
 

@@ -66,19 +66,32 @@ def recover(
     return (yield from _smaller(setup, request, sent, error, trigger))
 
 
+def refuted(sent: Prepared, error: ErrorKind) -> int:
+    """Return the most tokens that a window can have which refused a request and named no limit.
+
+    Bounds are compared with upper edges: so a size that is estimated is refuted by its own.
+    """
+    if error.input_tokens is not None:
+        return error.input_tokens - 1
+    count, bound = sent.count, sent.window.input_tokens
+    below = count.high - 1
+    return below if bound is None or below < bound else count.tokens - 1
+
+
 def _smaller(
     setup: Setup, request: Request, sent: Prepared, error: ErrorKind, trigger: Trigger
 ) -> Preparing:
     """Learn the limit, where the error is certainly one of size, and compact to half of it."""
     refused = error.input_tokens or sent.count.tokens
-    proven = error.limit or refused - 1 if error.certainty == "certain" else None
+    proven = error.limit or refuted(sent, error) if error.certainty == "certain" else None
     if trigger == "transport_recovery":
         proven = None  # nobody said that anything was too large
     window: Window = yield NeedWindow(proven, named=error.limit is not None)
     bound = min(window.input_tokens or refused, refused)
-    if error.input_tokens is not None:
-        scale = steps.scaled(refused, sent.measured)
-        meter = replace(setup.meter, scale=scale, basis="calibrated", outside=None)
+    if error.input_tokens is not None and not _foreseen(setup, sent, refused):
+        scale, fixed = steps.scaled(refused, sent.measured), sent.measured.fixed.best
+        outside = (fixed, scale.best * fixed)
+        meter = replace(setup.meter, scale=scale, basis="calibrated", outside=outside)
         setup = replace(setup, meter=meter)
     state = yield from steps.begin(setup, request, window)
     effort = state.conversation.effort
@@ -95,7 +108,7 @@ def _smaller(
     yield from steps.run(
         setup, request, state, Due(max(bound // 2, 1), DETERMINISTIC, trigger, keep=keep)
     )
-    if state.outcome is None or state.measured.count().high >= refused:
+    if state.outcome is None or state.measured.count().tokens >= refused:
         raise ContextTooLargeError(
             f"the server refused {refused:,} tokens and nothing more can be left out: "
             f"{steps.immovable(state)}",
@@ -105,6 +118,16 @@ def _smaller(
     effort = replace(state.conversation.effort, recoveries=spent + 1)
     state.conversation = replace(state.conversation, effort=effort)
     return steps.finish(setup, request, state)
+
+
+def _foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
+    """Tell whether what was learned of the server gives the size that it named.
+
+    Then messages and the rest are told apart by it, which one ratio for both would undo.
+    """
+    outside, count = setup.meter.outside, sent.count
+    known = outside is not None and outside[0] == sent.measured.fixed.best
+    return known and count.low <= refused <= count.high
 
 
 def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:

@@ -209,7 +209,7 @@ def min_output(policy: Policy, total: int) -> int:
 def run(setup: Setup, request: Request, state: State, due: Due) -> Generator[Need, Any, None]:
     """Compact what the state holds, tighten by the server's count, and store the checkpoint."""
     bound = state.window.input_tokens or due.target * 2
-    policy, before, base = setup.policy, state.measured.count(), state.edited
+    policy, unshrunk, base = setup.policy, state.measured.raw().best, state.edited
     asks = setup.summariser and "summarise_middle" in due.strategies
     room: int | None = (yield NeedSummariserWindow()) if asks else None
     looked_up = {index for index, name in state.sections.items() if name == "knowledge"}
@@ -231,8 +231,9 @@ def run(setup: Setup, request: Request, state: State, due: Due) -> Generator[Nee
         media=due.media,
     )
     outcome = yield from _tightened(setup, request, state, order)
-    after = state.measured.count()
-    effort = state.conversation.effort.after(before.high, after.high, setup.now)
+    # counted alike: before it a report may carry the size, after it none does
+    shrunk = unshrunk, state.measured.raw().best
+    effort = state.conversation.effort.after(*shrunk, setup.now)
     state.conversation = replace(state.conversation, effort=effort, cut=False)
     if not outcome.changed:
         state.events.append(failed(due, _why(outcome, state)))

@@ -439,6 +439,11 @@ _MEASURED: Final = (
 _LIMITED: Final = (
     _row(
         "input",
+        r"(?:PROMPT|messages|conversation)~(?:not|n't) fit~WINDOW~{limit}",
+        "the prompt does not fit into the context window of 4096 tokens",
+    ),
+    _row(
+        "input",
         r"(?:range of input length should be|length must be in) [(\[]\d{1,12}, ?{limit}[)\]]"
         r"(?:,? but got {input})?",
         "Range of input length should be [1, 983616]",
@@ -478,6 +483,11 @@ _LIMITED: Final = (
 )
 
 _WORDED: Final = (
+    _row(
+        "input",
+        r"(?:PROMPT|messages|conversation)~(?:not|n't) fit~WINDOW",
+        "The prompt does not fit into the context window of this model",
+    ),
     _row(
         "input",
         r"WINDOW.{0,20}(?:exceed|overflow|reached)|exceed\w* (?:\w{1,10} ){0,3}WINDOW",

@@ -5,6 +5,7 @@ It knows which request is of which kind; what becomes of one is `proxy.exchange`
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from pathlib import Path
@@ -16,6 +17,7 @@ from ullage.proxy import pages, routes
 from ullage.proxy.body import Refused
 from ullage.proxy.exchange import Channel, Exchange
 from ullage.proxy.guarding import Guarding
+from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.runtime import Runtime, default
@@ -48,6 +50,7 @@ class App:
         self._sender = upstream
         self._store = store
         self._own: Store | None = None
+        self._kept: Keeping | None = None
         self._guarding: Guarding | None = None
         self.metrics = metrics.enable(self.runtime)
         self.meters = metrics.ProxyMeters(self.metrics.registry)
@@ -56,6 +59,7 @@ class App:
             self.metrics.render,
             lambda: self.serve.upstreams,
             pages.Readiness(pages.reaching(self.runtime.transport)),
+            lambda: self._store is not None,
         )
 
     def reload(self, serve: Serve) -> None:
@@ -68,7 +72,7 @@ class App:
         """The guards by the configuration as it is now."""
         made = self._guarding
         if made is None:
-            made = Guarding(self.serve, self.runtime, self.store, self.ledger)
+            made = Guarding(self.serve, self.runtime, self.kept, self.ledger)
             self._guarding = made
         return made
 
@@ -79,6 +83,13 @@ class App:
             limits = Limits(ttl_s=self.serve.ttl_s)
             self._store = self._own = open_store(self.serve.store or _here(), limits=limits)
         return self._store
+
+    @property
+    def kept(self) -> Keeping:
+        """The store as guards have it; what is in memory outlives a change of configuration."""
+        if self._kept is None:
+            self._kept = Keeping(self.store, Limits(ttl_s=self.serve.ttl_s))
+        return self._kept
 
     @property
     def sender(self) -> Sender:
@@ -98,7 +109,7 @@ class App:
         dialect = routes.dialect(scope["path"])
         try:
             bound = str((scope.get("server") or ("",))[0])
-            head = heads.read(scope, self.serve, bound)
+            head = heads.read(scope, self.serve, bound, strangers=scope["path"] in pages.OPEN)
             if pages.owned(head.path):
                 await self.pages(scope, channel.receive, channel.send)
                 return
@@ -130,6 +141,7 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     _ = self.store, self.sender
+                    await asyncio.to_thread(self._warm)
                 except Exception as error:
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     raise
@@ -139,6 +151,10 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    def _warm(self) -> None:
+        """Load the vocabulary that most counts need, so that no client waits for it."""
+        self.runtime.text_meter(None).counter.count("warm")
+
     async def aclose(self) -> None:
         """Close what was opened here."""
         sender, self._sender = self._sender, None
@@ -146,7 +162,7 @@ class App:
             await sender.aclose()
         own, self._own = self._own, None
         if own is not None:
-            self._store = None
+            self._store = self._kept = self._guarding = None
             with contextlib.suppress(OSError):
                 own.close()
 

@@ -24,6 +24,9 @@ PASSES: Final = 6
 
 BLOCK: Final = 65_536
 
+MOST_VALUES: Final = 1_000_000
+"""Values in a body: parsed, the smallest take about 30 times their bytes."""
+
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
     """A request that is not taken: the status, a code for programs, a sentence for people."""
@@ -43,6 +46,7 @@ class Bounds:
 
     messages: int = 100_000
     choices: int = 8
+    depth: int = DEEPEST
 
 
 @dataclass(slots=True)
@@ -102,8 +106,12 @@ def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
     Raises Refused for what is nested too deeply, holds a number that is none, or is beyond the
     bounds. What no parser takes is opaque: it is forwarded as it is.
     """
-    if not shallow(raw):
-        raise Refused(400, "nested_too_deep", f"the body is nested deeper than {DEEPEST} levels")
+    if raw.count(b",") > MOST_VALUES and _commas(raw) > MOST_VALUES:
+        text = f"the body holds more than {MOST_VALUES:,} values"
+        raise Refused(413, "too_many_values", text)
+    if not shallow(raw, bounds.depth):
+        text = f"the body is nested deeper than {bounds.depth} levels"
+        raise Refused(400, "nested_too_deep", text)
     try:
         values = _TOP.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -122,24 +130,29 @@ def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
     return _bounded(body, bounds)
 
 
-def shallow(raw: bytes) -> bool:
-    """Tell whether JSON is nested no deeper than `DEEPEST`, in linear time and without a parser.
+def shallow(raw: bytes, most: int = DEEPEST) -> bool:
+    """Tell whether JSON is nested no deeper than `most` levels, in linear time, without a parser.
 
     Escapes are taken out, so that quotes bound strings, then these, then the innermost pairs, a
     few levels of them, since that is quick; the levels that are left are counted. What is
     unbalanced is no JSON and left to the parser.
     """
-    if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+    if raw.count(b"[") + raw.count(b"{") <= most:
         return True
     bare = raw.translate(None, _MUTE).replace(rb"\\", b"").replace(rb"\"", b"")
     bare = bare.translate(None, _REST)
     bare = _STRINGS.sub(b"", bare).translate(_LEVELS, b'"')
-    for taken in range(PASSES + 1):
-        if not bare:
-            return True
-        if taken < PASSES:
-            bare = bare.replace(b"()", b"")
-    return not _deeper(bare, DEEPEST - PASSES)
+    taken = min(PASSES, most)
+    for _ in range(taken):
+        bare = bare.replace(b"()", b"")
+    return not bare or not _deeper(bare, most - taken)
+
+
+def _commas(raw: bytes) -> int:
+    """Return how many commas stand outside of strings."""
+    bare = raw.translate(None, _TEXT).replace(rb"\\", b"").replace(rb"\"", b"")
+    bare = bare.translate(None, _WORDS).replace(b'""', b"")
+    return _STRINGS.sub(b"", bare).count(b",")
 
 
 def _deeper(levels: bytes, most: int) -> bool:
@@ -164,6 +177,8 @@ def encoded(value: Any) -> bytes:
 
 _MUTE: Final = bytes(set(range(256)) - set(b'[]{}"\\/bfnrtu'))  # what ends an escape stays
 _REST: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_TEXT: Final = bytes(set(range(256)) - set(b',"\\/bfnrtu'))  # what ends an escape stays
+_WORDS: Final = bytes(set(range(256)) - set(b',"'))
 _STRINGS: Final = re.compile(rb'"[^"]*"')
 _LEVELS: Final = bytes.maketrans(b"[]{}", b"()()")
 _STEP: Final = tuple({40: 1, 41: -1}.get(code, 0) for code in range(256))
@@ -236,7 +251,7 @@ def _spans(raw: bytes, values: Mapping[str, bytes]) -> dict[str, tuple[int, int]
     return spans if raw[at:].strip() == b"}" else None
 
 
-_NAME: Final = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_NAME: Final = re.compile(rb'\s*"([^"\\]*)"\s*:\s*')
 _COMMA: Final = re.compile(rb"\s*,")
 
 

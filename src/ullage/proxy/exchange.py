@@ -12,19 +12,21 @@ import logging
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.errors import ErrorKind
+from ullage.core.policies.policy import Policy
 from ullage.failures import Trouble, classify_error
 from ullage.proxy import answers
 from ullage.proxy import body as bodies
 from ullage.proxy import head as heads
 from ullage.proxy.body import Body, Refused
 from ullage.proxy.guarding import SMALL, Call, Plan, trouble
-from ullage.proxy.ollama import streams, too_large
+from ullage.proxy.ollama import single, streams, too_large
 from ullage.proxy.relay import Lines, Relay, Watch
-from ullage.proxy.upstream import Broken, Response, Sent, Stalled, Unreached
+from ullage.proxy.upstream import Broken, Response, Sent, Stalled, Unreached, discreet
+from ullage.telemetry import otel
 
 if TYPE_CHECKING:
     from ullage.core.serving import Upstream
@@ -157,7 +159,7 @@ class Exchange:
     async def _body(self, name: str) -> Body:
         serve = self._serve
         raw = await self._channel.read(serve.max_body)
-        bounds = bodies.Bounds(serve.max_messages, serve.max_n)
+        bounds = bodies.Bounds(serve.max_messages, serve.max_n, serve.max_depth)
         if len(raw) <= SMALL:
             return bodies.read(raw, name, bounds)
         return await asyncio.to_thread(bodies.read, raw, name, bounds)
@@ -196,25 +198,48 @@ class Exchange:
             data,
         )
         try:
-            return await self._app.sender.send(what)
+            return discreet(await self._app.sender.send(what), upstream.api_key)
         except Unreached as error:
             raise Refused(502, error.code, str(error)) from error
 
     # --- conversations --------------------------------------------------------------------------
 
     async def _conversed(self, form: Form, body: Body) -> None:
+        call = self._call(form, body)
+        with otel.around(
+            self._app.runtime,
+            call.model,
+            upstream=call.upstream.name,
+            conversation=call.session,
+            stream=call.streams,
+        ) as span:
+            status = await self._guarded(call)
+            if span is not None:
+                span.note(status=status)
+
+    def _call(self, form: Form, body: Body) -> Call:
         upstream, model = self._upstream(body)
         head = self._head.knowing(upstream)
-        call = Call(
+        rule, beside = self._serve.rule(model, head.client), 0
+        if form.single:
+            found = single(body.fields)
+            body.history, beside = list(found.messages), found.context
+            rule = replace(rule, policy=Policy.off())
+        return Call(
             form,
             body,
             upstream,
-            self._serve.rule(model, head.client),
+            rule,
             model,
             head.credential,
             head.session,
             _streams(form, body),
+            beside,
+            head.client,
         )
+
+    async def _guarded(self, call: Call) -> int:
+        """Guard a call and hand its answer on; return the status."""
         guarding, meters = self._app.guarding, self._app.meters
         began = time.perf_counter()
         try:
@@ -232,7 +257,7 @@ class Exchange:
             self._measured(call, plan, took)
         if over is not None:
             meters.request(call.model, "blocked")
-            raise _too_large(form.dialect, *over)
+            raise _too_large(call.form.dialect, *over)
         plan, opened = await self._answered(call, plan)
         try:
             await self._relayed(call, plan, opened)
@@ -241,8 +266,12 @@ class Exchange:
         status = opened.response.status
         trimmed = plan.view is not None and plan.view.compaction is not None
         meters.request(call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent")
+        self._app.pages.readiness.heard(call.upstream.name)
         with self._apart():
-            guarding.note(call, plan, status)
+            tiers = guarding.note(call, plan, status)
+            if tiers is not None:
+                meters.pressure(call.model, *tiers)
+        return status
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -266,25 +295,26 @@ class Exchange:
 
     async def _answered(self, call: Call, plan: Plan) -> tuple[Plan, Opened]:
         """Send, once more where that may help; return what was sent and what came."""
-        opened = await self._tried(call, plan, changed=False)
-        found = _found(opened)
-        if found is None:
-            return plan, _must(opened)
-        try:
-            again = await self._again(call, plan, found)
-        except BaseException:  # the client left meanwhile
+        opened, left = await self._tried(call, plan, changed=False), 1
+        size = False
+        while (found := _found(opened)) is not None:
+            try:
+                again = await self._again(call, plan, found) if left else None
+            except BaseException:  # the client left meanwhile
+                await _let_go(opened)
+                raise
+            if again is None:
+                if found.kind.kind in ("input", "total"):
+                    self._app.meters.recovery("gave_up" if size else "no_progress")
+                return plan, self._given_up(plan, opened)
             await _let_go(opened)
-            raise
-        if again is None:
-            if found.kind.kind in ("input", "total"):
-                self._app.meters.recovery("no_progress")
-            return plan, self._given_up(plan, opened)
-        await _let_go(opened)
-        second = await self._tried(call, again, changed=again.body != plan.body)
-        failed, size = _found(second), found.kind.kind in ("input", "total")
+            size = size or found.kind.kind in ("input", "total")
+            left -= not _unasked(plan, again)
+            changed = again.body != plan.body
+            plan, opened = again, await self._tried(call, again, changed=changed)
         if size:
-            self._app.meters.recovery("gave_up" if failed is not None else "recovered")
-        return again, self._given_up(again, second) if failed is not None else _must(second)
+            self._app.meters.recovery("recovered")
+        return plan, _must(opened)
 
     async def _again(self, call: Call, plan: Plan, found: Trouble) -> Plan | None:
         try:
@@ -440,6 +470,11 @@ def _streams(form: Form, body: Body) -> bool:
     if form.dialect == "ollama_chat":
         return streams(body.fields)
     return body.fields.get("stream") is True
+
+
+def _unasked(plan: Plan, again: Plan) -> bool:
+    """Tell whether only the proxy's own wish for a report of usage was taken back."""
+    return plan.spliced and not again.spliced and again.view is plan.view
 
 
 def _found(opened: Opened | Broken) -> Trouble | None:

@@ -6,12 +6,13 @@ It decides nothing itself; where it fails, the request goes out as it came (`fai
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ullage.core.checkpoint import chain
 from ullage.core.errors import MalformedHistoryError
@@ -27,6 +28,7 @@ from ullage.runtime import system_text
 from ullage.windows import Question
 
 if TYPE_CHECKING:
+    from ullage.core.gauge import Tier
     from ullage.core.serving import Rule, Serve, Upstream
     from ullage.guard import View
     from ullage.proxy.routes import Form
@@ -53,8 +55,9 @@ OFF: Final = Policy.off()
 class Call:
     """A request of a conversation, whom it is for, and by which rule it is treated.
 
-    `credential` is what the upstream knows the client by; `session` is the client's own name for
-    the conversation, where it gives one. `streams` tells that the answer is asked for as a stream.
+    `credential` is what the upstream knows the client by, `client` the name of its token; `session`
+    is the client's own name for the conversation, where it gives one. `streams` tells that the
+    answer is asked for as a stream; `beside` are tokens that the server holds already.
     """
 
     form: Form
@@ -65,6 +68,18 @@ class Call:
     credential: str | None = field(default=None, repr=False)
     session: str | None = None
     streams: bool = False
+    beside: int = 0
+    client: str | None = None
+
+    @property
+    def apart(self) -> str | None:
+        """What keeps conversations apart besides the credential: token and session, where named.
+
+        Clients with tokens may share the operator's key; they never share a summary.
+        """
+        if self.client is None:
+            return self.session
+        return hashlib.sha256(f"{self.client}|{self.session or ''}".encode()).hexdigest()
 
     @property
     def kept(self) -> bool:
@@ -119,7 +134,9 @@ class Guarding:
         try:
             guard = self._guard(call)
             view = await asyncio.wait_for(self._view(guard, call), DEADLINE_S)
-            return self._of(call, guard, view)
+            if len(call.body.raw) <= SMALL:
+                return self._of(call, guard, view)
+            return await asyncio.to_thread(self._of, call, guard, view)
         except MalformedHistoryError:
             return Plan(call.body.raw)  # no conversation that anybody here knows: theirs to judge
         except Exception as error:
@@ -170,14 +187,14 @@ class Guarding:
         server = call.upstream.server or self._runtime.windows.server(self._question(call))
         if bound is None or not view.window.proven or server not in SILENT:
             return None
-        return (count.high, bound) if count.low >= bound else None
+        return (count.high + call.beside, bound) if count.low + call.beside >= bound else None
 
-    def note(self, call: Call, plan: Plan, status: int) -> None:
-        """Write down how the conversation stands."""
+    def note(self, call: Call, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
+        """Write down how the conversation stands; return the tier before and now, where known."""
         view = plan.view
         if view is None:
-            return
-        name = call.session or _named(view)
+            return None
+        name = (call.apart if call.session else None) or _named(view)
         before = self._ledger.get(name)
         made = view.prepared.checkpoint
         saved = made.tokens_before - made.tokens_after if made is not None else 0
@@ -205,6 +222,8 @@ class Guarding:
         else:
             entry = replace(entry, compactions=int(made is not None), saved=saved)
         self._ledger.note(entry)
+        tier = view.prepared.conversation.shown.tier
+        return cast("Tier", before.tier) if before is not None else "unavailable", tier
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -237,7 +256,7 @@ class Guarding:
             self._guards[key] = made
             if len(self._guards) > MOST_GUARDS:
                 self._guards.popitem(last=False)
-        return made if call.session is None else made.session(call.session)
+        return made if call.apart is None else made.session(call.apart)
 
     def _question(self, call: Call) -> Question:
         base = f"{call.upstream.root}/v1"

@@ -41,6 +41,7 @@ BACK: Final = frozenset(
 
 BACK_STEMS: Final = (b"x-ratelimit-", b"anthropic-", b"openai-")
 
+CREDENTIALS: Final = (b"authorization", b"x-api-key", b"x-ullage-token")
 KEY: Final = b"idempotency-key"
 LONGEST_NAME: Final = 200
 
@@ -83,10 +84,10 @@ class Head:
         return self
 
 
-def read(scope: Mapping[str, Any], serve: Serve, bound: str) -> Head:
+def read(scope: Mapping[str, Any], serve: Serve, bound: str, *, strangers: bool = False) -> Head:
     """Return the head of an ASGI request; raises Refused for one that may not be asked.
 
-    `bound` is the address that the server listens on.
+    `bound` is the address that the server listens on. `strangers` may ask without a token.
     """
     headers: Headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
     _hosted(headers, serve, bound)
@@ -95,7 +96,11 @@ def read(scope: Mapping[str, Any], serve: Serve, bound: str) -> Head:
         raise Refused(403, "origin_refused", "pages in browsers may not use this proxy")
     if any(v.strip().lower() != b"identity" for v in _all(headers, b"content-encoding")):
         raise Refused(415, "encoding_refused", "compressed request bodies are not taken")
-    client, credential = _known(headers, serve)
+    if _all(headers, b"upgrade"):
+        raise Refused(400, "upgrade_refused", "HTTP/1.1 is spoken here: send no Upgrade header")
+    if any(v.strip().lower() != b"chunked" for v in _all(headers, b"transfer-encoding")):
+        raise Refused(415, "encoding_refused", "compressed request bodies are not taken")
+    client, credential = (None, None) if strangers else _known(headers, serve)
     return Head(
         scope["method"],
         _path(scope),
@@ -144,6 +149,8 @@ def _hosted(headers: Headers, serve: Serve, bound: str) -> None:
 def _known(headers: Headers, serve: Serve) -> tuple[str | None, str | None]:
     """Return the client's name and the credential that goes on; raises Refused for a stranger."""
     bearer = [v[7:] for v in _all(headers, b"authorization") if v[:7].lower() == b"bearer "]
+    if any(len(_all(headers, name)) > 1 for name in CREDENTIALS):
+        raise Refused(400, "credential_twice", "a request carries each of its credentials once")
     carried = [*_all(headers, b"x-ullage-token"), *bearer, *_all(headers, b"x-api-key")]
     own = [*bearer, *_all(headers, b"x-api-key")]
     if not serve.tokens:
@@ -151,9 +158,14 @@ def _known(headers: Headers, serve: Serve) -> tuple[str | None, str | None]:
     for shown in carried:
         for name, token in serve.tokens.items():
             if hmac.compare_digest(shown, token.encode()):
-                others = [o for o in own if not hmac.compare_digest(o, shown)]
+                others = [o for o in own if not _ours(o, serve)]
                 return name, others[0].decode("latin-1") if others else None
     raise Refused(401, "token_missing", "this proxy wants a token: x-ullage-token, or as the key")
+
+
+def _ours(shown: bytes, serve: Serve) -> bool:
+    """Tell whether a credential is a token of the proxy's: it is no upstream's business."""
+    return any(hmac.compare_digest(shown, token.encode()) for token in serve.tokens.values())
 
 
 def _session(headers: Headers) -> str | None:

@@ -19,6 +19,7 @@ class Form:
 
     `output` are the fields that may limit the answer, `kept` those that say that the history is
     the server's own. `inside` is the field that holds the limit, where it is no field itself.
+    A `single` request is one prompt: it is measured, and nothing of it can be left out.
     """
 
     dialect: Dialect
@@ -27,6 +28,7 @@ class Form:
     output: tuple[str, ...] = ("max_tokens",)
     kept: tuple[str, ...] = ()
     inside: str | None = None
+    single: bool = False
 
 
 CHAT: Final = Form("openai_chat", output=("max_completion_tokens", "max_tokens"))
@@ -40,17 +42,20 @@ RESPONSES: Final = Form(
 MESSAGES: Final = Form("anthropic", system="system")
 OLLAMA: Final = Form("ollama_chat", output=("num_predict",), inside="options")
 
+GENERATE: Final = Form(
+    "ollama_chat", history="prompt", output=("num_predict",), inside="options", single=True
+)
+
 GUARDED: Final[Mapping[str, Form]] = {
     "/v1/chat/completions": CHAT,
     "/v1/responses": RESPONSES,
     "/v1/messages": MESSAGES,
     "/api/chat": OLLAMA,
+    "/api/generate": GENERATE,
 }
 """POST requests that carry a conversation."""
 
-CHECKED: Final = frozenset(
-    {"/v1/completions", "/v1/embeddings", "/v1/messages/count_tokens", "/api/generate"}
-)
+CHECKED: Final = frozenset({"/v1/completions", "/v1/embeddings", "/v1/messages/count_tokens"})
 """POST requests with a body that is checked and forwarded as it came."""
 
 PLAIN: Final[Sequence[tuple[frozenset[str], re.Pattern[str]]]] = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import aiohttp
 
@@ -16,6 +16,9 @@ from ullage.core.errors import ProviderError
 
 if TYPE_CHECKING:
     from ullage.core.serving import Serve
+
+SHORT: Final = 8
+"""Characters below which a key is a word like others."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -149,6 +152,36 @@ class _Response:
             self._response.release()
         else:
             self._response.close()
+
+
+class _Discreet:
+    """An error of an upstream, without the operator's key: some repeat what they were sent."""
+
+    def __init__(self, response: Response, key: bytes) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self._response = response
+        self._key = key
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes; as many stars stand for the key."""
+        held, kept = b"", len(self._key) - 1
+        async for chunk in self._response.chunks():
+            data = (held + chunk).replace(self._key, b"*" * len(self._key))
+            yield data[:-kept]
+            held = data[-kept:]
+        yield held
+
+    async def aclose(self) -> None:
+        """Let go."""
+        await self._response.aclose()
+
+
+def discreet(response: Response, key: str | None) -> Response:
+    """Return an answer that does not tell the operator's key to the client."""
+    if response.status < 400 or key is None or len(key) < SHORT:
+        return response
+    return _Discreet(response, key.encode("ascii"))
 
 
 def _exact(url: str) -> Any:

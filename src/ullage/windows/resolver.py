@@ -158,9 +158,10 @@ class Resolver:
         found = self._found.peek(question.key) or Found()
         pools = [c.tokens for c in found.claims if c.kind == "allocated"]
         if not named and found.slots > 1 and pools:
+            # What was found stays: those who fail beside this one must know of the slots too.
             self.learned.share(question, min(pools), found.slots)
-        else:
-            self.learned.lower(question, tokens)
+            return
+        self.learned.lower(question, tokens)
         self._found.drop(question.key)
 
     def forget(self, question: Question | None = None) -> None:
