@@ -23,6 +23,7 @@ from ullage.core.turn.effects import (
     Failed,
     Heard,
     Interrupted,
+    Prepare,
     Ready,
     Record,
     Refused,
@@ -432,3 +433,10 @@ def test_a_turn_that_dies_anywhere_runs_no_writing_call_again(script: list[Any],
             assert not after.fold.open_calls
             assert after.events[: len(stage.events)] == stage.events
     assert WRITE.idempotent is False
+
+
+def test_an_interrupt_before_anything_came_records_only_itself():
+    stage = Stage([said("never")])
+    stage.before = lambda e: Interrupted() if isinstance(e, Prepare) else None
+    assert stage.play().outcome == "interrupted"
+    assert stage.types() == ["user_message", "turn_started", "turn_interrupted"]
