@@ -15,6 +15,8 @@ CLIENTS := .venv-clients
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --quiet --universal \
 	--python-version 3.11 --fork-strategy fewest --generate-hashes $(UPGRADE)
 ARGS ?=
+# Files of tests that run side by side; each worker starts servers of its own.
+WORKERS ?= 2
 
 export PIP_USER := 0
 
@@ -64,7 +66,7 @@ test: lint types contracts gates ## every gate, then the test suite with its cov
 	@echo "== test"
 	@mkdir -p build
 	@$(PY) -m ullage.testing.browser
-	@$(PYTEST) --hypothesis-profile=short --cov --cov-report= \
+	@$(PYTEST) --hypothesis-profile=short -n $(WORKERS) --dist loadfile --cov --cov-report= \
 		--cov-report=json:build/coverage.json $(ARGS)
 	@$(PY) -m tools.coverage_gate build/coverage.json
 

@@ -27,6 +27,7 @@ from tests.agent.canaries import (
     raving,
     read,
 )
+from tests.naming import plainly
 from ullage.agent import Agent, Session
 from ullage.cli.main import main
 from ullage.core.errors import ConfigurationError, StoreError
@@ -295,7 +296,7 @@ def test_a_fork_is_at_an_event_that_there_is(at: Any):
         {"budget": 3},
         {"provider": "x"},
     ],
-    ids=repr,
+    ids=plainly,
 )
 def test_an_option_that_cannot_be_is_named_and_nothing_is_recorded(option: dict[str, Any]):
     with FaultServer({CHAT: said("never")}) as server, Session.create(MemoryLog()) as session:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.naming import plainly
 from ullage.core import media
 from ullage.core.checkpoint import chain
 from ullage.core.counting import (
@@ -101,7 +102,7 @@ def test_an_image_costs_what_the_rule_of_the_model_says_and_not_its_base64():
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule"), [("audio", media.audio), ("file", media.document)], ids=str
+    ("kind", "rule"), [("audio", media.audio), ("file", media.document)], ids=plainly
 )
 def test_sound_and_files_cost_what_their_formula_says(kind: Any, rule: Any):
     known = Media(kind, size=8_000)

@@ -209,7 +209,7 @@ class Exchange:
         with otel.around(
             self._app.runtime,
             call.model,
-            upstream=call.upstream.name,
+            provider=call.upstream.name,
             conversation=call.session,
             stream=call.streams,
         ) as span:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.naming import plainly
 from ullage.core import laws
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.media import describe, identity
@@ -124,7 +125,7 @@ def test_messages_that_are_no_list_are_refused_by_the_name_of_their_type(message
         {"role": "user", "content": [result(content=5)]},
         {"role": "user", "content": [{"type": "x", "payload": {(1, 2): 3}}]},
     ],
-    ids=repr,
+    ids=plainly,
 )
 def test_what_is_no_message_is_refused_by_its_position(raw: Any):
     with pytest.raises(MalformedHistoryError, match=r"messages\[1\]") as caught:

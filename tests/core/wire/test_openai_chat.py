@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.naming import plainly
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.transcript import Message, Part, digest
 from ullage.core.wire.openai_chat import RECENT, ROLES, Memo, OpenAIChat
@@ -109,7 +110,7 @@ def test_messages_that_are_no_list_are_refused_by_the_name_of_their_type(message
         {"role": "assistant", "tool_calls": [{"id": "c1"}]},
         {"role": "assistant", "tool_calls": [{"id": "c1", "function": "ls"}]},
     ],
-    ids=repr,
+    ids=plainly,
 )
 def test_what_is_no_message_is_refused_by_its_position(raw: Any):
     with pytest.raises(MalformedHistoryError, match=r"messages\[1\]") as caught:

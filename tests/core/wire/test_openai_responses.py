@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from openai.types import responses
 from pydantic import TypeAdapter
 
+from tests.naming import plainly
 from ullage.core import laws
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.media import describe, identity
@@ -133,7 +134,7 @@ def test_an_input_that_is_no_list_is_refused_by_the_name_of_its_type(messages: A
         {"type": "reasoning", "summary": 5},
         {"type": "of next year", "payload": {(1, 2): 3}},
     ],
-    ids=repr,
+    ids=plainly,
 )
 def test_what_is_no_item_is_refused_by_its_position(raw: Any):
     with pytest.raises(MalformedHistoryError, match=r"messages\[1\]") as caught:
