@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bench import peers, report, venvs
 from bench.measure import QUICK, Bench, Plan
+from bench.proxy import shown as proxy_shown
 from bench.sections import SECTIONS, present, run
 
 PAGE = "docs/benchmarks.md"
@@ -51,6 +52,8 @@ def main() -> None:
         print("no page written: this was a smoke run, or sections are missing")
         return
     page.parent.mkdir(parents=True, exist_ok=True)
+    # The section on the proxy is another command's; it stays.
+    text = proxy_shown.carried(page.read_text("utf-8") if page.exists() else "", text)
     page.write_text(text, encoding="utf-8")
     print(f"wrote {page.name}")
 
