@@ -20,11 +20,15 @@ import ullage
 from ullage.core.calibration import Reading
 from ullage.core.media import image_rule
 from ullage.core.settings import Settings
+from ullage.core.transcript import Message, Part, Transcript
+from ullage.core.wire.anthropic import Anthropic
+from ullage.core.wire.ollama import OllamaChat
 from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.wire.openai_responses import OpenAIResponses
 from ullage.embedded import Server
 from ullage.runtime import (
+    BESIDE,
     FRAMINGS,
-    MOST_MESSAGES,
     MOST_METERS,
     Body,
     Messages,
@@ -32,12 +36,20 @@ from ullage.runtime import (
     default,
     plain,
     system_text,
+    weight,
 )
 from ullage.testing.faults import Answer, FaultServer, closed_port, hanging, html, of_json
 from ullage.transport import Timeouts, Transport
 from ullage.windows import Question
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
+
+CODECS: tuple[Callable[[Messages], Any], ...] = (
+    OpenAIChat,
+    Anthropic,
+    OpenAIResponses,
+    OllamaChat,
+)
 PROPS = {"default_generation_settings": {"n_ctx": 2048}, "total_slots": 1}
 COUNT = "POST /v1/chat/completions/input_tokens"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -157,13 +169,51 @@ def test_threads_that_learn_at_once_lose_nothing(runtime) -> None:
 # --- messages read before -------------------------------------------------------------------------
 
 
-def test_messages_read_before_are_kept_up_to_a_number() -> None:
-    kept = Messages()
-    for n in range(MOST_MESSAGES):
-        kept[n] = n
-    assert len(kept) == MOST_MESSAGES
-    kept["one more"] = 1
-    assert dict(kept) == {"one more": 1}
+def of(text: str) -> Message:
+    return Message("user", (Part("text", text),))
+
+
+def test_a_message_weighs_its_text_and_what_is_made_of_it() -> None:
+    assert weight(of("a" * 500)) == BESIDE + 500
+
+
+def test_beyond_the_weight_all_are_forgotten_but_the_newest() -> None:
+    kept = Messages(3 * BESIDE)
+    for name in "abc":
+        kept[name] = of("")
+    assert list(kept) == ["a", "b", "c"]
+    kept["d"] = of("")
+    assert list(kept) == ["d"]
+
+
+def test_a_message_kept_twice_weighs_once() -> None:
+    kept = Messages(2 * BESIDE)
+    kept["a"] = of("")
+    for _ in range(5):
+        kept["b"] = of("")
+    assert list(kept) == ["a", "b"]
+
+
+def test_one_message_above_all_weight_is_kept_until_the_next() -> None:
+    kept = Messages(BESIDE)
+    kept["a"] = of("a" * 5000)
+    kept["b"] = of("b")
+    assert list(kept) == ["b"]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.__name__)
+def test_codecs_read_right_whatever_was_forgotten(codec: Callable[[Messages], Any]) -> None:
+    memo = Messages(4 * BESIDE)
+    tight, fresh = codec(memo), codec(Messages())
+    history = [
+        {"role": "user" if n % 2 == 0 else "assistant", "content": f"number {n}"} for n in range(20)
+    ]
+    for stop in range(1, 21):
+        again: Transcript = tight.read(history[:stop])
+        assert [m.text for m in again.messages] == [f"number {n}" for n in range(stop)]
+        assert len(memo) <= 4
+    once, anew = tight.read(history), fresh.read(history)
+    assert [m.digest for m in once.messages] == [m.digest for m in anew.messages]
 
 
 # --- the server's own count -----------------------------------------------------------------------

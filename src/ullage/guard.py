@@ -241,7 +241,9 @@ class Guard:
 
     async def aready(self, request: Request, dialect: Dialect) -> View:
         """Do as `aprepare` with a request as a value, as an agent's turn has it."""
-        setup = replace(self._setup(dialect), background=self.policy.background)
+        setup = self._setup(dialect)
+        if self.policy.background:
+            setup = replace(setup, background=True)
         with self._predicting():
             prepared = await self._driver.arun(machine.prepare(setup, request))
         if prepared.ahead:

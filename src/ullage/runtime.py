@@ -29,6 +29,7 @@ from ullage.core.counting import (
 )
 from ullage.core.media import image_rule
 from ullage.core.settings import Settings
+from ullage.core.transcript import Message
 from ullage.core.wire import dialects
 from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.counters import Vocabularies, band, remote, vocabulary
@@ -42,13 +43,15 @@ if TYPE_CHECKING:
     from ullage.core.calibration import Calibration, Reading
     from ullage.core.counting import Measure, Size
     from ullage.core.transcript import Codec, Dialect, Transcript
-    from ullage.core.wire.openai_chat import Memo
     from ullage.counters import Vocabulary
     from ullage.storage import Store
     from ullage.telemetry.protocol import Listener
 
-MOST_MESSAGES: Final = 200_000
-"""Messages kept as read; beyond it all are forgotten and read again."""
+REMEMBERED: Final = 64 * 1024 * 1024
+"""Bytes, about, of the messages of one dialect that are kept as they were read."""
+
+BESIDE: Final = 1_000
+"""Bytes, about, that a message takes besides its text."""
 
 MOST_TOOLS: Final = 200
 """Lists of tools whose sizes are kept."""
@@ -65,10 +68,35 @@ FRAMINGS: Final[Mapping[Dialect, Framing]] = MappingProxyType(
 )
 
 
-class Messages(dict[Any, Any]):
-    """What was read before, by content, up to a number of entries; then all is forgotten."""
+class Messages(dict[Any, Message]):
+    """Messages that were read before, by content; beyond `most` bytes, about, all are forgotten."""
 
-    def __init__(self, most: int = MOST_MESSAGES) -> None:
+    def __init__(self, most: int = REMEMBERED) -> None:
+        super().__init__()
+        self._most = most
+        self._weight = 0
+        self._lock = threading.Lock()
+
+    def __setitem__(self, key: Any, message: Message) -> None:
+        with self._lock:
+            if key not in self:
+                self._weight += weight(message)
+            if self._weight > self._most:
+                self.clear()
+                self._weight = weight(message)
+            super().__setitem__(key, message)
+
+
+def weight(message: Message) -> int:
+    """Return about how many bytes a message takes."""
+    parts = sum(len(part.text) for part in message.parts)
+    return BESIDE + parts + sum(len(call.arguments) for call in message.calls)
+
+
+class _Bounded(dict[Any, Any]):
+    """Up to a number of entries; then all are forgotten."""
+
+    def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
@@ -83,7 +111,8 @@ class Runtime:
 
     Without `settings` none are read from files or the environment, and no lesson is kept on disk.
     `store` keeps checkpoints, conversations and originals; without one, in it or in the settings,
-    checkpoints and conversations live in memory and originals are nowhere kept.
+    checkpoints and conversations live in memory and originals are nowhere kept. `remembered` bounds
+    what is kept of messages that were read, in bytes, about, for each dialect that is spoken.
     """
 
     def __init__(
@@ -93,6 +122,7 @@ class Runtime:
         store: Store | None = None,
         settings: Settings | None = None,
         now: Callable[[], float] = time.time,
+        remembered: int = REMEMBERED,
     ) -> None:
         self.settings = settings or Settings()
         held = self.settings
@@ -111,14 +141,14 @@ class Runtime:
         self._memory = MemoryStore()
         self._whole_loops: set[tuple[str, str | None]] = set()
         self.vocabularies = Vocabularies()
-        messages: Memo = Messages()
-        self.codec = OpenAIChat(messages)
+        self._remembered = remembered
+        self.codec = OpenAIChat(Messages(remembered))
         self._codecs: dict[Dialect, Codec] = {}
         self._counts = remote.Counts()
         self._lessons: dict[tuple[str, str | None], Calibration] = {}
         self._meters: dict[object, Meter] = {}
-        self._plain: MutableMapping[tuple[str | None, str], Meter] = Messages(MOST_METERS)
-        self._tools: MutableMapping[str, Size] = Messages(MOST_TOOLS)
+        self._plain: MutableMapping[tuple[str | None, str], Meter] = _Bounded(MOST_METERS)
+        self._tools: MutableMapping[str, Size] = _Bounded(MOST_TOOLS)
         self._lock = threading.Lock()
 
     @property
@@ -150,7 +180,7 @@ class Runtime:
             return self.codec
         codec = self._codecs.get(dialect)
         if codec is None:
-            codec = self._codecs[dialect] = _codec(dialect)
+            codec = self._codecs[dialect] = _codec(dialect, Messages(self._remembered))
         return codec
 
     def read(self, body: Body) -> Transcript:
@@ -324,19 +354,19 @@ def system_text(system: Any) -> str | None:
     return "\n".join(str(b.get("text", "")) if isinstance(b, Mapping) else str(b) for b in blocks)
 
 
-def _codec(dialect: Dialect) -> Codec:
+def _codec(dialect: Dialect, memo: Messages) -> Codec:
     """Load the codec of a dialect: most programs speak one."""
     if dialect == "anthropic":
         from ullage.core.wire.anthropic import Anthropic
 
-        return Anthropic(Messages())
+        return Anthropic(memo)
     if dialect == "ollama_chat":
         from ullage.core.wire.ollama import OllamaChat
 
-        return OllamaChat(Messages())
+        return OllamaChat(memo)
     from ullage.core.wire.openai_responses import OpenAIResponses
 
-    return OpenAIResponses(Messages())
+    return OpenAIResponses(memo)
 
 
 def plain(items: Any) -> Any:
@@ -368,7 +398,7 @@ class _Default:
     def get(self) -> Runtime:
         with self.lock:
             if self.runtime is None:
-                self.runtime = Runtime(settings=_settings())
+                self.runtime = configured()
             return self.runtime
 
 
@@ -383,6 +413,11 @@ def _settings() -> Settings:
 
 
 _default = _Default()
+
+
+def configured(*, remembered: int = REMEMBERED) -> Runtime:
+    """Return a runtime by the settings of this user; arguments are those of `Runtime`."""
+    return Runtime(settings=_settings(), remembered=remembered)
 
 
 def default() -> Runtime:

@@ -28,7 +28,6 @@ from ullage.core import serving
 from ullage.core.errors import ConfigurationError
 from ullage.core.serving import Serve, Upstream
 from ullage.proxy import app
-from ullage.runtime import default
 from ullage.testing.faults import FaultServer, drip, of_json
 from ullage.testing.waiting import eventually
 
@@ -248,14 +247,6 @@ def test_log_lines_hold_no_secret_of_any_configuration_so_far():
 # ── serving ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-def unheard() -> Iterator[None]:
-    """Leave the default runtime without the metrics that a proxy enables on it."""
-    before = default().metrics
-    yield
-    default().metrics = before
-
-
 def free() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
@@ -314,7 +305,6 @@ def served(work: Callable[[int], None], *words: str) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.usefixtures("unheard")
 def test_a_request_goes_through_and_a_signal_ends_it_in_order(capsys: Any):
     routes = {"POST /v1/chat/completions": of_json(ANSWER), "GET /v1/models": of_json(MODELS)}
     with FaultServer(routes) as server:
@@ -330,7 +320,6 @@ def test_a_request_goes_through_and_a_signal_ends_it_in_order(capsys: Any):
     assert not any(type(h.formatter) is serve.Discreet for h in logging.getLogger().handlers)
 
 
-@pytest.mark.usefixtures("unheard")
 def test_a_hangup_reads_the_configuration_again_and_a_broken_one_changes_nothing(
     tmp_path: Path, capsys: Any
 ):
@@ -365,7 +354,6 @@ def test_a_hangup_reads_the_configuration_again_and_a_broken_one_changes_nothing
     assert "did you mean 'port'" in "".join(heard)
 
 
-@pytest.mark.usefixtures("unheard")
 def test_traces_are_made_where_they_are_asked_for():
     with FaultServer({"POST /v1/chat/completions": of_json(ANSWER)}) as server:
         served(
@@ -392,7 +380,6 @@ def test_an_address_of_the_sixth_protocol_is_bound_as_one():
         pytest.skip(f"no IPv6 here: {error}")
 
 
-@pytest.mark.usefixtures("unheard")
 def test_a_store_that_cannot_be_opened_stops_the_start(tmp_path: Path, capsys: Any):
     (tmp_path / "file").write_text("")
     store = f"sqlite:{tmp_path}/file/inside.db"
@@ -493,7 +480,6 @@ def test_the_page_shows_the_lines_that_are_printed():
         assert f"| {name} | `{line.split(chr(123))[0]}" in PAGE
 
 
-@pytest.mark.usefixtures("unheard")
 def test_the_demo_serves_a_model_of_its_own(tiny_model: Path, capsys: Any):
     asked = {"model": "m", "max_tokens": 2, "messages": [{"role": "user", "content": "hello"}]}
 

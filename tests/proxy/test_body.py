@@ -86,6 +86,28 @@ def test_the_quick_scan_knows_what_is_too_deep(raw: bytes) -> None:
     assert shallow(raw) == (depth(raw) <= DEEPEST)
 
 
+@given(towers(), towers(), st.sampled_from([b"}", b""]))
+def test_a_body_is_refused_exactly_where_it_is_too_deep(
+    one: bytes, other: bytes, end: bytes
+) -> None:
+    raw = b'{"messages":[1,' + one + b'],"tools":' + other + end
+    if max(depth(one) + 2, depth(other) + 1) <= DEEPEST:
+        assert read(raw, "messages").raw == raw
+        return
+    with pytest.raises(Refused, match="deeper than 64 levels") as caught:
+        read(raw, "messages")
+    assert caught.value.code == "nested_too_deep"
+
+
+@pytest.mark.parametrize(
+    ("raw", "most"), [(b'{"messages":[]}', 2), (b'{"messages":[{}],"a":[[1]]}', 3)]
+)
+def test_an_operator_may_allow_few_levels(raw: bytes, most: int) -> None:
+    assert read(raw, "messages", Bounds(depth=most)).raw == raw
+    with pytest.raises(Refused, match=f"deeper than {most - 1} levels"):
+        read(raw, "messages", Bounds(depth=most - 1))
+
+
 def test_the_limit_itself_is_taken_and_one_more_is_not() -> None:
     deepest = b'{"messages":' + b"[" * (DEEPEST - 1) + b"]" * (DEEPEST - 1) + b"}"
     assert not read(deepest, "messages").opaque

@@ -208,7 +208,7 @@ def test_a_guard_that_takes_too_long_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "DEADLINE_S", 0)
-    plain = conversation("openai_chat", 30)
+    plain = conversation("openai_chat", 120)  # long enough for a thread of its own
     with caplog.at_level(logging.CRITICAL):
         plan = planned(of(), call(plain))
     assert (plan.body, plan.fault) == (json.dumps(plain).encode(), "TimeoutError")

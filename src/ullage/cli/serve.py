@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -23,7 +24,7 @@ from urllib.parse import urlsplit
 from ullage.cli import desk
 from ullage.core.errors import ConfigurationError
 from ullage.core.serving import Serve, Upstream, parse
-from ullage.runtime import default
+from ullage.runtime import configured
 from ullage.transport import redacted
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ SUMMARY = "put the guard in front of a model server, for any client"
 
 KEEP_ALIVE_S: Final = 75
 """How long an idle connection stays open: longer than clients keep theirs, or they meet its end."""
+
+REMEMBERED: Final = 16 * 1024 * 1024
+"""Bytes of messages that are kept as they were read: ten to twenty conversations of 100,000
+tokens. What was forgotten is counted again."""
 
 FILE: Final = "proxy.db"
 BACKLOG: Final = 2048
@@ -146,7 +151,7 @@ def _application() -> Callable[[Serve], App]:
         raise ConfigurationError(
             f"this needs {error.name}, which is not installed: pip install 'ullage[proxy]'"
         ) from error
-    return lambda serve: App(serve, runtime=default())
+    return lambda serve: App(serve, runtime=configured(remembered=REMEMBERED))
 
 
 # ── what is served ──────────────────────────────────────────────────────────────────────────────
@@ -351,6 +356,8 @@ def _served(app: App, serve: Serve, listening: socket.socket, again: Callable[[]
         if hasattr(signal, "SIGHUP"):
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, reloaded, app, again)
+        gc.collect()
+        gc.freeze()  # what was loaded by now stays: no collection need look at it again
         await server.serve(sockets=[listening])
 
     # uvicorn raises the signals that ended it once more: they were answered by then.

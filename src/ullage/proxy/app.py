@@ -5,7 +5,6 @@ It knows which request is of which kind; what becomes of one is `proxy.exchange`
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from pathlib import Path
@@ -22,6 +21,7 @@ from ullage.proxy.ledger import Ledger
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.runtime import Runtime, default
 from ullage.storage import Limits, open_store
+from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.core.serving import Serve
@@ -141,7 +141,7 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     _ = self.store, self.sender
-                    await asyncio.to_thread(self._warm)
+                    self._warm()
                 except Exception as error:
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     raise
@@ -152,8 +152,12 @@ class App:
                 return
 
     def _warm(self) -> None:
-        """Load the vocabulary that most counts need, so that no client waits for it."""
+        """Load what nearly every request needs, so that no client waits for it.
+
+        Not in a thread: what loading frees would be of no use to the others.
+        """
         self.runtime.text_meter(None).counter.count("warm")
+        self.runtime.windows.window(Question("warm"))
 
     async def aclose(self) -> None:
         """Close what was opened here."""

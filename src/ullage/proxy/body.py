@@ -106,36 +106,51 @@ def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
     Raises Refused for what is nested too deeply, holds a number that is none, or is beyond the
     bounds. What no parser takes is opaque: it is forwarded as it is.
     """
-    if raw.count(b",") > MOST_VALUES and _commas(raw) > MOST_VALUES:
+    if len(raw) > MOST_VALUES and raw.count(b",") > MOST_VALUES and _commas(raw) > MOST_VALUES:
         text = f"the body holds more than {MOST_VALUES:,} values"
         raise Refused(413, "too_many_values", text)
-    if not shallow(raw, bounds.depth):
-        text = f"the body is nested deeper than {bounds.depth} levels"
-        raise Refused(400, "nested_too_deep", text)
     try:
-        values = _TOP.decode(raw)
+        body = _quickly(raw, name, bounds.depth)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _bounded(_slowly(raw, name), bounds)
-    body = Body(raw, _values={key: bytes(value) for key, value in values.items()})
-    try:
-        for key, value in values.items():
-            if key == name and body.bytes_of(key)[:1] == b"[":
-                pieces = _LIST.decode(value)
-                body.slices = [bytes(piece) for piece in pieces]
-                body.history = [_ANY.decode(piece) for piece in pieces]
-            else:
-                body.fields[key] = _ANY.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _bounded(_slowly(raw, name), bounds)
+        _flat(raw, bounds.depth)
+        body = _slowly(raw, name)
+    except RecursionError as error:  # the parser's own bound, at some hundred levels
+        raise _too_deep(bounds.depth) from error
     return _bounded(body, bounds)
+
+
+def _quickly(raw: bytes, name: str, depth: int) -> Body:
+    """Read with the C parser, which first finds the values only: each is looked at by itself."""
+    values = {key: bytes(value) for key, value in _TOP.decode(raw).items()}
+    body = Body(raw, _values=values)
+    for key, value in values.items():
+        if key == name and value[:1] == b"[" and depth > 1:
+            pieces = body.slices = [bytes(piece) for piece in _LIST.decode(value)]
+            for piece in pieces:
+                _flat(piece, depth, inside=2)
+            body.history = [_ANY.decode(piece) for piece in pieces]
+        else:
+            _flat(value, depth, inside=1)
+            body.fields[key] = _ANY.decode(value)
+    return body
+
+
+def _flat(raw: bytes, most: int, inside: int = 0) -> None:
+    """Raise Refused for a part of the body that nests it deeper than `most` levels."""
+    if len(raw) > most - inside and not shallow(raw, most - inside):
+        raise _too_deep(most)
+
+
+def _too_deep(most: int) -> Refused:
+    return Refused(400, "nested_too_deep", f"the body is nested deeper than {most} levels")
 
 
 def shallow(raw: bytes, most: int = DEEPEST) -> bool:
     """Tell whether JSON is nested no deeper than `most` levels, in linear time, without a parser.
 
-    Escapes are taken out, so that quotes bound strings, then these, then the innermost pairs, a
-    few levels of them, since that is quick; the levels that are left are counted. What is
-    unbalanced is no JSON and left to the parser.
+    Where there are few openings, there are few levels. Else escapes are taken out, so that quotes
+    bound strings, then these, then the innermost pairs, a few levels of them, since that is quick;
+    the levels that are left are counted. What is unbalanced is no JSON and left to the parser.
     """
     if raw.count(b"[") + raw.count(b"{") <= most:
         return True

@@ -61,6 +61,8 @@ class Channel:
         self.receive = receive
         self.send = send
         self.begun = False
+        self.ended = False
+        self.gone = False
 
     async def read(self, most: int) -> bytes:
         """Return the body; raises Refused beyond `most` bytes, and Gone."""
@@ -90,6 +92,7 @@ class Channel:
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Send a piece of the answer."""
+        self.ended = not more
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def answer(self, status: int, headers: Any, data: bytes) -> None:
@@ -165,20 +168,28 @@ class Exchange:
         return await asyncio.to_thread(bodies.read, raw, name, bounds)
 
     async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work as long as the client is there."""
-        task = asyncio.ensure_future(work)
-        left = asyncio.ensure_future(self._channel.left())
+        """Do the work as long as the client is there; raises Gone, the work cancelled."""
+        worker = asyncio.current_task()
+        assert worker is not None  # noqa: S101 - this is a coroutine, and some task runs it
+        others, channel = worker.cancelling(), self._channel
+
+        async def watch() -> None:
+            await channel.left()
+            if not channel.ended:
+                channel.gone = True
+                worker.cancel()
+
+        watcher = asyncio.ensure_future(watch())
         try:
-            await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                if self._channel.begun:
-                    self._app.meters.stream_aborted("client")
-                raise Gone
-            await task
+            await work
+        except asyncio.CancelledError:
+            if not channel.gone or worker.uncancel() > others:
+                raise
+            if channel.begun:
+                self._app.meters.stream_aborted("client")
+            raise Gone from None
         finally:
-            task.cancel()
-            left.cancel()
-            await asyncio.gather(task, left, return_exceptions=True)
+            watcher.cancel()
 
     def _upstream(self, body: Body) -> tuple[Upstream, str | None]:
         model = body.fields.get("model")

@@ -133,7 +133,8 @@ class Guarding:
             return Plan(call.body.raw)
         try:
             guard = self._guard(call)
-            view = await asyncio.wait_for(self._view(guard, call), DEADLINE_S)
+            async with asyncio.timeout(DEADLINE_S):
+                view = await self._view(guard, call)
             if len(call.body.raw) <= SMALL:
                 return self._of(call, guard, view)
             return await asyncio.to_thread(self._of, call, guard, view)

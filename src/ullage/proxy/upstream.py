@@ -6,7 +6,8 @@ Behind a protocol of three methods, so that tests and other clients can stand in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -133,18 +134,17 @@ class _Response:
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes."""
         wait_s, idle_s = self._patience
-        while chunk := await self._read(wait_s):
-            yield chunk
-            wait_s = idle_s
-
-    async def _read(self, wait_s: float) -> bytes:
+        wait = _Wait()
         try:
-            async with asyncio.timeout(wait_s):
-                return await self._response.content.readany()
+            while chunk := await wait.within(wait_s, self._response.content.readany):
+                yield chunk
+                wait_s = idle_s
         except TimeoutError as error:
             raise Stalled(f"the upstream sent nothing for {wait_s:g} seconds") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Broken(f"the upstream broke off: {_said(error)}") from error
+        finally:
+            wait.end()
 
     async def aclose(self) -> None:
         """Let go: a body read to its end leaves the connection to others, else it is cut."""
@@ -152,6 +152,57 @@ class _Response:
             self._response.release()
         else:
             self._response.close()
+
+
+class _Wait:
+    """Ends a read that lasts too long.
+
+    One timer serves all reads of a body: it is not set anew with each, but looks, when it rings,
+    until when the one under way may last.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._reader: asyncio.Task[Any] | None = None
+        self._until = math.inf
+        self._late = False
+
+    async def within(self, seconds: float, read: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return what is read; raises TimeoutError after so many seconds."""
+        reader = self._reader = asyncio.current_task()
+        assert reader is not None  # noqa: S101 - this is a coroutine, and some task runs it
+        others = reader.cancelling()
+        self._until = self._loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._until:
+            self._set(self._until)
+        try:
+            return await read()
+        except asyncio.CancelledError:
+            if self._late and reader.uncancel() <= others:
+                raise TimeoutError from None
+            raise
+        finally:
+            self._until = math.inf
+
+    def end(self) -> None:
+        """Let the timer go."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self, when: float) -> None:
+        self.end()
+        self._timer = self._loop.call_at(when, self._rung)
+
+    def _rung(self) -> None:
+        self._timer = None
+        if self._until > self._loop.time():
+            if self._until < math.inf:
+                self._set(self._until)
+        elif self._reader is not None:
+            self._late = True
+            self._reader.cancel()
 
 
 class _Discreet:

@@ -86,8 +86,10 @@ class _Records:
     def first(self, kind: str, scope: str, names: Sequence[str]) -> bytes | None:
         """Return the body of the first of these names that has one; it counts as used."""
         for start in range(0, len(names), ASKED_AT_ONCE):
-            wanted = json.dumps([plain(name) for name in names[start : start + ASKED_AT_ONCE]])
-            for row, body in self.database.rows(FIRST, (wanted, kind, plain(scope))):
+            asked = names[start : start + ASKED_AT_ONCE]
+            if not "".join(asked).isascii():
+                asked = [plain(name) for name in asked]
+            for row, body in self.database.rows(FIRST, (json.dumps(asked), kind, plain(scope))):
                 self._touched.pop(row, None)
                 self._touched[row] = self._now()
                 if len(self._touched) > MOST_TOUCHES:

@@ -32,6 +32,9 @@ LONGEST: Final = 120
 NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
+MOST_KNOWN: Final = 1_000
+"""Combinations of labels as given of which a metric remembers whose series they are."""
+
 Labels = tuple[str, ...]
 
 
@@ -60,6 +63,7 @@ class _Metric:
     def __init__(self, described: Described) -> None:
         self.described = described
         self._seen: tuple[set[str], ...] = tuple(set() for _ in described.labels)
+        self._known: dict[tuple[tuple[str, str | None], ...], Labels] = {}
         self._lock = threading.Lock()
 
     def render(self) -> Iterator[str]:
@@ -77,8 +81,13 @@ class _Metric:
 
     def _key(self, given: Mapping[str, str | None]) -> Labels:
         """Return the values of the labels in order; the caller holds the lock."""
-        values = self._named(given)
-        return tuple(map(self._bounded, self._seen, values))
+        asked = tuple(given.items())
+        known = self._known.get(asked)
+        if known is None:
+            known = tuple(map(self._bounded, self._seen, self._named(given)))
+            if len(self._known) < MOST_KNOWN and all(len(v or "") <= LONGEST for _, v in asked):
+                self._known[asked] = known
+        return known
 
     def _named(self, given: Mapping[str, str | None]) -> Labels:
         """Return the values of the labels in order, as they can be written."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -338,11 +338,21 @@ class Listings:
 
     def provider_for(self, base_url: str) -> str | None:
         """Return whose host this is, None when it is nobody's known."""
-        host = _host(base_url)
-        exact = self._exact.get(host)
-        if exact is not None:
-            return exact
-        return next((name for name, pattern in self._patterns if _fits(host, pattern)), None)
+        return self._whose(base_url)
+
+    @cached_property
+    def _whose(self) -> Callable[[str], str | None]:
+        """Tell whose host a base URL names; each is asked about several times a request."""
+
+        @lru_cache(maxsize=1_000)
+        def whose(base_url: str) -> str | None:
+            host = _host(base_url)
+            exact = self._exact.get(host)
+            if exact is not None:
+                return exact
+            return next((name for name, pattern in self._patterns if _fits(host, pattern)), None)
+
+        return whose
 
     def hosted(self, base_url: str) -> bool:
         """Tell whether a base URL is a known provider's, and so gets no local probe."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from urllib.parse import urlsplit
 
 from ullage.core.errors import ConfigurationError
@@ -14,7 +15,7 @@ from ullage.core.window import Window
 from ullage.windows.probes import root
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """Whose window is asked for. `override` is the operator's own number of tokens.
 
@@ -46,14 +47,14 @@ class Question:
         """Whether a model is named alone: no server, no provider, no credential."""
         return self.base_url is None and self.provider is None and self.api_key is None
 
-    @property
+    @cached_property
     def scope(self) -> str:
         """Name endpoint and credential (hashed), so that tenants never share what is learned."""
         key = hashlib.blake2b((self.api_key or "").encode(), digest_size=8).hexdigest()
         where = root(self.base_url) if self.base_url else self.provider or ""
         return f"{where}#{key}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Name scope and model: what answers about one model are kept under."""
         return f"{self.scope}|{self.model or ''}"

@@ -208,7 +208,7 @@ class Resolver:
             if self._capped.get(question.key) != warning:
                 self._capped[question.key] = warning
                 log.warning("%s", warning)
-        return replace(window, warnings=(*window.warnings, *((complaint,) if complaint else ())))
+        return replace(window, warnings=(*window.warnings, complaint)) if complaint else window
 
     def _heard(self, question: Question) -> tuple[list[Claim], str]:
         """Return every claim about a question, and what is to be complained of."""

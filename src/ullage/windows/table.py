@@ -28,6 +28,10 @@ log = logging.getLogger("ullage.windows")
 FILE: Final = "table.gz"
 """Name of the bundled table here, and of a refreshed one in the user's cache folder."""
 
+MOST_KNOWN: Final = 1_000
+LONGEST: Final = 200
+"""Questions whose answer is kept, since each request asks anew; characters of a model in one."""
+
 _IGNORED: Final = "%s is ignored (%s); the bundled table holds"
 
 DAY_S: Final = 24 * 3600.0
@@ -46,6 +50,7 @@ class Table:
     def __init__(self, cache: Path | None = None) -> None:
         self._cache = cache
         self._origin = "bundled"
+        self._known: dict[tuple[str, str | None, str | None], tuple[Claim, ...]] = {}
 
     @cached_property
     def book(self) -> Book:
@@ -87,6 +92,7 @@ class Table:
             # Only a fetched table whose sum was made to fit: `Refresh` lets no broken row in.
             log.warning(_IGNORED, (self._cache or folder()) / FILE, error)
             self.book, self._origin = _bundled(), "bundled"
+            self._known.clear()
             return _first(self.book, names)
 
     def claims(
@@ -97,7 +103,15 @@ class Table:
         None without a row. Arguments are those of `row`; claims that lost are never below the
         bound, so that the smallest of all claims is the bound.
         """
-        row = self.row(model, provider, base_model=base_model)
+        asked = (model, provider, base_model)
+        known = self._known.get(asked)
+        if known is None:
+            known = self._claims(self.row(model, provider, base_model=base_model))
+            if len(self._known) < MOST_KNOWN and len(model) <= LONGEST:
+                self._known[asked] = known
+        return known
+
+    def _claims(self, row: Row | None) -> tuple[Claim, ...]:
         if row is None:
             return ()
         at = self.book.at

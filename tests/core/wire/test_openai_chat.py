@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.naming import plainly
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.transcript import Message, Part, digest
-from ullage.core.wire.openai_chat import RECENT, ROLES, Memo, OpenAIChat
+from ullage.core.wire.openai_chat import RECENT, RECENT_MESSAGES, ROLES, Memo, OpenAIChat
 from ullage.testing.transcripts import broken_histories, histories
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
@@ -195,7 +195,21 @@ def test_no_more_than_the_recent_conversations_are_remembered():
     for number in range(3 * RECENT):
         (message,) = codec.read([{"role": "user", "content": f"{number}"}]).messages
         assert message.text == f"{number}"
-    assert len(codec._recent) <= RECENT
+    assert list(codec._recent) == [(f"{n}",) for n in range(2 * RECENT, 3 * RECENT)]
+
+
+def test_long_conversations_drive_older_ones_out_and_the_newest_stays_whatever_its_length():
+    codec = OpenAIChat()
+
+    def read(name: str, length: int) -> list[str]:
+        codec.read([{"role": "user", "content": name}] * length)
+        return [opening[0] for opening in codec._recent]
+
+    assert read("a", 10) == ["a"]
+    assert read("b", RECENT_MESSAGES - 10) == ["a", "b"]
+    assert read("a", 11) == ["a"]
+    assert read("c", 2 * RECENT_MESSAGES) == ["c"]
+    assert read("a", 10) == ["a"]
 
 
 def test_a_plain_message_that_comes_again_is_read_once():

@@ -145,8 +145,7 @@ class Anthropic:
         key = (DIALECT, content)
         message = self._memo.get(key)
         if message is None:
-            message = _message(raw, index)
-        self._memo[key] = message
+            message = self._memo[key] = _message(raw, index)
         return message
 
 

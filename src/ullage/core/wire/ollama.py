@@ -127,8 +127,7 @@ class OllamaChat:
         key = (DIALECT, content, answers)
         message = self._memo.get(key)
         if message is None:
-            message = _message(fields, index, answers)
-        self._memo[key] = message
+            message = self._memo[key] = _message(fields, index, answers)
         return message
 
 

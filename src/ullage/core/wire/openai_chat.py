@@ -44,7 +44,9 @@ PART_KINDS: Final[Mapping[str, PartKind]] = {
 """Kinds of content parts by their type; other types are counted as their JSON text."""
 
 RECENT: Final = 64
-"""Histories whose reading is kept, so that a growing one is read from where it grew."""
+RECENT_MESSAGES: Final = 10_000
+"""Histories whose reading is kept, so that a growing one is read from where it grew, and their
+messages; the newest is kept however long it is."""
 
 OPENING: Final = 2
 """Messages by which a kept reading is found again: operator text and task, as a rule."""
@@ -81,7 +83,7 @@ class OpenAIChat:
         raws = tuple(messages)
         opening = _opening(raws)
         known = self._known(opening, raws)
-        read, copies = list(known.transcript.messages), []
+        read, copies = list(known.messages), []
         plain = opening is not None
         for index in range(len(read), len(raws)):
             raw = raws[index]
@@ -89,13 +91,13 @@ class OpenAIChat:
             message = self._memo.get(key) if key is not None else None
             if message is None:
                 message = _message(raw, index)
+                if key is not None:
+                    self._memo[key] = message
             read.append(message)
             plain = plain and key is not None
-            if key is not None:
-                self._memo[key] = message
             if plain:
                 copies.append(_copy(raw))
-        transcript = Transcript(raws, tuple(read), self.rules, dict(known.transcript.memo))
+        transcript = Transcript(raws, tuple(read), self.rules, dict(known.memo))
         if opening is not None:
             self._keep(opening, (*known.copies, *copies), transcript)
         return transcript
@@ -108,19 +110,23 @@ class OpenAIChat:
         known = self._recent.get(opening) if opening is not None else None
         if known is not None and raws[: len(known.copies)] == known.copies:
             return known
-        return _Reading((), Transcript((), (), self.rules))
+        return _Reading((), (), {})
 
     def _keep(
         self, opening: tuple[str, ...], copies: tuple[Raw, ...], transcript: Transcript
     ) -> None:
-        """Keep the reading of the plain messages that a history begins with."""
-        if len(self._recent) >= RECENT:
-            self._recent.clear()
-        size = len(copies)
-        if size < len(transcript):
-            raws, messages = transcript.raws[:size], transcript.messages[:size]
-            transcript = Transcript(raws, messages, self.rules)
-        self._recent[opening] = _Reading(copies, transcript)
+        """Keep the reading of the plain messages that a history begins with, as the newest."""
+        size, recent = len(copies), self._recent
+        memo = transcript.memo if size == len(transcript) else {}
+        recent.pop(opening, None)
+        recent[opening] = _Reading(copies, transcript.messages[:size], memo)
+        kept = tuple(recent.items())
+        messages = sum([len(reading.copies) for _, reading in kept])
+        for oldest, reading in kept[:-1]:
+            if len(recent) <= RECENT and messages <= RECENT_MESSAGES:
+                break
+            recent.pop(oldest, None)
+            messages -= len(reading.copies)
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls."""
@@ -177,10 +183,14 @@ class OpenAIChat:
 
 
 class _Reading(NamedTuple):
-    """A history of plain messages as it was read: copies of the messages, and what was read."""
+    """A history of plain messages as it was read: copies of the messages, and what was read.
+
+    `memo` is that of the transcript.
+    """
 
     copies: tuple[Raw, ...]
-    transcript: Transcript
+    messages: tuple[Message, ...]
+    memo: dict[str, tuple[int, Any]]
 
 
 def _opening(raws: tuple[Raw, ...]) -> tuple[str, ...] | None:

@@ -139,8 +139,7 @@ class OpenAIResponses:
         key = (DIALECT, content)
         message = self._memo.get(key)
         if message is None:
-            message = _item(raw, index)
-        self._memo[key] = message
+            message = self._memo[key] = _item(raw, index)
         return message
 
 
