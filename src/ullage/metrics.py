@@ -51,6 +51,10 @@ OVERFLOWS: Final = ("input", "total")
 """Refusals that say that a window is too small; bytes, rates and output caps say something else."""
 
 
+MOST_MODELS: Final = 1_000
+"""Models of which it is remembered what was said of their window last."""
+
+
 # --- what a guard's events add up to --------------------------------------------------------------
 
 CONTEXT_SIZE_TOKENS: Final = Described(
@@ -161,6 +165,7 @@ class ProxyMeters:
 
     def __init__(self, registry: Registry) -> None:
         counter, histogram = registry.counter, registry.histogram
+        self._said: dict[str | None, tuple[Source | None, int | None]] = {}
         self.requests = counter(
             Described(
                 "ullage_requests_total",
@@ -232,6 +237,12 @@ class ProxyMeters:
 
     def window(self, model: str | None, window: Window) -> None:
         """Set the bound of a model, said by one source alone; one that is unknown has none."""
+        said = (window.source, window.input_tokens)
+        if self._said.get(model) == said:
+            return
+        if len(self._said) >= MOST_MODELS:
+            self._said.clear()
+        self._said[model] = said
         for source in get_args(Source):
             if source != window.source:
                 self.windows.remove(model=model, source=source)

@@ -179,7 +179,8 @@ def test_two_credentials_never_share_a_conversation() -> None:
 def test_a_history_that_lives_on_the_server_is_forwarded_unedited(field: str) -> None:
     plain = {**conversation("openai_responses", 30), field: "x"}
     plan = planned(of(), call(plain, "openai_responses"))
-    assert (plan.body, plan.view, plan.headers) == (json.dumps(plain).encode(), None, ())
+    context = (b"x-ullage-context", b"window=4096; tier=unavailable")
+    assert (plan.body, plan.view, plan.headers) == (json.dumps(plain).encode(), None, (context,))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ullage.proxy.exchange import Channel, Exchange
 from ullage.proxy.guarding import Guarding
 from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger
+from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.runtime import Runtime, default
 from ullage.storage import Limits, open_store
@@ -46,6 +47,7 @@ class App:
     ) -> None:
         self.serve = serve
         self.ledger = Ledger()
+        self.histories = Histories()
         self.runtime = runtime if runtime is not None else default()
         self._sender = upstream
         self._store = store
@@ -72,7 +74,7 @@ class App:
         """The guards by the configuration as it is now."""
         made = self._guarding
         if made is None:
-            made = Guarding(self.serve, self.runtime, self.kept, self.ledger)
+            made = Guarding(self.serve, self.runtime, self.kept, self.ledger, self.histories)
             self._guarding = made
         return made
 

@@ -11,25 +11,31 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ullage.core.checkpoint import chain
+from ullage.core.cost import cost
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.events import TruncationDetected
+from ullage.core.events import Answered, ContextPressure, TruncationDetected
 from ullage.core.exchange import Request
+from ullage.core.gauge import assess
 from ullage.core.policies.policy import Policy
 from ullage.failures import Trouble, classify_error
 from ullage.guard import Guard
 from ullage.proxy import ollama
 from ullage.proxy.body import Body, Refused, encoded
 from ullage.proxy.ledger import Entry, Ledger
+from ullage.proxy.stored import Histories, Sent, called, named
+from ullage.runtime import Body as Measurable
 from ullage.runtime import system_text
 from ullage.windows import Question
 
 if TYPE_CHECKING:
-    from ullage.core.gauge import Tier
+    from ullage.core.events import Event
+    from ullage.core.gauge import Assessment, Tier
     from ullage.core.serving import Rule, Serve, Upstream
+    from ullage.core.window import Window
     from ullage.guard import View
     from ullage.proxy.routes import Form
     from ullage.runtime import Runtime
@@ -89,10 +95,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What goes to the upstream for a call. `view` is None where the guard had no part in it.
+    """What goes to the upstream for a call.
 
-    `spliced` tells that the report of usage was asked for by the proxy. `headers` are those that
-    tell the client what was done.
+    `view` is None where the guard had no part in it. `sent` is what the id of the response will
+    stand for, where it will have one. `spliced` tells that the report of usage was asked for by
+    the proxy. `headers` are those that tell the client what was done.
     """
 
     body: bytes
@@ -101,6 +108,7 @@ class Plan:
     spliced: bool = False
     headers: tuple[tuple[bytes, bytes], ...] = ()
     fault: str = ""
+    sent: Sent | None = None
 
 
 class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
@@ -115,7 +123,14 @@ class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
 class Guarding:
     """Guards by upstream, model, credential and rule, and what they do to requests."""
 
-    def __init__(self, serve: Serve, runtime: Runtime, store: Store, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        serve: Serve,
+        runtime: Runtime,
+        store: Store,
+        ledger: Ledger,
+        histories: Histories | None = None,
+    ) -> None:
         self._serve = serve
         self._runtime = runtime
         self._store = store
@@ -123,17 +138,20 @@ class Guarding:
         self._guards: OrderedDict[tuple[Any, ...], Guard] = OrderedDict()
         self._lock = threading.Lock()
         self._passive: set[tuple[str, str | None]] = set()
+        self._histories = histories or Histories()
 
     async def plan(self, call: Call) -> Plan:
         """Return what to send for a call; the call's own bytes where nothing is to be done.
 
         Raises Refused for a fault of the guard's own where requests may not go out without it.
         """
-        if call.body.opaque or call.kept or not call.body.history:
+        if call.body.opaque or not (call.kept or call.body.history):
             return Plan(call.body.raw)
         try:
-            guard = self._guard(call)
             async with asyncio.timeout(DEADLINE_S):
+                if call.kept:
+                    return await self._forwarding(call)
+                guard = self._guard(call)
                 view = await self._view(guard, call)
             if len(call.body.raw) <= SMALL:
                 return self._of(call, guard, view)
@@ -165,14 +183,24 @@ class Guarding:
 
     def learn(self, plan: Plan, report: Any) -> None:
         """Learn from an answer; a fault here costs nobody the answer."""
-        if plan.view is None or report is None:
+        if report is None:
             return
         try:
-            plan.view.observe(report)
+            if plan.view is not None:
+                plan.view.observe(report)
+            if plan.sent is not None:
+                self._remember(plan.sent, report)
         except Exception:
             if not self._serve.fail_open:
                 raise
             log.exception("what an answer told could not be learned")
+
+    def _remember(self, sent: Sent, report: Any) -> None:
+        """Keep what an answer told of its id; a guarded one was counted by its guard."""
+        usage = self._histories.learn(sent, report)
+        if usage is not None and sent.found is not None:
+            priced = cost(usage, sent.prices) if sent.prices else None
+            self._tell(Answered(usage, priced, sent.model or ""), sent.model)
 
     def refused(self, plan: Plan, status: int, body: Any) -> None:
         """Learn from a refusal that is handed on."""
@@ -185,48 +213,85 @@ class Guarding:
         if view is None or call.rule.observe:
             return None
         bound, count = view.window.input_tokens, view.prepared.count
-        server = call.upstream.server or self._runtime.windows.server(self._question(call))
-        if bound is None or not view.window.proven or server not in SILENT:
+        if bound is None or not view.window.proven or count.low + call.beside < bound:
             return None
-        return (count.high + call.beside, bound) if count.low + call.beside >= bound else None
+        server = call.upstream.server or self._runtime.windows.server(self._question(call))
+        return (count.high + call.beside, bound) if server in SILENT else None
 
     def note(self, call: Call, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
         """Write down how the conversation stands; return the tier before and now, where known."""
-        view = plan.view
-        if view is None:
-            return None
-        name = (call.apart if call.session else None) or _named(view)
-        before = self._ledger.get(name)
-        made = view.prepared.checkpoint
-        saved = made.tokens_before - made.tokens_after if made is not None else 0
-        found = view.assessment
-        entry = Entry(
-            id=name,
-            upstream=call.upstream.name,
-            model=call.model or "",
-            dialect=call.form.dialect,
-            at=self._runtime.now(),
-            used=found.input_tokens,
-            window=found.window_tokens,
-            tier=view.prepared.conversation.shown.tier,
-            basis=view.prepared.count.basis,
-            messages=len(call.body.history),
-            last_status=status,
-        )
-        if before is not None:
-            entry = replace(
-                entry,
-                compactions=before.compactions + (made is not None),
-                saved=before.saved + saved,
-                requests=before.requests + 1,
-            )
+        view, sent = plan.view, plan.sent
+        if view is not None:
+            name, made = _name(call, view), view.prepared.checkpoint
+            found, tier = view.assessment, view.prepared.conversation.shown.tier
+            basis: str = view.prepared.count.basis
+        elif sent is not None and sent.found is not None:
+            name, made = sent.name, None
+            found, tier, basis = sent.found, sent.found.tier, sent.basis
         else:
-            entry = replace(entry, compactions=int(made is not None), saved=saved)
-        self._ledger.note(entry)
-        tier = view.prepared.conversation.shown.tier
+            return None
+        before = self._ledger.get(name)
+        compactions, saved, requests = (
+            (before.compactions, before.saved, before.requests) if before is not None else (0, 0, 0)
+        )
+        self._ledger.note(
+            Entry(
+                id=name,
+                upstream=call.upstream.name,
+                model=call.model or "",
+                dialect=call.form.dialect,
+                at=self._runtime.now(),
+                used=found.input_tokens,
+                window=found.window_tokens,
+                tier=tier,
+                basis=basis,
+                messages=len(call.body.history),
+                compactions=compactions + (made is not None),
+                saved=saved + (made.tokens_before - made.tokens_after if made is not None else 0),
+                requests=requests + 1,
+                last_status=status,
+            )
+        )
         return cast("Tier", before.tier) if before is not None else "unavailable", tier
 
     # --- steps ----------------------------------------------------------------------------------
+
+    async def _forwarding(self, call: Call) -> Plan:
+        """Return the plan for a request whose history its server keeps: its bytes, measured."""
+        window = await self._runtime.windows.awindow(self._question(call))
+        if len(call.body.raw) <= SMALL:
+            sent, found = self._sent(call, window)
+        else:
+            sent, found = await asyncio.to_thread(self._sent, call, window)
+        self._tell(ContextPressure(found, found.tier), call.model)
+        context = _context(found.input_tokens, window.input_tokens, sent.basis, found.tier)
+        return Plan(call.body.raw, headers=((b"x-ullage-context", context),), sent=sent)
+
+    def _tell(self, event: Event, model: str | None) -> None:
+        if self._runtime.metrics is not None:
+            self._runtime.metrics.told(event, model)
+
+    def _sent(self, call: Call, window: Window) -> tuple[Sent, Assessment]:
+        """Measure a request whose history its server keeps: its own part, and what is held."""
+        question, said = self._question(call), call.body.fields.get(call.form.history)
+        messages = [{"role": "user", "content": said}] if isinstance(said, str) else None
+        request = _request(call)
+        spoken = call.form.dialect
+        body = Measurable(messages or request.messages, request.tools, request.apart, spoken)
+        own = self._runtime.measure(question, self._runtime.read(body), body)
+        scope, key = self._scope(call), named(call.body.fields)
+        held = self._histories.find(scope, key)
+        size = held.with_(own) if held is not None else None
+        found = assess(size, window, thresholds=call.rule.policy.thresholds)
+        name = held.name if held is not None else called(scope, key)
+        if call.session and call.apart:
+            name = call.apart
+        prices = self._runtime.windows.prices(question)
+        basis = size.basis if size is not None else ""
+        return Sent(scope, name, own, key, found, basis, call.model, prices), found
+
+    def _scope(self, call: Call) -> str:
+        return f"{call.upstream.name}|{self._question(call).scope}|{call.client or ''}"
 
     async def _view(self, guard: Guard, call: Call) -> View:
         request = _request(call)
@@ -272,7 +337,9 @@ class Guarding:
     def _of(self, call: Call, guard: Guard, view: View) -> Plan:
         """Return the plan that a view makes: the body with what changed spliced in."""
         edits: dict[str, bytes] = {}
-        headers = [(b"x-ullage-context", _context(view))]
+        count, tier = view.prepared.count, view.prepared.conversation.shown.tier
+        context = _context(count.tokens, view.window.input_tokens, count.basis, tier)
+        headers = [(b"x-ullage-context", context)]
         if not call.rule.observe:
             edits, told = self._edits(call, view)
             headers += told
@@ -281,7 +348,10 @@ class Guarding:
             options = call.body.fields.get("stream_options")
             asked = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
             edits["stream_options"] = encoded(asked)
-        return Plan(call.body.spliced(edits), view, guard, spliced, tuple(headers))
+        sent = None
+        if call.form.kept:
+            sent = Sent(self._scope(call), _name(call, view), view.prepared.measured)
+        return Plan(call.body.spliced(edits), view, guard, spliced, tuple(headers), sent=sent)
 
     def _edits(self, call: Call, view: View) -> tuple[dict[str, bytes], list[tuple[bytes, bytes]]]:
         """Return the fields that change, and the headers that say so."""
@@ -350,20 +420,20 @@ def _same(one: View, other: View) -> bool:
     return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
 
 
-def _named(view: View) -> str:
-    """Return what a conversation is known by: the chain up to its task, which no edit moves."""
+def _name(call: Call, view: View) -> str:
+    """Return what a conversation is known by: its client's word, or the chain up to its task."""
+    if call.session and call.apart:
+        return call.apart
     sent = view.prepared.sent
     task = sent.task()
     links = chain(sent)
     return links[task if task is not None else 0][:16] if links else ""
 
 
-def _context(view: View) -> bytes:
-    count, window = view.prepared.count, view.window
-    parts = [f"used={count.tokens}"]
-    if window.input_tokens is not None:
-        parts.append(f"window={window.input_tokens}")
-    parts += [f"basis={count.basis}", f"tier={view.prepared.conversation.shown.tier}"]
+def _context(tokens: int | None, bound: int | None, basis: str, tier: str) -> bytes:
+    """Say how full the window is; what is unknown is left out."""
+    said = {"used": tokens, "window": bound, "basis": basis or None, "tier": tier}
+    parts = [f"{name}={value}" for name, value in said.items() if value is not None]
     return "; ".join(parts).encode("ascii", "replace")
 
 

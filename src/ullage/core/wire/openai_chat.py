@@ -44,7 +44,7 @@ PART_KINDS: Final[Mapping[str, PartKind]] = {
 """Kinds of content parts by their type; other types are counted as their JSON text."""
 
 RECENT: Final = 64
-RECENT_MESSAGES: Final = 10_000
+RECENT_MESSAGES: Final = 5_000
 """Histories whose reading is kept, so that a growing one is read from where it grew, and their
 messages; the newest is kept however long it is."""
 

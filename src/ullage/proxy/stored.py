@@ -1,0 +1,146 @@
+"""Histories that a server keeps: how large they are, by what it reported of them last.
+
+The id of a response stands for all that led to it, and for itself; that of a conversation for
+the same; that of a stored prompt for what it adds to a request. Numbers alone are kept, in memory.
+It asks nobody, and changes no request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.counting import Count, Measure, Size
+from ullage.core.usage import Usage, as_mapping
+
+if TYPE_CHECKING:
+    from ullage.core.cost import Price
+    from ullage.core.gauge import Assessment
+
+MOST: Final = 10_000
+"""Ids that are kept; the one heard of longest ago is forgotten first."""
+
+RESPONSE: Final = "previous_response_id"
+CONVERSATION: Final = "conversation"
+PROMPT: Final = "prompt"
+
+NAMES: Final = (RESPONSE, CONVERSATION, PROMPT)
+"""Fields that name a history, the one that holds the others first (OpenAI, Responses API)."""
+
+LONGEST: Final = 200
+"""Characters of an id."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an id stands for: tokens of the model, from a report.
+
+    `fixed` is what instructions and tools took in that request, in the counter's own tokens: they
+    do not come along, the next request brings its own. `name` is what the conversation is called.
+    """
+
+    size: Size
+    fixed: Size
+    name: str
+
+    def with_(self, new: Measure) -> Count:
+        """Return the size of a request: what the server holds, and what the request brings."""
+        scale = new.scale
+        added = scale.of(new.total)
+        low, best, high = (one + other for one, other in zip(self.size, added, strict=True))
+        if new.fixed != self.fixed:
+            was, now = scale.of(self.fixed), scale.of(new.fixed)
+            low += now.low - was.high
+            best += now.best - was.best
+            high += now.high - was.low
+        return Count(max(best, 0), max(low, 0), max(high, 0), "calibrated", new)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request whose response will have an id: by itself, and what it is called.
+
+    `key` is the history that it names, None where it brings its own. `found` says how full the
+    window is with both, `basis` what that rests on; a guarded request has these of its guard.
+    """
+
+    scope: str
+    name: str
+    own: Measure = field(repr=False)
+    key: Key | None = None
+    found: Assessment | None = None
+    basis: str = ""
+    model: str | None = None
+    prices: tuple[Price, ...] = ()
+
+
+class Histories:
+    """What is known of histories by their ids, each scope apart. Safe to share between threads."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._held: OrderedDict[Key, Held] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, scope: str, key: Key | None) -> Held | None:
+        """Return what a history holds, None where nobody has told."""
+        with self._lock:
+            held = self._held.get((scope, *key)) if key is not None else None
+            if held is not None and key is not None:
+                self._held.move_to_end((scope, *key))
+            return held
+
+    def learn(self, sent: Sent, report: Any) -> Usage | None:
+        """Remember what a report says of the history that was named, and of its response's id.
+
+        Returns its usage, None where it has none.
+        """
+        usage = Usage.from_report(report)
+        if usage is None:
+            return None
+        low = usage.prompt_tokens + usage.output
+        # Reasoning stays as long as the model calls tools, and is left out after that.
+        after = Held(Size(low, low, low + usage.reasoning), sent.own.fixed, sent.name)
+        response = (as_mapping(report) or {}).get("id")
+        if isinstance(response, str) and len(response) <= LONGEST:
+            self._keep((sent.scope, RESPONSE, response), after)
+        if sent.key is not None and sent.key[0] == CONVERSATION:
+            self._keep((sent.scope, *sent.key), after)
+        elif sent.key is not None and sent.key[0] == PROMPT:
+            own = sent.own.scale.of(sent.own.total)
+            edges = (max(usage.prompt_tokens - edge, 0) for edge in (own.high, own.best, own.low))
+            self._keep((sent.scope, *sent.key), Held(Size(*edges), sent.own.fixed, sent.name))
+        return usage
+
+    def _keep(self, key: Key, held: Held) -> None:
+        with self._lock:
+            self._held[key] = held
+            self._held.move_to_end(key)
+            if len(self._held) > self._most:
+                self._held.popitem(last=False)
+
+
+def named(fields: Mapping[str, Any]) -> Key | None:
+    """Return which history a request names, None where its id is none."""
+    for name in NAMES:
+        value = fields.get(name)
+        if value is None:
+            continue
+        parts = [value]
+        if isinstance(value, Mapping):
+            parts = [value.get("id"), value.get("version") or ""]
+        if all(isinstance(part, str) and len(part) <= LONGEST for part in parts):
+            return (name, *parts)
+        return None
+    return None
+
+
+def called(scope: str, key: Key | None) -> str:
+    """Return what a conversation is called of which nothing but an id is known."""
+    return hashlib.blake2b("|".join((scope, *(key or ()))).encode(), digest_size=8).hexdigest()
