@@ -78,7 +78,7 @@ def test_a_stream_tells_of_its_id_too() -> None:
     assert found["tier"] in ("advisory", "warning")
 
 
-@pytest.mark.parametrize("value", ["never heard", 7, ["a"], "x" * 300])
+@pytest.mark.parametrize("value", ["never heard", 7, ["a"], "x" * 300, "half a \ud800"])
 def test_of_an_id_that_nobody_told_of_nothing_is_said(value: Any) -> None:
     with (
         FaultServer({RESPONSES: of_json(told("r", 500))}) as upstream,

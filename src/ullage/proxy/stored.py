@@ -143,4 +143,5 @@ def named(fields: Mapping[str, Any]) -> Key | None:
 
 def called(scope: str, key: Key | None) -> str:
     """Return what a conversation is called of which nothing but an id is known."""
-    return hashlib.blake2b("|".join((scope, *(key or ()))).encode(), digest_size=8).hexdigest()
+    said = "|".join((scope, *(key or ()))).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=8).hexdigest()
