@@ -23,6 +23,13 @@ from ullage.testing.faults import FaultServer, Script, of_json
 HISTORY = [{"role": "user", "content": "How much is left in the cask?"}]
 
 
+def test_the_command_can_be_run_as_a_module() -> None:
+    words = [sys.executable, "-m", "ullage", "window", "gpt-5", "--window", "-3"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "must be a positive number of tokens" in done.stderr
+
+
 def test_window_says_who_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["window", "gpt-5"]) == 0
     assert capsys.readouterr().out.startswith("272,000 tokens of input (input window by table")
