@@ -358,7 +358,8 @@ class Agent:
         asked = getattr(self._equipment.get("summarizer"), "secrets", ())
         session.redactor = Redactor((*self._secrets, *provider.secrets(), *asked))
         executor = (self._equipment.get("executor") or self._standard)(session)
-        renderer = Renderer(provider.dialect, provider.model, self._read)
+        offered = [spec.name for spec in executor.specs(Posture())]
+        renderer = Renderer(provider.dialect, provider.model, self._read, offered)
         words = Words(
             provider,
             briefing(

@@ -310,6 +310,26 @@ def test_arguments_that_are_no_object_are_carried_in_one(given: str) -> None:
         assert json.dumps(json.dumps({"_raw": given})) in asked_for
 
 
+@EVERY
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("", "unnamed"),
+        ("functions.read", "functions_read"),
+        ("lies \ud83d", "lies__"),
+        ("n" * 65, "n" * 64),
+        ("fs.read", "fs.read"),  # its server took it
+    ],
+)
+def test_a_name_that_servers_refuse_does_not_spoil_the_history(
+    dialect: Dialect, given: str, written: str
+) -> None:
+    made_up = Draft("tool_call", {**call().data, "name": given})
+    shown = rendered(dialect, user(), made_up, result(), offered=["fs.read"])
+    assert json.dumps({"name": written})[1:-1] in json.dumps(shown)
+    lawful(dialect, shown)
+
+
 def test_what_says_nothing_is_never_an_empty_block() -> None:
     drafts = (
         user(" "),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from ullage.core.laws import OPENING_TEXT
@@ -25,7 +25,14 @@ EMPTY_RESULT: Final = "(no output)"
 EMPTY_MESSAGE: Final = "[ullage: an empty message]"
 UNANSWERED: Final = "none was recorded"
 ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
-"""What the Messages API refuses in a call id ("String should match pattern '^[a-zA-Z0-9_-]+$'")."""
+"""What the Messages API refuses in a call id ("String should match pattern '^[a-zA-Z0-9_-]+$'"), and
+OpenAI's in the name of a function as well."""
+
+LONGEST_NAME: Final = 64
+"""Characters of a function's name (OpenAI API reference, "Create chat completion", `tools`)."""
+
+NAMELESS: Final = "unnamed"
+"""What stands for a tool without a name; no API takes an empty one."""
 
 ADDRESS: Final = "call"
 """The id of a call that has none."""
@@ -78,16 +85,25 @@ class _Form(Protocol):
 class Renderer:
     """Render the items of a growing fold; `skill` gives the text of a skill by name and hash.
 
+    `offered` are names of tools that the model's server takes. Models make up others, and servers
+    refuse a whole history for one that they would not take: it is written in plain characters.
     The reasoning of other models and other dialects is left out. A call without a result is
     written with an error result, and a round that says nothing is not written: what is rendered
     is lawful. A message is written once, and again only where its round went on.
     """
 
-    def __init__(self, dialect: Dialect, model: str, skill: Text | None = None) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        model: str,
+        skill: Text | None = None,
+        offered: Collection[str] = (),
+    ) -> None:
         self._form = _FORMS[dialect]()
         self._dialect = dialect
         self._model = model
         self._skill = skill
+        self._offered = frozenset(offered)
         self._opening = {"role": "user", "content": OPENING_TEXT}
         self._start(Fold())
 
@@ -188,11 +204,16 @@ class Renderer:
     def _asked(self, call: Call, held: Round) -> _Asked:
         name = self._id(call, held)
         result = call.result
+        call = call._replace(name=self._name(call.name))
         if result is None:
             text = str(orphaned(call, UNANSWERED).data["text"])
             return _Asked(name, call, call.seq, text, is_error=True)
         text = result.text if result.text.strip() else EMPTY_RESULT
         return _Asked(name, call, result.seq, text, result.is_error)
+
+    def _name(self, name: str) -> str:
+        """Return the name of a tool as every server takes it, one that was offered as it is."""
+        return name if name in self._offered else ID.sub("_", name)[:LONGEST_NAME] or NAMELESS
 
     def _id(self, call: Call, held: Round) -> str:
         """Return the id of a call, given once: its own, unless that is taken or refused."""
