@@ -121,6 +121,27 @@ def test_after_a_failed_leader_another_asks() -> None:
             first.result(10)
 
 
+def test_who_is_cancelled_in_the_same_moment_as_the_leader_asks_nothing() -> None:
+    flights: Flights[int] = Flights(FakeClock())
+    asked: list[int] = []
+
+    async def hang() -> Landed[int]:
+        asked.append(1)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def run() -> list[bool]:
+        all_of_them = [asyncio.ensure_future(flights.aget("k", hang)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for one in all_of_them:
+            one.cancel()
+        await asyncio.wait(all_of_them, timeout=5)
+        return [one.cancelled() for one in all_of_them]
+
+    assert asyncio.run(run()) == [True] * 3
+    assert len(asked) == 1
+
+
 def test_a_cancelled_leader_leaves_the_others_an_answer() -> None:
     flights: Flights[int] = Flights(FakeClock())
 

@@ -76,12 +76,15 @@ class Flights(Generic[Value]):
                 return held.value
             if ahead is None:
                 break
+            waiting = asyncio.current_task()
+            assert waiting is not None  # noqa: S101 - this is a coroutine, and some task runs it
+            before = waiting.cancelling()
             try:
                 # Shielded: one who stops waiting must not cancel the flight for the others.
                 return await asyncio.shield(asyncio.wrap_future(ahead))
             except asyncio.CancelledError:
-                if not ahead.cancelled():
-                    raise
+                if not ahead.cancelled() or waiting.cancelling() > before:
+                    raise  # who waits may be cancelled in the same moment as who leads
         try:
             return self._land(key, self._loops, mine, await work())
         except BaseException:
