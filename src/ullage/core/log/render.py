@@ -25,8 +25,8 @@ EMPTY_RESULT: Final = "(no output)"
 EMPTY_MESSAGE: Final = "[ullage: an empty message]"
 UNANSWERED: Final = "none was recorded"
 ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
-"""What the Messages API refuses in a call id ("String should match pattern '^[a-zA-Z0-9_-]+$'"), and
-OpenAI's in the name of a function as well."""
+"""What the Messages API refuses in a call id ("String should match pattern '^[a-zA-Z0-9_-]+$'");
+OpenAI's APIs hold the names of functions to the same."""
 
 LONGEST_NAME: Final = 64
 """Characters of a function's name (OpenAI API reference, "Create chat completion", `tools`)."""
