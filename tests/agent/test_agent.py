@@ -161,7 +161,7 @@ def test_a_server_that_falls_silent_ends_the_turn_with_commands(session: Session
         done = slow.run(session, "hello")
         assert len(bodies(server)) == 1
     assert done.reason == "stalled"
-    assert data(session, "turn_failed")[0]["commands"] == ["ullage show s", "ullage resume s"]
+    assert data(session, "turn_failed")[0]["commands"] == ["ullage show s", "ullage resume s TEXT"]
 
 
 def test_a_plain_refusal_is_the_turns_failure(session: Session):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -14,8 +15,8 @@ import pytest
 
 from tests.agent.acting import bodies, called, chunk, said, scripted
 from ullage.agent import Agent, Session
-from ullage.cli import activity, chat, gauge
-from ullage.cli.main import main
+from ullage.cli import activity, chat, gauge, run
+from ullage.cli.main import main, parser
 from ullage.core.log.event import Draft
 from ullage.core.transcript import Call
 from ullage.providers import Provider
@@ -297,6 +298,110 @@ def test_sigterm_interrupts_a_turn_with_a_record(desk: Desk, capsys: Any):
         assert session.events()[-1].type == "turn_interrupted"
     session.log.close()
     capsys.readouterr()
+
+
+def test_a_second_interrupt_shows_no_traceback(capsys: Any, caplog: Any):
+    ended: list[str] = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(os.kill, os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            loop.call_soon(os.kill, os.getpid(), signal.SIGINT)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ended.append("with a record")
+                raise
+
+    with pytest.raises(KeyboardInterrupt):
+        activity.driven(work())
+    assert ended == ["with a record"]
+    assert (capsys.readouterr(), caplog.text) == (("", ""), "")
+
+
+@pytest.mark.parametrize("text", ["hi", None])
+def test_an_interrupted_turn_says_where_to_go_on_and_what_had_come(
+    desk: Desk, capsys: Any, text: str | None
+):
+    def end(event: Any) -> None:
+        if event.type == "text_delta":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    slow = sse(chunk({"content": "Sev"}), chunk({"content": "en"}), "[DONE]", pause_s=0.3)
+    look = called(("plan", {"steps": []}), prompt=70)
+    given = parser("run").parse_args(["run", "hi", "--json"])
+    with scripted(look, slow) as server, Session.create(open_log(desk.store), "s") as session:
+        session.record([Draft("user_message", {"text": "look"})])
+        session.record([Draft("turn_started", {"turn": "t"})])
+        session.hear(end)
+        agent = Agent(Provider("model", server.base_url), window=8_000)
+        assert run.one(agent, session, text, given) == 130
+        last = session.events()[-1]
+    session.log.close()
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    assert (told["outcome"], told["text"], told["rounds"]) == ("interrupted", "Sev", 1)
+    assert told["usage"]["input"] == 70
+    assert (last.type, last.data["turn"]) == ("turn_interrupted", told["turn"])
+    assert "go on with: ullage resume s TEXT" in shown.err
+
+
+def test_an_answer_that_met_its_limit_is_told_apart_from_a_whole_one(desk: Desk, capsys: Any):
+    with scripted(sse(chunk({"content": "Sev"}, finish="length"), "[DONE]")) as server:
+        assert desk(server, "run", "count", "--quiet") == 0
+    shown = capsys.readouterr()
+    assert shown.out == "Sev\n"
+    assert "cut off at its limit" in shown.err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_an_answer_that_stdout_cannot_carry_is_written_as_escapes(
+    desk: Desk, encoding: str, monkeypatch: pytest.MonkeyPatch
+):
+    answer = sse(chunk({"content": "half \ud83d, caf\u00e9"}, finish="stop"), "[DONE]")
+    with scripted(answer, answer, answer) as server:
+        for words in (("run", "x"), ("run", "x", "--json"), ("chat",)):
+            held = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+            monkeypatch.setattr(sys, "stdout", held)
+            monkeypatch.setattr(sys, "stdin", io.StringIO("x\n"))
+            assert desk(server, *words) == 0
+            held.seek(0)
+            text = held.read()
+            assert "half \\ud83d, caf" in text
+            if "--json" in words:
+                assert json.loads(text)["text"] == "half \ud83d, caf\u00e9"
+
+
+def test_an_answer_cannot_steer_the_terminal_and_a_pipe_has_it_as_it_came(
+    desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    with scripted(said("a\x1b[2J\tb\n"), said("a\x1b[2J\tb\n")) as server:
+        assert desk(server, "run", "x") == 0
+        assert capsys.readouterr().out == "a\x1b[2J\tb\n\n"
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        assert desk(server, "run", "x") == 0
+        assert capsys.readouterr().out == "a\\x1b[2J\tb\n\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said_of_it"),
+    [
+        (("--base-url", "http://[::1/v1"), "http://[::1/v1"),
+        (("--max-tokens", "0"), "--max-tokens is 1 or more, not 0"),
+        (("--temperature", "nan"), "--temperature is a number such as 0.7, not nan"),
+        (("--skills", "nowhere"), "--skills nowhere is no folder"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_session_begins(
+    desk: Desk, capsys: Any, words: tuple[str, ...], said_of_it: str
+):
+    where = ("--store", desk.store, "--model", "m", "--base-url", "http://127.0.0.1:1/v1")
+    assert main(["run", "x", *where, *words]) == 1
+    assert said_of_it in capsys.readouterr().err
+    assert open_log(desk.store).sessions() == []
 
 
 def test_the_gauge_is_drawn_on_terminals_only(monkeypatch: pytest.MonkeyPatch):

@@ -253,7 +253,7 @@ class Agent:
             max_iterations=most,
             skills=tuple(skill for skill in named if fold.skills.get(skill.name) != skill.hash),
             budget=options.get("budget"),
-            commands=(f"ullage show {session.name}", f"ullage resume {session.name}"),
+            commands=(f"ullage show {session.name}", f"ullage resume {session.name} TEXT"),
         )
 
     # --- between turns --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -18,7 +18,9 @@ from ullage.agent import Ended, Live, Session
 from ullage.agent.session import Told
 from ullage.cli import picture
 from ullage.cli.desk import say
+from ullage.core.log.event import Event
 from ullage.core.transcript import Call
+from ullage.core.usage import Usage
 
 CODES: Final[Mapping[str, int]] = {
     "permission_denied": 3,
@@ -28,6 +30,8 @@ CODES: Final[Mapping[str, int]] = {
     "interrupted": 130,
 }
 """Exit codes of turns that ended without an answer; all others are 1."""
+
+CUT: Final = "the answer was cut off at its limit: --max-tokens"
 
 SHOWN: Final = 100
 """Characters of a call's arguments, or of a result, on a line."""
@@ -55,11 +59,11 @@ class Activity:
         elif event.type == "tool_call":
             data = event.data
             self._calls[data["call_id"]] = data["name"]
-            self._say(f"  > {data['name']} {_short(data['arguments'])}")
+            self._say(f"  > {_short(data['name'])} {_short(data['arguments'])}")
         elif event.type == "tool_result":
             data = event.data
             mark = "!" if data.get("is_error") else "<"
-            name = self._calls.get(data["call_id"], "")
+            name = _short(self._calls.get(data["call_id"], ""))
             self._say(f"  {mark} {name} {_short(data['text'])}")
         elif event.type == "permission_decision":
             self._say(f"  {event.data['decision']}: {event.data.get('reason', '')}")
@@ -106,12 +110,31 @@ def driven(work: Coroutine[Any, Any, Result]) -> Result:
         loop = asyncio.get_running_loop()
         with suppress(NotImplementedError):  # Windows
             loop.add_signal_handler(signal.SIGTERM, task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+        return await task
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except asyncio.CancelledError:  # here, as asyncio prints what leaves a task so at its end
+        raise KeyboardInterrupt from None
+
+
+def interrupted(events: Sequence[Event]) -> Ended:
+    """Return how a turn ended that was interrupted, by the events since it began here.
+
+    Without events it had not begun; `text` is what had come.
+    """
+    usage, text, turn, rounds = Usage(0), "", "", 0
+    for event in events:
+        data = event.data
+        if event.type == "provider_usage":
+            text, rounds = "", rounds + 1
+            usage += Usage(*(data.get(name, 0) for name in Usage.__slots__))
+        elif event.type == "assistant_message" and data.get("partial") is True:
+            text = data["text"]
+        elif event.type in ("turn_started", "turn_interrupted"):
+            turn = data["turn"]
+    told = "the turn was interrupted"
+    return Ended(turn, "interrupted", text, "interrupted", told, rounds, usage)
 
 
 def document(session: Session, ended: Ended) -> str:
@@ -130,6 +153,5 @@ def document(session: Session, ended: Ended) -> str:
             "rounds": ended.rounds,
             "usage": usage,
         },
-        ensure_ascii=False,
         indent=2,
     )

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ullage import context
 from ullage.agent import Agent, Live, Session
 from ullage.agent.session import Told
-from ullage.cli import activity, desk, gauge, picture
+from ullage.cli import activity, desk, gauge, lines, picture
 from ullage.core.errors import UllageError
 from ullage.counters.append import AppendCounter
 
@@ -143,7 +143,7 @@ class Chat:
         if ended is not None and not ended.ok:
             desk.say(f"ullage: {ended.error} ({ended.reason})")
         elif ended is not None and ended.stop == "length":
-            desk.say("the answer was cut off at its limit: --max-tokens")
+            desk.say(activity.CUT)
         if ended is not None and ended.continued:
             self._move(Session(self.session.log, ended.continued))
 
@@ -291,8 +291,7 @@ class Shown:
         return activity.asked(call, reason)
 
     def _stream(self, text: str) -> None:
-        sys.stdout.write(_visible(text))
-        sys.stdout.flush()
+        lines.out(lines.visible(text), end="")
         self._open = not text.endswith("\n")
         if self._text is not None and gauge.fits(sys.stderr):
             self._text.append(text)
@@ -310,11 +309,6 @@ class Shown:
             sys.stdout.write("\n")
             sys.stdout.flush()
             self._open = False
-
-
-def _visible(text: str) -> str:
-    """Return text of a model with what steers a terminal made visible; lines and tabs stay."""
-    return "".join(c if c in "\n\t" else picture.clean(c) for c in text)
 
 
 def history() -> None:

@@ -6,6 +6,7 @@ It opens and starts what the arguments name, and ends it again. It knows no turn
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -189,7 +190,11 @@ def _key(given: argparse.Namespace, base_url: str) -> str | None:
     """Return the key: the usual variable's goes to its own provider and nowhere else."""
     if given.api_key_env is None:
         host, variable = KEYS[given.dialect]
-        return os.environ.get(variable) if urlsplit(base_url).hostname == host else None
+        try:
+            theirs = urlsplit(base_url).hostname == host
+        except ValueError as error:
+            raise ConfigurationError(f"the base URL {base_url!r:.200} is none: {error}") from error
+        return os.environ.get(variable) if theirs else None
     key = os.environ.get(given.api_key_env)
     if not key:
         raise ConfigurationError(f"--api-key-env names {given.api_key_env}, which is not set")
@@ -214,6 +219,10 @@ def _served(base_url: str, key: str | None) -> str:
 
 def _options(given: argparse.Namespace) -> dict[str, Any]:
     name = "max_output_tokens" if given.dialect == "openai_responses" else "max_tokens"
+    if given.max_tokens is not None and given.max_tokens < 1:
+        raise ConfigurationError(f"--max-tokens is 1 or more, not {given.max_tokens}")
+    if given.temperature is not None and not math.isfinite(given.temperature):
+        raise ConfigurationError(f"--temperature is a number such as 0.7, not {given.temperature}")
     options = {name: given.max_tokens, "temperature": given.temperature}
     return {name: value for name, value in options.items() if value is not None}
 
@@ -270,6 +279,9 @@ def hired(given: argparse.Namespace, provider: Provider) -> Agent:
         *(Rule(glob, "ask") for glob in given.ask_writes),
         *(Rule(glob, "allow") for glob in given.allow_writes),
     ]
+    for folder in given.skills:
+        if not Path(folder).is_dir():
+            raise ConfigurationError(f"--skills {folder} is no folder")
     found = skills.load([Path(folder) for folder in given.skills], say)
     return Agent(
         provider,

@@ -34,10 +34,15 @@ def block(text: str, most: int | None = None) -> Iterator[str]:
         yield f"... {len(held) - most:,} more lines: --full shows them"
 
 
-def out(text: str) -> None:
-    """Print text; what the terminal's encoding lacks is written as an escape."""
+def out(text: str, end: str = "\n") -> None:
+    """Print text at once; what the encoding of stdout lacks is written as an escape."""
     encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    print(text.encode(encoding, "backslashreplace").decode(encoding), end=end, flush=True)
+
+
+def visible(text: str) -> str:
+    """Return text of a model with what steers a terminal made visible; lines and tabs stay."""
+    return "".join(c if c in "\n\t" else picture.clean(c) for c in text)
 
 
 def raw(data: bytes) -> None:

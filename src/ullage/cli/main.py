@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     named = words[0] if words and words[0] in COMMANDS else None
-    given = parser(named).parse_args(words)
     try:
+        given = parser(named).parse_args(words)
         return _command(given.command).run(given)
     except UllageError as error:
         print(f"ullage: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ullage.agent import Agent, Ended, Session
-from ullage.cli import activity, desk
+from ullage.cli import activity, desk, lines
 from ullage.core.errors import ConfigurationError
 
 SUMMARY = "run one turn: the answer on stdout, what happens on stderr"
@@ -48,10 +48,14 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
     session.hear(shown.hear)
     options = desk.turn_options(given)
     options["ask"] = activity.asked
-    if text is None:
-        ended = activity.driven(agent.aresume(session, **options))
-    else:
-        ended = activity.driven(agent.arun(session, text, **options))
+    before = session.fold.head
+    try:
+        if text is None:
+            ended = activity.driven(agent.aresume(session, **options))
+        else:
+            ended = activity.driven(agent.arun(session, text, **options))
+    except KeyboardInterrupt:
+        ended = activity.interrupted(session.events(after=before))
     if ended is None:
         raise ConfigurationError(
             f"session {session.name} has no turn that was cut off: say something to go on, "
@@ -63,11 +67,14 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
 
 def _print(session: Session, ended: Ended, given: argparse.Namespace) -> None:
     if given.json:
-        print(activity.document(session, ended))
+        lines.out(activity.document(session, ended))
     elif ended.ok:
-        print(ended.text)
+        lines.out(lines.visible(ended.text) if sys.stdout.isatty() else ended.text)
     if not ended.ok:
         desk.say(f"ullage: {ended.error} ({ended.reason})")
-        desk.say(f"go on with: ullage resume {session.name} [TEXT]")
-    elif not given.quiet:
+        desk.say(f"go on with: ullage resume {session.name} TEXT")
+        return
+    if ended.stop == "length":
+        desk.say(activity.CUT)
+    if not given.quiet:
         desk.say(f"session {ended.continued or session.name}")
