@@ -183,7 +183,8 @@ class Agent:
 
         It may do no more than the turn might when it began.
         """
-        session.acquire()
+        _free(session)
+        session.renew()
         cut = session.fold.turn
         if cut is None:
             return None
@@ -209,7 +210,7 @@ class Agent:
         _known(options, Options)
         _sound(options)
         _free(session)
-        session.acquire()
+        session.renew()
         session.busy = True
         try:
             kit = self._kit(session, options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -111,6 +112,16 @@ class Session:
                     Live(self.name, "status", {"text": f"taken over: {self._lease.taken}"})
                 )
         return self._lease
+
+    def renew(self) -> Lease:
+        """Become the writer before a turn; what was lost since the last one is asked for anew.
+
+        Between turns nobody gives signs of life, so that another may have written meanwhile.
+        """
+        if self._lease is not None:
+            with suppress(Fenced):  # it is let go of then
+                self.heartbeat()
+        return self.acquire()
 
     def _held(self) -> Lease:
         """Return the lease; within a turn one that was lost is not taken anew."""

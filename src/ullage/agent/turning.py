@@ -214,12 +214,23 @@ class Turning:
         return await word if inspect.isawaitable(word) else word
 
     async def _ran(self, effect: RunTools) -> Sequence[Outcome]:
-        """Run calls, after making sure that this is still the writer."""
+        """Run calls, after making sure that this is still the writer.
+
+        None of them goes on when this returns or raises.
+        """
         self._session.heartbeat()
         running = [
-            self._run(call, key) for call, key in zip(effect.calls, effect.keys, strict=True)
+            asyncio.create_task(self._run(call, key))
+            for call, key in zip(effect.calls, effect.keys, strict=True)
         ]
-        return await asyncio.gather(*running)
+        try:
+            return await asyncio.gather(*running)
+        except BaseException:
+            for task in running:
+                if not task.cancelling():  # a second time would break off what it cleans up
+                    task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            raise
 
     async def _run(self, call: Call, key: str) -> Outcome:
         self._tell("status", {"tool": call.name, "call_id": call.id, "state": "running"})
