@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from tests.naming import plainly
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.transcript import Message, Part, digest
-from ullage.core.wire.openai_chat import RECENT, RECENT_MESSAGES, ROLES, Memo, OpenAIChat
+from ullage.core.wire.openai_chat import (
+    RECENT,
+    RECENT_CHARACTERS,
+    RECENT_MESSAGES,
+    ROLES,
+    Memo,
+    OpenAIChat,
+)
 from ullage.testing.transcripts import broken_histories, histories
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
@@ -210,6 +217,20 @@ def test_long_conversations_drive_older_ones_out_and_the_newest_stays_whatever_i
     assert read("a", 11) == ["a"]
     assert read("c", 2 * RECENT_MESSAGES) == ["c"]
     assert read("a", 10) == ["a"]
+
+
+def test_conversations_with_many_characters_leave_the_newest_alone():
+    codec, half = OpenAIChat(), "x" * (RECENT_CHARACTERS // 2 - 100)
+
+    def read(name: str, *texts: str) -> list[str]:
+        codec.read([{"role": "user", "content": text} for text in (name, "", *texts)])
+        return [opening[0] for opening in codec._recent]
+
+    assert read("a", half) == ["a"]
+    assert read("b", half) == ["a", "b"]
+    assert read("a", half, "so it grows") == ["b", "a"]
+    assert read("a", half, "so it grows", "much " * 100) == ["a"]
+    assert read("c", half, half, half) == ["c"]
 
 
 def test_a_plain_message_that_comes_again_is_read_once():

@@ -45,8 +45,9 @@ PART_KINDS: Final[Mapping[str, PartKind]] = {
 
 RECENT: Final = 64
 RECENT_MESSAGES: Final = 5_000
+RECENT_CHARACTERS: Final = 16 * 1024 * 1024
 """Histories whose reading is kept, so that a growing one is read from where it grew, and their
-messages; the newest is kept however long it is."""
+messages and characters; the newest is kept however long it is."""
 
 OPENING: Final = 2
 """Messages by which a kept reading is found again: operator text and task, as a rule."""
@@ -99,7 +100,7 @@ class OpenAIChat:
                 copies.append(_copy(raw))
         transcript = Transcript(raws, tuple(read), self.rules, dict(known.memo))
         if opening is not None:
-            self._keep(opening, (*known.copies, *copies), transcript)
+            self._keep(opening, known, copies, transcript)
         return transcript
 
     def _known(self, opening: tuple[str, ...] | None, raws: tuple[Raw, ...]) -> _Reading:
@@ -110,23 +111,32 @@ class OpenAIChat:
         known = self._recent.get(opening) if opening is not None else None
         if known is not None and raws[: len(known.copies)] == known.copies:
             return known
-        return _Reading((), (), {})
+        return _Reading((), (), {}, 0)
 
     def _keep(
-        self, opening: tuple[str, ...], copies: tuple[Raw, ...], transcript: Transcript
+        self, opening: tuple[str, ...], known: _Reading, new: list[Raw], transcript: Transcript
     ) -> None:
-        """Keep the reading of the plain messages that a history begins with, as the newest."""
-        size, recent = len(copies), self._recent
+        """Keep the reading of the plain messages that a history begins with, as the newest.
+
+        They are those known before, and copies of new ones.
+        """
+        copies, recent = (*known.copies, *new), self._recent
+        size = len(copies)
+        read = transcript.messages[:size]
         memo = transcript.memo if size == len(transcript) else {}
         recent.pop(opening, None)
-        recent[opening] = _Reading(copies, transcript.messages[:size], memo)
+        characters = known.characters + sum(map(_characters, read[len(known.copies) :]))
+        recent[opening] = _Reading(copies, read, memo, characters)
         kept = tuple(recent.items())
         messages = sum([len(reading.copies) for _, reading in kept])
+        characters = sum([reading.characters for _, reading in kept])
         for oldest, reading in kept[:-1]:
-            if len(recent) <= RECENT and messages <= RECENT_MESSAGES:
+            few = len(recent) <= RECENT and messages <= RECENT_MESSAGES
+            if few and characters <= RECENT_CHARACTERS:
                 break
             recent.pop(oldest, None)
             messages -= len(reading.copies)
+            characters -= reading.characters
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls."""
@@ -191,6 +201,12 @@ class _Reading(NamedTuple):
     copies: tuple[Raw, ...]
     messages: tuple[Message, ...]
     memo: dict[str, tuple[int, Any]]
+    characters: int
+
+
+def _characters(message: Message) -> int:
+    parts = sum([len(part.text) for part in message.parts])
+    return parts + sum([len(call.arguments) for call in message.calls])
 
 
 def _opening(raws: tuple[Raw, ...]) -> tuple[str, ...] | None:
