@@ -132,6 +132,15 @@ def test_a_body_over_the_limit_is_refused() -> None:
     assert "over 1,000 bytes" in got.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
+def test_a_name_of_a_model_is_bounded(path: str) -> None:
+    with FaultServer({}) as upstream, proxied(upstream.root_url) as proxy:
+        got = proxy.post(path, {"model": "m" * 1025, "messages": [{"role": "user"}]})
+    assert (got.status_code, got.headers["x-ullage-error"]) == (400, "model_name")
+    assert "over 1,024 characters" in got.json()["error"]["message"]
+    assert asked(upstream) == []
+
+
 def test_a_token_is_asked_for_where_there_are_any() -> None:
     with (
         FaultServer({CHAT: of_json(WHOLE["openai_chat"])}) as upstream,

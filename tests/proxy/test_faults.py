@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -156,6 +158,47 @@ def test_a_page_in_the_place_of_an_answer_is_handed_on() -> None:
     assert got.headers["content-type"] == "text/html; charset=utf-8"
 
 
+@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
+def test_an_answer_that_ends_with_its_head_is_whole_whatever_length_it_names(
+    path: str, status: str
+) -> None:
+    head = f"HTTP/1.1 {status}\r\ncontent-length: 50\r\nx-request-id: a\x01b\r\n\r\n"
+    with Wire(head.encode()) as upstream, proxied(upstream.root_url) as proxy:
+        got = proxy.post(path, talk("openai_chat"))
+    assert (got.status_code, got.content) == (int(status[:3]), b"")
+    assert "x-request-id" not in got.headers  # no value of a header
+
+
+@pytest.mark.parametrize("status", ["101 Switching Protocols", "600 Beyond"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
+def test_a_status_that_is_none_is_told_as_a_fault_of_the_upstream(path: str, status: str) -> None:
+    with Wire(answer(b"{}", status=status)) as upstream, proxied(upstream.root_url) as proxy:
+        got = proxy.post(path, talk("openai_chat"))
+    assert (got.status_code, got.headers["x-ullage-error"]) == (502, "upstream_broken")
+    assert f"the status {status[:3]}" in got.json()["error"]["message"]
+
+
+def test_a_stream_that_is_compressed_unasked_is_handed_on_and_nothing_is_put_into_it() -> None:
+    packed = gzip.compress(sent(streamed("openai_chat")))
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n"
+    whole = head + f"content-length: {len(packed)}\r\n\r\n".encode() + packed
+    with Wire(whole) as upstream, proxied(upstream.root_url, usage="inject") as proxy:
+        got = proxy.post(CHAT, talk("openai_chat"))
+    assert got.content == sent(streamed("openai_chat"))
+    assert len(upstream.bodies) == 1
+
+
+def test_the_error_about_a_broken_head_quotes_neither_its_bytes_nor_the_address() -> None:
+    broken = b"HTTP/1.1 200 OK\r\nsecret words\x00\r\n\r\n"
+    with Wire(broken) as upstream, proxied(upstream.root_url) as proxy:
+        address = upstream.root_url
+        got = proxy.post(CHAT, talk("openai_chat"))
+    assert (got.status_code, got.headers["x-ullage-error"]) == (502, "upstream_broken")
+    assert b"secret" not in got.content
+    assert address not in got.text
+
+
 # --- connections that break -----------------------------------------------------------------------
 
 
@@ -203,6 +246,7 @@ def test_a_server_that_is_not_there_is_told_in_the_words_of_the_dialect(
 ) -> None:
     with closed_port() as port, proxied(f"http://127.0.0.1:{port}") as proxy:
         got = proxy.post(PATHS[dialect], talk(dialect))
+        assert proxy.shown("ullage_requests_total", outcome="error") == 1
     assert got.status_code == 502
     assert got.headers["x-ullage-error"] == "upstream_unreachable"
     made = got.json()
@@ -416,6 +460,25 @@ def test_a_client_that_leaves_a_stream_takes_the_upstream_with_it() -> None:
         left(proxy.url + CHAT, talk("openai_chat"), after=1)
         assert upstream.gone.wait(5)
         eventually(lambda: proxy.shown("ullage_streams_aborted_total", side="client") == 1)
+        assert proxy.shown("ullage_requests_total", outcome="sent") == 1
+
+
+def test_answers_that_outlast_the_proxy_are_told_of_its_end() -> None:
+    part = sent(streamed("openai_chat", STREAMS["openai_chat"][:2]))
+    with (
+        Wire(begun(part), b"", held=True) as upstream,
+        httpx2.Client(timeout=20, trust_env=False) as client,
+        ThreadPoolExecutor(2) as clients,
+    ):
+        with proxied(upstream.root_url) as proxy:
+            begins = clients.submit(posted, client, proxy.url + CHAT, talk("openai_chat"))
+            eventually(lambda: len(upstream.bodies) == 1)
+            waits = clients.submit(posted, client, proxy.url + CHAT, talk("openai_chat"))
+            eventually(lambda: len(upstream.bodies) == 2)
+        stream, none = begins.result(20), waits.result(20)
+    assert stream.content.startswith(part)
+    assert "proxy was ended" in told("openai_chat", stream.content)
+    assert (none.status_code, none.headers["x-ullage-error"]) == (503, "proxy_ended")
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])

@@ -174,5 +174,12 @@ def test_only_listed_headers_come_back() -> None:
         (b"Server", b"x"),
     ]
     kept = [b"content-type", b"content-length", b"x-ratelimit-remaining"]
-    assert [name for name, _ in back(headers, sized=True)] == [*kept, b"anthropic-organization-id"]
-    assert b"content-length" not in dict(back(headers, sized=False))
+    assert [name for name, _ in back(headers, 200, sized=True)] == [
+        *kept,
+        b"anthropic-organization-id",
+    ]
+    assert b"content-length" not in dict(back(headers, 200, sized=False))
+    assert b"content-length" not in dict(back(headers, 204, sized=True))
+    assert back([(b"X-Request-Id", b"a\x7fb"), (b"retry-after", b"\t3")], 200, sized=True) == [
+        (b"retry-after", b"\t3")
+    ]

@@ -17,6 +17,7 @@ ANTHROPIC: Final[Mapping[int, str]] = {
     413: "request_too_large",
     500: "api_error",
     502: "api_error",
+    503: "api_error",
     504: "timeout_error",
 }
 """Anthropic's names of errors, by status (its documentation, "Errors")."""

@@ -5,6 +5,7 @@ It knows which request is of which kind; what becomes of one is `proxy.exchange`
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from pathlib import Path
@@ -14,7 +15,7 @@ from ullage import metrics
 from ullage.proxy import head as heads
 from ullage.proxy import pages, routes
 from ullage.proxy.body import Refused
-from ullage.proxy.exchange import Channel, Exchange
+from ullage.proxy.exchange import ENDED, Channel, Exchange
 from ullage.proxy.guarding import Guarding
 from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger
@@ -118,6 +119,8 @@ class App:
             await self._routed(head, channel)
         except Refused as refused:
             await channel.refuse(dialect, refused)
+        except asyncio.CancelledError:  # by the server, which ends: this task does nothing more
+            await channel.refuse(dialect, Refused(503, "proxy_ended", ENDED))
         except Exception:
             if channel.begun:
                 raise

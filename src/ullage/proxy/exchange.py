@@ -45,7 +45,12 @@ HELD_BYTES: Final = 64 * 1024
 WHOLE: Final = 8 * 1024 * 1024
 """Bytes of an answer that is no stream which are kept to be read."""
 
+LONGEST_MODEL: Final = 1_024
+"""Characters of a model's name: what is learned of each is kept under it."""
+
 LOST: Final = ErrorKind("other", certainty="likely")
+
+ENDED: Final = "the proxy was ended before the answer was"
 
 SHORT: Final = "the upstream ended before its answer did"
 
@@ -194,6 +199,9 @@ class Exchange:
     def _upstream(self, body: Body) -> tuple[Upstream, str | None]:
         model = body.fields.get("model")
         model = model if isinstance(model, str) else None
+        if model is not None and len(model) > LONGEST_MODEL:
+            text = f"the name of a model is over {LONGEST_MODEL:,} characters"
+            raise Refused(400, "model_name", text)
         found = self._serve.upstream(model)
         if found is None:
             raise Refused(404, "no_such_model", f"no upstream serves the model {model!r:.80}")
@@ -257,6 +265,7 @@ class Exchange:
             plan = await guarding.plan(call)
         except Refused:
             meters.fault()
+            meters.request(call.model, "error")
             raise
         took = time.perf_counter() - began
         meters.overhead(took)
@@ -269,14 +278,18 @@ class Exchange:
         if over is not None:
             meters.request(call.model, "blocked")
             raise _too_large(call.form.dialect, *over)
-        plan, opened = await self._answered(call, plan)
+        try:
+            plan, opened = await self._answered(call, plan)
+        except Refused:
+            meters.request(call.model, "error")
+            raise
+        status = opened.response.status
+        trimmed = plan.view is not None and plan.view.compaction is not None
+        meters.request(call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent")
         try:
             await self._relayed(call, plan, opened)
         finally:
             await opened.response.aclose()
-        status = opened.response.status
-        trimmed = plan.view is not None and plan.view.compaction is not None
-        meters.request(call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent")
         self._app.pages.readiness.heard(call.upstream.name)
         with self._apart():
             tiers = guarding.note(call, plan, status)
@@ -360,7 +373,7 @@ class Exchange:
     async def _opened(self, call: Call, plan: Plan, response: Response) -> Opened:
         stream = response.chunks()
         made = Opened(response, stream=stream)
-        kind = _type(response)
+        kind = _type(response) if not _coded(response) else b""
         if response.status >= 400 or kind == b"application/json":
             return await _read_whole(made)
         if kind == b"text/event-stream":
@@ -388,10 +401,9 @@ class Exchange:
     async def _relayed(self, call: Call, plan: Plan, opened: Opened) -> None:
         """Hand the answer on, and learn from it."""
         response, channel = opened.response, self._channel
-        sized = opened.relay is None
-        await channel.begin(
-            response.status, [*heads.back(response.headers, sized=sized), *plan.headers]
-        )
+        status, sized = response.status, opened.relay is None
+        back = heads.back(response.headers, status, sized=sized)
+        await channel.begin(status, [*back, *plan.headers])
         if opened.whole:
             await channel.write(opened.data, more=False)
             if response.status < 400:
@@ -419,6 +431,10 @@ class Exchange:
             if watch is None:
                 raise Gone from error  # the body is shorter than it was to be: the cut tells it
             return watch.cut(str(error))
+        except asyncio.CancelledError:
+            if watch is not None and not self._channel.gone:
+                await self._channel.write(watch.cut(ENDED), more=False)
+            raise
         if watch is None:
             return b""
         last = watch.rest()
@@ -437,7 +453,8 @@ class Exchange:
         except Broken as error:
             raise _broken(error) from error
         try:
-            await self._channel.begin(response.status, heads.back(response.headers, sized=True))
+            status = response.status
+            await self._channel.begin(status, heads.back(response.headers, status, sized=True))
             async for chunk in response.chunks():
                 await self._channel.write(chunk)
             await self._channel.write(b"", more=False)
@@ -500,8 +517,16 @@ def _must(opened: Opened | Broken) -> Opened:
 
 
 def _type(response: Response) -> bytes:
-    found = [value for name, value in response.headers if name.lower() == b"content-type"]
-    return found[0].partition(b";")[0].strip().lower() if found else b""
+    return _named(response, b"content-type").partition(b";")[0].strip().lower()
+
+
+def _coded(response: Response) -> bool:
+    """Tell whether an answer is compressed, unasked: then nothing in it can be read, or added."""
+    return _named(response, b"content-encoding").strip().lower() not in (b"", b"identity")
+
+
+def _named(response: Response, name: bytes) -> bytes:
+    return next((value for key, value in response.headers if key.lower() == name), b"")
 
 
 def _parsed(data: bytes) -> Mapping[str, Any] | None:

@@ -6,6 +6,7 @@ The upstream comes from the configuration alone; no header, host or path of a cl
 from __future__ import annotations
 
 import hmac
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,12 @@ BACK: Final = frozenset(
     }
 )
 """Headers of an upstream that go back to the client."""
+
+CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What no value of a header may hold (RFC 9110, 5.5)."""
+
+BARE: Final = frozenset({204, 304})
+"""Statuses of answers that end with their head, whatever length it names (RFC 9112, 6.3)."""
 
 BACK_STEMS: Final = (b"x-ratelimit-", b"anthropic-", b"openai-")
 
@@ -112,12 +119,20 @@ def read(scope: Mapping[str, Any], serve: Serve, bound: str, *, strangers: bool 
     )
 
 
-def back(headers: Iterable[tuple[bytes, bytes]], *, sized: bool) -> list[tuple[bytes, bytes]]:
-    """Return the headers for the client; without `sized` the length is left out."""
+def back(
+    headers: Iterable[tuple[bytes, bytes]], status: int, *, sized: bool
+) -> list[tuple[bytes, bytes]]:
+    """Return the headers for the client; without `sized` the length is left out.
+
+    So is one that says nothing about the body, and a value that is none.
+    """
+    sized = sized and status not in BARE
     made = []
     for name, value in headers:
         low = name.lower()
         if low == b"content-length" and not sized:
+            continue
+        if CONTROL.search(value):
             continue
         if low in BACK or low.startswith(BACK_STEMS):
             made.append((low, value))

@@ -111,6 +111,9 @@ class AiohttpSender:
                     headers=headers,
                     allow_redirects=False,
                 )
+            if not 200 <= response.status <= 599:
+                response.close()
+                raise Broken(f"the upstream answered with the status {response.status}")
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unreached(f"the upstream cannot be reached: {_said(error)}") from error
         except TimeoutError as error:
@@ -243,4 +246,7 @@ def _exact(url: str) -> Any:
 
 
 def _said(error: BaseException) -> str:
+    """Return what an error says, without the URL, and the bytes that a broken head is quoted by."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"{type(error).__name__}: {error.message.partition(':')[0]}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
