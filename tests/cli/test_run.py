@@ -300,6 +300,21 @@ def test_sigterm_interrupts_a_turn_with_a_record(desk: Desk, capsys: Any):
     capsys.readouterr()
 
 
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+def test_a_stream_that_was_closed_is_done_without(
+    desk: Desk, capsys: Any, closed: str, monkeypatch: pytest.MonkeyPatch
+):
+    write = called(("write", {"path": "a", "content": "x"}))
+    monkeypatch.setattr(sys, closed, None)
+    with scripted(said("Seven."), write) as server:
+        assert desk(server, "run", "count") == 0
+        assert desk(server, "run", "write", "--permission", "ask") == 3
+        assert desk(server, "run", "-" if closed == "stdin" else "") == 1
+    shown = capsys.readouterr()
+    assert shown.out == ("" if closed == "stdout" else "Seven.\n")
+    assert bool(shown.err) is (closed != "stderr")
+
+
 def test_a_second_interrupt_shows_no_traceback(capsys: Any, caplog: Any):
     ended: list[str] = []
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from ullage.agent import Ended, Live, Session
 from ullage.agent.session import Told
-from ullage.cli import picture
+from ullage.cli import lines, picture
 from ullage.cli.desk import say
 from ullage.core.log.event import Event
 from ullage.core.transcript import Call
@@ -95,7 +95,7 @@ def _short(text: str) -> str:
 
 def asked(call: Call, reason: str) -> bool | None:
     """Ask the person at the terminal; None where there is none."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (lines.steered(sys.stdin) and lines.steered(sys.stderr)):
         return None
     say(f"  {call.name} {_short(call.arguments)}")
     print(f"  {reason}. Allow? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -49,8 +49,17 @@ WINDOW: Final = 4096
 
 def say(text: str) -> None:
     """Tell people something; the answer alone goes to stdout."""
+    if sys.stderr is None:  # closed before the start: print would take stdout instead
+        return
     rows = map(picture.clean, text.split("\n"))  # servers and models have their say in it
     print("\n".join(rows), file=sys.stderr, flush=True)
+
+
+def heard(text: str) -> str:
+    """Return what a person says: the argument, or stdin for `-`, nothing where that is closed."""
+    if text != "-":
+        return text
+    return "" if sys.stdin is None else sys.stdin.read()
 
 
 # ── the log ─────────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import TextIO
 
 from ullage.cli import picture
 
@@ -35,9 +36,17 @@ def block(text: str, most: int | None = None) -> Iterator[str]:
 
 
 def out(text: str, end: str = "\n") -> None:
-    """Print text at once; what the encoding of stdout lacks is written as an escape."""
-    encoding = sys.stdout.encoding or "utf-8"
+    """Print text at once; what the encoding of stdout lacks is written as an escape.
+
+    A stdout that was closed before the start is None, and gets nothing.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), end=end, flush=True)
+
+
+def steered(stream: TextIO | None) -> bool:
+    """Tell whether a stream is a terminal; one that was closed before the start is None."""
+    return stream is not None and stream.isatty()
 
 
 def visible(text: str) -> str:

@@ -70,6 +70,11 @@ def _code(error: UllageError) -> int:
     return BUSY if isinstance(error, BusyWriter) else FAILED
 
 
+def _say(text: str) -> None:
+    if sys.stderr is not None:  # closed before the start: print would take stdout instead
+        print(text, file=sys.stderr)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
@@ -78,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = parser(named).parse_args(words)
         return _command(given.command).run(given)
     except UllageError as error:
-        print(f"ullage: {error}", file=sys.stderr)
+        _say(f"ullage: {error}")
         return _code(error)
     except BrokenPipeError:
         # Whoever read the output, such as `head`, has enough. What Python flushes at its exit must
@@ -86,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:
-        print("ullage: interrupted", file=sys.stderr)
+        _say("ullage: interrupted")
         return INTERRUPTED
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from ullage.cli import desk
 from ullage.cli import run as running
@@ -26,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run the turn; the exit code says how it ended."""
-    text = sys.stdin.read() if given.text == "-" else given.text
+    text = None if given.text is None else desk.heard(given.text)
     with (
         desk.opened(given) as log,
         desk.chosen(log, given.session) as session,

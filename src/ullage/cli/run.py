@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run the turn; the exit code says how it ended."""
-    text = sys.stdin.read() if given.text == "-" else given.text
+    text = desk.heard(given.text)
     if not text.strip():
         raise ConfigurationError("there is nothing to say: give a text, or - and a text on stdin")
     with desk.opened(given, create=True) as log, desk.provided(given) as provider:
@@ -69,7 +69,7 @@ def _print(session: Session, ended: Ended, given: argparse.Namespace) -> None:
     if given.json:
         lines.out(activity.document(session, ended))
     elif ended.ok:
-        lines.out(lines.visible(ended.text) if sys.stdout.isatty() else ended.text)
+        lines.out(lines.visible(ended.text) if lines.steered(sys.stdout) else ended.text)
     if not ended.ok:
         desk.say(f"ullage: {ended.error} ({ended.reason})")
         desk.say(f"go on with: ullage resume {session.name} TEXT")
