@@ -108,6 +108,16 @@ def test_an_operator_may_allow_few_levels(raw: bytes, most: int) -> None:
         read(raw, "messages", Bounds(depth=most - 1))
 
 
+@pytest.mark.parametrize("name", ["messages", "x", "\u00e9" * 9])
+@pytest.mark.parametrize("most", [1, 2, 5, DEEPEST])
+def test_what_a_second_value_of_the_same_name_hides_is_looked_at(name: str, most: int) -> None:
+    deep = "[" * most + "]" * most
+    raw = f'{{"{name}":{deep},"{name}":"x","n":1}}'.encode()
+    with pytest.raises(Refused, match=f"deeper than {most} levels"):
+        read(raw, "messages", Bounds(depth=most))
+    assert not read(raw, "messages", Bounds(depth=most + 1)).opaque
+
+
 def test_the_limit_itself_is_taken_and_one_more_is_not() -> None:
     deepest = b'{"messages":' + b"[" * (DEEPEST - 1) + b"]" * (DEEPEST - 1) + b"}"
     assert not read(deepest, "messages").opaque

@@ -123,6 +123,9 @@ def _quickly(raw: bytes, name: str, depth: int) -> Body:
     """Read with the C parser, which first finds the values only: each is looked at by itself."""
     values = {key: bytes(value) for key, value in _TOP.decode(raw).items()}
     body = Body(raw, _values=values)
+    found = sum([len(key) + len(value) + 4 for key, value in values.items()])
+    if len(raw) - found > depth:  # a name that stands twice: its first value goes on, too
+        _flat(raw, depth)
     for key, value in values.items():
         if key == name and value[:1] == b"[" and depth > 1:
             pieces = body.slices = [bytes(piece) for piece in _LIST.decode(value)]
