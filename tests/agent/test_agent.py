@@ -145,6 +145,16 @@ def test_refusals_without_end_are_a_few_smaller_tries_one_notice_and_the_error(s
     assert sum("RecoveryExhausted" in text for text in told) == 1
 
 
+def test_a_notice_of_pressure_names_the_command_that_looks_first(session: Session):
+    talk(session, 30)
+    told: list[str] = []
+    session.hear(lambda e: told.append(e.data["text"]) if e.type == "status" else None)
+    with scripted(said("a")) as server:
+        agent(server, window=2_500).run(session, "hello")
+    (notice,) = [text for text in told if "Context window at" in text]
+    assert notice.endswith(f"Look first: ullage compact {session.name} --dry-run")
+
+
 def test_a_broken_stream_is_asked_again_and_its_text_kept(session: Session):
     with scripted(broken("Seven c"), said("Seven casks.")) as server:
         done = agent(server).run(session, "What is in the cellar?")

@@ -30,6 +30,16 @@ def test_the_command_can_be_run_as_a_module() -> None:
     assert "must be a positive number of tokens" in done.stderr
 
 
+def test_an_error_is_one_document_where_one_was_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["window", "gpt-5", "--window", "-3", "--json"]) == 1
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["outcome"], told["reason"]) == ("error", "configuration")
+    assert err == f"ullage: {told['error']}\n"
+
+
 def test_window_says_who_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["window", "gpt-5"]) == 0
     assert capsys.readouterr().out.startswith("272,000 tokens of input (input window by table")

@@ -187,6 +187,8 @@ def test_the_meter_reads_as_documented(used: int | None, window: int | None, met
 def test_the_notice_reads_as_documented():
     notice = assess(27_840, 32_000).notice()
     assert notice == "Context window at 87 % (27,840/32,000 tokens)"
+    band = assess(Count(1_465, 1_100, 3_150, "estimate"), 4_096).notice()
+    assert band == "Context window at 76 % (3,150/4,096 tokens at most)"
     assert assess(5, None).notice() == "Context window unknown (context_window_unknown)"
     assert assess(None, 5).notice() == "Context window unknown (usage_missing)"
 

@@ -27,6 +27,7 @@ from ullage.core.events import Event as GuardEvent
 from ullage.core.instructions import Context, briefing
 from ullage.core.log.event import Draft
 from ullage.core.log.render import Renderer, defined
+from ullage.core.observing import NEXT
 from ullage.core.permissions import Posture, Rule
 from ullage.core.policies.policy import Policy
 from ullage.core.redaction import Redactor
@@ -501,7 +502,8 @@ def _told(session: Session, event: GuardEvent) -> None:
         data = {**found.to_dict(), "tier": event.tier, "phase": event.phase, "meter": found.meter()}
         session.publish(Live(session.name, "context_pressure", data))
     elif isinstance(event, Notice):
-        session.publish(Live(session.name, "status", {"text": event.text}))
+        text = event.text.replace(NEXT, f"Look first: ullage compact {session.name} --dry-run")
+        session.publish(Live(session.name, "status", {"text": text}))
     elif isinstance(event, Compacted):
         made = event.checkpoint
         text = (

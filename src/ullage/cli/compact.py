@@ -20,6 +20,7 @@ from ullage.cli import desk, offline
 from ullage.contents import served
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.compaction import Outcome
+from ullage.core.counting import Count
 from ullage.core.errors import ConfigurationError, UnknownSession
 from ullage.core.policies.policy import Policy
 from ullage.runtime import default
@@ -129,7 +130,7 @@ def _compacted(agent: Agent, session: Session, given: argparse.Namespace) -> int
     )
     outcome, count = done.view.compaction, done.view.prepared.count
     if outcome is None:
-        print(f"nothing changed: {done.reason}; {count.high:,} tokens")
+        print(f"nothing changed: {done.reason}; {_most(count)}")
         return 0 if count.high <= _target(done, given) else 1
     print(_said(outcome, dry=given.dry_run))
     if done.checkpoint is not None:  # pragma: no branch - there is one where there is an outcome
@@ -228,15 +229,19 @@ def _pays(made: Checkpoint, model: str | None) -> str:
 def _said(found: Outcome, *, dry: bool) -> str:
     """Return what was done, or would be, in one line."""
     if not found.changed:
-        return f"nothing changed: {found.reason}; {found.before.high:,} tokens"
+        return f"nothing changed: {found.reason}; {_most(found.before)}"
     edits = Counter(type(edit).__name__.lower() for edit in found.script.edits())
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(edits.items()))
     did = "would go" if dry else "went"
     missed = "" if found.reached else f"; missed: {found.reason}"
     return (
-        f"{found.before.high:,} tokens {did} to {found.after.high:,} by {found.strategy} "
-        f"({kinds}){missed}"
+        f"{_most(found.before)} {did} to {found.after.high:,} by {found.strategy} ({kinds}){missed}"
     )
+
+
+def _most(count: Count) -> str:
+    """Return the upper edge, by which windows are held, and that it is one."""
+    return f"{'at most ' if count.high != count.tokens else ''}{count.high:,} tokens"
 
 
 def _write(name: str | None, messages: list[Any]) -> None:

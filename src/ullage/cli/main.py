@@ -7,6 +7,7 @@ commands may have further ones. It knows the commands, not their work.
 from __future__ import annotations
 
 import argparse
+import json
 import keyword
 import os
 import sys
@@ -79,11 +80,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     named = words[0] if words and words[0] in COMMANDS else None
+    given = argparse.Namespace()
     try:
         given = parser(named).parse_args(words)
         return _command(given.command).run(given)
     except UllageError as error:
         _say(f"ullage: {error}")
+        if getattr(given, "json", False) and sys.stdout is not None:
+            told = {"outcome": "error", "reason": error.code, "error": str(error)}
+            print(json.dumps(told, indent=2))
         return _code(error)
     except BrokenPipeError:
         # Whoever read the output, such as `head`, has enough. What Python flushes at its exit must

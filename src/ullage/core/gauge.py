@@ -94,13 +94,17 @@ class Assessment:
         return f"{used}/{short(self.window_tokens)}"
 
     def notice(self) -> str:
-        """Return the sentence for people: `Context window at 87 % (27,840/32,000 tokens)`."""
+        """Return the sentence for people: `Context window at 87 % (27,840/32,000 tokens)`.
+
+        Share and tokens are those of the upper edge, by which the tier goes: `tokens at most` where
+        that is not the best value.
+        """
         if self.ratio is None or self.input_tokens is None or self.window_tokens is None:
             return f"Context window unknown ({self.reason})"
         percent = int(round(self.ratio * 100, 9))  # 0.58 * 100 is 57.99999999999999
-        return (
-            f"Context window at {percent} % ({self.input_tokens:,}/{self.window_tokens:,} tokens)"
-        )
+        most = round(self.ratio * self.window_tokens)
+        unit = "tokens" if most == self.input_tokens else "tokens at most"
+        return f"Context window at {percent} % ({most:,}/{self.window_tokens:,} {unit})"
 
 
 def assess(
