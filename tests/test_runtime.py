@@ -166,6 +166,16 @@ def test_threads_that_learn_at_once_lose_nothing(runtime) -> None:
     assert (lesson.ratio, lesson.seen) == (1.5, 800)
 
 
+def test_lessons_are_kept_of_so_many_models_and_a_new_word_on_one_drops_none() -> None:
+    runtime = Runtime()
+    for n in range(MOST_METERS):
+        runtime.learn(Question(f"m{n}", "http://127.0.0.1:9/v1"), Reading(150, 100, 0))
+    runtime.learn(Question("m0", "http://127.0.0.1:9/v1"), Reading(300, 100, 0))
+    assert len(runtime._lessons) == MOST_METERS
+    runtime.learn(Question("another", "http://127.0.0.1:9/v1"), Reading(150, 100, 0))
+    assert len(runtime._lessons) == 1
+
+
 # --- messages read before -------------------------------------------------------------------------
 
 

@@ -101,7 +101,7 @@ class _Bounded(dict[Any, Any]):
         self._most = most
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if len(self) >= self._most:
+        if len(self) >= self._most and key not in self:
             self.clear()
         super().__setitem__(key, value)
 
@@ -145,7 +145,7 @@ class Runtime:
         self.codec = OpenAIChat(Messages(remembered))
         self._codecs: dict[Dialect, Codec] = {}
         self._counts = remote.Counts()
-        self._lessons: dict[tuple[str, str | None], Calibration] = {}
+        self._lessons: MutableMapping[tuple[str, str | None], Calibration] = _Bounded(MOST_METERS)
         self._meters: dict[object, Meter] = {}
         self._plain: MutableMapping[tuple[str | None, str], Meter] = _Bounded(MOST_METERS)
         self._tools: MutableMapping[str, Size] = _Bounded(MOST_TOOLS)

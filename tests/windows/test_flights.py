@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ullage.testing.clock import FakeClock
-from ullage.windows.flights import Flights, Landed
+from ullage.windows.flights import MOST, Flights, Landed
 
 
 def test_an_answer_is_kept_until_it_expires() -> None:
@@ -24,6 +24,16 @@ def test_an_answer_is_kept_until_it_expires() -> None:
     clock.advance(10)
     assert flights.get("k", work) == 2
     assert flights.get("other", work) == 3
+
+
+def test_the_answers_that_landed_longest_ago_make_way() -> None:
+    flights: Flights[int] = Flights(FakeClock(100.0))
+    for key in range(MOST):
+        flights.get(key, lambda: Landed(1, 200.0))
+    flights.get(0, lambda: Landed(2, 200.0))  # kept
+    flights.get(MOST, lambda: Landed(1, 200.0))
+    assert [flights.peek(key) for key in (0, 1, MOST)] == [None, 1, 1]
+    assert flights.get(0, lambda: Landed(3, 200.0)) == 3
 
 
 def test_a_thousand_threads_make_one_request() -> None:

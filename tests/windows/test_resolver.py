@@ -24,8 +24,9 @@ from ullage.testing.waiting import eventually
 from ullage.transport import Answer as Got
 from ullage.transport import Ask, Timeouts, Transport
 from ullage.windows import Options, Question, Resolver
+from ullage.windows.flights import MOST
 from ullage.windows.learned import HOSTED_S, LOCAL_S
-from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S
+from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S, _noted
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
 HOUR = 3600.0
@@ -296,6 +297,13 @@ def test_what_learned_names_the_endpoint_without_its_password(resolver) -> None:
     explained = resolver.window(question).explain()
     assert "127.0.0.1:1" in explained
     assert "geheim" not in explained
+
+
+def test_what_was_said_of_many_models_is_forgotten_before_it_grows_without_bound() -> None:
+    told: dict[str, str] = {}
+    for n in range(MOST + 1):
+        _noted(told, f"k{n}", "said")
+    assert told == {f"k{MOST}": "said"}
 
 
 # --- many at once ---------------------------------------------------------------------------------

@@ -11,7 +11,10 @@ import threading
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+MOST: Final = 2_000
+"""Answers that are kept: names of models are a client's to choose, where there is a proxy."""
 
 Value = TypeVar("Value")
 
@@ -118,7 +121,10 @@ class Flights(Generic[Value]):
         landed: Landed[Value],
     ) -> Value:
         with self._lock:
+            self._landed.pop(key, None)
             self._landed[key] = landed
+            if len(self._landed) > MOST:  # the one that landed longest ago is asked for again
+                del self._landed[next(iter(self._landed))]
             flights.pop(key, None)
         mine.set_result(landed.value)
         return landed.value

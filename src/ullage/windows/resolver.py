@@ -17,7 +17,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.window import Claim, Window, resolve
 from ullage.windows import probes
 from ullage.windows.disk import Disk
-from ullage.windows.flights import Flights, Landed
+from ullage.windows.flights import MOST, Flights, Landed
 from ullage.windows.learned import Learned
 from ullage.windows.probes import Found
 from ullage.windows.probes.found import root
@@ -206,7 +206,7 @@ class Resolver:
         for warning in window.warnings:
             # Once, not with every request of a conversation.
             if self._capped.get(question.key) != warning:
-                self._capped[question.key] = warning
+                _noted(self._capped, question.key, warning)
                 log.warning("%s", warning)
         return replace(window, warnings=(*window.warnings, complaint)) if complaint else window
 
@@ -330,7 +330,7 @@ class Resolver:
         # What passes is asked again each time, but said once.
         if found.complaint and not (found.passing and self._said.get(question.key)):
             log.warning("%s", found.complaint)
-        self._said[question.key] = found.complaint
+        _noted(self._said, question.key, found.complaint)
         lasts = 0.0 if found.passing else POSITIVE_S if found.claims else NEGATIVE_S
         return Landed(found, self._now() + lasts)
 
@@ -364,3 +364,10 @@ def _exceeded(claim: Claim, floor: int) -> Claim:
     if claim.kind not in ("total", "input") or claim.tokens >= floor:
         return claim
     return replace(claim, tokens=floor, note=f"{claim.tokens:,} by the source, was exceeded")
+
+
+def _noted(told: dict[str, str], key: str, text: str) -> None:
+    """Remember what was said of a question, so that it is said once; beyond a number, anew."""
+    if len(told) >= MOST:
+        told.clear()
+    told[key] = text
