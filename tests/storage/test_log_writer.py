@@ -86,11 +86,11 @@ def started(url: str, name: str) -> subprocess.Popen[str]:
 def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(log: EventLog):
     acknowledged: dict[int, str] = {}
     for seed in range(20):
-        child = started(log.url, f"seed{seed}")
-        assert child.stdout is not None
-        said = [child.stdout.readline() for _ in range(random.Random(seed).randrange(1, 30))]
-        child.kill()
-        rest, _ = child.communicate()
+        with started(log.url, f"seed{seed}") as child:
+            assert child.stdout is not None
+            said = [child.stdout.readline() for _ in range(random.Random(seed).randrange(1, 30))]
+            child.kill()
+            rest = child.stdout.read()  # `communicate` would pass by what was read ahead
         lines = [line for line in [*said, *rest.splitlines(keepends=True)] if line.endswith("\n")]
         acknowledged.update({int(seq): id_ for seq, id_ in (line.split() for line in lines)})
     kept = {event.seq: event.id for event in log.read("s")}
