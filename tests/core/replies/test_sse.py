@@ -66,6 +66,13 @@ def test_a_letter_of_several_bytes_may_be_cut() -> None:
         assert read(stream[:cut], stream[cut:]) == [Event("", "zażółć 😀")]
 
 
+@pytest.mark.parametrize("pieces", [[b"data: a\r", b"\n\r\n"], [b"data: a\r", b"\n", b"\r", b"\n"]])
+def test_a_line_end_may_be_cut(pieces: list[bytes]) -> None:
+    events = Events()
+    assert [e.data for piece in pieces for e in events.feed(piece)] == ["a"]
+    assert events.end() == []
+
+
 def test_comments_and_fields_that_nobody_reads_are_no_events() -> None:
     assert read(b": ping\n\nid: 7\nretry: 1\n\nevent: lonely\n\nnonsense\n\n") == []
 
