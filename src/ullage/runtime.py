@@ -89,8 +89,7 @@ class Messages(dict[Any, Message]):
 
 def weight(message: Message) -> int:
     """Return about how many bytes a message takes."""
-    parts = sum(len(part.text) for part in message.parts)
-    return BESIDE + parts + sum(len(call.arguments) for call in message.calls)
+    return BESIDE + message.characters
 
 
 class _Bounded(dict[Any, Any]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from ullage.core.transcript import Dialect
 from ullage.embedded import Launch, Server
 from ullage.providers import Provider
 from ullage.storage.log import verify
-from ullage.storage.log_sqlite import SqliteLog
 from ullage.testing import tinymodel
 from ullage.testing.fixtures import StartServer
 
@@ -59,14 +58,6 @@ def speaking(llama_server: StartServer) -> Server:
 def calling(llama_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Server:
     model = tinymodel.make(tmp_path_factory.mktemp("calling") / "calling.gguf", sentence=CALL)
     return llama_server(Launch(window=WINDOW, chat_template=CALLING), model)
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    log = SqliteLog(tmp_path / "state" / "log.db")
-    with Session.create(log, "s") as made:
-        yield made
-    log.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,6 @@ from ullage.storage.log_sqlite import SqliteLog
 from ullage.testing.faults import FaultServer, hanging, of_json
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    log = SqliteLog(tmp_path / "state" / "log.db")
-    with Session.create(log, "s") as made:
-        yield made
-    log.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,6 @@ from ullage.core.permissions import Access
 from ullage.core.tooling import Outcome, Spec
 from ullage.providers import Provider
 from ullage.storage.log import Owner
-from ullage.storage.log_sqlite import SqliteLog
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    log = SqliteLog(tmp_path / "state" / "log.db")
-    with Session.create(log, "s") as made:
-        yield made
-    log.close()
 
 
 class Slow:

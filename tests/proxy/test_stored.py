@@ -13,7 +13,7 @@ from ullage.core.counting import EXACT, Measure, Size
 from ullage.core.serving import Rule
 from ullage.core.usage import Usage
 from ullage.proxy import stored
-from ullage.proxy.stored import Histories, Sent, called, named
+from ullage.proxy.stored import Histories, Measured, key_of, name_of
 from ullage.testing.faults import Answer, FaultServer, of_json, sse
 
 WINDOW = 1_000
@@ -213,7 +213,7 @@ def own(total: int = 10, fixed: int = 5) -> Measure:
 
 def test_reasoning_may_or_may_not_come_along() -> None:
     histories = Histories()
-    histories.learn(Sent("s", "n", own()), told("a", 100, 50, 30))
+    histories.learn(Measured("s", "n", own()), told("a", 100, 50, 30))
     held = histories.find("s", (stored.RESPONSE, "a"))
     assert held is not None
     count = held.with_(own(7))
@@ -222,14 +222,14 @@ def test_reasoning_may_or_may_not_come_along() -> None:
 
 def test_a_report_without_usage_teaches_nothing() -> None:
     histories = Histories()
-    assert histories.learn(Sent("s", "n", own()), {"id": "a"}) is None
+    assert histories.learn(Measured("s", "n", own()), {"id": "a"}) is None
     assert histories.find("s", (stored.RESPONSE, "a")) is None
 
 
 def test_a_response_without_an_id_is_known_by_its_conversation_alone() -> None:
     histories, key = Histories(), (stored.CONVERSATION, "c")
     report = {"usage": {"input_tokens": 9, "output_tokens": 2}}
-    assert histories.learn(Sent("s", "n", own(), key), report) == Usage(9, output=2)
+    assert histories.learn(Measured("s", "n", own(), key), report) == Usage(9, output=2)
     held = histories.find("s", key)
     assert held is not None
     assert held.size == Size(11, 11, 11)
@@ -238,9 +238,9 @@ def test_a_response_without_an_id_is_known_by_its_conversation_alone() -> None:
 def test_the_ids_that_were_heard_of_longest_ago_are_forgotten() -> None:
     histories = Histories(most=2)
     for name in "ab":
-        histories.learn(Sent("s", name, own()), told(name, 100))
+        histories.learn(Measured("s", name, own()), told(name, 100))
     assert histories.find("s", (stored.RESPONSE, "a")) is not None
-    histories.learn(Sent("s", "c", own()), told("c", 100))
+    histories.learn(Measured("s", "c", own()), told("c", 100))
     assert histories.find("s", (stored.RESPONSE, "b")) is None
     assert histories.find("s", (stored.RESPONSE, "a")) is not None
 
@@ -257,9 +257,9 @@ def test_the_ids_that_were_heard_of_longest_ago_are_forgotten() -> None:
     ],
 )
 def test_the_history_that_holds_the_others_is_the_one_that_counts(fields: Any, key: Any) -> None:
-    assert named(fields) == key
+    assert key_of(fields) == key
 
 
 def test_conversations_of_which_only_an_id_is_known_are_told_apart() -> None:
-    names = {called(scope, key) for scope in "ab" for key in (None, ("prompt", "p"))}
+    names = {name_of(scope, key) for scope in "ab" for key in (None, ("prompt", "p"))}
     assert len(names) == 4

@@ -136,6 +136,12 @@ class Message:
         return "\n".join(p.text for p in self.parts if p.kind in ("text", "refusal", "result"))
 
     @property
+    def characters(self) -> int:
+        """How long its texts and the arguments of its calls are together."""
+        parts = sum([len(part.text) for part in self.parts])
+        return parts + sum([len(call.arguments) for call in self.calls])
+
+    @property
     def is_system(self) -> bool:
         """Whether the message carries instructions of the operator (system or developer)."""
         return self.role in OPERATOR

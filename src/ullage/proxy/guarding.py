@@ -26,7 +26,7 @@ from ullage.guard import Guard
 from ullage.proxy import ollama
 from ullage.proxy.body import Body, Refused, encoded
 from ullage.proxy.ledger import Entry, Ledger
-from ullage.proxy.stored import Histories, Sent, called, named
+from ullage.proxy.stored import Histories, Measured, key_of, name_of
 from ullage.runtime import Body as Measurable
 from ullage.runtime import system_text
 from ullage.windows import Question
@@ -97,7 +97,7 @@ class Call:
 class Plan:
     """What goes to the upstream for a call.
 
-    `view` is None where the guard had no part in it. `sent` is what the id of the response will
+    `view` is None where the guard had no part in it. `measured` is what the id of the response will
     stand for, where it will have one. `spliced` tells that the report of usage was asked for by
     the proxy. `headers` are those that tell the client what was done.
     """
@@ -108,7 +108,7 @@ class Plan:
     spliced: bool = False
     headers: tuple[tuple[bytes, bytes], ...] = ()
     fault: str = ""
-    sent: Sent | None = None
+    measured: Measured | None = None
 
 
 class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
@@ -188,19 +188,19 @@ class Guarding:
         try:
             if plan.view is not None:
                 plan.view.observe(report)
-            if plan.sent is not None:
-                self._remember(plan.sent, report)
+            if plan.measured is not None:
+                self._remember(plan.measured, report)
         except Exception:
             if not self._serve.fail_open:
                 raise
             log.exception("what an answer told could not be learned")
 
-    def _remember(self, sent: Sent, report: Any) -> None:
+    def _remember(self, measured: Measured, report: Any) -> None:
         """Keep what an answer told of its id; a guarded one was counted by its guard."""
-        usage = self._histories.learn(sent, report)
-        if usage is not None and sent.found is not None:
-            priced = cost(usage, sent.prices) if sent.prices else None
-            self._tell(Answered(usage, priced, sent.model or ""), sent.model)
+        usage = self._histories.learn(measured, report)
+        if usage is not None and measured.found is not None:
+            priced = cost(usage, measured.prices) if measured.prices else None
+            self._tell(Answered(usage, priced, measured.model or ""), measured.model)
 
     def refused(self, plan: Plan, status: int, body: Any) -> None:
         """Learn from a refusal that is handed on."""
@@ -220,14 +220,14 @@ class Guarding:
 
     def note(self, call: Call, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
         """Write down how the conversation stands; return the tier before and now, where known."""
-        view, sent = plan.view, plan.sent
+        view, measured = plan.view, plan.measured
         if view is not None:
             name, made = _name(call, view), view.prepared.checkpoint
             found, tier = view.assessment, view.prepared.conversation.shown.tier
             basis: str = view.prepared.count.basis
-        elif sent is not None and sent.found is not None:
-            name, made = sent.name, None
-            found, tier, basis = sent.found, sent.found.tier, sent.basis
+        elif measured is not None and measured.found is not None:
+            name, made = measured.name, None
+            found, tier, basis = measured.found, measured.found.tier, measured.basis
         else:
             return None
         before = self._ledger.get(name)
@@ -260,18 +260,18 @@ class Guarding:
         """Return the plan for a request whose history its server keeps: its bytes, measured."""
         window = await self._runtime.windows.awindow(self._question(call))
         if len(call.body.raw) <= SMALL:
-            sent, found = self._sent(call, window)
+            measured, found = self._measured(call, window)
         else:
-            sent, found = await asyncio.to_thread(self._sent, call, window)
+            measured, found = await asyncio.to_thread(self._measured, call, window)
         self._tell(ContextPressure(found, found.tier), call.model)
-        context = _context(found.input_tokens, window.input_tokens, sent.basis, found.tier)
-        return Plan(call.body.raw, headers=((b"x-ullage-context", context),), sent=sent)
+        context = _context(found.input_tokens, window.input_tokens, measured.basis, found.tier)
+        return Plan(call.body.raw, headers=((b"x-ullage-context", context),), measured=measured)
 
     def _tell(self, event: Event, model: str | None) -> None:
         if self._runtime.metrics is not None:
             self._runtime.metrics.told(event, model)
 
-    def _sent(self, call: Call, window: Window) -> tuple[Sent, Assessment]:
+    def _measured(self, call: Call, window: Window) -> tuple[Measured, Assessment]:
         """Measure a request whose history its server keeps: its own part, and what is held."""
         question, said = self._question(call), call.body.fields.get(call.form.history)
         messages = [{"role": "user", "content": said}] if isinstance(said, str) else None
@@ -279,16 +279,16 @@ class Guarding:
         spoken = call.form.dialect
         body = Measurable(messages or request.messages, request.tools, request.apart, spoken)
         own = self._runtime.measure(question, self._runtime.read(body), body)
-        scope, key = self._scope(call), named(call.body.fields)
+        scope, key = self._scope(call), key_of(call.body.fields)
         held = self._histories.find(scope, key)
         size = held.with_(own) if held is not None else None
         found = assess(size, window, thresholds=call.rule.policy.thresholds)
-        name = held.name if held is not None else called(scope, key)
+        name = held.name if held is not None else name_of(scope, key)
         if call.session and call.apart:
             name = call.apart
         prices = self._runtime.windows.prices(question)
         basis = size.basis if size is not None else ""
-        return Sent(scope, name, own, key, found, basis, call.model, prices), found
+        return Measured(scope, name, own, key, found, basis, call.model, prices), found
 
     def _scope(self, call: Call) -> str:
         return f"{call.upstream.name}|{self._question(call).scope}|{call.client or ''}"
@@ -348,10 +348,12 @@ class Guarding:
             options = call.body.fields.get("stream_options")
             asked = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
             edits["stream_options"] = encoded(asked)
-        sent = None
+        measured = None
         if call.form.kept:
-            sent = Sent(self._scope(call), _name(call, view), view.prepared.measured)
-        return Plan(call.body.spliced(edits), view, guard, spliced, tuple(headers), sent=sent)
+            measured = Measured(self._scope(call), _name(call, view), view.prepared.measured)
+        return Plan(
+            call.body.spliced(edits), view, guard, spliced, tuple(headers), measured=measured
+        )
 
     def _edits(self, call: Call, view: View) -> tuple[dict[str, bytes], list[tuple[bytes, bytes]]]:
         """Return the fields that change, and the headers that say so."""

@@ -63,7 +63,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Measured:
     """A request whose response will have an id: by itself, and what it is called.
 
     `key` is the history that it names, None where it brings its own. `found` says how full the
@@ -96,7 +96,7 @@ class Histories:
                 self._held.move_to_end((scope, *key))
             return held
 
-    def learn(self, sent: Sent, report: Any) -> Usage | None:
+    def learn(self, sent: Measured, report: Any) -> Usage | None:
         """Remember what a report says of the history that was named, and of its response's id.
 
         Returns its usage, None where it has none.
@@ -126,7 +126,7 @@ class Histories:
                 self._held.popitem(last=False)
 
 
-def named(fields: Mapping[str, Any]) -> Key | None:
+def key_of(fields: Mapping[str, Any]) -> Key | None:
     """Return which history a request names, None where its id is none."""
     for name in NAMES:
         value = fields.get(name)
@@ -141,7 +141,7 @@ def named(fields: Mapping[str, Any]) -> Key | None:
     return None
 
 
-def called(scope: str, key: Key | None) -> str:
+def name_of(scope: str, key: Key | None) -> str:
     """Return what a conversation is called of which nothing but an id is known."""
     said = "|".join((scope, *(key or ()))).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(said, digest_size=8).hexdigest()

@@ -125,7 +125,7 @@ class OpenAIChat:
         read = transcript.messages[:size]
         memo = transcript.memo if size == len(transcript) else {}
         recent.pop(opening, None)
-        characters = known.characters + sum(map(_characters, read[len(known.copies) :]))
+        characters = known.characters + sum([m.characters for m in read[len(known.copies) :]])
         recent[opening] = _Reading(copies, read, memo, characters)
         kept = tuple(recent.items())
         messages = sum([len(reading.copies) for _, reading in kept])
@@ -202,11 +202,6 @@ class _Reading(NamedTuple):
     messages: tuple[Message, ...]
     memo: dict[str, tuple[int, Any]]
     characters: int
-
-
-def _characters(message: Message) -> int:
-    parts = sum([len(part.text) for part in message.parts])
-    return parts + sum([len(call.arguments) for call in message.calls])
 
 
 def _opening(raws: tuple[Raw, ...]) -> tuple[str, ...] | None:
