@@ -17,6 +17,11 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --
 ARGS ?=
 # Files of tests that run side by side; each worker starts servers of its own.
 WORKERS ?= 2
+# Hypothesis draws its examples from this seed. It is fixed here, so that a newcomer's run is the one
+# that we saw pass; `.ci/run` and `make nightly` draw seeds, and print them.
+SEED ?= 1
+# How many seeds `make nightly` draws.
+SEEDS ?= 50
 
 export PIP_USER := 0
 
@@ -66,7 +71,7 @@ test: lint types contracts gates ## every gate, then the test suite with its cov
 	@echo "== test"
 	@mkdir -p build
 	@$(PY) -m ullage.testing.browser
-	@$(PYTEST) --hypothesis-profile=short -n $(WORKERS) --dist loadfile --cov --cov-report= \
+	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) -n $(WORKERS) --dist loadfile --cov --cov-report= \
 		--cov-report=json:build/coverage.json $(ARGS)
 	@$(PY) -m tools.coverage_gate build/coverage.json
 
@@ -75,6 +80,15 @@ test-long: setup ## the same suite with 10,000 examples a property, and the test
 	@echo "== test-long"
 	@$(PY) -m ullage.testing.browser
 	@$(PYTEST) --hypothesis-profile=long -m "" --timeout=3600 $(ARGS)
+
+.PHONY: nightly
+nightly: setup ## every property with SEEDS=50 drawn seeds; what fails names its seed
+	@echo "== nightly"
+	@failed=; for run in $$(seq $(SEEDS)); do \
+		seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "== run $$run, seed $$seed"; \
+		$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$$seed -n $(WORKERS) --dist loadfile \
+			-m "hypothesis and not long" $(ARGS) || failed="$$failed $$seed"; \
+	done; test -z "$$failed" || { echo "failed: make test SEED=... with$$failed" >&2; exit 1; }
 
 # ── the gates, one by one ───────────────────────────────────────────────────────────────────────
 

@@ -1,5 +1,6 @@
 """Fixtures for the whole suite."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,3 +19,12 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         patch.setenv("ULLAGE_CONFIG", str(settings))
         patch.setenv("ULLAGE_CACHE_DIR", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ordinary_interrupts() -> None:
+    """Let SIGINT raise KeyboardInterrupt, also where it was ignored when the suite was started.
+
+    A shell starts its background jobs so; tests that interrupt themselves would wait for ever.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)

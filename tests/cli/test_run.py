@@ -322,11 +322,11 @@ def test_a_second_interrupt_shows_no_traceback(capsys: Any, caplog: Any):
         loop = asyncio.get_running_loop()
         loop.call_soon(os.kill, os.getpid(), signal.SIGINT)
         try:
-            await asyncio.Event().wait()
+            await asyncio.wait_for(asyncio.Event().wait(), 30)
         except asyncio.CancelledError:
             loop.call_soon(os.kill, os.getpid(), signal.SIGINT)
             try:
-                await asyncio.Event().wait()
+                await asyncio.wait_for(asyncio.Event().wait(), 30)
             except asyncio.CancelledError:
                 ended.append("with a record")
                 raise

@@ -142,6 +142,16 @@ def test_what_is_counted_is_what_a_measure_counts(subject: Subject, meter: Meter
     assert used.basis == count.basis
 
 
+def test_what_reports_taught_of_the_fixed_part_takes_its_band_away() -> None:
+    told = Meter(WordCounter(), UNKNOWN_TEMPLATE, EXACT, "exact", (3, 70.0))
+    forgiven = Meter(WordCounter(), CHAT, UNKNOWN_VOCABULARY, "estimate", (3, -90.0))
+    for meter in (told, forgiven):
+        transcript = OpenAIChat().read([{"role": "user", "content": "one two three"}])
+        used = compose(Subject(transcript), meter, UNKNOWN).used
+        count = measure(transcript, meter).count()
+        assert (used.tokens, used.low, used.high) == (count.tokens, count.low, count.high)
+
+
 @given(subjects(), meters())
 def test_the_rows_keep_one_order(subject: Subject, meter: Meter) -> None:
     ids = [row.id for row in compose(subject, meter, UNKNOWN).rows]

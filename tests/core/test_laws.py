@@ -562,3 +562,37 @@ def test_a_loop_is_a_unit_where_the_provider_wants_it_whole() -> None:
     rules = replace(read_so.rules, loops=True)
     whole = laws.units(replace(read_so, rules=rules, memo={}))
     assert [(u.start, u.stop) for u in whole] == [(0, 1), (1, 5), (5, 6), (6, 8)]
+
+
+def test_words_beside_results_do_not_part_a_loops_calls_from_them() -> None:
+    def block(kind: str, **fields: Any) -> dict[str, Any]:
+        return {"type": kind, **fields}
+
+    def called(*ids: str) -> dict[str, Any]:
+        used = [block("tool_use", id=i, name="f", input={}) for i in ids]
+        return {"role": "assistant", "content": used}
+
+    def answered(*ids: str, words: str = "") -> dict[str, Any]:
+        results = [block("tool_result", tool_use_id=i, content="ok") for i in ids]
+        return {
+            "role": "user",
+            "content": [*results, *([block("text", text=words)] if words else [])],
+        }
+
+    history = [
+        user(),
+        called("a"),
+        answered("a"),
+        called("b", "c"),
+        answered("b", "c", words="and?"),
+        user(),
+        called("d"),
+        answered("d"),
+    ]
+    memo: dict[str, Any] = {}
+    for cut in (6, 8):
+        transcript = CLAUDE.read(history[:cut])
+        rules = replace(transcript.rules, loops=True)
+        found = laws.survey(replace(transcript, rules=rules, memo=memo))
+        assert found.violations == ()
+    assert [(u.start, u.stop) for u in found.units] == [(0, 1), (1, 5), (5, 6), (6, 8)]

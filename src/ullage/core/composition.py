@@ -13,7 +13,17 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.counting import Count, Meter, Share, Size, shares, system_size, tool_sizes
+from ullage.core.counting import (
+    Count,
+    Meter,
+    Share,
+    Size,
+    flatten,
+    learned_extra,
+    shares,
+    system_size,
+    tool_sizes,
+)
 from ullage.core.gauge import Assessment, assess
 from ullage.core.transcript import Message, summarises
 
@@ -260,21 +270,15 @@ def _rows(
         rows.append(Row(name, tokens, min(edges.low, tokens), max(edges.high, tokens), kind))
     reported = subject.reported
     if reported is None:
-        learned = max(_learned(fixed, meter), -best)
+        extra = learned_extra(fixed, meter) or 0
+        learned = max(extra, -best)
         if learned:
             rows.append(Row("unattributed", learned, learned, learned, "inferred", subject.apart))
-        low, best, high = (max(edge + learned, 0) for edge in (low, best, high))
+        low, best, high = (max(edge + extra, 0) for edge in (low, best, high))
         return Count(best, low, high, basis), rows
     rest = reported - best
     rows.append(Row("unattributed", rest, rest, rest, "inferred", subject.apart))
     return Count(reported, reported, reported, "server"), rows
-
-
-def _learned(fixed: Size, meter: Meter) -> int:
-    """Return what stands outside the messages beyond its count, as far as reports taught it."""
-    if meter.outside is None or meter.outside[0] != fixed.best:
-        return 0
-    return round(meter.outside[1] - meter.scale.best * fixed.best)
 
 
 def _sum(sizes: Iterable[Size]) -> Size:
@@ -331,6 +335,8 @@ class _Book:
         if subject.tools:
             self._fixed["tools"], self._tools = tool_sizes(subject.tools, meter)
         self.fixed = _sum(self._fixed.values())
+        if learned_extra(self.fixed, meter) is not None:  # then `measure` has no band there, either
+            self._fixed = {row: flatten(size) for row, size in self._fixed.items()}
 
     def _read(self, index: int, message: Message, found: Iterable[Share]) -> Iterator[_Piece]:
         whole = "checkpoint" if index in self._subject.summaries or summarises(message) else ""

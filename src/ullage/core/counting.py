@@ -244,11 +244,27 @@ def measure(
     """Measure a transcript; each message is counted once in its life (see `Message.memo`)."""
     total = _total(transcript, meter)
     fixed = _fixed(meter, system, tools)
-    extra = 0
-    if meter.outside is not None and meter.outside[0] == fixed.best:
-        extra = round(meter.outside[1] - meter.scale.best * fixed.best)
-        fixed = _flat(fixed.best)  # learned: what a template may do with tools is no question now
+    extra = learned_extra(fixed, meter)
+    if extra is None:
+        extra = 0
+    else:
+        fixed = flatten(fixed)  # what a template may do with tools is no question now
     return Measure(fixed, total, transcript.messages, meter.key, meter.scale, meter.basis, extra)
+
+
+def learned_extra(fixed: Size, meter: Meter) -> int | None:
+    """Return the tokens that reports add to the count of `fixed`, None where none were learned.
+
+    `fixed` is everything outside the messages, in counter tokens; the answer is in the model's.
+    """
+    if meter.outside is None or meter.outside[0] != fixed.best:
+        return None
+    return round(meter.outside[1] - meter.scale.best * fixed.best)
+
+
+def flatten(size: Size) -> Size:
+    """Return a size without its band: the best value at both edges."""
+    return _flat(size.best)
 
 
 def _total(transcript: Transcript, meter: Meter) -> Size:

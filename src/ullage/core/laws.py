@@ -159,7 +159,8 @@ def _units(transcript: Transcript, start: int) -> list[Unit]:
         while stop < n and rules.joins and messages[stop].is_system:
             stop += 1
         whole = rules.loops and messages[start].role == "assistant"
-        while whole and stop < n and not asks(messages[stop]):
+        # a person's words beside results do not end a loop: its calls would lose those results
+        while whole and stop < n and (messages[stop].results or not asks(messages[stop])):
             stop += 1
         found.append(Unit(start, stop))
         start = stop
