@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from ullage.core.errors import StoreError
 from ullage.core.log.event import Draft
 from ullage.storage.log import Head, Stamped
 from ullage.storage.log_memory import MemoryLog
+from ullage.testing.faults import FaultServer, of_json
 
 Run = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
@@ -213,3 +216,65 @@ def test_a_reader_who_has_enough_is_no_error(tmp_path: Path):
         assert b"Traceback" not in done.stderr
         assert b"Exception" not in done.stderr
         assert done.returncode == 0
+
+
+# ── a session whose stored bytes changed ────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def damaged(url: str, tmp_path: Path) -> str:
+    """Return the log with one character of event 4 of `cellar` changed behind its back."""
+    made.recorded(tmp_path, "attic", [made.said("What is up here?")])
+    with closing(sqlite3.connect(url.removeprefix("sqlite:"))) as file:
+        sql = "UPDATE events SET data = replace(data, 'gpt-5', 'gpt-7') WHERE {} AND seq = 4"
+        assert file.execute(sql.format("session_id = 'cellar'")).rowcount == 1
+        file.commit()
+    return url
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["resume", "cellar", "go on"],
+        ["run", "go on", "--session", "cellar"],
+        ["chat", "--session", "cellar"],
+        ["compact", "cellar", "--target", "10"],
+        ["replay", "cellar"],
+        ["show", "cellar"],
+        ["export", "cellar"],
+        ["fork", "cellar"],
+    ],
+)
+def test_no_command_uses_a_session_that_is_not_what_was_written(
+    damaged: str, arguments: list[str], capsys: Capture
+):
+    with FaultServer({"POST /v1/chat/completions": of_json({})}) as server:
+        needs = (
+            [] if arguments[0] in ("show", "export", "fork") else ["--base-url", server.base_url]
+        )
+        model = ["--model", "m"] if needs else []
+        code = main([*arguments, *needs, *model, "--store", damaged])
+        assert not [r for r in server.requests if r.path.endswith("/completions")]
+    out, err = capsys.readouterr()
+    assert code == 1
+    assert "gpt-7" not in out
+    assert "ullage: event 4 of session cellar is not what was written" in err
+    assert "`ullage verify cellar`" in err
+    assert "`ullage fork cellar --at 3`" in err
+
+
+def test_what_is_whole_of_a_damaged_session_can_be_taken_elsewhere(
+    damaged: str, other: str, tmp_path: Path, capsys: Capture
+):
+    kept = tmp_path / "kept.ndjson"
+    assert main(["export", "cellar", "--at", "3", "--out", str(kept), "--store", damaged]) == 0
+    assert main(["import", str(kept), "--store", other]) == 0
+    assert main(["verify", "cellar", "--store", other]) == 0
+    assert main(["fork", "cellar", "--at", "3", "--name", "branch", "--store", damaged]) == 0
+    capsys.readouterr()
+    assert main(["verify", "--all", "--store", damaged]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert [line for line in out if "whole" not in line and "event 4" not in line] == []
+    assert main(["show", "attic", "--store", damaged]) == 0
+    assert main(["sessions", "--store", damaged]) == 0
+    assert "corrupt" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ullage.agent.originals import Originals
 from ullage.core.errors import ConfigurationError, Fenced, StoreError
 from ullage.core.log.event import EPHEMERAL, Draft, Event
-from ullage.core.log.fold import Fold
+from ullage.core.log.fold import Fold, fold
 from ullage.core.redaction import Redactor
 from ullage.storage.log import Owner
 
@@ -176,8 +176,10 @@ class Session:
                 f"session {self.name} has events 1 to {head}, so it cannot be forked at {upto}"
             )
         chosen = uuid.uuid4().hex[:12] if name is None else name
-        shared = [Draft(e.type, e.data, e.v) for e in self.events(upto=upto)]
-        root = str(self.fold.forked.get("root") or self.fold.forked.get("parent") or self.name)
+        events = self.events(upto=upto)  # what comes later is not read: it may be damaged
+        shared = [Draft(e.type, e.data, e.v) for e in events]
+        forked = fold(events).forked
+        root = str(forked.get("root") or forked.get("parent") or self.name)
         shared.append(Draft("session_fork", {"parent": self.name, "seq": upto, "root": root}))
         self.log.create(chosen, self._now())
         made = Session(self.log, chosen, now=self._now)

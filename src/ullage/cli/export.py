@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ullage.cli import desk, lines
+from ullage.cli.show import add_at, upto
 from ullage.storage import ndjson
 
 SUMMARY = "write a session as lines of JSON, each event as it was recorded"
@@ -17,6 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FILE", default="-", help="a file that is not there yet (else stdout, -)"
     )
+    add_at(parser)
     desk.add_log(parser)
 
 
@@ -24,9 +26,10 @@ def run(given: argparse.Namespace) -> int:
     """Write the session; a file is its owner's alone."""
     with desk.opened(given) as log:
         session = desk.chosen(log, given.session)
+        events = upto(session, given.at)
         if given.out == "-":
-            lines.raw(b"".join(ndjson.lines(session.events())))
+            lines.raw(b"".join(ndjson.lines(events)))
             return 0
-        count = ndjson.export(log, session.name, Path(given.out))
+        count = ndjson.export(log, session.name, Path(given.out), given.at)
     desk.say(f"wrote {count:,} events of session {session.name} to {given.out}")
     return 0

@@ -67,7 +67,7 @@ def upto(session: Session, at: int | None) -> list[Event]:
     """Return the events up to `at`, all by default; ConfigurationError where there is no such."""
     events = session.events(upto=at)
     if at is not None and (at < 1 or len(events) < at):
-        head = len(session.events())
+        head = session.log.head(session.name).seq
         has = f"events 1 to {head}" if head else "no event"
         raise ConfigurationError(f"--at {at}: session {session.name} has {has}")
     return events

@@ -88,6 +88,10 @@ Rows = list[tuple[Any, ...]]
 T = TypeVar("T")
 
 
+class NotText(StoreError):  # noqa: N818 - named for what was found
+    """Report bytes that are no text in a column of text."""
+
+
 class _Step(Generic[T]):
     """A step of one thread, done by it or by another, and what it came to."""
 
@@ -232,6 +236,11 @@ class Database:
             raise faults.told(error, self.path, self._wait_s) from error
         except OSError as error:
             raise StoreError(f"{self.path} cannot be reached: {error}") from error
+        except UnicodeDecodeError as error:
+            raise NotText(
+                f"{self.path} is damaged: it holds bytes where text was written ({error}); "
+                "`ullage verify --all` tells where"
+            ) from error
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

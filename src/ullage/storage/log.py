@@ -116,7 +116,10 @@ class EventLog(Protocol):
         ...
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
-        """Return the events with `after` < seq <= `upto`; raises CorruptLog where one lacks."""
+        """Return the events with `after` < seq <= `upto`, each checked against the one before.
+
+        Raises CorruptLog, naming the event, where one lacks or is not what was written.
+        """
         ...
 
     def stamped(self, session: str) -> list[Stamped]:
@@ -219,15 +222,51 @@ def stamp(head: Head, expected: int, drafts: Sequence[Draft], now: float) -> lis
     return events
 
 
-def gapless(session: str, events: list[Event], after: int, least: int) -> list[Event]:
-    """Return events as they are; raises CorruptLog where one lacks up to `least`, or among them."""
-    for seq, event in enumerate(events, after + 1):
+def check_chain(head: Head, found: list[Event], after: int, until: int) -> list[Event]:
+    """Return the events behind `after` in a chain with the one before; raise CorruptLog otherwise.
+
+    `found` is what is stored from event `after` on, which gives the id that the next one builds
+    on. What was changed, removed or put in between is named by its number: it is never returned.
+    """
+    events = [event for event in found if event.seq > after]
+    least = min(head.seq, until)
+    linked = not after or len(events) < len(found)
+    if not linked and after < least:
+        raise _lacking(head.session, after)
+    before = found[0].id if after and linked else ""
+    seq = after
+    for event in events:
+        seq += 1
         if event.seq != seq:
-            raise CorruptLog(f"session {session} lacks event {seq}: run verify, restore an export")
-    if after + len(events) < least:
-        lacks = after + len(events) + 1
-        raise CorruptLog(f"session {session} lacks event {lacks}: run verify, restore an export")
+            raise _lacking(head.session, seq)
+        if not event.follows(before) or (seq == head.seq and event.id != head.id):
+            raise _damaged(head.session, seq)
+        before = event.id
+    if seq < least:
+        raise _lacking(head.session, seq + 1)
     return events
+
+
+def _lacking(session: str, seq: int) -> CorruptLog:
+    return CorruptLog(f"session {session} lacks event {seq}: {_ways_out(session, seq)}")
+
+
+def _damaged(session: str, seq: int) -> CorruptLog:
+    return CorruptLog(
+        f"event {seq} of session {session} is not what was written, or what was written before it "
+        f"is gone: {_ways_out(session, seq)}"
+    )
+
+
+def _ways_out(session: str, seq: int) -> str:
+    """Return what a person can do about a session that is whole only up to the event before."""
+    ways = f"nothing of it was used. `ullage verify {session}` lists what is wrong; "
+    if seq > 1:
+        ways += (
+            f"`ullage fork {session} --at {seq - 1}` goes on from before it, `ullage export "
+            f"{session} --at {seq - 1}` saves that much; "
+        )
+    return f"{ways}or restore an export"
 
 
 def restorable(events: Sequence[Event]) -> str:

@@ -61,11 +61,12 @@ class MemoryLog:
             return self._begun(head, [(0, event) for event in events])
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
-        """Return the events with `after` < seq <= `upto`."""
+        """Return the events with `after` < seq <= `upto`, each checked against the one before."""
         with self._lock:
-            self._head(session)
-            wanted = self._events[session][after : None if upto is None else max(upto, 0)]
-            return [event for _, event in wanted]
+            head = self._head(session)
+            until = head.seq if upto is None else max(upto, 0)
+            found = [event for _, event in self._events[session][max(after - 1, 0) : until]]
+            return log.check_chain(head, found, after, until)
 
     def stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs."""

@@ -28,7 +28,7 @@ LEASES: Final = """
 HELD: Final = f"{LEASES} DESC LIMIT 1"
 READ: Final = """
     SELECT session_id, seq, ts, type, v, id, data FROM ullage.events
-    WHERE session_id = %s AND seq > %s AND seq <= %s ORDER BY seq
+    WHERE session_id = %s AND seq >= %s AND seq <= %s ORDER BY seq
 """
 STAMPED: Final = """
     SELECT epoch, session_id, seq, ts, type, v, id, data FROM ullage.events
@@ -139,11 +139,11 @@ class PostgresLog:
         return self._begun(head, events)
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
-        """Return the events with `after` < seq <= `upto`; raises CorruptLog where one lacks."""
+        """Return the events with `after` < seq <= `upto`, each checked against the one before."""
         head = self.head(session)
         until = END if upto is None else upto
-        events = [Event(*row) for row in self._database.rows(READ, (session, after, until))]
-        return log.gapless(session, events, after, min(head.seq, until))
+        found = [Event(*row) for row in self._database.rows(READ, (session, after, until))]
+        return log.check_chain(head, found, after, until)
 
     def stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs, unchecked."""

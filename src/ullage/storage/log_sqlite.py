@@ -8,6 +8,7 @@ knows the text only.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import apsw
 
 from ullage.core.log.event import Draft, Event
 from ullage.storage import log
-from ullage.storage.database import WAIT_S, Database
+from ullage.storage.database import WAIT_S, Database, NotText, Rows
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 
 HEADS: Final = "SELECT session_id, created, head, last, epoch FROM sessions"
@@ -32,7 +33,7 @@ HOLDS: Final = """
 """
 READ: Final = """
     SELECT session_id, seq, ts, type, v, id, data FROM events
-    WHERE session_id = ? AND seq > ? AND seq <= ? ORDER BY seq
+    WHERE session_id = ? AND seq >= ? AND seq <= ? ORDER BY seq
 """
 STAMPED: Final = """
     SELECT epoch, session_id, seq, ts, type, v, id, data FROM events
@@ -55,6 +56,7 @@ RELEASE: Final = """
     UPDATE leases SET released = ?1 WHERE session_id = ?2 AND epoch = ?3 AND released IS NULL
     AND epoch = (SELECT max(epoch) FROM leases WHERE session_id = ?2)
 """
+AS_BYTES: Final = re.compile(r"\b(?:type|id|data)\b(?=,|\s+FROM)")
 END: Final = 2**62
 
 
@@ -114,16 +116,16 @@ class SqliteLog:
         return self._begun(head, events)
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
-        """Return the events with `after` < seq <= `upto`; raises CorruptLog where one lacks."""
+        """Return the events with `after` < seq <= `upto`, each checked against the one before."""
         head = self.head(session)
         until = END if upto is None else upto
-        events = [Event(*row) for row in self._database.rows(READ, (session, after, until))]
-        return log.gapless(session, events, after, min(head.seq, until))
+        found = [Event(*row) for row in self._events(READ, (session, after, until))]
+        return log.check_chain(head, found, after, until)
 
     def stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs, unchecked."""
         self.head(session)
-        rows = self._database.rows(STAMPED, (session,))
+        rows = self._events(STAMPED, (session,))
         return [(epoch, Event(*row)) for epoch, *row in rows]
 
     def acquire(self, session: str, owner: Owner, now: float) -> Lease:
@@ -161,6 +163,17 @@ class SqliteLog:
         """Close the file."""
         self._database.close()
 
+    def _events(self, sql: str, bindings: tuple[Any, ...]) -> Rows:
+        """Return rows of events, also where one holds bytes that are no text any more.
+
+        Those become half surrogates, which nobody writes: the id of such an event does not match.
+        """
+        try:
+            return self._database.rows(sql, bindings)
+        except NotText:
+            rows = self._database.rows(AS_BYTES.sub(r"CAST(\g<0> AS BLOB)", sql), bindings)
+            return [tuple(map(_text, row)) for row in rows]
+
     def _begun(self, head: Head, events: Sequence[Event]) -> Head:
         with self._database.writing() as connection:
             if list(connection.execute(HEAD, (head.session,))):
@@ -168,6 +181,10 @@ class SqliteLog:
             connection.execute(BEGIN, (head.session, head.created, head.seq, head.id, head.epoch))
             _insert(connection, events, head.epoch)
         return head
+
+
+def _text(value: object) -> object:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 def _key(session: str) -> str:

@@ -69,12 +69,12 @@ def verify(events: Iterable[Event]) -> list[str]:
     return list(faults_of((0, event) for event in events))
 
 
-def export(log: EventLog, session: str, path: Path) -> int:
-    """Write a session to a new file that only its owner may read; return how many events.
+def export(log: EventLog, session: str, path: Path, upto: int | None = None) -> int:
+    """Write a session, or its events up to one, to a new file of its owner; return how many.
 
     Raises StoreError where the file is there or cannot be written.
     """
-    events = log.read(session)
+    events = log.read(session, upto=upto)
     try:
         _written(path, lines(events))
     except OSError as error:
