@@ -20,6 +20,7 @@ from tests.voyage import WINDOW, immovable, of
 from tests.wrapped import DIALECTS, REFUSED, Talk, answered, history_of, step, tools_of, user
 from ullage import events
 from ullage.core.events import Event
+from ullage.core.settings import Settings
 from ullage.driving import Pause
 from ullage.embedded import Server
 from ullage.runtime import Runtime
@@ -344,7 +345,8 @@ def test_a_derived_class_is_wrapped_and_a_model_may_be_named_for_its_deployment(
         mine = Mine(base_url=server.base_url, api_key="k")
         with closing(mine):
             told: list[Event] = []
-            client = wrap(mine, model="gpt-4", runtime=Runtime(), on_event=told.append)
+            served = Runtime(settings=Settings(base_models={"gpt-4": "openai/gpt-4"}))
+            client = wrap(mine, model="gpt-4", runtime=served, on_event=told.append)
             client.chat.completions.create(model="my-deployment", messages=[user("hi")])
             assert of(events.ContextPressure, told)[0].assessment.window_tokens == 8192
             assert bodies(server)[0]["model"] == "my-deployment"

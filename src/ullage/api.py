@@ -86,7 +86,8 @@ def models(
     """Return (id, Window) of every model: of a provider's listing, or of the bundled table.
 
     With a `base_url` or a `provider` that publishes a listing, that is asked; a provider that
-    publishes none, and no provider at all, mean the table. Sorted by id.
+    publishes none, and no provider at all, mean the table. A server that is no known provider's is
+    asked for its list; where that names no windows they are unknown. Sorted by id.
     """
     windows = (runtime or default()).windows
     return windows.models(Question(None, base_url, api_key, None, provider))

@@ -346,13 +346,15 @@ def serving(
 def _toml(values: Mapping[str, Any], upstreams: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "[serve]"
     tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
-    yield from (f"{k} = {json.dumps(v)}" for k, v in values.items() if k not in tables)
+    rules = values.get("rules", ())
+    plain = {k: v for k, v in values.items() if k not in tables and k != "rules"}
+    yield from (f"{k} = {json.dumps(v)}" for k, v in plain.items())
     for name, table in tables.items():
         yield f"[serve.{name}]"
         yield from (f"{k} = {json.dumps(v)}" for k, v in table.items())
-    for table in upstreams:
-        yield "[[serve.upstreams]]"
-        yield from (f"{k} = {json.dumps(v)}" for k, v in table.items())
+    for name, one in (*(("rules", r) for r in rules), *(("upstreams", u) for u in upstreams)):
+        yield f"[[serve.{name}]]"
+        yield from (f"{k} = {json.dumps(v)}" for k, v in one.items())
 
 
 def _port(process: subprocess.Popen[bytes], folder: Path) -> int:

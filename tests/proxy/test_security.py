@@ -212,6 +212,10 @@ def test_a_preflight_of_a_browser_allows_nothing(rig: Rig):
     assert (reply.status, heads) == (403, [])
 
 
+SMALL: Final = [{"model": "gpt-4", "window": 8_192}]
+"""The operator's word on a window that no host here tells."""
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with Behind(echoing) as behind, Behind() as canary:
@@ -221,7 +225,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
             {"name": "gone", "base_url": "http://127.0.0.1:1", "api_key": KEY, "models": ["gone"]},
         ]
         folder = tmp_path_factory.mktemp("guarded")
-        with serving(folder, upstreams, tokens=TOKENS, idle_s=2) as proxy:
+        with serving(folder, upstreams, tokens=TOKENS, idle_s=2, rules=SMALL) as proxy:
             yield Rig(proxy, behind, canary)
             assert "Traceback" not in proxy.log
 
@@ -412,7 +416,10 @@ def checkpoints(path: Path) -> list[str]:
 @pytest.mark.parametrize("kept", [False, True])
 def test_the_store_holds_what_was_left_out_only_where_it_is_told_to(tmp_path: Path, kept: bool):
     messages = conversation("zebra")
-    with Behind() as behind, serving(tmp_path, [behind.url], store_transcripts=kept) as proxy:
+    with (
+        Behind() as behind,
+        serving(tmp_path, [behind.url], store_transcripts=kept, rules=SMALL) as proxy,
+    ):
         body = chat(model="gpt-4", messages=messages)
         reply = ask(proxy.port, request("POST", CHAT, body))
         assert "before=" in (reply.get("x-ullage-compaction") or "")

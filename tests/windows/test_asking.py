@@ -117,7 +117,7 @@ def test_the_operators_map_overrides_like_an_argument(clock: FakeClock) -> None:
 def test_offline_asks_nobody_and_reads_the_table(clock: FakeClock) -> None:
     with FaultServer({}) as server:
         asked = resolver(clock, offline=True)
-        assert bound(asked.window(Question("gpt-4", server.base_url))) == (8192, "table")
+        assert bound(asked.window(Question("gpt-4"))) == (8192, "table")
         assert asked.window(groq(server)).source == "table"
         assert server.requests == ()
 

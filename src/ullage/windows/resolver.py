@@ -174,26 +174,52 @@ class Resolver:
             self._capped.clear()
             return
         self._found.drop(question.key)
-        for key in self._listing_keys(question):
+        for key in (*self._listing_keys(question), _catalogued(question)):
             self._listed.drop(key)
 
     def models(self, question: Question) -> list[tuple[str, Window]]:
-        """Return what a provider's listing has, each with its window; else the table's models."""
-        for key, asking in self._listing(question):
+        """Return what a provider's listing has, each with its window; else the table's models.
+
+        A server that is no known provider's is asked for its list, which may name no windows.
+        """
+        for key, asking in self._lists(question):
             self._listed.get(key, self._read(asking))
         return self._all(question)
 
     async def amodels(self, question: Question) -> list[tuple[str, Window]]:
         """Do as `models`, without blocking the event loop."""
-        for key, asking in self._listing(question):
+        for key, asking in self._lists(question):
             await self._listed.aget(key, self._reader(asking))
         return self._all(question)
 
+    def _lists(
+        self, question: Question
+    ) -> Generator[tuple[str, Callable[[], Generator[Ask, Answer, Listed]]], None, None]:
+        if not self._is_strange(question):
+            yield from self._listing(question)
+        elif not self._options.offline:
+            yield _catalogued(question), lambda: self._catalogue(question)
+
+    def _catalogue(self, question: Question) -> Generator[Ask, Answer, Listed]:
+        from ullage.windows.listings import Listed
+
+        base_url = question.base_url or ""
+        claims, complaint = yield from probes.catalogue(base_url, question.api_key, self._now())
+        return Listed("", claims, complaint, base_url)
+
+    def _is_strange(self, question: Question) -> bool:
+        """Tell whether a base URL is given that is no known provider's, and no provider."""
+        return question.base_url is not None and self._provider(question) is None
+
     def _all(self, question: Question) -> list[tuple[str, Window]]:
-        listed = self._listed.peek(self._listing_keys(question)[0])
+        strange = self._is_strange(question)
+        key = _catalogued(question) if strange else self._listing_keys(question)[0]
+        listed = self._listed.peek(key)
         if listed is not None and listed.claims_by_model:
             heard = listed.claims_by_model.items()
             return sorted((m, resolve(claims, model=m)) for m, claims in heard)
+        if strange:
+            return []
         provider = self._provider(question)
         ids = self.table.ids(provider)
         return [(m, resolve(self.table.claims(m, provider), model=m)) for m in ids]
@@ -208,7 +234,9 @@ class Resolver:
             if self._capped.get(question.key) != warning:
                 _noted(self._capped, question.key, warning)
                 log.warning("%s", warning)
-        return replace(window, warnings=(*window.warnings, complaint)) if complaint else window
+        neighbour = "" if window.known else self._neighbour(question)
+        more = tuple(said for said in (complaint, neighbour) if said)
+        return replace(window, warnings=(*window.warnings, *more)) if more else window
 
     def _heard(self, question: Question) -> tuple[list[Claim], str]:
         """Return every claim about a question, and what is to be complained of."""
@@ -226,6 +254,18 @@ class Resolver:
         claims += [_exceeded(c, floor) for c in (*listed, *rows)]
         return claims, complaint or (said if not rows else "")
 
+    def _neighbour(self, question: Question) -> str:
+        """Say that the table has a row for a model of this name at another host, "" for none."""
+        if question.model is None or question.base_url is None or self._named(question) is not None:
+            return ""
+        row = self.table.row(question.model)
+        if row is None or row.bound is None:
+            return ""
+        return (
+            f"the table's {row.bound:,} tokens for {question.model!r} are {row.provider}'s, whose "
+            f"host this is not; provider={row.provider!r} uses them all the same"
+        )
+
     def _override(self, question: Question) -> int | None:
         set_ = self._options.context_windows.get(question.model or "")
         return question.override if question.override is not None else set_
@@ -242,7 +282,7 @@ class Resolver:
 
         Empty where none are known. A server that is no known provider's has no price.
         """
-        named = self._named(question) if self.hosted(question) else None
+        named = self._named(question)
         if named is None:
             return ()
         model, provider, behind = named
@@ -250,14 +290,26 @@ class Resolver:
         return row.prices if row is not None else ()
 
     def _named(self, question: Question) -> tuple[str, str | None, str | None] | None:
-        """Return model, provider and base model to look up in the table, None for no row of it."""
+        """Return model, provider and base model to look up in the table, None for no row of it.
+
+        A row belongs to who serves the model. At a base URL that is no known provider's the table
+        holds nothing, whatever the name: only the operator's word on the provider leads to a row.
+        """
         model = question.model
         if model is None:
             return None
         provider = self._provider(question)
+        base_model = self._options.base_models.get(model)
+        if self._is_strange(question):
+            return self._framed(model, base_model)
         if provider is not None and self.table.provider(provider) is None:
             return None  # another provider's row would be a neighbour's number
-        return model, provider, self._options.base_models.get(model)
+        return model, provider, base_model
+
+    def _framed(self, model: str, base_model: str | None) -> tuple[str, str, str] | None:
+        """Return the place in the table that the operator names as PROVIDER/MODEL."""
+        head, _, tail = (base_model or "").partition("/")
+        return (model, head, tail) if tail and self.table.provider(head) is not None else None
 
     def _provider(self, question: Question) -> str | None:
         given = question.provider
@@ -364,6 +416,11 @@ def _exceeded(claim: Claim, floor: int) -> Claim:
     if claim.kind not in ("total", "input") or claim.tokens >= floor:
         return claim
     return replace(claim, tokens=floor, note=f"{claim.tokens:,} by the source, was exceeded")
+
+
+def _catalogued(question: Question) -> str:
+    """Return the key of a server's own list, which says nothing of windows to `window`."""
+    return f"catalogue|{question.scope}"
 
 
 def _noted(told: dict[str, str], key: str, text: str) -> None:

@@ -4,9 +4,13 @@
 yields what to ask. The room knows no HTTP client, no cache and no configuration.
 """
 
+from collections.abc import Generator
+
+from ullage.core.window import Claim
+from ullage.transport import Answer, Ask
 from ullage.windows.probes.found import Asking, Found, root
 
-__all__ = ["Asking", "Found", "probe", "root"]
+__all__ = ["Asking", "Found", "catalogue", "probe", "root"]
 
 
 def probe(
@@ -19,3 +23,12 @@ def probe(
     from ullage.windows.probes import recognise
 
     return recognise.probe(base_url, model, api_key, now, known)
+
+
+def catalogue(
+    base_url: str, api_key: str | None, now: float
+) -> Generator[Ask, Answer, tuple[dict[str, tuple[Claim, ...]], str]]:
+    """Ask the server of `base_url` for its models: see `recognise.catalogue`."""
+    from ullage.windows.probes import recognise
+
+    return recognise.catalogue(base_url, api_key, now)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, cast
 from urllib.parse import urlsplit
 
+from ullage.core.window import Claim
 from ullage.transport import Answer, Ask
 from ullage.windows.probes import (
     koboldcpp,
@@ -78,22 +79,17 @@ def _heard(asking: Asking) -> Generator[Ask, Answer, tuple[Found, Answer | None,
 
 def _recognise(target: Target, base_url: str, known: str) -> Asking:
     """Ask for the list of models, then the server it points to, then those it may be."""
-    answer = yield target.ask("/v1/models")
+    listed, answer = yield from _list(target, base_url)
     if answer.status in REFUSALS:
         return Found()
     if answer.status == HTTP_LOADING:
         return target.loading()
-    listed = cards(payload(answer))
-    other = _other_list(base_url)
-    if not listed and other:
-        listed = cards(payload((yield Ask(other, api_key=target.api_key))))
     target = replace(target, listed=listed)
     pointed = known if known in PROBES else _pointed(listed)
     generic = openai_compatible.generic(target)
     if pointed == "llama.cpp":
-        # Newer builds list the trained length as `context_length`; only what is allocated holds.
-        allocated = tuple(c for c in generic.claims if c.kind == "allocated")
-        generic = Found(allocated, recognised=bool(allocated))
+        claims = _allocated(generic.claims)
+        generic = Found(claims, recognised=bool(claims))
     for name in _order(pointed, listed, generic):
         found = yield from PROBES[name](target)
         if found.recognised or found.passing:
@@ -101,6 +97,41 @@ def _recognise(target: Target, base_url: str, known: str) -> Asking:
     if generic.claims or not listed:
         return replace(generic, server=OTHER if generic.claims else "")
     return _nothing(target)
+
+
+def _list(target: Target, base_url: str) -> Generator[Ask, Answer, tuple[list[Card], Answer]]:
+    """Ask for the list of models, at a second place if the first one has none."""
+    answer = yield target.ask("/v1/models")
+    listed = cards(payload(answer))
+    other = _other_list(base_url)
+    if not listed and other and answer.status not in (*REFUSALS, HTTP_LOADING):
+        listed = cards(payload((yield Ask(other, api_key=target.api_key))))
+    return listed, answer
+
+
+def _allocated(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Return the claims that hold on llama.cpp: newer builds list the trained length as well."""
+    return tuple(claim for claim in claims if claim.kind == "allocated")
+
+
+def catalogue(
+    base_url: str, api_key: str | None, now: float
+) -> Generator[Ask, Answer, tuple[dict[str, tuple[Claim, ...]], str]]:
+    """Ask a server for its models; return what its list says of each, and a complaint or "".
+
+    No model is asked for by itself, since that may load it: many stand there without a claim.
+    """
+    target = Target(root(base_url), None, api_key, now)
+    listed, answer = yield from _list(target, base_url)
+    held: dict[str, tuple[Claim, ...]] = {}
+    for card in listed:
+        name, claims = card.get("id"), openai_compatible.claims(target, card)
+        if isinstance(name, str) and name:
+            held[name] = _allocated(claims) if _pointed(listed) == "llama.cpp" else claims
+    if held:
+        return held, ""
+    why = answer.fault or f"HTTP {answer.status}"
+    return held, f"{target.where} gave no list of models ({why})"
 
 
 def _other_list(base_url: str) -> str:
