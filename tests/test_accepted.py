@@ -47,7 +47,7 @@ class Chat:
         self.client = openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0)
 
     def create(self, **kwargs: Any) -> Any:
-        return self.client.chat.completions.create(model="tiny", **kwargs)
+        return self.client.chat.completions.create(**{**kwargs, "model": "tiny"})
 
     def prompt(self, answer: Any) -> int:
         return int(answer.usage.prompt_tokens)

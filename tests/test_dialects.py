@@ -33,7 +33,7 @@ class Anthropic:
         self.client = anthropic.Anthropic(base_url=root, api_key="k", max_retries=0)
 
     def create(self, **kwargs: Any) -> Any:
-        return self.client.messages.create(model="tiny", **kwargs)
+        return self.client.messages.create(**{**kwargs, "model": "tiny"})
 
     def prompt(self, answer: Any) -> int:
         """Return the tokens of the prompt; what came from the cache is reported apart."""
@@ -75,7 +75,7 @@ class Responses:
         self.client = openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0)
 
     def create(self, **kwargs: Any) -> Any:
-        return self.client.responses.create(model="tiny", **kwargs)
+        return self.client.responses.create(**{**kwargs, "model": "tiny"})
 
     def prompt(self, answer: Any) -> int:
         return int(answer.usage.input_tokens)

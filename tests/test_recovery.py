@@ -33,7 +33,7 @@ def call_sync(guard: ullage.Guard, server: Server, messages: Any, **options: Any
 
         def create(**kwargs: Any) -> Any:
             sent.append(kwargs)
-            return client.chat.completions.create(model="tiny", **kwargs)
+            return client.chat.completions.create(**{**kwargs, "model": "tiny"})
 
         return guard.call(create, messages, **options), sent
 
@@ -47,7 +47,7 @@ def call_async(guard: ullage.Guard, server: Server, messages: Any, **options: An
 
             async def create(**kwargs: Any) -> Any:
                 sent.append(kwargs)
-                return await client.chat.completions.create(model="tiny", **kwargs)
+                return await client.chat.completions.create(**{**kwargs, "model": "tiny"})
 
             return await guard.acall(create, messages, **options), sent
 

@@ -80,7 +80,7 @@ class Chat:
 
     def __call__(self, **kwargs: Any) -> Any:
         self.sent.append(kwargs)
-        self.answers.append(self._client.chat.completions.create(model="tiny", **kwargs))
+        self.answers.append(self._client.chat.completions.create(**{**kwargs, "model": "tiny"}))
         return self.answers[-1]
 
 

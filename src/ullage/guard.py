@@ -8,12 +8,11 @@ nothing itself.
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ullage.asking import Summarizer
 from ullage.core import guard as machine
@@ -41,19 +40,17 @@ from ullage.driving import (
     Rest,
     Steps,
 )
-from ullage.failures import Trouble, classify_exception, trouble
+from ullage.failures import Trouble, classify_exception
 from ullage.runtime import Body, Runtime, default, system_text
+from ullage.sending import Call, aattempt, attempt, keywords, read_call, refuse_stream
 from ullage.storage import checked
 from ullage.streams import (
     Opened,
     Tracker,
-    aclose,
     aopened,
     awatched,
-    close,
     opened,
     reported,
-    streaming,
     watched,
 )
 from ullage.windows import Question
@@ -65,18 +62,10 @@ if TYPE_CHECKING:
     from ullage.core.window import Window
     from ullage.storage import Store
 
+Result = TypeVar("Result")
+
 LARGEST: Final = 1_000_000
 """A window on which shares are tried before there is a real one."""
-
-NAMES: Final[Mapping[str, Mapping[str, str]]] = {
-    "openai_responses": {
-        "messages": "input",
-        "system": "instructions",
-        "max_tokens": "max_output_tokens",
-    },
-    "ollama_chat": {"max_tokens": "num_predict"},
-}
-"""What a dialect's client calls the fields of a request, where not as Chat and Anthropic do."""
 
 LONGEST_NAME: Final = 200
 
@@ -266,28 +255,58 @@ class Guard:
 
         The caller bounds how often; compactions of a turn have one budget of their own.
         """
-        return await self._driver.arun(self._again(view, found))
+        return await self._aretried(view, found)
 
-    def call(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
-        """Prepare, call `fn(**view.kwargs)`, observe; try once more where that may help.
+    def call(
+        self, fn: Callable[..., Result], messages: Sequence[Any] | None = None, **options: Any
+    ) -> Result:
+        """Prepare, call `fn` with the request, observe; try once more where that may help.
 
-        `options` are those of `prepare`. After an overflow error the retry is smaller; after a
-        connection that broke it is the same request, or a smaller one where the window was nearly
-        full. Any other error of `fn` passes through unchanged, as does the second one.
+        ::
+
+            guard.call(client.chat.completions.create, messages, max_tokens=256, temperature=0)
+
+        Keywords of `prepare` are prepared, also by the names that the dialect's client has for
+        them (`input`, `instructions`, `max_output_tokens`, `max_completion_tokens`,
+        `num_predict`), and sent by the name that `fn` takes. All others go to `fn` untouched; the
+        guard's model goes along as `model` where `fn` takes one and none is given. Where the
+        messages show no dialect, `fn` and the keywords do. After an overflow error the retry is
+        smaller; after a connection that broke it is the same request, or a smaller one where the
+        window was nearly full. Any other error of `fn` passes through unchanged, as does the
+        second one.
         """
-        view, response = self._attempted(self.prepare(messages, **options), fn)
+        call = self._called(fn, messages, options)
+        refuse_stream(call, "call", "stream", wanted=False)
+        view, response = attempt(
+            self.ready(*self._asked(call)),
+            lambda v: call.send(v.kwargs),
+            self._retried,
+            self._missed,
+        )
         view.observe(response)
-        return response
+        return cast("Result", response)
 
     async def acall(
-        self, fn: Callable[..., Awaitable[Any]], messages: Sequence[Any], **options: Any
-    ) -> Any:
+        self,
+        fn: Callable[..., Awaitable[Result]],
+        messages: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Result:
         """Do as `call` with an async `fn`."""
-        view, response = await self._aattempted(await self.aprepare(messages, **options), fn)
+        call = self._called(fn, messages, options)
+        refuse_stream(call, "acall", "astream", wanted=False)
+        view, response = await aattempt(
+            await self.aready(*self._asked(call)),
+            lambda v: call.asend(v.kwargs),
+            self._aretried,
+            self._missed,
+        )
         view.observe(response)
-        return response
+        return cast("Result", response)
 
-    def stream(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
+    def stream(
+        self, fn: Callable[..., Any], messages: Sequence[Any] | None = None, **options: Any
+    ) -> Any:
         """Do as `call` with an `fn` that returns a stream, and return that stream, watched.
 
         `fn` is given `stream=True` where it takes that word. The events come through unchanged;
@@ -297,21 +316,31 @@ class Guard:
         it (OpenAI Chat: `stream_options={"include_usage": True}`); a stream that is closed early
         teaches nothing, and one that stops short of its end is told of.
         """
-        asking = streaming(fn)
-        view, made = self._attempted(
-            self.prepare(messages, **options), lambda **kwargs: opened(fn(**kwargs, **asking))
+        call = self._called(fn, messages, options)
+        refuse_stream(call, "stream", "call", wanted=True)
+        asking = call.streaming()
+        view, made = attempt(
+            self.ready(*self._asked(call)),
+            lambda v: opened(call.send({**v.kwargs, **asking})),
+            self._retried,
+            self._missed,
         )
         return watched(made, lambda tracker: self._settled(view, tracker))
 
-    async def astream(self, fn: Callable[..., Any], messages: Sequence[Any], **options: Any) -> Any:
+    async def astream(
+        self, fn: Callable[..., Any], messages: Sequence[Any] | None = None, **options: Any
+    ) -> Any:
         """Do as `stream`: await this, then iterate. `fn` is async, or returns an async iterator."""
-        asking = streaming(fn)
+        call = self._called(fn, messages, options)
+        refuse_stream(call, "astream", "acall", wanted=True)
+        asking = call.streaming()
 
-        async def send(**kwargs: Any) -> Opened:
-            made = fn(**kwargs, **asking)
-            return await aopened(await made if inspect.isawaitable(made) else made)
+        async def send(view: View) -> Opened:
+            return await aopened(await call.asend({**view.kwargs, **asking}))
 
-        view, made = await self._aattempted(await self.aprepare(messages, **options), send)
+        view, made = await aattempt(
+            await self.aready(*self._asked(call)), send, self._aretried, self._missed
+        )
         return awatched(made, lambda tracker: self._settled(view, tracker))
 
     def undo(self, messages: Sequence[Any], *, system: Any = None) -> Checkpoint | None:
@@ -396,9 +425,9 @@ class Guard:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _body(self, messages: Any, tools: Any, system: Any) -> Body:
+    def _body(self, messages: Any, tools: Any, system: Any, shown: Dialect | None = None) -> Body:
         """Return the request in its dialect; raises ConfigurationError for a misplaced system."""
-        body = Body(messages, tools, system, self._dialect).listed()
+        body = Body(messages, tools, system, self._dialect or shown).listed()
         if system is not None and body.dialect in ("openai_chat", "ollama_chat"):
             name = "Ollama's" if body.dialect == "ollama_chat" else "Chat Completions"
             raise ConfigurationError(
@@ -457,16 +486,13 @@ class Guard:
         self._driver.store.conversations.save(prepared.conversation)
         for event in prepared.events:
             self.tell(event)
-        names = NAMES.get(prepared.sent.rules.dialect, {})
         fields = {
             "messages": prepared.messages,
             "system": request.apart,
             "tools": request.tools,
             "max_tokens": prepared.max_tokens,
         }
-        kwargs = {names.get(k, k): value for k, value in fields.items() if value is not None}
-        if "num_predict" in kwargs:
-            kwargs["options"] = {"num_predict": kwargs.pop("num_predict")}
+        kwargs = keywords(prepared.sent.rules.dialect, fields)
         return View(kwargs, prepared, self, request)
 
     def _observed(self, view: View, response: Any) -> Assessment:
@@ -486,49 +512,23 @@ class Guard:
             self._runtime.windows.learn(self._question, limit, named=kind.limit is not None)
         return view.assessment
 
-    def _attempted(self, view: View, send: Callable[..., Any]) -> tuple[View, Any]:
-        """Send a request, once more where that may help; return what was sent, and the answer."""
-        try:
-            answer = send(**view.kwargs)
-        except Exception as error:
-            again = self._driver.run(self._again(view, trouble(error)))
-            if again is None:
-                raise
-        else:
-            again = self._driver.run(self._again(view, _troubled(answer)))
-            if again is None:
-                return view, answer
-            close(answer.stream)
-        try:
-            answer = send(**again.kwargs)
-        except Exception as error:
-            self._missed(again, view, trouble(error))
-            raise
-        self._missed(again, view, _troubled(answer))
-        return again, answer
+    def _called(
+        self, fn: Callable[..., Any], messages: Sequence[Any] | None, options: Mapping[str, Any]
+    ) -> Call:
+        return read_call(fn, messages, options, self.model)
 
-    async def _aattempted(
-        self, view: View, send: Callable[..., Awaitable[Any]]
-    ) -> tuple[View, Any]:
-        """Do as `_attempted` with an async `send`."""
-        try:
-            answer = await send(**view.kwargs)
-        except Exception as error:
-            again = await self._driver.arun(self._again(view, trouble(error)))
-            if again is None:
-                raise
-        else:
-            again = await self._driver.arun(self._again(view, _troubled(answer)))
-            if again is None:
-                return view, answer
-            await aclose(answer.stream)
-        try:
-            answer = await send(**again.kwargs)
-        except Exception as error:
-            self._missed(again, view, trouble(error))
-            raise
-        self._missed(again, view, _troubled(answer))
-        return again, answer
+    def _asked(self, call: Call) -> tuple[Request, Dialect]:
+        """Return the request of a call, and its dialect."""
+        given = dict(call.prepared)
+        tools, system = given.pop("tools", None), given.pop("system", None)
+        body = self._body(call.messages, tools, system, call.dialect)
+        return _request(body, **given), body.spoken()
+
+    def _retried(self, view: View, found: Trouble | None) -> View | None:
+        return self._driver.run(self._again(view, found))
+
+    async def _aretried(self, view: View, found: Trouble | None) -> View | None:
+        return await self._driver.arun(self._again(view, found))
 
     def _again(self, view: View, found: Trouble | None) -> Steps[View | None]:
         """Return what to send after a failure, None where a retry is no help. Tells of it."""
@@ -577,10 +577,6 @@ class Guard:
                     "one: the answer may be cut short, and nothing is learned from it"
                 )
             )
-
-
-def _troubled(answer: Any) -> Trouble | None:
-    return answer.trouble if isinstance(answer, Opened) else None
 
 
 def _overflowing(error: ContextTooLargeError) -> Assessment:

@@ -345,16 +345,6 @@ async def aclose(stream: Any) -> None:
         await done
 
 
-def streaming(fn: Callable[..., Any]) -> Mapping[str, bool]:
-    """Return what makes `fn` stream: `stream=True`, where it takes that word."""
-    try:
-        parameters = inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # written in C, or shows none
-        return {"stream": True}
-    taken = "stream" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return {"stream": True} if taken else {}
-
-
 def _own(stream: Any) -> Any:
     """Return the SDK's own stream at the bottom of what a client returned, or None.
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from ullage.core.errors import ConfigurationError
 from ullage.core.events import Notice
 from ullage.guard import Guard
+from ullage.sending import is_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,8 @@ class _Sender:
         self._sent: Mapping[str, Any] | None = None
 
     def __call__(self, **view: Any) -> Any:
-        view.pop("stream", None)  # the caller's own word stands
+        for name in ("model", "stream"):  # the caller's own word stands
+            view.pop(name, None)
         return self._method(**self._fields(view))
 
     def _fields(self, view: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +203,7 @@ class _Sender:
 
 
 def _output(form: Form, given: Mapping[str, Any]) -> str | None:
-    return next((name for name in form.output if _is_given(given.get(name))), None)
+    return next((name for name in form.output if is_given(given.get(name))), None)
 
 
 def _same(own: Any, value: Any) -> bool:
@@ -226,11 +228,6 @@ def _renewed(fields: dict[str, Any], client: Any) -> dict[str, Any]:
         return fields
     kept = {name: value for name, value in headers.items() if name.lower() != KEY}
     return {**fields, "extra_headers": {**kept, "Idempotency-Key": uuid.uuid4().hex}}
-
-
-def _is_given(value: Any) -> bool:
-    """Tell whether a keyword says something: None, NotGiven and Omit do not."""
-    return value is not None and type(value).__name__ not in ("NotGiven", "Omit")
 
 
 def _bare(path: tuple[str, ...]) -> tuple[str, ...]:
@@ -304,16 +301,16 @@ class _Proxy:
         """Return a call as a guard takes it, or None for one that carries no history of its own."""
         shared = self._ullage_shared
         guard = shared.guard(self._ullage_client, form, given.get("model"))
-        if any(_is_given(given.get(name)) for name in form.stored):
+        if any(is_given(given.get(name)) for name in form.stored):
             shared.notice(guard)
             return None
-        if not _is_given(given.get(form.messages)):
+        if not is_given(given.get(form.messages)):
             return None
         parts = {"tools": "tools", "system": form.system, "max_tokens": _output(form, given)}
         for name in (form.messages, "tools"):
             if name in given:
                 given[name] = _listed(given[name])
-        options = {k: given[n] for k, n in parts.items() if n and _is_given(given.get(n))}
+        options = {k: given[n] for k, n in parts.items() if n and is_given(given.get(n))}
         send = _Sender(method, form, given, self._ullage_client)
         return _Sending(guard, send, given[form.messages], options)
 
@@ -359,7 +356,7 @@ def _method(part: _Proxy, method: Callable[..., Any], form: Form, name: str) -> 
         sending = part._ullage_sending(method, form, given)  # noqa: SLF001 - one room
         if sending is None:
             return method(**given)
-        guard, streams = sending.guard, watched and _is_given(given.get("stream"))
+        guard, streams = sending.guard, watched and is_given(given.get("stream"))
         if awaits:
             send = guard.astream if streams and given["stream"] else guard.acall
         else:

@@ -82,15 +82,19 @@ def recognise(messages: Any, *, system: Any = None, tools: Any = None) -> Dialec
     What the messages show beats `system` and `tools`. Looks at `LOOKED_AT` messages from either
     end and stops at the first mark. Never raises: what is no history is for the codec to refuse.
     """
-    if isinstance(messages, str):
-        return "openai_responses"
-    for message in _ends(messages):
-        found = _message(message)
-        if found is not None:
-            return found
+    found = shown(messages)
+    if found is not None:
+        return found
     if any(isinstance(block, Mapping) for block in _ends(system)):
         return "anthropic"
     return next((found for tool in _ends(tools) if (found := _tool(tool))), "openai_chat")
+
+
+def shown(messages: Any) -> Dialect | None:
+    """Return the dialect that messages show by themselves, None where they show none."""
+    if isinstance(messages, str):
+        return "openai_responses"
+    return next((found for message in _ends(messages) if (found := _message(message))), None)
 
 
 def _ends(values: Any) -> Sequence[Any]:
