@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip -qq --disable-pip-version-check --no-input
-PYTEST := $(PY) -m pytest -q -p tools.profiles
+PYTEST := $(PY) -m pytest -q
 LOCKER := .venv-lock
 CLIENTS := .venv-clients
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --quiet --universal \

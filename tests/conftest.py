@@ -5,6 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from tools.profiles import SHORT
+
+settings.load_profile(SHORT)  # --hypothesis-profile names another
 
 pytest_plugins = ["ullage.testing.fixtures"]
 

@@ -1,19 +1,23 @@
 """How hard Hypothesis tries: `short` for `make test`, `long` for `make test-long`.
 
-A pytest plugin (`-p tools.profiles`). A test that sets `max_examples` itself is out of its reach,
-so tests of laws leave that alone. The seed is not set here: the Makefile says it (`SEED`).
+`tests/conftest.py` loads `short`. A test that sets `max_examples` itself is out of its reach, so
+tests of laws leave that alone. The seed is not set here: the Makefile says it (`SEED`).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from hypothesis import HealthCheck, settings
 
+SHORT: Final = "short"
+
 settings.register_profile(
-    "short",
+    SHORT,
     max_examples=50,
     deadline=None,
     derandomize=False,  # Hypothesis would set it where CI is set, and ignore the seed
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("long", settings.get_profile("short"), max_examples=10_000)
+settings.register_profile("long", settings.get_profile(SHORT), max_examples=10_000)

@@ -28,6 +28,7 @@ from ullage.core.counting import (
     measure,
 )
 from ullage.core.media import image_rule
+from ullage.core.readings import Readings
 from ullage.core.settings import Settings
 from ullage.core.transcript import Message
 from ullage.core.wire import dialects
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     from ullage.telemetry.protocol import Listener
 
 REMEMBERED: Final = 64 * 1024 * 1024
-"""Bytes, about, of the messages of one dialect that are kept as they were read."""
+"""Bytes, about, of the messages of one dialect that are kept as they were read, and as many again
+of whole histories."""
 
 BESIDE: Final = 1_000
 """Bytes, about, that a message takes besides its text."""
@@ -141,7 +143,7 @@ class Runtime:
         self._whole_loops: set[tuple[str, str | None]] = set()
         self.vocabularies = Vocabularies()
         self._remembered = remembered
-        self.codec = OpenAIChat(Messages(remembered))
+        self.codec = OpenAIChat(Messages(remembered), Readings(remembered))
         self._codecs: dict[Dialect, Codec] = {}
         self._counts = remote.Counts()
         self._lessons: MutableMapping[tuple[str, str | None], Calibration] = _Bounded(MOST_METERS)
@@ -179,7 +181,7 @@ class Runtime:
             return self.codec
         codec = self._codecs.get(dialect)
         if codec is None:
-            codec = self._codecs[dialect] = _codec(dialect, Messages(self._remembered))
+            codec = self._codecs[dialect] = _codec(dialect, self._remembered)
         return codec
 
     def read(self, body: Body) -> Transcript:
@@ -353,19 +355,21 @@ def system_text(system: Any) -> str | None:
     return "\n".join(str(b.get("text", "")) if isinstance(b, Mapping) else str(b) for b in blocks)
 
 
-def _codec(dialect: Dialect, memo: Messages) -> Codec:
+def _codec(dialect: Dialect, remembered: int) -> Codec:
     """Load the codec of a dialect: most programs speak one."""
-    if dialect == "anthropic":
-        from ullage.core.wire.anthropic import Anthropic
-
-        return Anthropic(memo)
+    memo = Messages(remembered)
     if dialect == "ollama_chat":
         from ullage.core.wire.ollama import OllamaChat
 
         return OllamaChat(memo)
+    readings = Readings(remembered)
+    if dialect == "anthropic":
+        from ullage.core.wire.anthropic import Anthropic
+
+        return Anthropic(memo, readings)
     from ullage.core.wire.openai_responses import OpenAIResponses
 
-    return OpenAIResponses(memo)
+    return OpenAIResponses(memo, readings)
 
 
 def plain(items: Any) -> Any:

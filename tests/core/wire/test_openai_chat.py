@@ -15,9 +15,6 @@ from tests.naming import plainly
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.transcript import Message, Part, digest
 from ullage.core.wire.openai_chat import (
-    RECENT,
-    RECENT_CHARACTERS,
-    RECENT_MESSAGES,
     ROLES,
     Memo,
     OpenAIChat,
@@ -195,42 +192,6 @@ def test_a_history_that_grew_or_was_changed_in_place_is_read_as_if_new(
         again, fresh = codec.read(part_of), OpenAIChat().read(part_of)
         assert [m.digest for m in again.messages] == [m.digest for m in fresh.messages]
         assert all(kept is given for kept, given in zip(again.raws, part_of, strict=True))
-
-
-def test_no_more_than_the_recent_conversations_are_remembered():
-    codec = OpenAIChat()
-    for number in range(3 * RECENT):
-        (message,) = codec.read([{"role": "user", "content": f"{number}"}]).messages
-        assert message.text == f"{number}"
-    assert list(codec._recent) == [(f"{n}",) for n in range(2 * RECENT, 3 * RECENT)]
-
-
-def test_long_conversations_drive_older_ones_out_and_the_newest_stays_whatever_its_length():
-    codec = OpenAIChat()
-
-    def read(name: str, length: int) -> list[str]:
-        codec.read([{"role": "user", "content": name}] * length)
-        return [opening[0] for opening in codec._recent]
-
-    assert read("a", 10) == ["a"]
-    assert read("b", RECENT_MESSAGES - 10) == ["a", "b"]
-    assert read("a", 11) == ["a"]
-    assert read("c", 2 * RECENT_MESSAGES) == ["c"]
-    assert read("a", 10) == ["a"]
-
-
-def test_conversations_with_many_characters_leave_the_newest_alone():
-    codec, half = OpenAIChat(), "x" * (RECENT_CHARACTERS // 2 - 100)
-
-    def read(name: str, *texts: str) -> list[str]:
-        codec.read([{"role": "user", "content": text} for text in (name, "", *texts)])
-        return [opening[0] for opening in codec._recent]
-
-    assert read("a", half) == ["a"]
-    assert read("b", half) == ["a", "b"]
-    assert read("a", half, "so it grows") == ["b", "a"]
-    assert read("a", half, "so it grows", "much " * 100) == ["a"]
-    assert read("c", half, half, half) == ["c"]
 
 
 def test_a_plain_message_that_comes_again_is_read_once():

@@ -16,6 +16,7 @@ from ullage.core import marks
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, fingerprint, json_text, mapping
 from ullage.core.media import describe, identity
+from ullage.core.readings import Readings
 from ullage.core.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
 
 DIALECT: Final = "anthropic"
@@ -40,8 +41,13 @@ class Anthropic:
 
     rules: Rules = Rules(DIALECT, first_roles=frozenset({"user"}), joins=True, twin="_")
 
-    def __init__(self, memo: MutableMapping[Key, Message] | None = None) -> None:
+    def __init__(
+        self,
+        memo: MutableMapping[Key, Message] | None = None,
+        readings: Readings | None = None,
+    ) -> None:
         self._memo: MutableMapping[Key, Message] = {} if memo is None else memo
+        self._readings = Readings() if readings is None else readings
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read messages: mappings, or SDK objects with `model_dump`, whole or as blocks.
@@ -55,14 +61,14 @@ class Anthropic:
                 f"messages must be a list of messages, not {type(messages).__name__}: pass the "
                 'whole history as a list such as [{"role": "user", "content": "..."}]'
             )
-        read = tuple(self._message(raw, index) for index, raw in enumerate(messages))
-        if read and read[0].is_system:
+        read = self._readings.read(tuple(messages), self.rules, self._message)
+        if len(read) and read.messages[0].is_system:
             raise MalformedHistoryError(
                 "messages[0] has the role 'system': this API takes the operator's text beside the "
                 "messages, so pass it as system=",
                 index=0,
             )
-        return Transcript(tuple(messages), read, self.rules)
+        return read
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls.

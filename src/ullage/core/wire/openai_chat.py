@@ -8,11 +8,12 @@ API reference, `POST /v1/chat/completions`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core import marks, media
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, json_text, mapping
+from ullage.core.readings import Readings
 from ullage.core.transcript import (
     Call,
     Media,
@@ -43,15 +44,6 @@ PART_KINDS: Final[Mapping[str, PartKind]] = {
 }
 """Kinds of content parts by their type; other types are counted as their JSON text."""
 
-RECENT: Final = 64
-RECENT_MESSAGES: Final = 5_000
-RECENT_CHARACTERS: Final = 16 * 1024 * 1024
-"""Histories whose reading is kept, so that a growing one is read from where it grew, and their
-messages and characters; the newest is kept however long it is."""
-
-OPENING: Final = 2
-"""Messages by which a kept reading is found again: operator text and task, as a rule."""
-
 Fingerprint = tuple[object, ...]
 Memo = dict[Fingerprint, Message]
 """Messages read before, by content: a message that comes again costs one dictionary look-up."""
@@ -60,15 +52,19 @@ Memo = dict[Fingerprint, Message]
 class OpenAIChat:
     """Read and write Chat Completions messages.
 
-    `memo` maps content to the message read from it; pass a shared, bounded mapping to make
-    repeated reads of one growing history cheap.
+    `memo` maps content to the message read from it; pass a shared, bounded mapping, so that a
+    message that comes again in another history is read once. `readings` keeps whole histories.
     """
 
     rules: Rules = Rules("openai_chat")
 
-    def __init__(self, memo: MutableMapping[Fingerprint, Message] | None = None) -> None:
+    def __init__(
+        self,
+        memo: MutableMapping[Fingerprint, Message] | None = None,
+        readings: Readings | None = None,
+    ) -> None:
         self._memo: MutableMapping[Fingerprint, Message] = {} if memo is None else memo
-        self._recent: dict[tuple[str, ...], _Reading] = {}
+        self._readings = Readings() if readings is None else readings
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read messages: mappings, or SDK objects with `model_dump`.
@@ -81,62 +77,16 @@ class OpenAIChat:
                 f"messages must be a list of messages, not {type(messages).__name__}: pass the "
                 'whole history as a list such as [{"role": "user", "content": "..."}]'
             )
-        raws = tuple(messages)
-        opening = _opening(raws)
-        known = self._known(opening, raws)
-        read, copies = list(known.messages), []
-        plain = opening is not None
-        for index in range(len(read), len(raws)):
-            raw = raws[index]
-            key = _fingerprint(raw)
-            message = self._memo.get(key) if key is not None else None
-            if message is None:
-                message = _message(raw, index)
-                if key is not None:
-                    self._memo[key] = message
-            read.append(message)
-            plain = plain and key is not None
-            if plain:
-                copies.append(_copy(raw))
-        transcript = Transcript(raws, tuple(read), self.rules, dict(known.memo))
-        if opening is not None:
-            self._keep(opening, known, copies, transcript)
-        return transcript
+        return self._readings.read(tuple(messages), self.rules, self._message)
 
-    def _known(self, opening: tuple[str, ...] | None, raws: tuple[Raw, ...]) -> _Reading:
-        """Return the reading of a beginning that was read before and is unchanged since.
-
-        Compared by value with copies made then, so a message that was changed in place is found.
-        """
-        known = self._recent.get(opening) if opening is not None else None
-        if known is not None and raws[: len(known.copies)] == known.copies:
-            return known
-        return _Reading((), (), {}, 0)
-
-    def _keep(
-        self, opening: tuple[str, ...], known: _Reading, new: list[Raw], transcript: Transcript
-    ) -> None:
-        """Keep the reading of the plain messages that a history begins with, as the newest.
-
-        They are those known before, and copies of new ones.
-        """
-        copies, recent = (*known.copies, *new), self._recent
-        size = len(copies)
-        read = transcript.messages[:size]
-        memo = transcript.memo if size == len(transcript) else {}
-        recent.pop(opening, None)
-        characters = known.characters + sum([m.characters for m in read[len(known.copies) :]])
-        recent[opening] = _Reading(copies, read, memo, characters)
-        kept = tuple(recent.items())
-        messages = sum([len(reading.copies) for _, reading in kept])
-        characters = sum([reading.characters for _, reading in kept])
-        for oldest, reading in kept[:-1]:
-            few = len(recent) <= RECENT and messages <= RECENT_MESSAGES
-            if few and characters <= RECENT_CHARACTERS:
-                break
-            recent.pop(oldest, None)
-            messages -= len(reading.copies)
-            characters -= reading.characters
+    def _message(self, raw: Raw, index: int) -> Message:
+        key = _fingerprint(raw)
+        if key is None:
+            return _message(raw, index)
+        message = self._memo.get(key)
+        if message is None:
+            message = self._memo[key] = _message(raw, index)
+        return message
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls."""
@@ -190,34 +140,6 @@ class OpenAIChat:
             for i, call in enumerate(new["tool_calls"])
         ]
         return new
-
-
-class _Reading(NamedTuple):
-    """A history of plain messages as it was read: copies of the messages, and what was read.
-
-    `memo` is that of the transcript.
-    """
-
-    copies: tuple[Raw, ...]
-    messages: tuple[Message, ...]
-    memo: dict[str, tuple[int, Any]]
-    characters: int
-
-
-def _opening(raws: tuple[Raw, ...]) -> tuple[str, ...] | None:
-    """Return what a kept reading is found by, None where the first messages are not plain text."""
-    texts = [raw.get("content") if type(raw) is dict else None for raw in raws[:OPENING]]
-    plain = [text for text in texts if type(text) is str]
-    return tuple(plain) if plain and len(plain) == len(texts) else None
-
-
-def _copy(raw: Raw) -> Raw:
-    """Return a copy of a plain message that later changes of the original leave alone."""
-    copied = dict(raw)
-    asked = copied.get("tool_calls")
-    if asked:
-        copied["tool_calls"] = [{**call, "function": dict(call["function"])} for call in asked]
-    return copied
 
 
 def _fingerprint(raw: Raw) -> Fingerprint | None:

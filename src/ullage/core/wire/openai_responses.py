@@ -15,6 +15,7 @@ from ullage.core import marks
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, fingerprint, json_text, mapping
 from ullage.core.media import describe, identity
+from ullage.core.readings import Readings
 from ullage.core.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
 
 DIALECT: Final = "openai_responses"
@@ -54,8 +55,13 @@ class OpenAIResponses:
 
     rules: Rules = Rules(DIALECT, split_calls=True)
 
-    def __init__(self, memo: MutableMapping[Key, Message] | None = None) -> None:
+    def __init__(
+        self,
+        memo: MutableMapping[Key, Message] | None = None,
+        readings: Readings | None = None,
+    ) -> None:
         self._memo: MutableMapping[Key, Message] = {} if memo is None else memo
+        self._readings = Readings() if readings is None else readings
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read items: mappings, or SDK objects with `model_dump`; a string is one user message.
@@ -72,8 +78,7 @@ class OpenAIResponses:
                 f"{type(messages).__name__}: pass the whole input as a list such as "
                 '[{"role": "user", "content": "..."}]'
             )
-        read = tuple(self._item(raw, index) for index, raw in enumerate(messages))
-        return Transcript(tuple(messages), read, self.rules)
+        return self._readings.read(tuple(messages), self.rules, self._item)
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts, and new arguments of its call.

@@ -1,0 +1,166 @@
+"""What is read again of a history that was read before, and what never is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from anthropic.types import Message as ClaudeMessage
+from anthropic.types import TextBlock
+from anthropic.types import Usage as ClaudeUsage
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessage
+
+from ullage.core.readings import BESIDE, MOST_READINGS, Readings
+from ullage.core.transcript import Message, Part, Rules
+
+RULES = Rules("openai_chat")
+
+
+class Reader:
+    """Reads messages as they come and writes down which."""
+
+    def __init__(self, most: int = 1_000_000) -> None:
+        self.readings = Readings(most)
+        self.seen: list[int] = []
+
+    def __call__(self, history: list[Any]) -> list[int]:
+        """Return the positions that were read, of which nothing was known."""
+        self.seen = []
+        made = self.readings.read(tuple(history), RULES, self._read)
+        assert [m.text for m in made.messages] == [_text(raw) for raw in history]
+        assert all(a is b for a, b in zip(made.raws, history, strict=True))
+        return self.seen
+
+    def _read(self, raw: Any, index: int) -> Message:
+        self.seen.append(index)
+        return Message("user", (Part("text", _text(raw)),))
+
+
+def _text(raw: Any) -> str:
+    return repr(raw.model_dump() if hasattr(raw, "model_dump") else raw)
+
+
+def said(text: str, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+def chat(length: int, name: str = "q") -> list[dict[str, Any]]:
+    return [said("Be brief.", "system"), *(said(f"{name}{n}") for n in range(length - 1))]
+
+
+ASKED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+OPENINGS: list[Any] = [
+    [said("Be brief.", "system")],
+    [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]}],
+    [said("go"), {"role": "assistant", "content": None, "tool_calls": [ASKED]}],
+    [said("go"), {"role": "assistant", "content": [{"type": "tool_use", "input": {"n": 1.5}}]}],
+    [{"role": "user", "content": ({"type": "image_url", "image_url": {"url": "data:,"}},)}],
+    [said("go"), ChatCompletionMessage(role="assistant", content="I look.")],
+]
+
+
+@pytest.mark.parametrize("opening", OPENINGS, ids=range(len(OPENINGS)))
+def test_whatever_a_history_opens_with_only_what_is_new_is_read(opening: list[Any]):
+    read, history = Reader(), list(opening)
+    assert read(history) == list(range(len(history)))
+    for _ in range(5):
+        before = len(history)
+        history = [*copy.deepcopy(history), said("more"), said("yes", "assistant")]
+        assert read(history) == [before, before + 1]
+
+
+def test_a_long_history_is_still_known_after_short_ones():
+    read, long = Reader(100_000_000), chat(20_000)
+    read(long)
+    for number in range(MOST_READINGS - 1):
+        assert read(chat(2, f"title {number}")) == [0, 1]
+        long = [*long, said(f"turn {number}")]
+        assert read(long) == [len(long) - 1]
+
+
+def test_two_histories_with_one_beginning_grow_side_by_side():
+    read = Reader()
+    one, two = [*chat(50), said("left")], [*chat(50), said("right")]
+    assert read(one) == list(range(51))
+    assert read(two) == [50]
+    for number in range(5):
+        one, two = [*one, said(f"l{number}")], [*two, said(f"r{number}")]
+        assert read(one) == read(two) == [51 + number]
+
+
+def test_a_history_that_went_back_is_read_from_there():
+    read, history = Reader(), chat(100)
+    read(history)
+    assert read([*history[:60], said("again")]) == [60]
+    assert read([*history, said("on")]) == [100]
+
+
+@given(st.data())
+def test_what_was_changed_in_place_is_read_again(data: st.DataObject):
+    values = st.sampled_from([1, 1.0, True, "1", None, [1], {"a": 1}, {"a": True}])
+    history = [{"role": "user", "content": data.draw(values)} for _ in range(4)]
+    read = Reader()
+    read(history)
+    for raw in data.draw(st.lists(st.sampled_from(history), max_size=3)):
+        raw["content"] = data.draw(values)
+    read(history)  # the reader compares the texts
+
+
+def test_an_object_of_an_sdk_that_was_changed_in_place_is_read_again():
+    answer = ClaudeMessage(
+        id="m",
+        content=[TextBlock(type="text", text="a")],
+        model="claude",
+        role="assistant",
+        type="message",
+        usage=ClaudeUsage(input_tokens=1, output_tokens=1),
+    )
+    read, history = Reader(), [said("go"), said("on"), answer, said("and?")]
+    assert read(history) == [0, 1, 2, 3]
+    assert read(history) == []
+    answer.content = [TextBlock(type="text", text="b")]
+    assert read(history) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "odd", [object(), b"x", {1: "x"}, "nested"], ids=lambda odd: type(odd).__name__
+)
+def test_what_cannot_be_compared_is_read_each_time_and_all_behind_it(odd: Any):
+    if odd == "nested":
+        for _ in range(2_000):
+            odd = [odd]
+    history = [said("a"), {"role": "user", "content": odd}, said("b")]
+    seen: list[int] = []
+
+    def read_message(raw: Any, index: int) -> Message:
+        del raw
+        seen.append(index)
+        return Message("user")
+
+    readings = Readings()
+    for _ in range(2):
+        readings.read(tuple(history), RULES, read_message)
+    assert seen == [0, 1, 2, 1, 2]
+
+
+def test_no_more_than_some_histories_are_kept():
+    read = Reader()
+    for number in range(3 * MOST_READINGS):
+        read(chat(2, f"{number}"))
+    assert len(read.readings) == MOST_READINGS
+    assert read(chat(2, f"{3 * MOST_READINGS - 1}")) == []
+    assert read([]) == []
+
+
+def test_the_oldest_go_where_there_are_too_many_bytes_and_the_newest_stays():
+    read = Reader(20 * BESIDE)
+    read(chat(8, "a"))
+    read(chat(8, "b"))
+    assert len(read.readings) == 2
+    assert read(chat(9, "b")) == [8]
+    assert read(chat(40, "c")) == list(range(40))
+    assert len(read.readings) == 1
+    assert read(chat(41, "c")) == [40]
