@@ -1,13 +1,14 @@
 """The one HTTP client of the library: limits, time-outs and redaction.
 
 `Transport` does small JSON exchanges; a server that cannot be asked is an answer there
-(`Answer.fault`), not an exception. `Line` opens answers that are read as they arrive, and raises
-`Broken`. It knows URLs and bytes, nothing of models or windows. The client library is imported on
-first use: `import ullage` stays light.
+(`Answer.fault`), not an exception. `Line` opens answers that are read as they arrive, and `pull`
+opens files, which may be long; both raise `Broken`. It knows URLs and bytes, nothing of models or
+windows. The client library is imported on first use: `import ullage` stays light.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from base64 import b64encode
@@ -19,7 +20,7 @@ from ullage.core.errors import ProviderError
 from ullage.core.redaction import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import httpx2
 
@@ -271,6 +272,111 @@ class Incoming:
         """End the answer: a connection with bytes left to come is closed."""
         await self._source.aclose()
         await self._response.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How files are reached, beyond what the environment says.
+
+    `proxy` is its URL, `authorities` a PEM file of certificates to trust besides the usual ones,
+    `unchecked` names hosts whose certificates are not checked.
+    """
+
+    proxy: str | None = field(default=None, repr=False)
+    authorities: str | None = None
+    unchecked: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A file on its way: `start` is the place of its first byte, `size` that of its end, if known.
+
+    `url` is where it came from in the end, behind all redirects.
+    """
+
+    status: int
+    url: str
+    start: int
+    size: int | None
+    blocks: Iterator[bytes]
+
+
+PATIENT: Final = Timeouts(10.0, 60.0)
+"""For files from far away: one silent minute is a stall."""
+
+
+@contextlib.contextmanager
+def pull(what: Ask, route: Route, *, skip: int = 0) -> Iterator[Pull]:
+    """Open a file, from byte `skip` on where the server can do that. Raises Broken.
+
+    Redirects are followed; a key stays with the host that it is for (httpx2 drops it elsewhere).
+    Reading `blocks` raises Broken, too.
+    """
+    import httpx2
+
+    try:
+        client = httpx2.Client(**_routed(what, route))
+        call = _call(what)
+        call["headers"]["accept-encoding"] = "identity"
+        if skip:
+            call["headers"]["range"] = f"bytes={skip}-"
+    except (httpx2.InvalidURL, OSError, ValueError) as error:
+        raise Broken(_fault(what, error), "unsendable") from None
+    with client:
+        try:
+            response = client.send(client.build_request(**call), stream=True)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+            broken = _broken(what, error)
+        else:
+            with contextlib.closing(response):
+                yield _pulled(what, response)
+            return
+    raise broken  # out here, as in `Line.open`
+
+
+def _routed(what: Ask, route: Route) -> dict[str, Any]:
+    """Return the arguments of a client that follows redirects on this route."""
+    import ssl
+
+    chosen = {**_options(what.url, PATIENT), "follow_redirects": True, "max_redirects": 5}
+    chosen.pop("verify", None)  # a redirect may lead to a host that is to be checked
+    if route.proxy is not None:
+        chosen["proxy"] = route.proxy
+    if urlsplit(what.url).hostname in route.unchecked:
+        chosen["verify"] = False
+    elif route.authorities is not None:
+        trusted = ssl.create_default_context()
+        trusted.load_verify_locations(route.authorities)
+        chosen["verify"] = trusted
+    return chosen
+
+
+_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+"""What a partial answer says of itself (RFC 9110, section 14.4)."""
+
+
+def _pulled(what: Ask, response: httpx2.Response) -> Pull:
+    start, size = 0, None
+    length = response.headers.get("content-length", "")
+    if response.status_code == 206:
+        found = _RANGE.fullmatch(response.headers.get("content-range", ""))
+        if found is None:
+            raise Broken("the server sent a part of the file and does not say which", "lost")
+        start, size = int(found[1]), int(found[2]) if found[2] != "*" else None
+    elif length.isdecimal():
+        size = int(length)
+    return Pull(response.status_code, str(response.url), start, size, _blocks(what, response))
+
+
+def _blocks(what: Ask, response: httpx2.Response) -> Iterator[bytes]:
+    import httpx2
+
+    try:
+        yield from response.iter_bytes()  # as they come: what came before a break is kept
+        return
+    except (httpx2.HTTPError, OSError) as error:
+        broken = _broken(what, error)
+    raise broken
 
 
 def _broken(what: Ask, error: Exception) -> Broken:

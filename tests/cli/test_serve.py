@@ -402,7 +402,7 @@ def test_without_the_extra_it_is_named():
     )
     done = alone(code)
     assert done.returncode == 1
-    assert "pip install 'ullage[proxy]'" in done.stderr
+    assert "pip install 'ullage[all]'" in done.stderr
 
 
 def test_without_uvloop_the_standard_loop_serves():

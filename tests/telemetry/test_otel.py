@@ -268,7 +268,7 @@ def test_without_the_api_the_extra_is_named():
         "except Exception as error: print(type(error).__name__, error)"
     )
     assert alone(code).startswith(ConfigurationError.__name__)
-    assert "pip install 'ullage[otel]'" in alone(code)
+    assert "pip install 'ullage[all]'" in alone(code)
 
 
 def test_the_package_is_loaded_when_spans_are_asked_for():

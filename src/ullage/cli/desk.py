@@ -19,6 +19,7 @@ from ullage import config, skills
 from ullage.agent import Agent, Options, Session
 from ullage.cli import picture
 from ullage.core.errors import ConfigurationError, ProviderError
+from ullage.core.extras import explain_missing
 from ullage.core.permissions import Rule
 from ullage.core.policies.policy import Policy
 from ullage.providers import Limits, Provider
@@ -184,10 +185,7 @@ def embedded(model: str, window: int) -> Server:
     try:
         from ullage.embedded import Launch, Server, cached, fetch
     except ImportError as error:
-        raise ConfigurationError(
-            f"this needs the embedded server ({error}): pip install 'ullage[embedded]' "
-            "(Linux with glibc)"
-        ) from error
+        raise explain_missing("the embedded server (Linux with glibc)", error.name) from error
     if model.endswith(".gguf"):
         return Server(Path(model), Launch(window=window))
     if cached(model) is None:

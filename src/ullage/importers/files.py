@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.extras import explain_missing
 
 MOST_BYTES: Final = 512 * 1024 * 1024
 """Far above real sessions; parsed, a file takes several times its size in memory."""
@@ -74,10 +75,7 @@ def _zstandard(path: Path, importer: Importer) -> Any:
             return importer(name)
         except ImportError:
             continue
-    raise ConfigurationError(
-        f"{path} is compressed with Zstandard, which this Python cannot read: "
-        "pip install zstandard (Python 3.14 has it built in)"
-    )
+    raise explain_missing(f"{path} is compressed and", "zstandard")
 
 
 def _opened(module: Any, file: BinaryIO) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ullage.core.errors import BusyWriter, ConfigurationError
+from ullage.core.extras import explain_missing
 from ullage.storage.log import EventLog
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.memory import MemoryCheckpoints, MemoryConversations, MemoryStore
@@ -45,7 +46,7 @@ def open_store(
     scheme = _scheme(url)
     if scheme == "memory":
         return MemoryStore(limits, now=now)
-    with _needing(url, scheme):
+    with _needing(url):
         if scheme == "postgresql":
             from ullage.storage.postgres import PostgresStore
 
@@ -63,7 +64,7 @@ def open_log(url: str, *, create: bool = True) -> EventLog:
     scheme = _scheme(url)
     if scheme == "memory":
         return MemoryLog()
-    with _needing(url, scheme):
+    with _needing(url):
         if scheme == "postgresql":
             from ullage.storage.log_postgres import PostgresLog
 
@@ -97,16 +98,12 @@ def _scheme(url: str) -> Scheme:
 
 
 @contextmanager
-def _needing(url: str, scheme: Scheme) -> Iterator[None]:
+def _needing(url: str) -> Iterator[None]:
     """Name the extra where a module of another package lacks."""
-    extra = "postgres" if scheme == "postgresql" else scheme
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"store {hidden(url)!r} needs {error.name}, which is not installed: "
-            f"pip install 'ullage[{extra}]'"
-        ) from error
+        raise explain_missing(f"store {hidden(url)!r}", error.name) from error
 
 
 def _file(url: str) -> Path:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.errors import ConfigurationError
 from ullage.core.events import (
     Answered,
     Compacted,
@@ -29,6 +28,7 @@ from ullage.core.events import (
     Refused,
     TruncationDetected,
 )
+from ullage.core.extras import explain_missing
 from ullage.telemetry.protocol import Host, found, joined
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ class Spans:
         try:
             from opentelemetry import trace
         except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"spans need {error.name}, which is not installed: pip install 'ullage[otel]'"
-            ) from error
+            raise explain_missing("a trace", error.name) from error
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=provider)
         self._names = (NAMES, COMPATIBLE) if compatible else (NAMES,)
 

@@ -1,0 +1,26 @@
+"""What is said where a package of an extra is missing: one sentence, and one command that helps.
+
+It knows no packages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ullage.core.errors import ConfigurationError
+
+ALL: Final = "all"
+"""The extra with all that the commands need on this platform."""
+
+
+def command(extra: str = ALL) -> str:
+    """Return the command that installs an extra."""
+    return f"pip install 'ullage[{extra}]'"
+
+
+def explain_missing(what: str, package: object) -> ConfigurationError:
+    """Return the error for a package that is not there: what needs it, and the fix."""
+    return ConfigurationError(
+        f"{what} needs {package}, which is not installed: {command()} (in a checkout: pip install "
+        f"'.[{ALL}]')"
+    )

@@ -1,0 +1,32 @@
+"""How far long work is: what the rooms that do it report, and what whoever watches takes.
+
+A report is two numbers; what they count (bytes, events, pieces) is the watcher's to know. It knows
+neither work nor screens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Progress(Protocol):
+    """Take a report: `done` of `total` units; a `total` of None is not known."""
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Take it quickly: reports come often."""
+        ...
+
+
+def ignore(done: int, total: int | None) -> None:
+    """Take a report and do nothing, where nobody watches."""
+    del done, total
+
+
+def count(items: Iterable[Item], total: int | None, report: Progress) -> Iterator[Item]:
+    """Yield items as they are, and report after each one how many were taken."""
+    for number, item in enumerate(items, 1):
+        yield item
+        report(number, total)
