@@ -357,12 +357,11 @@ def system_text(system: Any) -> str | None:
 
 def _codec(dialect: Dialect, remembered: int) -> Codec:
     """Load the codec of a dialect: most programs speak one."""
-    memo = Messages(remembered)
+    memo, readings = Messages(remembered), Readings(remembered)
     if dialect == "ollama_chat":
         from ullage.core.wire.ollama import OllamaChat
 
-        return OllamaChat(memo)
-    readings = Readings(remembered)
+        return OllamaChat(memo, readings)
     if dialect == "anthropic":
         from ullage.core.wire.anthropic import Anthropic
 

@@ -200,6 +200,30 @@ def test_what_is_no_message_is_refused_by_its_position(messages: Any, said: str)
     assert said in str(caught.value)
 
 
+@given(data=st.data())
+def test_a_history_that_grew_is_read_as_the_whole(data: st.DataObject):
+    names = st.sampled_from(["", "a", "b"])
+    asked = st.lists(st.tuples(names, st.sampled_from(["ls", "cat"])), max_size=3)
+    calls = asked.map(
+        lambda made: {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {**({"id": i} if i else {}), "function": {"name": n, "arguments": {}}}
+                for i, n in made
+            ],
+        }
+    )
+    result = names.map(lambda i: {"role": "tool", "content": "r", "tool_call_id": i})
+    history = data.draw(st.lists(calls | result, max_size=10))
+    codec = OllamaChat()
+    for _ in range(4):
+        cut = data.draw(st.integers(0, len(history)))
+        again, fresh = codec.read(history[:cut]), OllamaChat().read(history[:cut])
+        assert [m.digest for m in again.messages] == [m.digest for m in fresh.messages]
+        assert [m.results for m in again.messages] == [m.results for m in fresh.messages]
+
+
 def test_a_message_that_has_no_fingerprint_is_read_all_the_same():
     frozen = MappingProxyType({"role": "user", "content": "hi"})
     assert read(frozen)[0].parts == (Part("text", "hi"),)

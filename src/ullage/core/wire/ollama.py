@@ -16,6 +16,7 @@ from typing import Any, Final
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, fingerprint, json_text, mapping
 from ullage.core.media import describe, identity
+from ullage.core.readings import Readings
 from ullage.core.transcript import Call, Message, Part, Raw, Rules, Transcript
 
 DIALECT: Final = "ollama_chat"
@@ -41,8 +42,13 @@ class OllamaChat:
 
     rules: Rules = Rules(DIALECT, ordered=True)
 
-    def __init__(self, memo: MutableMapping[Key, Message] | None = None) -> None:
+    def __init__(
+        self,
+        memo: MutableMapping[Key, Message] | None = None,
+        readings: Readings | None = None,
+    ) -> None:
         self._memo: MutableMapping[Key, Message] = {} if memo is None else memo
+        self._readings = Readings() if readings is None else readings
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read messages: mappings, or SDK objects with `model_dump`.
@@ -55,16 +61,21 @@ class OllamaChat:
                 f"messages must be a list of messages, not {type(messages).__name__}: pass the "
                 'whole history as a list such as [{"role": "user", "content": "..."}]'
             )
-        read: list[Message] = []
-        asked = _Round({})
-        for index, raw in enumerate(messages):
-            fields = _fields(raw, index)
-            answers = asked.answered(fields) if _role(fields) == "tool" else ""
+        raws = tuple(messages)
+        asked: _Round | None = None
+
+        def read_message(raw: Raw, index: int) -> Message:
+            nonlocal asked
+            fields, answers = _fields(raw, index), ""
+            if _role(fields) == "tool":
+                asked = asked or _waiting(raws[:index])
+                answers = asked.answered(fields)
             message = self._message(fields, index, answers)
             if message.calls:
                 asked = _Round(_named(message.calls), _given(fields["tool_calls"]))
-            read.append(message)
-        return Transcript(tuple(messages), tuple(read), self.rules)
+            return message
+
+        return self._readings.read(raws, self.rules, read_message)
 
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls.
@@ -129,6 +140,24 @@ class OllamaChat:
         if message is None:
             message = self._memo[key] = _message(fields, index, answers)
         return message
+
+
+def _waiting(raws: Sequence[Raw]) -> _Round:
+    """Return the round that is open behind messages that were read before."""
+    results: list[Mapping[str, Any]] = []
+    for index in range(len(raws) - 1, -1, -1):
+        fields = _fields(raws[index], index)
+        if _role(fields) == "tool":
+            results.append(fields)
+        calls = _calls(fields, index)
+        if calls:
+            asked = _Round(_named(calls), _given(fields["tool_calls"]))
+            break
+    else:
+        asked = _Round({})
+    for fields in reversed(results):
+        asked.answered(fields)
+    return asked
 
 
 class _Round:
