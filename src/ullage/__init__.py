@@ -59,13 +59,14 @@ if TYPE_CHECKING:
     from ullage.core.window import Claim, Window
     from ullage.driving import Pause
     from ullage.failures import classify_error, classify_exception
-    from ullage.guard import Guard, View
+    from ullage.guard import Guard
     from ullage.originals import answer_recall, recall, recall_tool
     from ullage.providers import Provider
     from ullage.runtime import Runtime
     from ullage.storage import Store, open_log, open_store
     from ullage.summarizers import Summarizer
     from ullage.tally import Tally
+    from ullage.view import View
     from ullage.wrapping import wrap
 
 __version__ = "0.1.0.dev0"
@@ -95,13 +96,14 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.window": ("Claim", "Window"),
     "ullage.driving": ("Pause",),
     "ullage.failures": ("classify_error", "classify_exception"),
-    "ullage.guard": ("Guard", "View"),
+    "ullage.guard": ("Guard",),
     "ullage.originals": ("answer_recall", "recall", "recall_tool"),
     "ullage.providers": ("Provider",),
     "ullage.runtime": ("Runtime",),
     "ullage.storage": ("Store", "open_log", "open_store"),
     "ullage.summarizers": ("Summarizer",),
     "ullage.tally": ("Tally",),
+    "ullage.view": ("View",),
     "ullage.wrapping": ("wrap",),
 }  # fmt: skip
 

@@ -51,6 +51,11 @@ class Rest:
 Steps = Generator[Need | Rest, Any, Result]
 
 
+def _draw() -> float:
+    """Draw from the chance of the process: `random.random` itself would pickle its state."""
+    return random.random()  # noqa: S311 - spreads retries, guards nothing
+
+
 async def _asleep(seconds: float) -> None:
     import asyncio
 
@@ -65,7 +70,7 @@ class Pause:
     """
 
     longest_s: float = 0.5
-    chance: Callable[[], float] = random.random
+    chance: Callable[[], float] = _draw
     sleep: Callable[[float], object] = time.sleep
     asleep: Callable[[float], Awaitable[object]] = _asleep
 

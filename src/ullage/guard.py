@@ -7,11 +7,10 @@ nothing itself.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ullage.asking import Summarizer
@@ -29,6 +28,7 @@ from ullage.core.events import (
 from ullage.core.exchange import Prepared, Preparing, Request, Setup
 from ullage.core.gauge import Assessment
 from ullage.core.observing import observe
+from ullage.core.pickling import Unpicklable
 from ullage.core.policies.policy import Policy
 from ullage.core.steps import replayed
 from ullage.core.wire import dialects
@@ -53,11 +53,11 @@ from ullage.streams import (
     reported,
     watched,
 )
+from ullage.view import View
 from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.core.checkpoint import Checkpoint, Trigger
-    from ullage.core.compaction import Outcome
     from ullage.core.transcript import Dialect
     from ullage.core.window import Window
     from ullage.storage import Store
@@ -83,50 +83,7 @@ REFUSED: Final = (
 __all__ = ["Guard", "Pause", "Summarizer", "View"]
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A request that may be sent, as the guard hands it out.
-
-    `kwargs` carries the whole request for the client's `create(...)`, each only where it was
-    given: messages, tools, max_tokens; for Anthropic system too; for Responses input,
-    instructions, tools, max_output_tokens; for Ollama options, in the place of max_tokens.
-    `messages` holds the caller's own objects where nothing was edited.
-    """
-
-    kwargs: Mapping[str, Any]
-    prepared: Prepared
-    _guard: Guard
-    _request: Request
-
-    @property
-    def messages(self) -> list[Any]:
-        """The messages to send."""
-        return self.prepared.messages
-
-    @property
-    def assessment(self) -> Assessment:
-        """How full the window is with this request."""
-        return self.prepared.assessment
-
-    @property
-    def window(self) -> Window:
-        """The window that the request was checked against."""
-        return self.prepared.window
-
-    @property
-    def compaction(self) -> Outcome | None:
-        """The compaction made for this request, or None."""
-        return self.prepared.outcome
-
-    def observe(self, response: Any) -> Assessment:
-        """Learn from the response, its usage, or the exception raised in its place.
-
-        Returns the assessment by what was reported; an overflow error teaches the limit it names.
-        """
-        return self._guard._observed(self, response)  # noqa: SLF001 - one room, two classes
-
-
-class Guard:
+class Guard(Unpicklable):
     """Keep a conversation with one model inside its window.
 
     ::
@@ -146,6 +103,8 @@ class Guard:
     second by default. `store` (see `ullage.open_store`) keeps checkpoints and conversations beyond
     the process, and what was left out: placeholders then name it (see `ullage.recall`).
     """
+
+    instead = "make one in the other process from the same arguments; guard.policy can be pickled"
 
     def __init__(  # noqa: PLR0913 - the public signature is fixed by the API page
         self,
@@ -363,6 +322,11 @@ class Guard:
         """Wait for the summaries that are being made in the background."""
         await self._background.settle()
 
+    def __copy__(self) -> Guard:
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
+
     def session(self, name: str) -> Guard:
         """Return a guard of the same configuration whose conversations are its own.
 
@@ -373,7 +337,7 @@ class Guard:
             raise ConfigurationError(
                 f"a session is named by 1 to {LONGEST_NAME} characters of text, not {name!r:.80}"
             )
-        made = copy.copy(self)
+        made = self.__copy__()
         made._apart = f"|{json.dumps(name)}"  # noqa: SLF001 - of this class
         return made
 
@@ -383,7 +347,7 @@ class Guard:
         It repairs and keeps originals only where it is told to, and refuses nothing: for a proxy,
         whose upstream has the last word.
         """
-        made = copy.copy(self)
+        made = self.__copy__()
         made._repairs, made._refuses, made._keeps = repairs, False, keeps  # noqa: SLF001 - of this class
         return made
 
@@ -495,7 +459,8 @@ class Guard:
         kwargs = keywords(prepared.sent.rules.dialect, fields)
         return View(kwargs, prepared, self, request)
 
-    def _observed(self, view: View, response: Any) -> Assessment:
+    def learn_from(self, view: View, response: Any) -> Assessment:
+        """Learn from the answer to a view, as `View.observe` does."""
         if isinstance(response, BaseException):
             return self._proven(view, classify_exception(response))
         setup = self._setup(view.prepared.sent.rules.dialect)
@@ -548,7 +513,7 @@ class Guard:
             if kind.kind == "malformed_history":
                 self.tell(Notice(REFUSED))
             return None
-        setup, request = self._setup(sent.sent.rules.dialect), view._request  # noqa: SLF001
+        setup, request = self._setup(sent.sent.rules.dialect), view.request
         if kind.about == "thinking":
             self._runtime.refused_a_cut_loop(self._question)
         try:

@@ -25,6 +25,7 @@ from ullage.core.events import (
     Refused,
     TruncationDetected,
 )
+from ullage.core.pickling import Unpicklable
 from ullage.core.window import Source
 from ullage.telemetry import CONTENT_TYPE, Described, Registry
 from ullage.telemetry.protocol import Host, found, joined
@@ -118,12 +119,14 @@ Recovery = Literal["recovered", "gave_up", "no_progress"]
 Side = Literal["client", "upstream"]
 
 
-class Metrics:
+class Metrics(Unpicklable):
     """Counts the events of guards. Safe to share between threads.
 
     `model` is the label where an event names none; give one `registry` to the metrics of several
     guards to have them on one page.
     """
+
+    instead = "pickle what it shows, metrics.render()"
 
     def __init__(self, model: str | None = None, *, registry: Registry | None = None) -> None:
         self.model = model

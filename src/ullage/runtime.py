@@ -28,6 +28,7 @@ from ullage.core.counting import (
     measure,
 )
 from ullage.core.media import image_rule
+from ullage.core.pickling import Unpicklable
 from ullage.core.readings import Readings
 from ullage.core.settings import Settings
 from ullage.core.transcript import Message
@@ -107,7 +108,7 @@ class _Bounded(dict[Any, Any]):
         super().__setitem__(key, value)
 
 
-class Runtime:
+class Runtime(Unpicklable):
     """Shared caches and what was learned. Safe to share between threads and event loops.
 
     Without `settings` none are read from files or the environment, and no lesson is kept on disk.
@@ -115,6 +116,11 @@ class Runtime:
     checkpoints and conversations live in memory and originals are nowhere kept. `remembered` bounds
     what is kept of messages that were read, in bytes, about, for each dialect that is spoken.
     """
+
+    instead = (
+        "make one in the other process; its settings can be pickled: "
+        "ullage.Runtime(settings=runtime.settings)"
+    )
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
+from ullage.core.pickling import Unpicklable
 from ullage.core.summary import Answer
 from ullage.core.usage import Usage
 from ullage.core.wire import dialects
@@ -45,7 +46,7 @@ class Limits(TypedDict, total=False):
     runtime: Runtime | None
 
 
-class Summarizer:
+class Summarizer(Unpicklable):
     """Ask one model for summaries; give it as `summarizer=` to a guard.
 
     ::
@@ -59,6 +60,8 @@ class Summarizer:
     is the most that an answer may take; `parallel` says how many requests an async driver may have
     under way at once. Raises ConfigurationError for a missing model or base URL.
     """
+
+    instead = "make one in the other process from the same arguments"
 
     def __init__(
         self,

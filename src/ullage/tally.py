@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from ullage.core.counting import Count, Measure, Meter, Size, measure
+from ullage.core.pickling import Unpicklable
 from ullage.core.transcript import Dialect, Message
 from ullage.core.wire.dialects import named, recognise
 from ullage.runtime import Asked, Body, asked, system_text
 
 
-class Tally:
+class Tally(Unpicklable):
     """Count messages as they come, each once: adding one costs the same after ten thousand.
 
     ::
@@ -26,6 +27,8 @@ class Tally:
     changed in place; a tally takes the caller's word. Options are those of `ullage.count`. Not
     safe to share between threads.
     """
+
+    instead = "pickle its count, tally.count(), or the messages, and add them to a tally there"
 
     def __init__(self, **request: Unpack[Asked]) -> None:
         self._runtime, self._question, body = asked([], request)

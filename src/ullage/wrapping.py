@@ -13,7 +13,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self, SupportsIndex
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.events import Notice
@@ -287,6 +287,17 @@ class _Proxy:
 
     def __dir__(self) -> list[str]:
         return dir(self._ullage_target)
+
+    def __copy__(self) -> Self:
+        return type(self)(
+            self._ullage_target, self._ullage_path, self._ullage_shared, self._ullage_client
+        )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a wrapped client belongs to its process and can be neither pickled nor deep-copied: "
+            "make and wrap one in the other process"
+        )
 
     def __repr__(self) -> str:
         return f"<ullage.wrap of {self._ullage_target!r}>"

@@ -154,7 +154,9 @@ def test_a_transcript_is_as_long_as_its_messages():
     assert len(transcript(said("user"), said("assistant"))) == 2
 
 
-def test_messages_are_equal_only_to_themselves():
+def test_messages_are_equal_by_what_they_hold_and_not_by_what_was_worked_out_of_them():
     one, other = said("user"), said("user")
-    assert one != other
-    assert one.memo is not other.memo
+    one.memo["tokens"] = 3
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != said("assistant")

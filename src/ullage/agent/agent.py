@@ -29,6 +29,7 @@ from ullage.core.log.event import Draft
 from ullage.core.log.render import Renderer, defined
 from ullage.core.observing import NEXT
 from ullage.core.permissions import Posture, Rule
+from ullage.core.pickling import Unpicklable
 from ullage.core.policies.policy import Policy
 from ullage.core.redaction import Redactor
 from ullage.core.skills import mentioned
@@ -132,7 +133,7 @@ class Compacting:
     view: View
 
 
-class Agent:
+class Agent(Unpicklable):
     """Run turns of sessions with one model, guarded by its window.
 
     ::
@@ -144,6 +145,8 @@ class Agent:
     `workspace` is the folder that tools work in; without one there are none but plan and recall.
     What else it has is in `Equipment`. Raises ConfigurationError for what cannot be.
     """
+
+    instead = "pickle agent.provider and agent.policy, and make an agent of them there"
 
     def __init__(
         self,

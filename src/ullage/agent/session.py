@@ -16,6 +16,7 @@ from ullage.agent.originals import Originals
 from ullage.core.errors import ConfigurationError, Fenced, StoreError
 from ullage.core.log.event import EPHEMERAL, Draft, Event
 from ullage.core.log.fold import Fold, fold
+from ullage.core.pickling import Unpicklable
 from ullage.core.redaction import Redactor
 from ullage.storage.log import Owner
 
@@ -43,7 +44,7 @@ Told = Event | Live
 Hear = Callable[[Told], object]
 
 
-class Session:
+class Session(Unpicklable):
     """One session of a log. For one writer at a time; close it, or use it in a `with` block.
 
     ::
@@ -54,6 +55,11 @@ class Session:
     `name` names it in the log. Writing takes the lease when it is first needed; another writer
     then gets BusyWriter. `hear` is called with each event after it is on disk, and with live ones.
     """
+
+    instead = (
+        "pickle session.name and session.log.url, and open it there: "
+        "ullage.Session(ullage.open_log(url), name)"
+    )
 
     def __init__(self, log: EventLog, name: str, *, now: Callable[[], float] = time.time) -> None:
         log.head(name)  # raises for a session that is not there

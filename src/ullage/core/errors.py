@@ -22,8 +22,9 @@ value, the limit, who said the limit, the likely fix.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 class UllageError(Exception):
@@ -33,6 +34,14 @@ class UllageError(Exception):
     """
 
     code = "ullage_error"
+
+    def __reduce__(self) -> tuple[Callable[..., UllageError], tuple[Any, ...], dict[str, Any]]:
+        """Pickle the message and the facts beside it, whatever the constructor takes."""
+        return _restore, (type(self), self.args), vars(self)
+
+
+def _restore(kind: type[UllageError], args: tuple[Any, ...]) -> UllageError:
+    return kind.__new__(kind, *args)
 
 
 class ConfigurationError(UllageError):

@@ -102,7 +102,7 @@ class Call(NamedTuple):
     arguments: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message in neutral form.
 
@@ -114,8 +114,8 @@ class Message:
     parts: tuple[Part, ...] = ()
     calls: tuple[Call, ...] = ()
     name: str | None = None
-    memo: dict[str, Any] = field(default_factory=dict, repr=False)
-    results: tuple[str, ...] = field(init=False, repr=False)
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    results: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The ids of the calls that this message brings results for, in order."""
 
     def __post_init__(self) -> None:

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.core.log.event import Draft, Event
+from ullage.core.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 
 
-class MemoryLog:
+class MemoryLog(Unpicklable):
     """The events of sessions in memory; `lease_s` is how long a silent writer is waited for."""
+
+    instead = "take one that outlives it, ullage.open_log('sqlite:FILE'), and open it there too"
 
     url: Final = "memory:"
 

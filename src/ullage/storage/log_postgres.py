@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ullage.core.errors import Fenced
 from ullage.core.log.event import Draft, Event
+from ullage.core.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
@@ -73,13 +74,15 @@ RELEASE: Final = """
 END: Final = 2**62
 
 
-class PostgresLog:
+class PostgresLog(Unpicklable):
     """The events of sessions in a database; `lease_s` is how long a silent writer is waited for.
 
     The `now` of a call dates sessions and events. When a lease was given, seen and released is the
     database's to say. Raises StoreError where the database cannot be used, and with `create=False`
     where it holds no store.
     """
+
+    instead = "open one in the other process: ullage.open_log(log.url)"
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from typing import Any, Final
 import apsw
 
 from ullage.core.log.event import Draft, Event
+from ullage.core.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.database import WAIT_S, Database, NotText, Rows
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
@@ -60,11 +61,13 @@ AS_BYTES: Final = re.compile(r"\b(?:type|id|data)\b(?=,|\s+FROM)")
 END: Final = 2**62
 
 
-class SqliteLog:
+class SqliteLog(Unpicklable):
     """The events of sessions in a file; `lease_s` is how long a silent writer is waited for.
 
     Raises StoreError where the file cannot be opened, and with `create=False` where it lacks.
     """
+
+    instead = "open one in the other process: ullage.open_log(log.url)"
 
     def __init__(
         self,

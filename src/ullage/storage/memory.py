@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from ullage.core.pickling import Unpicklable
 from ullage.storage.protocol import STANDARD, Limits
 
 if TYPE_CHECKING:
@@ -222,8 +223,10 @@ class MemoryOriginals(_Recent[str, str]):
         return text
 
 
-class MemoryStore:
+class MemoryStore(Unpicklable):
     """All three in memory; `now` returns seconds since the epoch."""
+
+    instead = "take one that outlives it, ullage.open_store('sqlite:FILE'), and open it there too"
 
     url: Final = "memory:"
 

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.conversation import Conversation
 from ullage.core.errors import BusyWriter, StoreError
+from ullage.core.pickling import Unpicklable
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
 from ullage.storage.protocol import STANDARD, Limits
 
@@ -258,12 +259,14 @@ class PostgresOriginals:
         return None if body is None else body.decode("utf-8", "surrogatepass")
 
 
-class PostgresStore:
+class PostgresStore(Unpicklable):
     """All three in one database; `now` returns seconds since the epoch.
 
     `create=False` raises StoreError where nothing of ours is there. `wait_s` is how long a lock of
     another program is waited for before BusyWriter is raised.
     """
+
+    instead = "open one in the other process: ullage.open_store(url)"
 
     def __init__(
         self,

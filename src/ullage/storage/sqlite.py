@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.conversation import Conversation
 from ullage.core.errors import BusyWriter, StoreError
+from ullage.core.pickling import Unpicklable
 from ullage.storage.database import WAIT_S, Database
 from ullage.storage.protocol import STANDARD, Limits
 
@@ -248,12 +249,14 @@ class SqliteOriginals:
         return None if body is None else body.decode("utf-8", "surrogatepass")
 
 
-class SqliteStore:
+class SqliteStore(Unpicklable):
     """All three in one file; `now` returns seconds since the epoch.
 
     `create=False` raises StoreError where there is no file. `wait_s` is how long a lock of another
     program is waited for before BusyWriter is raised.
     """
+
+    instead = "open one in the other process: ullage.open_store(url)"
 
     def __init__(
         self,
