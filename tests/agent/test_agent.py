@@ -162,7 +162,11 @@ def test_a_server_that_falls_silent_ends_the_turn_with_commands(session: Session
         done = slow.run(session, "hello")
         assert len(bodies(server)) == 1
     assert done.reason == "stalled"
-    assert data(session, "turn_failed")[0]["commands"] == ["ullage show s", "ullage resume s TEXT"]
+    assert data(session, "turn_failed")[0]["commands"] == [
+        "ullage show s",
+        "ullage resume s",
+        "ullage resume s TEXT",
+    ]
 
 
 def test_a_plain_refusal_is_the_turns_failure(session: Session):
@@ -174,11 +178,17 @@ def test_a_plain_refusal_is_the_turns_failure(session: Session):
 
 
 def test_plan_mode_writes_nothing_whatever_the_model_asks(session: Session, workspace: Path):
-    script = (called(("write", {"path": "a.txt", "content": "x"})), said("never"))
+    script = (
+        called(("write", {"path": "a.txt", "content": "x"}), ("shell", {"command": "touch a.txt"})),
+        said("I would write a.txt."),
+    )
     with scripted(*script) as server:
         done = agent(server, workspace).run(session, "Write", mode="plan")
         offered = {t["function"]["name"] for t in bodies(server)[0]["tools"]}
-    assert done.reason == "permission_denied"
+        told = bodies(server)[1]["messages"][-2:]
+    assert (done.ok, done.text) == (True, "I would write a.txt.")
+    assert [m["role"] for m in told] == ["tool", "tool"]
+    assert all("describe the change in the plan" in m["content"] for m in told)
     assert not (workspace / "a.txt").exists()
     assert not offered & {"write", "edit", "shell"}
     assert data(session, "permission_decision")[0]["by"] == "mode"
@@ -419,9 +429,9 @@ def test_a_compaction_by_hand_holds_and_can_be_taken_back(session: Session):
         sizes = [len(body["messages"]) for body in bodies(server)]
         assert max(sizes) < 40
         assert len(data(session, "history_compaction")) == 1
-        assert again.undo(session) is not None
+        assert again.uncompact(session) is not None
         assert len(asyncio.run(again.aview(session)).messages) == 65
-        assert again.undo(session) is None
+        assert again.uncompact(session) is None
     assert session.fold.checkpoints == []
 
 

@@ -212,7 +212,7 @@ def test_a_talk_streams_answers_and_takes_commands(
         said("Again."),
     )
     lines = (
-        "hi\n/help\n/context\n/window\n/compact 0.5\n/compact x\n/undo\n/nonsense\n\n/plan\n"
+        "hi\n/help\n/context\n/window\n/compact 0.5\n/compact x\n/uncompact\n/nonsense\n\n/plan\n"
         "again\\\nand again\n/build\n/model\n/model other\n/model third http://127.0.0.1:1/v1\n"
         "/summary\n/quit\n"
     )

@@ -26,6 +26,7 @@ from ullage.core.events import Compacted, CompactionFailed, ContextPressure, Not
 from ullage.core.events import Event as GuardEvent
 from ullage.core.instructions import Context, briefing
 from ullage.core.log.event import Draft
+from ullage.core.log.fold import Failed
 from ullage.core.log.render import Renderer, defined
 from ullage.core.observing import NEXT
 from ullage.core.permissions import Posture, Rule
@@ -183,16 +184,17 @@ class Agent(Unpicklable):
         return await self._turn(session, text, options)
 
     async def aresume(self, session: Session, **options: Unpack[Options]) -> Ended | None:
-        """Go on with the turn that was cut off, None where there is none; raises as `arun` does.
+        """Go on with the turn that was cut off, or try the last one again that failed.
 
-        It may do no more than the turn might when it began.
+        Also one that was interrupted. Returns None where the last turn was answered; raises as
+        `arun` does. It may do no more than the turn might when it began.
         """
         _free(session)
         session.renew()
-        cut = session.fold.turn
-        if cut is None:
+        begun = session.fold.turn or session.fold.unanswered
+        if begun is None:
             return None
-        return await self._turn(session, None, _stricter(cut.data, options))
+        return await self._turn(session, None, _stricter(begun.data, options))
 
     def run(self, session: Session, text: str, **options: Unpack[Options]) -> Ended:
         """Do as `arun`, blocking; for programs without an event loop."""
@@ -246,6 +248,8 @@ class Agent(Unpicklable):
         cut = fold.turn
         named = mentioned(text or "", self.skills)
         name = cut.turn if text is None and cut is not None else uuid.uuid4().hex[:12]
+        ways = (f"show {session.name}", f"resume {session.name}", f"resume {session.name} TEXT")
+        lost = fold.unanswered if text is None and cut is None else None
         return Order(
             turn=name,
             model=kit.provider.model,
@@ -258,8 +262,17 @@ class Agent(Unpicklable):
             max_iterations=most,
             skills=tuple(skill for skill in named if fold.skills.get(skill.name) != skill.hash),
             budget=options.get("budget"),
-            commands=(f"ullage show {session.name}", f"ullage resume {session.name} TEXT"),
+            commands=tuple(f"ullage {words}" for words in ways),
+            again="" if lost is None else lost.turn,
+            served=session.redactor.data(self._served(kit)),
         )
+
+    def _served(self, kit: Kit) -> dict[str, Any]:
+        """Return what a later start needs to go on as this one does."""
+        made = kit.provider.to_record()
+        if self.workspace is not None:
+            made["workspace"] = str(self.workspace.absolute())
+        return made
 
     # --- between turns --------------------------------------------------------------------------
 
@@ -295,7 +308,7 @@ class Agent(Unpicklable):
 
         Raises ConfigurationError where there is nothing to summarise.
         """
-        if not session.fold.items:
+        if all(isinstance(item, Failed) for item in session.fold.items):
             raise ConfigurationError(
                 f"session {session.name} holds nothing yet that a summary could stand for"
             )
@@ -312,7 +325,7 @@ class Agent(Unpicklable):
         session.record([Draft("subagent_event", {"continued_in": made.name, "seq": head})])
         return made
 
-    def undo(self, session: Session) -> Checkpoint | None:
+    def uncompact(self, session: Session) -> Checkpoint | None:
         """Take the last compaction back; return it, None where there is none."""
         kit = self._kit(session, {})
         return kit.guard.undone(kit.request(), kit.provider.dialect)

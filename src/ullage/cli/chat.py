@@ -15,7 +15,7 @@ from typing import Any, Final
 from ullage import context
 from ullage.agent import Agent, Live, Session
 from ullage.agent.session import Told
-from ullage.cli import activity, desk, gauge, lines, picture
+from ullage.cli import activity, desk, gauge, lines, origin, picture
 from ullage.core.errors import UllageError
 from ullage.counters.append import AppendCounter
 
@@ -37,17 +37,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Talk until the input ends; 130 where it was broken off."""
-    with desk.opened(given, create=True) as log, desk.provided(given) as provider:
-        agent = desk.hired(given, provider)
-        if given.session is None:
-            session = Session.create(log)
-        else:
-            session = desk.chosen(log, None if given.session == "-" else given.session)
-        chat = Chat(agent, session, given)
-        try:
-            return chat.loop()
-        finally:
-            chat.session.close()
+    with desk.opened(given, create=True) as log:
+        name = None if given.session == "-" else given.session
+        found = None if given.session is None else desk.chosen(log, name)
+        given = given if found is None else origin.complete(given, found)
+        with desk.provided(given) as provider:
+            agent = desk.hired(given, provider)
+            chat = Chat(agent, found or Session.create(log), given)
+            try:
+                return chat.loop()
+            finally:
+                chat.session.close()
 
 
 @dataclass(slots=True)
@@ -142,6 +142,8 @@ class Chat:
             self.shown.end()
         if ended is not None and not ended.ok:
             desk.say(f"ullage: {ended.error} ({ended.reason})")
+            if self.session.fold.unanswered is not None:
+                desk.say("/retry tries it again")
         elif ended is not None and ended.stop == "length":
             desk.say(activity.CUT)
         if ended is not None and ended.continued:
@@ -205,7 +207,7 @@ class Chat:
         before = self.agent.provider
         provider = replace(before, model=name)
         if base_url.strip():
-            provider = replace(provider, base_url=base_url.strip(), api_key=None)
+            provider = replace(provider, base_url=base_url.strip(), api_key=None, origin={})
         view = activity.driven(self.agent.aswitch(self.session, provider))
         desk.say(f"{name}: {view.window.explain()}")
 
@@ -217,9 +219,16 @@ class Chat:
         """Make changes again."""
         self.mode = "build"
 
-    def undo(self, _: str) -> None:
+    def retry(self, _: str) -> None:
+        """Try the last turn again, where it has no answer."""
+        if self.session.fold.unanswered is None:
+            desk.say("the last turn was answered: there is nothing to try again")
+            return
+        self._turn(None)
+
+    def uncompact(self, _: str) -> None:
         """Take the last compaction back."""
-        gone = self.agent.undo(self.session)
+        gone = self.agent.uncompact(self.session)
         if gone is None:
             desk.say("there is no compaction to take back")
             return
@@ -244,7 +253,7 @@ COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
     f"/{way.__name__}": (way, (way.__doc__ or "").strip())
     for way in (
         *(Chat.context, Chat.window, Chat.compact, Chat.summary, Chat.model, Chat.plan),
-        *(Chat.build, Chat.undo, Chat.help),
+        *(Chat.build, Chat.retry, Chat.uncompact, Chat.help),
     )
 }
 """What may be typed in the place of something to say."""

@@ -16,7 +16,7 @@ import ullage
 from ullage import importers
 from ullage.agent import Agent, Session
 from ullage.agent.agent import Compacting
-from ullage.cli import desk, offline
+from ullage.cli import desk, offline, origin
 from ullage.contents import served
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.compaction import Outcome
@@ -67,14 +67,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--out", metavar="FILE", help="where the messages go (else to stdout)")
     sessions = parser.add_argument_group("sessions, as they are run")
     sessions.add_argument(
-        "--workspace", metavar="DIR", help="the folder that its tools work in (here)"
+        "--workspace", metavar="DIR", help="the folder that its tools work in (its own, or here)"
     )
-    sessions.add_argument("--no-tools", action="store_true", default=None, help="it has no tools")
+    sessions.add_argument(
+        "--tools", action=argparse.BooleanOptionalAction, help="it has tools, or none"
+    )
     desk.add_model(parser)
 
 
 FILES: Final = ("source", "out")
-SESSIONS: Final = ("base_url", "embedded", "api_key_env", "workspace", "no_tools")
+SESSIONS: Final = ("base_url", "embedded", "api_key_env", "workspace", "tools")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -104,12 +106,15 @@ def _recorded(given: argparse.Namespace) -> int:
             session = desk.chosen(log, given.file)
         except UnknownSession as error:
             raise UnknownSession(f"there is no file {given.file}, and {error}") from error
+        given = origin.complete_work(given, session)
         with session, offline.lent(given, session) as lent:
             workspace = Path(given.workspace or ".")
             agent = Agent(
                 lent.provider,
                 workspace=workspace,
-                executor=(lambda _: Executor(workspace, tools=())) if given.no_tools else None,
+                executor=(lambda _: Executor(workspace, tools=()))
+                if given.tools is False
+                else None,
                 shell=Sandbox(),
                 policy=_policy(given),
                 summarizer=_summarizer(given, lent.provider.model),

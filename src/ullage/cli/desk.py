@@ -22,6 +22,7 @@ from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.extras import explain_missing
 from ullage.core.permissions import Rule
 from ullage.core.policies.policy import Policy
+from ullage.core.transcript import Dialect
 from ullage.providers import Limits, Provider
 from ullage.runtime import default
 from ullage.storage import open_log
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "sessions.db"
 
-DIALECTS: Final = ("openai_chat", "openai_responses", "anthropic")
+DIALECTS: Final[tuple[Dialect, ...]] = ("openai_chat", "openai_responses", "anthropic")
 
 KEYS: Final[Mapping[str, tuple[str, str]]] = {
     "openai_chat": ("api.openai.com", "OPENAI_API_KEY"),
@@ -124,9 +125,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument("--model", metavar="ID", help="the model (else the only one that is served)")
     group.add_argument("--base-url", metavar="URL", help="its server (else the setting `base_url`)")
-    group.add_argument(
-        "--dialect", choices=DIALECTS, default="openai_chat", help="how it is spoken to"
-    )
+    group.add_argument("--dialect", choices=DIALECTS, help="how it is spoken to (openai_chat)")
     group.add_argument(
         "--api-key-env", metavar="NAME", help="the variable that holds the key (else the usual one)"
     )
@@ -150,7 +149,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def provided(given: argparse.Namespace) -> Iterator[Provider]:
-    """Lend the provider that the arguments name; an embedded server lives as long as that."""
+    """Lend the provider that the arguments name; an embedded server lives as long as that.
+
+    What was recorded with a session is filled in before: `origin.complete`.
+    """
+    dialect: Dialect = given.dialect or DIALECTS[0]
     with ExitStack() as held:
         if given.embedded is not None:
             if given.base_url:
@@ -164,11 +167,32 @@ def provided(given: argparse.Namespace) -> Iterator[Provider]:
                     "model of its own"
                 )
             base_url, model = str(found), given.model or ""
-        key = _key(given, base_url)
-        model = model or _served(base_url, key)
-        options = _options(given)
+        variable = _key_variable(given, dialect, base_url)
+        key = None if variable is None else os.environ.get(variable)
+        if given.api_key_env is not None and not key:
+            raise ConfigurationError(f"--api-key-env names {variable}, which is not set")
+        model = model or _served(base_url, key, getattr(given, "preferred", None))
         limits = Limits() if given.timeout is None else Limits(stall_s=given.timeout)
-        yield Provider(model, base_url, given.dialect, key, options, limits=limits)
+        yield Provider(
+            model,
+            base_url,
+            dialect,
+            key,
+            _options(given, dialect),
+            limits=limits,
+            origin=_origin(given, variable if key else None),
+        )
+
+
+def _origin(given: argparse.Namespace, variable: str | None) -> dict[str, Any]:
+    """Return what a later start needs besides the server: no value of a variable is in it."""
+    told = given.embedded
+    if told is not None and told.endswith(".gguf"):
+        told = str(Path(told).absolute())
+    window = given.window or (WINDOW if given.embedded is not None else None)
+    tools = False if getattr(given, "tools", None) is False else None
+    made = {"embedded": told, "window": window, "key_variable": variable, "tools": tools}
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def _embedded(given: argparse.Namespace, held: ExitStack) -> tuple[str, str]:
@@ -193,23 +217,22 @@ def embedded(model: str, window: int) -> Server:
     return Server(fetch(model), Launch(window=window))
 
 
-def _key(given: argparse.Namespace, base_url: str) -> str | None:
-    """Return the key: the usual variable's goes to its own provider and nowhere else."""
-    if given.api_key_env is None:
-        host, variable = KEYS[given.dialect]
-        try:
-            theirs = urlsplit(base_url).hostname == host
-        except ValueError as error:
-            raise ConfigurationError(f"the base URL {base_url!r:.200} is none: {error}") from error
-        return os.environ.get(variable) if theirs else None
-    key = os.environ.get(given.api_key_env)
-    if not key:
-        raise ConfigurationError(f"--api-key-env names {given.api_key_env}, which is not set")
-    return key
+def _key_variable(given: argparse.Namespace, dialect: str, base_url: str) -> str | None:
+    """Return the variable of the key: the usual one is for its own provider and nobody else."""
+    if given.api_key_env is not None:
+        return str(given.api_key_env)
+    host, variable = KEYS[dialect]
+    try:
+        return variable if urlsplit(base_url).hostname == host else None
+    except ValueError as error:
+        raise ConfigurationError(f"the base URL {base_url!r:.200} is none: {error}") from error
 
 
-def _served(base_url: str, key: str | None) -> str:
-    """Return the only model of a server; raises ConfigurationError naming those that there are."""
+def _served(base_url: str, key: str | None, preferred: str | None) -> str:
+    """Return the only model of a server, or the preferred one of several.
+
+    Raises ConfigurationError naming those that there are.
+    """
     answer = default().transport.ask(Ask(f"{base_url.rstrip('/')}/models", api_key=key))
     body = answer.json()
     listed = body.get("data") if isinstance(body, Mapping) else None
@@ -217,6 +240,8 @@ def _served(base_url: str, key: str | None) -> str:
     found = [str(row["id"]) for row in rows if isinstance(row, Mapping) and row.get("id")]
     if len(found) == 1:
         return found[0]
+    if preferred in found:
+        return str(preferred)
     where = shown(base_url)
     if answer.fault:
         raise ProviderError(f"{where} cannot be reached: {answer.fault}")
@@ -224,8 +249,8 @@ def _served(base_url: str, key: str | None) -> str:
     raise ConfigurationError(f"{where} serves {len(found)} models ({named}): name one by --model")
 
 
-def _options(given: argparse.Namespace) -> dict[str, Any]:
-    name = "max_output_tokens" if given.dialect == "openai_responses" else "max_tokens"
+def _options(given: argparse.Namespace, dialect: str) -> dict[str, Any]:
+    name = "max_output_tokens" if dialect == "openai_responses" else "max_tokens"
     if given.max_tokens is not None and given.max_tokens < 1:
         raise ConfigurationError(f"--max-tokens is 1 or more, not {given.max_tokens}")
     if given.temperature is not None and not math.isfinite(given.temperature):
@@ -241,13 +266,15 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     """Declare what the agent may do, and with what."""
     group = parser.add_argument_group("work")
     group.add_argument(
-        "--workspace", metavar="DIR", default=".", help="the folder that tools work in (here)"
+        "--workspace", metavar="DIR", help="the folder that tools work in (the session's, or here)"
     )
     group.add_argument(
         "--no-shell", dest="shell", action="store_false", help="no commands, not even sandboxed"
     )
     group.add_argument("--network", action="store_true", help="let commands use the network")
-    group.add_argument("--no-tools", action="store_true", help="offer the model no tools")
+    group.add_argument(
+        "--tools", action=argparse.BooleanOptionalAction, help="offer the model tools, or none"
+    )
     group.add_argument("--plan", action="store_true", help="plan mode: read only, show a plan")
     group.add_argument(
         "--permission",
@@ -278,7 +305,7 @@ POLICIES: Final = ("ladder", "advisory", "auto_summary", "trim_oldest", "summari
 
 def hired(given: argparse.Namespace, provider: Provider) -> Agent:
     """Return the agent that the arguments describe; what is wrong with skills is told."""
-    workspace = Path(given.workspace)
+    workspace = Path(given.workspace or ".")
     if not workspace.is_dir():
         raise ConfigurationError(f"--workspace {given.workspace} is no folder")
     rules = [
@@ -293,7 +320,7 @@ def hired(given: argparse.Namespace, provider: Provider) -> Agent:
     return Agent(
         provider,
         workspace=workspace,
-        executor=(lambda _: Executor(workspace, tools=())) if given.no_tools else None,
+        executor=(lambda _: Executor(workspace, tools=())) if given.tools is False else None,
         shell=Sandbox(network=given.network) if given.shell else None,
         policy=None if given.policy is None else Policy.named(given.policy),
         window=None if given.embedded is not None else given.window,

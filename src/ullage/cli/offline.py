@@ -13,7 +13,7 @@ from typing import Final
 
 from ullage import config
 from ullage.agent import Session
-from ullage.cli import desk
+from ullage.cli import desk, origin
 from ullage.core.errors import ConfigurationError
 from ullage.core.log.fold import Round
 from ullage.providers import Provider
@@ -35,23 +35,33 @@ class Lent:
 
 @contextmanager
 def lent(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
-    """Lend the model that the arguments name, else the one that answered last, without its server.
+    """Lend the model that the arguments name, else the session's; its server is asked if it can be.
 
-    Raises ConfigurationError where neither tells a model.
+    That of an embedded server, or of one whose key is not there, stands in without its server.
+    Raises ConfigurationError where nobody tells a model.
     """
     settings = config.load().settings
-    if given.embedded is not None or given.base_url or settings.base_url:
+    named = given.embedded is not None or bool(given.base_url)
+    known = bool(session.fold.served)
+    if named or origin.needs_nothing(session) or (settings.base_url and not known):
+        given = origin.complete(given, session)
         with desk.provided(given) as provider:
             yield Lent(provider, default(), None if given.embedded is not None else given.window)
         return
-    model = given.model or answered(session)
+    served = session.fold.served
+    model = given.model or served.get("model") or answered(session)
     if model is None:
         raise ConfigurationError(
             f"no model has answered in session {session.name} yet: name one by --model"
         )
     runtime = Runtime(settings=replace(settings, offline=True))
-    window = given.window or runtime.windows.window(Question(model)).input_tokens
-    stand_in = argparse.Namespace(**{**vars(given), "base_url": NOBODY, "model": model})
+    window = (
+        given.window or served.get("window") or runtime.windows.window(Question(model)).input_tokens
+    )
+    dialect = given.dialect or served.get("dialect")
+    stand_in = argparse.Namespace(
+        **{**vars(given), "base_url": NOBODY, "model": model, "dialect": dialect}
+    )
     with desk.provided(stand_in) as provider:
         yield Lent(provider, runtime, window)
 

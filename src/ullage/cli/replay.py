@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from ullage.agent import Live, Session
 from ullage.agent.session import Told
-from ullage.cli import desk, lines, offline
+from ullage.cli import desk, lines, offline, origin
 from ullage.cli.show import add_at, upto
 from ullage.providers.bodies import body
 from ullage.storage.log_memory import MemoryLog
 
 SUMMARY = "print what would be sent to the model now, as JSON; nothing is sent or recorded"
 
-EPILOG = """Without a server, the model that answered last is taken, and nobody is asked. Give the
-arguments of `ullage run` to see the very request of a run with them."""
+EPILOG = """The model and the server are the session's; the server is asked for its window alone.
+Where none was recorded, or its key is not there, the model that answered last is taken, and nobody
+is asked. Give the arguments of `ullage run` to see the very request of a run with them."""
 
 UNUSED: Final = (
     "a compaction of this session is not used here: give the --base-url and --dialect it was run "
@@ -45,6 +46,7 @@ def run(given: argparse.Namespace) -> int:
         session = desk.chosen(log, given.session)
         if given.at is not None:
             session = _past(session, given.at)
+        given = origin.complete_work(given, session)
         with offline.lent(given, session) as lent:
             agent = desk.hired(
                 argparse.Namespace(**{**vars(given), "window": lent.window}), lent.provider

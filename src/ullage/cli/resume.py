@@ -1,13 +1,13 @@
-"""`ullage resume`: goes on in a session, with the turn that was cut off or with a new one."""
+"""`ullage resume`: goes on in a session, with a turn that has no answer or with a new one."""
 
 from __future__ import annotations
 
 import argparse
 
-from ullage.cli import desk
+from ullage.cli import desk, origin
 from ullage.cli import run as running
 
-SUMMARY = "go on in a session: with the turn that was cut off, or with something new"
+SUMMARY = "go on in a session: with its last turn, if that has no answer, or with something new"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +29,7 @@ def run(given: argparse.Namespace) -> int:
     with (
         desk.opened(given) as log,
         desk.chosen(log, given.session) as session,
-        desk.provided(given) as provider,
     ):
-        return running.one(desk.hired(given, provider), session, text, given)
+        given = origin.complete(given, session)
+        with desk.provided(given) as provider:
+            return running.one(desk.hired(given, provider), session, text, given)

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ullage.agent import Agent, Ended, Session
-from ullage.cli import activity, desk, lines
+from ullage.cli import activity, desk, lines, origin
 from ullage.core.errors import ConfigurationError
 
 SUMMARY = "run one turn: the answer on stdout, what happens on stderr"
@@ -35,11 +35,13 @@ def run(given: argparse.Namespace) -> int:
     text = desk.heard(given.text)
     if not text.strip():
         raise ConfigurationError("there is nothing to say: give a text, or - and a text on stdin")
-    with desk.opened(given, create=True) as log, desk.provided(given) as provider:
-        agent = desk.hired(given, provider)
-        session = Session.create(log) if given.session is None else desk.chosen(log, given.session)
-        with session:
-            return one(agent, session, text, given)
+    with desk.opened(given, create=True) as log:
+        found = None if given.session is None else desk.chosen(log, given.session)
+        given = given if found is None else origin.complete(given, found)
+        with desk.provided(given) as provider:
+            agent = desk.hired(given, provider)
+            with found or Session.create(log) as session:
+                return one(agent, session, text, given)
 
 
 def one(agent: Agent, session: Session, text: str | None, given: argparse.Namespace) -> int:
@@ -58,8 +60,8 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
         ended = activity.interrupted(session.events(after=before))
     if ended is None:
         raise ConfigurationError(
-            f"session {session.name} has no turn that was cut off: say something to go on, "
-            f"ullage resume {session.name} TEXT"
+            f"session {session.name} has no turn that was cut off or failed: say something to "
+            f"go on, ullage resume {session.name} TEXT"
         )
     _print(session, ended, given)
     return activity.code(ended)
@@ -72,6 +74,7 @@ def _print(session: Session, ended: Ended, given: argparse.Namespace) -> None:
         lines.out(lines.visible(ended.text) if lines.steered(sys.stdout) else ended.text)
     if not ended.ok:
         desk.say(f"ullage: {ended.error} ({ended.reason})")
+        desk.say(f"try it again: ullage resume {session.name}")
         desk.say(f"go on with: ullage resume {session.name} TEXT")
         return
     if ended.stop == "length":

@@ -1,7 +1,7 @@
 """Who may do what: a posture, write policies by path, and the verdict on what a call would touch.
 
-Checks in order: the state directory, policy, posture. It knows no tools, files or people; paths
-come as text beneath the workspace, with `/` between their parts.
+Checks in order: the state directory, plan mode, policy, permission. It knows no tools, files or
+people; paths come as text beneath the workspace, with `/` between their parts.
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ class Decision(NamedTuple):
     by: Literal["state", "policy", "permission", "mode", ""] = ""
 
 
+PLANNING: Final = "plan mode: nothing is written; describe the change in the plan"
+"""What a model is told that tries to change something in plan mode."""
+
 ALLOWED: Final = Decision("allow")
 
 
@@ -100,6 +103,8 @@ def decide(access: Access, posture: Posture) -> Decision:
         return Decision("deny", "the state directory is closed to tools", "state")
     if not access.changes:
         return ALLOWED
+    if posture.mode == "plan":
+        return _reads_only(posture)
     policy = _policy(access, posture.writes)
     if policy.verdict != "deny" and posture.reads_only:
         return _reads_only(posture)
@@ -125,7 +130,7 @@ def matches(glob: str, path: str) -> bool:
 
 def _reads_only(posture: Posture) -> Decision:
     if posture.mode == "plan":
-        return Decision("deny", "plan mode changes nothing", "mode")
+        return Decision("deny", PLANNING, "mode")
     return Decision("deny", "the permission is read_only", "permission")
 
 

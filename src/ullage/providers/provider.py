@@ -44,7 +44,9 @@ class Provider:
     `options` are fields of the request's body, sent untouched; they win over what is sent by
     default, never over the history, the tools and the limit of a call. `headers` go along
     untouched and win too; their values and `api_key` are never shown. `dialect` also takes its
-    short names. Raises ConfigurationError for a model or a base URL that cannot be.
+    short names. `origin` says how a later start comes by the model again, as far as that is no
+    secret (`key_variable`, `embedded`, `window`); it is recorded with sessions. Raises
+    ConfigurationError for a model or a base URL that cannot be.
     """
 
     model: str
@@ -54,6 +56,7 @@ class Provider:
     options: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = Limits()
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Provider({self.model!r}, {shown(self.base_url)!r}, {self.dialect!r})"
@@ -62,6 +65,24 @@ class Provider:
         """Return what nobody else may read: the key, values of headers, a password in the URL."""
         private = tuple(self.headers.items())
         return Ask(self.base_url, api_key=self.api_key, private=private).secrets()
+
+    def to_record(self) -> dict[str, Any]:
+        """Return what a later start needs to call the model again; no credential is in it.
+
+        `needs` names those that it lacks: key, headers, the user and password of the URL.
+        """
+        parts = urlsplit(self.base_url)
+        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
+        lacks = (
+            ("key", self.api_key and "key_variable" not in self.origin),
+            ("headers", self.headers),
+            ("url", bare != parts),
+        )
+        made: dict[str, Any] = {"model": self.model, "dialect": self.dialect}
+        made["base_url"] = "" if "embedded" in self.origin else bare.geturl()
+        if needs := [name for name, held in lacks if held]:
+            made["needs"] = needs
+        return {**made, **self.origin}
 
     def __post_init__(self) -> None:
         if not self.model:

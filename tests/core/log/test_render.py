@@ -20,7 +20,7 @@ from tests.laws import judge
 from tests.test_accepted import Chat, Speaker, asked
 from tests.test_dialects import Anthropic, Responses
 from ullage.core.log.event import Draft, Event
-from ullage.core.log.fold import Fold, Round, fold
+from ullage.core.log.fold import Failed, Fold, Round, User, fold
 from ullage.core.log.render import EMPTY_MESSAGE, Renderer, defined
 from ullage.core.skills import hashed
 from ullage.core.tooling import Spec
@@ -78,6 +78,7 @@ NOISE = (
     usage(),
     said(SECRET, partial=True),
     Draft("turn_started", {"turn": "t"}),
+    Draft("turn_started", {"turn": "t", "again": "t"}),
     Draft("turn_completed", {"turn": "t"}),
     Draft("turn_failed", {"turn": "t", "reason": SECRET}),
     Draft("permission_decision", {"call_id": "a", "decision": "deny", "reason": SECRET}),
@@ -145,7 +146,10 @@ def test_every_result_stays_with_its_call(dialect: Dialect, log: list[Event]) ->
 def settled(dialect: Dialect, state: Fold) -> int:
     """Return how many messages stand before the first item that may still change."""
     sure = Fold()
+    said = [p for p, item in enumerate(state.items) if isinstance(item, Round) and item.sent]
     for place, item in enumerate(state.items):
+        if isinstance(item, User | Failed) and place > max(said, default=-1):
+            break
         waits = isinstance(item, Round) and any(c.result is None for c in item.calls)
         if waits or (isinstance(item, Round) and place == len(state.items) - 1):
             break

@@ -34,7 +34,8 @@ from ullage.core.usage import Usage
 
 TOO_LARGE = Failed("too large", ErrorKind("input"), 400)
 BROKEN = Failed("reset", ErrorKind("other"), lost=True, partial="The cel")
-DENY = Decision("deny", "plan mode changes nothing", "mode")
+DENY = Decision("deny", "the permission is read_only", "permission")
+PLAN = Decision("deny", "plan mode: nothing is written", "mode")
 ASK = Decision("ask", "a change is made", "permission")
 
 
@@ -117,11 +118,29 @@ def test_a_denial_by_rule_ends_the_turn_and_leaves_no_call_open():
     stage.decide = lambda call: DENY if call.name == "write" else Decision("allow")
     done = stage.play()
     assert (done.reason, done.ok) == ("permission_denied", False)
-    assert "plan mode" in done.error
+    assert "read_only" in done.error
     assert len(stage.data("tool_result")) == 3
     assert not stage.fold.open_calls
     assert stage.ran == ["t1-1-0"]
     assert stage.types()[-1] == "turn_failed"
+
+
+def test_in_plan_mode_a_change_is_answered_to_the_model_and_the_turn_goes_on():
+    stage = Stage([called("read_a", "write", "shell"), said("here is the plan")])
+    stage.decide = lambda call: Decision("allow") if call.name == "read_a" else PLAN
+    done = stage.play(mode="plan")
+    assert (done.ok, done.text, stage.ran) == (True, "here is the plan", ["t1-1-0"])
+    told = [r["text"] for r in stage.data("tool_result")]
+    assert told == ["ran read_a", *["not run: plan mode: nothing is written"] * 2]
+    assert [d["decision"] for d in stage.data("permission_decision")] == ["deny", "deny"]
+
+
+def test_a_model_that_goes_on_trying_in_plan_mode_ends_the_turn():
+    stage = Stage([called("write", prefix=str(n)) for n in range(20)])
+    stage.decide = lambda call: PLAN
+    done = stage.play(mode="plan")
+    assert (done.reason, done.rounds, stage.ran) == ("permission_denied", 8, [])
+    assert not stage.fold.open_calls
 
 
 @pytest.mark.parametrize("word", [True, False])

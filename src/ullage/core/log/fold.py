@@ -29,6 +29,17 @@ class User(NamedTuple):
     parts: Sequence[Data] = ()
 
 
+class Failed(NamedTuple):
+    """What a person said in a turn that failed before anything came of it; no model is sent it.
+
+    It is a `User` again where a later turn tries that one again.
+    """
+
+    seq: int
+    text: str
+    parts: Sequence[Data] = ()
+
+
 class Thought(NamedTuple):
     """Reasoning of a round: `data` as recorded, sent back only to the same model."""
 
@@ -99,11 +110,14 @@ class Skill(NamedTuple):
     hash: str
 
 
-Item = User | Round | Branch | Skill
+Item = User | Failed | Round | Branch | Skill
+
+DIED: Final = "process_died"
+"""Why a turn ended that nobody ended: its text was not at fault, and is sent on."""
 
 
 class Turn(NamedTuple):
-    """A turn that began and has not ended; after a crash it is still there."""
+    """A turn that began: `data` are those of its start."""
 
     seq: int
     turn: str
@@ -116,8 +130,8 @@ class Fold:
     `items` is the history. `checkpoints` hold; `compactions` are the data of all their events,
     with those that undid one. `head` is the seq of the last event, `session` its session. `skills`
     are hashes by name, in the order of activation. `created` and `forked` are the data of these
-    events. `strays` are results that answer no open call, `unknown` events that this program does
-    not know: they stay in the log.
+    events, `served` tells of the model of the last turn and where it is. `strays` are results that
+    answer no open call, `unknown` events that this program does not know: they stay in the log.
     """
 
     def __init__(self, upcasts: Upcasts = UPCASTS, current: int = VERSION) -> None:
@@ -129,12 +143,16 @@ class Fold:
         self.skills: dict[str, str] = {}
         self.created: Data = {}
         self.forked: Data = {}
+        self.served: Data = {}
         self.strays: list[int] = []
         self.unknown: list[int] = []
         self._upcasts = upcasts
         self._current = current
         self._report: Event | None = None  # read when it is asked for, as most never are
         self._begun: Event | None = None
+        self._lost: Event | None = None  # the start of the last turn, where that has no answer
+        self._asked: list[int] = []  # the items that the turn answers
+        self._left: list[int] = []  # those of the last turn
         self._round: int | None = None  # the item that calls and text still belong to
         self._number: object = None  # the round that its events name, where they do
         self._open: dict[int, tuple[int, int]] = {}  # seq of a call: item, place in it
@@ -150,8 +168,8 @@ class Fold:
             "history_compaction": self._compacted,
             "turn_started": self._started,
             "turn_completed": self._ended,
-            "turn_failed": self._ended,
-            "turn_interrupted": self._ended,
+            "turn_failed": self._failed,
+            "turn_interrupted": self._broken_off,
             "branch_summary": self._branched,
             "skill_activation": self._activated,
             "session_created": self._created,
@@ -191,11 +209,13 @@ class Fold:
 
     @property
     def turn(self) -> Turn | None:
-        """The turn under way, or None."""
-        if self._begun is None:
-            return None
-        data = self._data(self._begun)
-        return Turn(self._begun.seq, data["turn"], data)
+        """The turn under way, or None; after a crash it is still there."""
+        return self._turn(self._begun)
+
+    @property
+    def unanswered(self) -> Turn | None:
+        """The last turn, where it failed or was interrupted: it may be tried again. Else None."""
+        return self._turn(self._lost)
 
     @property
     def open_calls(self) -> list[Call]:
@@ -209,6 +229,12 @@ class Fold:
     def repairs(self, reason: str) -> list[Draft]:
         """Return the error results that calls without one need before the next turn."""
         return [orphaned(call, reason) for call in self.open_calls]
+
+    def _turn(self, begun: Event | None) -> Turn | None:
+        if begun is None:
+            return None
+        data = self._data(begun)
+        return Turn(begun.seq, data["turn"], data)
 
     def _data(self, event: Event) -> Data:
         data = understood(event, self._upcasts, self._current)
@@ -237,7 +263,7 @@ class Fold:
         held = self._round
         if held is not None and number == self._number and not (speaks and self._at(held).calls):
             return held
-        self._number = number
+        self._number, self._lost = number, None
         self.items.append(Round(seq, data.get("model", "")))
         self._round = begun = len(self.items) - 1
         return begun
@@ -247,6 +273,7 @@ class Fold:
     def _user(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
         self._append(User(seq, data["text"], data.get("parts") or ()))
+        self._asked.append(len(self.items) - 1)
 
     def _said(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
@@ -305,12 +332,36 @@ class Fold:
         self.checkpoints = [held for held in self.checkpoints if _named(held[1]) != gone]
 
     def _started(self, event: Event) -> None:
-        self._round = None
+        """Begin a turn; one that tries the last one again answers what was said in that."""
+        data = self._data(event)
+        again, served = data.get("again"), data.get("served")
+        if isinstance(served, Mapping):
+            self.served = served
+        lost = self.unanswered
+        if lost is not None and again == lost.turn:
+            self._asked = self._left + self._asked
+            for index in self._left:
+                self.items[index] = User(*self.items[index][:3])
+        self._round = self._lost = None
         self._begun = event
 
     def _ended(self, _event: Event) -> None:
-        self._round = None
-        self._begun = None
+        self._round = self._begun = self._lost = None
+        self._asked, self._left = [], self._asked
+
+    def _broken_off(self, event: Event) -> None:
+        begun = self._begun
+        self._ended(event)
+        self._lost = begun
+
+    def _failed(self, event: Event) -> None:
+        """End a turn; what was said in it is kept from models where nothing came of it."""
+        kept = self._data(event)["reason"] == DIED or self._begun is None
+        behind = self.items[self._asked[0] :] if self._asked else ()
+        self._broken_off(event)
+        if not kept and not any(isinstance(item, Round) and item.sent for item in behind):
+            for index in self._left:
+                self.items[index] = Failed(*self.items[index][:3])
 
     def _branched(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)

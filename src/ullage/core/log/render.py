@@ -12,7 +12,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from ullage.core.laws import OPENING_TEXT
-from ullage.core.log.fold import Branch, Call, Data, Fold, Item, Round, Skill, User, orphaned
+from ullage.core.log.fold import (
+    Branch,
+    Call,
+    Data,
+    Failed,
+    Fold,
+    Item,
+    Round,
+    Skill,
+    User,
+    orphaned,
+)
 from ullage.core.skills import hashed
 from ullage.core.tooling import Spec
 from ullage.core.transcript import SKILL_MARK, SUMMARY_MARK, Dialect, Raw
@@ -87,9 +98,10 @@ class Renderer:
 
     `offered` are names of tools that the model's server takes. Models make up others, and servers
     refuse a whole history for one that they would not take: it is written in plain characters.
-    The reasoning of other models and other dialects is left out. A call without a result is
+    The reasoning of other models and other dialects is left out, and so is what was said in a turn
+    that failed before anything came of it. A call without a result is
     written with an error result, and a round that says nothing is not written: what is rendered
-    is lawful. A message is written once, and again only where its round went on.
+    is lawful. A message is written once, and again only where its round or its turn went on.
     """
 
     def __init__(
@@ -144,7 +156,8 @@ class Renderer:
         new = enumerate(items[known:], known)
         self._active |= {item.name: i for i, item in new if isinstance(item, Skill)}
         seen = (*self._loose, *range(known, len(items)))
-        self._loose = {i: items[i] for i in seen if _open(items, i)}
+        answered = _answered(items)
+        self._loose = {i: items[i] for i in seen if i > answered or _open(items, i)}
         self._place(min(stale, default=known))
         return self._messages.copy()
 
@@ -168,6 +181,8 @@ class Renderer:
                 return [(item.seq, self._said(item))]
             case Round():
                 return self._round(item)
+            case Failed():
+                return []
             case Branch():
                 return [(item.seq, _user(f"{BRANCH}\n{_quoted(item.text)}"))]
             case _:
@@ -245,6 +260,15 @@ def defined(specs: Iterable[Spec], dialect: Dialect) -> list[dict[str, Any]]:
     """Return the definitions of tools as a request of this dialect has them."""
     form = _FORMS[dialect]()
     return [form.tool(spec) for spec in specs]
+
+
+def _answered(items: Sequence[Item]) -> int:
+    """Return the place of the last round that says something: what is behind it may yet change."""
+    for index in range(len(items) - 1, -1, -1):
+        item = items[index]
+        if isinstance(item, Round) and item.sent:
+            return index
+    return -1
 
 
 def _open(items: Sequence[Item], index: int) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.log.event import Draft
+from ullage.core.log.fold import Round
 from ullage.core.usage import Usage
 
 if TYPE_CHECKING:
+    from ullage.core.log.fold import Fold
     from ullage.core.permissions import Decision
     from ullage.core.replies import Reply
     from ullage.core.tooling import Intent, Outcome
@@ -16,20 +18,39 @@ if TYPE_CHECKING:
     from ullage.core.turn.effects import Order
 
 
-def opened(order: Order) -> tuple[Draft, ...]:
+GO_ON: Final = "Go on."
+"""What is said where a turn is tried again and nobody said anything."""
+
+
+def opened(order: Order, fold: Fold) -> tuple[Draft, ...]:
     """Return how a turn begins: skills that were mentioned, what was said, the start."""
     made = [Draft("skill_activation", {"name": s.name, "hash": s.hash}) for s in order.skills]
     said: dict[str, Any] = {"text": order.text or ""}
     if order.parts:
         said["parts"] = [dict(part) for part in order.parts]
     made.append(Draft("user_message", said))
-    return (*made, started(order))
+    return (*made, started(order, fold))
 
 
-def started(order: Order) -> Draft:
-    """Return the start of a turn."""
+def tried_again(order: Order, fold: Fold) -> tuple[Draft, ...]:
+    """Return how a turn begins that tries the last one again.
+
+    A history that ends with the model's own words needs a person's: models go on from those.
+    """
+    last = fold.items[-1] if fold.items else None
+    spoke = isinstance(last, Round) and last.sent and not last.calls
+    said = [Draft("user_message", {"text": GO_ON})] if spoke else []
+    return (*said, started(order, fold))
+
+
+def started(order: Order, fold: Fold) -> Draft:
+    """Return the start of a turn, with the model and where it is if that is news."""
     data: dict[str, Any] = {"turn": order.turn, "mode": order.mode, "permission": order.permission}
     data["model"] = order.model
+    if order.again:
+        data["again"] = order.again
+    if order.served and dict(order.served) != dict(fold.served):
+        data["served"] = dict(order.served)
     return Draft("turn_started", {**data, "dry_run": True} if order.dry_run else data)
 
 

@@ -136,8 +136,10 @@ class Failed:
 class Order:
     """A turn that is to be run.
 
-    `text` None goes on with the turn that was cut off. `max_iterations` bounds the calls of the
-    model, None does not. `commands` are for people, after an end that nobody understands.
+    `text` None goes on with the turn that was cut off, or tries the turn `again` (its id) again.
+    `served` is what a later start needs to find the model, recorded with the turn's start.
+    `max_iterations` bounds the calls of the model, None does not. `commands` are for people,
+    after an end that nobody understands.
     """
 
     turn: str
@@ -152,6 +154,8 @@ class Order:
     skills: tuple[Skill, ...] = ()
     budget: TurnBudget | None = None
     commands: tuple[str, ...] = ()
+    again: str = ""
+    served: Mapping[str, Any] = field(default_factory=dict)
 
 
 EndKind = Literal["completed", "failed", "interrupted"]

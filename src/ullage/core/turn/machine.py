@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ullage.core.budget import Spent
 from ullage.core.log.event import Draft
+from ullage.core.log.fold import DIED as PROCESS_DIED
 from ullage.core.log.fold import Round, orphaned
 from ullage.core.transcript import Call
 from ullage.core.turn import drafts
@@ -51,6 +52,9 @@ by itself what broke before anything came."""
 
 NO: Final = "a person said no"
 
+STUBBORN: Final = 8
+"""Calls that would have changed something in plan mode, one after the other, that end the turn."""
+
 NOBODY: Final = "it needs a person's word, and nobody is there to give it"
 
 
@@ -63,6 +67,7 @@ class _Turn:
     rounds: int = 0
     usage: Usage = field(default=Usage(0))
     spent: Spent = field(default_factory=Spent)
+    refused: int = 0
 
     def ended(self, outcome: Any, text: str = "", reason: str = "", error: str = "") -> Ended:
         return Ended(self.order.turn, outcome, text, reason, error, self.rounds, self.usage)
@@ -72,13 +77,16 @@ def run(order: Order, fold: Fold) -> Turning:
     """Run a turn on the session that `fold` is the state of.
 
     With a text it begins a new turn, after writing down what a turn before left open; without
-    one it goes on with the turn that was cut off. `Interrupted` and `Crashed` may be thrown in at
-    any effect; what was under way is then written down and the turn ends.
+    one it goes on with the turn that was cut off, or tries the last one again. `Interrupted` and
+    `Crashed` may be thrown in at any effect; what was under way is then written down and the turn
+    ends.
     """
     turn = _Turn(order, fold)
     try:
         if order.text is not None:
             yield from _begun(turn)
+        elif order.again:
+            yield Record(drafts.tried_again(order, fold))
         elif (done := (yield from _resumed(turn))) is not None:
             return done
         return (yield from _rounds(turn))
@@ -96,8 +104,8 @@ def _begun(turn: _Turn) -> Generator[Effect, Any, None]:
     before, fold = turn.fold.turn, turn.fold
     left: list[Draft] = fold.repairs(DIED)
     if before is not None:
-        left.append(drafts.ended("turn_failed", before.turn, reason="process_died", error=DIED))
-    yield Record((*left, *drafts.opened(turn.order)))
+        left.append(drafts.ended("turn_failed", before.turn, reason=PROCESS_DIED, error=DIED))
+    yield Record((*left, *drafts.opened(turn.order, fold)))
 
 
 def _resumed(turn: _Turn) -> Generator[Effect, Any, Ended | None]:
@@ -254,20 +262,20 @@ def _run(
 ) -> Generator[Effect, Any, Ended | None]:
     """Run calls in order, those in a row that only read side by side; record their results.
 
-    A denial by rule ends the turn; a person's no does not. No call stays without a result.
+    A denial by rule ends the turn; a person's no does not, nor does plan mode, until too many calls
+    in a row would have changed something. No call stays without a result.
     """
     place = 0
     while place < len(calls):
         size = _together(known, place) if known is not None else 1
         group = calls[place : place + size]
-        granted: list[bool] = []
+        words: list[str] = []  # why each does not run, "" where it does
         for call in group:
-            verdict = yield from _permitted(call)
-            if isinstance(verdict, str):
-                rest = calls[place:]
-                return (yield from _denied(turn, call, verdict, rest, granted))
-            granted.append(verdict)
-        ran = [i for i, word in enumerate(granted) if word]
+            word = yield from _permitted(turn, call)
+            if word.ends:
+                return (yield from _denied(turn, call, word.refusal, calls[place:], words))
+            words.append(word.refusal)
+        ran = [i for i, refusal in enumerate(words) if not refusal]
         outcomes: Sequence[Outcome] = ()
         if ran:
             order = RunTools(tuple(group[i] for i in ran), tuple(keys[place + i] for i in ran))
@@ -275,7 +283,7 @@ def _run(
         came = dict(zip(ran, outcomes, strict=True))
         yield Record(
             tuple(
-                drafts.result(call, came[i]) if i in came else drafts.unrun(call, NO)
+                drafts.result(call, came[i]) if i in came else drafts.unrun(call, words[i])
                 for i, call in enumerate(group)
             )
         )
@@ -291,28 +299,41 @@ def _together(known: Sequence[Intent], place: int) -> int:
     return max(size, 1)
 
 
-def _permitted(call: Call) -> Generator[Effect, Any, bool | str]:
-    """Return whether a call may run; a text is a rule's denial. What was decided is recorded."""
+class _Word(NamedTuple):
+    """Whether a call may run: `refusal` says why not; `ends` where that ends the turn, too."""
+
+    refusal: str = ""
+    ends: bool = False
+
+
+def _permitted(turn: _Turn, call: Call) -> Generator[Effect, Any, _Word]:
+    """Return whether a call may run; what was decided is recorded."""
     decision = yield Decide(call)
     if decision.verdict == "allow":
-        return True
+        turn.refused = 0
+        return _Word()
     if decision.verdict == "deny":
         yield Record((drafts.decided(call, "deny", decision),))
-        return str(decision.reason)
+        turn.refused += 1
+        planned = decision.by == "mode" and turn.refused < STUBBORN
+        return _Word(str(decision.reason), ends=not planned)
     word: bool | None = yield Ask(call, decision.reason)
     if word is None:
         yield Record((drafts.decided(call, "deny", decision),))
-        return f"{decision.reason}: {NOBODY}" if decision.reason else NOBODY
+        return _Word(f"{decision.reason}: {NOBODY}" if decision.reason else NOBODY, ends=True)
     yield Record((drafts.decided(call, "allow" if word else "deny", decision),))
-    return word
+    return _Word() if word else _Word(NO)
 
 
 def _denied(
-    turn: _Turn, call: Call, why: str, left: Sequence[Call], granted: Sequence[bool]
+    turn: _Turn, call: Call, why: str, left: Sequence[Call], words: Sequence[str]
 ) -> Generator[Effect, Any, Ended]:
-    """End the turn on a denial: `left` are the calls without a result, `call` one of them."""
-    no = [other for other, word in zip(left, granted, strict=False) if not word]
-    reasons = {id(other): NO for other in no} | {id(call): f"permission denied: {why}"}
+    """End the turn on a denial: `left` are the calls without a result, `call` one of them.
+
+    `words` say of the first ones why they do not run.
+    """
+    reasons = {id(other): word for other, word in zip(left, words, strict=False) if word}
+    reasons[id(call)] = f"permission denied: {why}"
     others = "the turn ended because another call was denied"
     yield Record(tuple(drafts.unrun(other, reasons.get(id(other), others)) for other in left))
     return (yield from _failed(turn, "permission_denied", f"{call.name} was denied: {why}"))
