@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from ullage.core.gauge import Assessment, Thresholds
     from ullage.core.instructions import developer_context, system_prompt
+    from ullage.core.permissions import Consent
     from ullage.core.policies.policy import Policy, Rung
     from ullage.core.summary import Answer, SummaryRequest
     from ullage.core.truncation import Truncation
@@ -89,6 +90,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     ),
     "ullage.core.gauge": ("Assessment", "Thresholds"),
     "ullage.core.instructions": ("developer_context", "system_prompt"),
+    "ullage.core.permissions": ("Consent",),
     "ullage.core.policies.policy": ("Policy", "Rung"),
     "ullage.core.summary": ("Answer", "SummaryRequest"),
     "ullage.core.truncation": ("Truncation",),
@@ -117,7 +119,7 @@ _ROOMS: Mapping[str, str] = {
 
 __all__ = [
     "Agent", "Answer", "Assessment", "BusyWriter", "Claim", "Compaction", "CompactionError",
-    "ConfigurationError", "Contents", "ContextTooLargeError", "ContextWindowUnknown",
+    "ConfigurationError", "Consent", "Contents", "ContextTooLargeError", "ContextWindowUnknown",
     "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced", "Fit", "Guard", "Live",
     "MalformedHistoryError", "Pause", "Policy", "Provider", "ProviderError", "Rung", "Runtime",
     "Session", "Spent", "Store", "StoreError", "Summarizer", "SummaryRequest", "Tally",

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 TAKE = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "import fcntl, os, sys, termios; "
+    "fcntl.ioctl(next(fd for fd in (0, 1, 2) if os.isatty(fd)), termios.TIOCSCTTY, 0); "
     "os.execv(sys.argv[1], sys.argv[1:])"
 )
 """Make the terminal the session's own, so that Ctrl-C reaches it, and become the program."""
@@ -26,18 +27,28 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78])")
 
 
 class Terminal:
-    """A program in a terminal of 80 by 24; `shown` is all that it has written, escapes and all."""
+    """A program in a terminal; `shown` is all that it has written there, escapes and all.
+
+    `streams` are descriptors of files that take the place of the terminal. Then the terminal is
+    still the one that the program was started from.
+    """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], *, rows: int = 24
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        rows: int = 24,
+        columns: int = 80,
+        **streams: int,
     ) -> None:
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+        self.resize(rows, columns)
         self.process = subprocess.Popen(
             [sys.executable, "-c", TAKE, *command],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
+            stdin=streams.get("stdin", slave),
+            stdout=streams.get("stdout", slave),
+            stderr=streams.get("stderr", slave),
             env={**environment, "TERM": "xterm"},
             start_new_session=True,
         )
@@ -64,6 +75,20 @@ class Terminal:
                 return plain
             if time.monotonic() > end or not self._more(end - time.monotonic()):
                 raise AssertionError(f"no {pattern!r} in what was shown:\n{plain[-4000:]}")
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size; the program is told by SIGWINCH."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def rest(self, seconds: float = 60.0) -> str:
+        """Read to the end of the program; return what came, without escape sequences."""
+        end = time.monotonic() + seconds
+        while self._more(end - time.monotonic()):
+            pass
+        assert self.process.wait(max(end - time.monotonic(), 1.0)) is not None
+        plain = ESCAPES.sub("", self.shown[self._read :])
+        self._read = len(self.shown)
+        return plain
 
     def type(self, text: str) -> None:
         """Type a line."""

@@ -15,9 +15,11 @@ import pytest
 
 from tests.agent.acting import bodies, called, chunk, said, scripted
 from ullage.agent import Agent, Session
-from ullage.cli import activity, chat, gauge, run
+from ullage.cli import activity, asking, chat, run
 from ullage.cli.main import main, parser
 from ullage.core.log.event import Draft
+from ullage.core.permissions import Subject
+from ullage.core.tooling import Pending, Preview
 from ullage.core.transcript import Call
 from ullage.providers import Provider
 from ullage.storage import open_log
@@ -221,7 +223,7 @@ def test_a_talk_streams_answers_and_takes_commands(
         assert bodies(server)[-1]["messages"][-1]["content"] == "again\nand again"
         assert "write" not in json.dumps(bodies(server)[-1]["tools"])
     shown = capsys.readouterr()
-    assert shown.out == "Hello\\x1b[2J.\nAgain.\n"
+    assert shown.out == "Hello\x1b[2J.\nAgain.\n"
     for text in ("/summary", "system prompt", "8,000 tokens", "taken back", "there is no /nons"):
         assert text in shown.err
     assert "[to do] look" in shown.err
@@ -281,7 +283,10 @@ def test_an_answer_that_met_its_limit_and_a_new_session_are_told(
 
 def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert activity.asked(Call("a", "write", "{}"), "a change is made") is None
+    call = Pending.over(
+        Call("a", "write", "{}"), Preview("arguments", "{}"), Subject("write", "arguments", "{}")
+    )
+    assert asyncio.run(asking.ask(call, "a change is made")) is None
 
 
 def test_sigterm_interrupts_a_turn_with_a_record(desk: Desk, capsys: Any):
@@ -398,7 +403,7 @@ def test_an_answer_cannot_steer_the_terminal_and_a_pipe_has_it_as_it_came(
         assert capsys.readouterr().out == "a\x1b[2J\tb\n\n"
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         assert desk(server, "run", "x") == 0
-        assert capsys.readouterr().out == "a\\x1b[2J\tb\n\n"
+        assert capsys.readouterr().out == "a\\x1b[2J\tb\n"
 
 
 @pytest.mark.parametrize(
@@ -417,33 +422,6 @@ def test_what_cannot_be_is_refused_before_a_session_begins(
     assert main(["run", "x", *where, *words]) == 1
     assert said_of_it in capsys.readouterr().err
     assert open_log(desk.store).sessions() == []
-
-
-def test_the_gauge_is_drawn_on_terminals_only(monkeypatch: pytest.MonkeyPatch):
-    class Screen(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("LINES", "10")
-    monkeypatch.setenv("COLUMNS", "20")
-    plain, screen = io.StringIO(), Screen()
-    for stream in (plain, screen):
-        line = gauge.Line(stream)
-        line.show("ctx=1.2k/4.1k advisory, and more than fits")
-        line.show("ctx=1.3k/4.1k")
-        line.end()
-        line.end()
-    assert plain.getvalue() == ""
-    shown = screen.getvalue()
-    assert shown.count("\x1b[1;9r") == 1
-    assert shown.count("\x1b[r") == 1
-    monkeypatch.setenv("LINES", "2")
-    small = Screen()
-    gauge.Line(small).show("x")
-    assert small.getvalue() == ""
-    monkeypatch.setenv("TERM", "dumb")
-    assert not gauge.fits(screen)
 
 
 def test_commands_of_the_chat_say_what_they_do():

@@ -3,8 +3,8 @@
 from ullage.agent.agent import Agent, Compacting, Equipment, Options
 from ullage.agent.session import Live, Session
 from ullage.core.log.event import Draft, Event
-from ullage.core.permissions import Decision, Rule
-from ullage.core.tooling import Outcome, Spec
+from ullage.core.permissions import Consent, Decision, Grant, Rule
+from ullage.core.tooling import Outcome, Pending, Preview, Spec
 from ullage.core.turn.effects import Ended
 from ullage.skills import load as load_skills
 from ullage.tools import Executor, Sandbox, Tool
@@ -12,15 +12,19 @@ from ullage.tools import Executor, Sandbox, Tool
 __all__ = [
     "Agent",
     "Compacting",
+    "Consent",
     "Decision",
     "Draft",
     "Ended",
     "Equipment",
     "Event",
     "Executor",
+    "Grant",
     "Live",
     "Options",
     "Outcome",
+    "Pending",
+    "Preview",
     "Rule",
     "Sandbox",
     "Session",

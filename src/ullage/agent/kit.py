@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.exchange import Request
 from ullage.core.log.fold import User
-from ullage.core.transcript import Call
+from ullage.core.permissions import Consent
+from ullage.core.tooling import Pending
 
 if TYPE_CHECKING:
     from ullage.agent.session import Session
@@ -34,8 +35,14 @@ OUTPUT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What the dialects call the limit of an answer; the first is what a guard hands out."""
 
-Asking = Callable[[Call, str], bool | Awaitable[bool] | None]
-"""Ask a person about a call, with the reason; None tells that nobody is there."""
+Word = Consent | bool | None
+
+Asking = Callable[[Pending, str], Word | Awaitable[Word]]
+"""Ask a person about a call, with the reason why; None tells that nobody is there.
+
+The call has a `preview` of what it would do, and a `subject`. The answer is yes, no, or a `Consent`
+with a reason for the model or with what it allows for the rest of the session.
+"""
 
 
 @dataclass(frozen=True, slots=True)

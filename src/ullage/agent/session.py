@@ -21,6 +21,7 @@ from ullage.core.redaction import Redactor
 from ullage.storage.log import Owner
 
 if TYPE_CHECKING:
+    from ullage.core.permissions import Grant
     from ullage.storage.log import EventLog, Lease
 
 
@@ -54,6 +55,7 @@ class Session(Unpicklable):
 
     `name` names it in the log. Writing takes the lease when it is first needed; another writer
     then gets BusyWriter. `hear` is called with each event after it is on disk, and with live ones.
+    `grants` are what a person allowed without further questions, as long as this object lives.
     """
 
     instead = (
@@ -67,6 +69,7 @@ class Session(Unpicklable):
         self.name = name
         self.redactor = Redactor()
         self.busy = False
+        self.grants: list[Grant] = []
         self._now = now
         self._fold = Fold()
         self._lease: Lease | None = None

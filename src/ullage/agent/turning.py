@@ -22,6 +22,7 @@ from ullage.core.errors import (
     MalformedHistoryError,
     StoreError,
 )
+from ullage.core.permissions import Consent, Decision, Grant
 from ullage.core.turn.effects import (
     Ask,
     Crashed,
@@ -38,6 +39,7 @@ from ullage.core.turn.effects import (
     Record,
     Recover,
     Refused,
+    Rehearse,
     RunTools,
     Send,
 )
@@ -48,9 +50,8 @@ from ullage.storage.log import LEASE_S
 
 if TYPE_CHECKING:
     from ullage.agent.kit import Kit
-    from ullage.core.permissions import Decision
     from ullage.core.replies import Delta
-    from ullage.core.tooling import Intent, Outcome
+    from ullage.core.tooling import Intent, Outcome, Pending
     from ullage.core.transcript import Call
     from ullage.guard import View
 
@@ -77,6 +78,7 @@ class Turning:
             Recover: self._recovered,
             Look: self._looked,
             Decide: self._decided,
+            Rehearse: self._rehearsed,
             Ask: self._asked,
             RunTools: self._ran,
         }
@@ -153,7 +155,18 @@ class Turning:
         return [self._kit.executor.intent(call) for call in effect.calls]
 
     async def _decided(self, effect: Decide) -> Decision:
-        return self._kit.executor.decide(effect.call, self._kit.posture)
+        executor, grants = self._kit.executor, self._session.grants
+        decision = executor.decide(effect.call, self._kit.posture)
+        if decision.verdict != "ask" or not grants:
+            return decision
+        subject = executor.subject(effect.call)
+        grant = next((grant for grant in grants if grant.covers(subject)), None)
+        if grant is None:
+            return decision
+        return Decision("allow", f"a person allowed in this session {grant}", "grant")
+
+    async def _rehearsed(self, effect: Rehearse) -> Pending | Outcome:
+        return await self._kit.executor.preview(effect.call)
 
     async def _prepared(self, _: Prepare) -> Ready | Refused:
         kit = self._kit
@@ -207,11 +220,22 @@ class Turning:
         self._view = view
         return self._ready()
 
-    async def _asked(self, effect: Ask) -> bool | None:
+    async def _asked(self, effect: Ask) -> Consent | None:
         if self._kit.ask is None:
             return None
         word = self._kit.ask(effect.call, effect.reason)
-        return await word if inspect.isawaitable(word) else word
+        if inspect.isawaitable(word):
+            word = await word
+        if word is None or isinstance(word, Consent):
+            consent = word
+        elif isinstance(word, bool):
+            consent = Consent(word)
+        else:
+            raise ConfigurationError(f"ask returned {word!r:.80}: it gives a bool, Consent or None")
+        if consent is not None and consent.scope != "once":
+            subject = effect.call.subject
+            self._session.grants.append(Grant(subject, consent.scope, consent.pattern))
+        return consent
 
     async def _ran(self, effect: RunTools) -> Sequence[Outcome]:
         """Run calls, after making sure that this is still the writer.

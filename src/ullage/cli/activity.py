@@ -1,6 +1,7 @@
-"""What a turn does, shown line by line on stderr, and how its end becomes an exit code.
+"""What a turn does, shown line by line, and how its end becomes an exit code.
 
-It listens to a session and writes; it decides nothing.
+The answer goes to stdout, all else to stderr. It listens to a session and writes; it decides
+nothing.
 """
 
 from __future__ import annotations
@@ -8,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ullage.agent import Ended, Live, Session
 from ullage.agent.session import Told
-from ullage.cli import lines, picture
+from ullage.cli import asking, picture
 from ullage.cli.desk import say
+from ullage.cli.flow import Flow
+from ullage.cli.sign import EVERY_S, Sign
 from ullage.core.log.event import Event
-from ullage.core.transcript import Call
+from ullage.core.permissions import Consent
+from ullage.core.tooling import Pending
 from ullage.core.usage import Usage
 
 CODES: Final[Mapping[str, int]] = {
@@ -46,18 +49,52 @@ def code(ended: Ended) -> int:
 
 @dataclass(slots=True)
 class Activity:
-    """Show what happens in a session; `meter` is the last gauge."""
+    """Show what happens in a session.
+
+    `streams` writes the answer as it comes, `has_answered` tells that it did; `gauges` shows the
+    gauge on a line of its own, `meter` is the last one. `quiet` says nothing on stderr.
+    """
 
     quiet: bool = False
+    streams: bool = False
+    gauges: bool = True
     meter: str = ""
+    has_answered: bool = False
+    _flow: Flow = field(default_factory=Flow)
+    _sign: Sign = field(default_factory=Sign)
     _calls: dict[str, str] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Begin a turn."""
+        self.has_answered = False
+        self._sign = Sign()
+
+    def end(self) -> None:
+        """End the line of an answer and the sign of life, so that what follows begins a line."""
+        self._sign.clear()
+        if self._flow.open:
+            self._flow.end()
+
+    def tick(self) -> None:
+        """Show for how long nothing has come, unless a line is being written."""
+        if not (self.quiet or self._flow.open):
+            self._sign.tick()
+
+    async def ask(self, call: Pending, reason: str) -> Consent | None:
+        """Ask the person at the terminal, below what was shown; None where there is none."""
+        self.end()
+        try:
+            return await asking.ask(call, reason)
+        finally:
+            self._sign = Sign()
 
     def hear(self, event: Told) -> None:
         """Show one event, if it is one that people want to see."""
         if isinstance(event, Live):
-            self._live(event)
+            self._hear_live(event)
         elif event.type == "tool_call":
             data = event.data
+            self.has_answered = False
             self._calls[data["call_id"]] = data["name"]
             self._say(f"  > {_short(data['name'])} {_short(data['arguments'])}")
         elif event.type == "tool_result":
@@ -65,26 +102,45 @@ class Activity:
             mark = "!" if data.get("is_error") else "<"
             name = _short(self._calls.get(data["call_id"], ""))
             self._say(f"  {mark} {name} {_short(data['text'])}")
+            self._sign.begin("waiting")
         elif event.type == "permission_decision":
             self._say(f"  {event.data['decision']}: {event.data.get('reason', '')}")
         elif event.type == "skill_activation":
             self._say(f"  skill {event.data['name']}")
 
-    def _live(self, event: Live) -> None:
+    def _hear_live(self, event: Live) -> None:
         data = event.data
-        if event.type == "context_pressure":
-            tier = data.get("tier", "")
-            meter = f"{data['meter']} {tier}" if tier not in ("", "none", "unavailable") else ""
-            self.meter = meter or str(data["meter"])
-            if data.get("phase") == "reported":
-                self._say(f"  {self.meter}")
+        if event.type == "text_delta":
+            self._stream(data["text"])
+        elif event.type == "reasoning_delta":
+            self._sign.begin("thinking")
+        elif event.type == "context_pressure":
+            self._gauge(data)
         elif event.type == "plan":
             for step in data["steps"]:
                 self._say(f"  [{step['status']}] {picture.clean(step['text'])}")
         elif event.type == "status" and "text" in data:
             self._say(f"  {picture.clean(data['text'])}")
+        elif event.type == "status" and data.get("state") == "running":
+            self._sign.begin(f"running {_short(str(data.get('tool', '')))}")
+
+    def _stream(self, text: str) -> None:
+        if not self.streams:
+            self._sign.begin("answering")
+            return
+        self._sign.clear()
+        self._flow.write(text)
+        self.has_answered = True
+
+    def _gauge(self, data: Mapping[str, Any]) -> None:
+        tier = data.get("tier", "")
+        meter = f"{data['meter']} {tier}" if tier not in ("", "none", "unavailable") else ""
+        self.meter = meter or str(data["meter"])
+        if self.gauges and data.get("phase") == "reported":
+            self._say(f"  {self.meter}")
 
     def _say(self, text: str) -> None:
+        self.end()
         if not self.quiet:
             say(text)
 
@@ -93,29 +149,34 @@ def _short(text: str) -> str:
     return picture.cut(picture.clean(" ".join(text[: SHOWN * 4].split())), SHOWN)
 
 
-def asked(call: Call, reason: str) -> bool | None:
-    """Ask the person at the terminal; None where there is none."""
-    if not (lines.steered(sys.stdin) and lines.steered(sys.stderr)):
-        return None
-    say(f"  {call.name} {_short(call.arguments)}")
-    print(f"  {reason}. Allow? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+def driven(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | None = None) -> Result:
+    """Run one piece of work; SIGTERM interrupts it as Ctrl-C does. Raises KeyboardInterrupt.
 
-
-def driven(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run one piece of work; SIGTERM interrupts it as Ctrl-C does. Raises KeyboardInterrupt."""
+    `tick` is called every second meanwhile.
+    """
 
     async def run() -> Result:
         task = asyncio.ensure_future(work)
         loop = asyncio.get_running_loop()
         with suppress(NotImplementedError):  # Windows
             loop.add_signal_handler(signal.SIGTERM, task.cancel)
-        return await task
+        ticking = None if tick is None else loop.create_task(_repeat(tick))
+        try:
+            return await task
+        finally:
+            if ticking is not None:
+                ticking.cancel()
 
     try:
         return asyncio.run(run())
     except asyncio.CancelledError:  # here, as asyncio prints what leaves a task so at its end
         raise KeyboardInterrupt from None
+
+
+async def _repeat(act: Callable[[], object]) -> None:
+    while True:
+        await asyncio.sleep(EVERY_S)
+        act()
 
 
 def interrupted(events: Sequence[Event]) -> Ended:

@@ -13,11 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ullage import context
-from ullage.agent import Agent, Live, Session
-from ullage.agent.session import Told
-from ullage.cli import activity, desk, gauge, lines, origin, picture
+from ullage.agent import Agent, Session
+from ullage.cli import activity, desk, origin, picture
 from ullage.core.errors import UllageError
-from ullage.counters.append import AppendCounter
 
 SUMMARY = "talk in the terminal: tools, a gauge, and a history that survives"
 
@@ -27,6 +25,7 @@ EPILOG = "Ctrl-C interrupts an answer; Ctrl-D or /quit ends. Lines that end in \
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EPILOG
+    parser.add_argument("text", nargs="?", help="what to say first")
     parser.add_argument(
         "--session", metavar="NAME", help="go on in this session (else a new one); - is the last"
     )
@@ -58,10 +57,10 @@ class Chat:
     session: Session
     given: argparse.Namespace
     mode: str = "build"
-    shown: Shown = field(init=False)
+    shown: activity.Activity = field(init=False)
 
     def __post_init__(self) -> None:
-        self.shown = Shown(self)
+        self.shown = activity.Activity(streams=True, gauges=False)
         if self.given.plan:
             self.mode = "plan"
 
@@ -71,6 +70,8 @@ class Chat:
         history()
         self.listen(self.session)
         self._cut_off()
+        if self.given.text is not None:
+            self._take(self.given.text)
         broken = 0
         while True:
             try:
@@ -97,7 +98,7 @@ class Chat:
         """Go on with a turn that was cut off before."""
         if self.session.fold.turn is not None:
             desk.say("the last turn was cut off: going on with it")
-            self._turn(None)
+            self._attempt(lambda: self._turn(None))
 
     def _line(self) -> str:
         """Return what a person says: a line, and more where it ends in a backslash."""
@@ -112,14 +113,22 @@ class Chat:
             prompt = "... "
 
     def _take(self, line: str) -> None:
+        self._attempt(lambda: self._do(line))
+
+    def _do(self, line: str) -> None:
+        """Do what a line says: a command, or a turn."""
         word, _, rest = line.strip().partition(" ")
+        if word in COMMANDS:
+            COMMANDS[word][0](self, rest.strip())
+        elif word.startswith("/") and not self._skill(word[1:]):
+            desk.say(f"there is no {word}: /help lists what there is")
+        elif line.strip():
+            self._turn(line)
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        """Do something that may fail or be interrupted; the chat goes on."""
         try:
-            if word in COMMANDS:
-                COMMANDS[word][0](self, rest.strip())
-            elif word.startswith("/") and not self._skill(word[1:]):
-                desk.say(f"there is no {word}: /help lists what there is")
-            elif line.strip():
-                self._turn(line)
+            act()
         except UllageError as error:
             desk.say(f"ullage: {error}")
         except KeyboardInterrupt:
@@ -131,13 +140,16 @@ class Chat:
     def _turn(self, text: str | None) -> None:
         options = desk.turn_options(self.given)
         options["mode"] = "plan" if self.mode == "plan" else "build"
-        options["ask"] = self.shown.asked
+        options["ask"] = self.shown.ask
         self.shown.begin()
         try:
             if text is None:
-                ended = activity.driven(self.agent.aresume(self.session, **options))
+                work = self.agent.aresume(self.session, **options)
+                ended = activity.driven(work, self.shown.tick)
             else:
-                ended = activity.driven(self.agent.arun(self.session, text, **options))
+                ended = activity.driven(
+                    self.agent.arun(self.session, text, **options), self.shown.tick
+                )
         finally:
             self.shown.end()
         if ended is not None and not ended.ok:
@@ -257,67 +269,6 @@ COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
     )
 }
 """What may be typed in the place of something to say."""
-
-
-class Shown:
-    """What a turn shows: the answer on stdout as it comes, the rest on stderr, the gauge below."""
-
-    def __init__(self, chat: Chat) -> None:
-        self._chat = chat
-        self._activity = activity.Activity()
-        self._line = gauge.Line()
-        self._text: AppendCounter | None = None
-        self._tokens = 0
-        self._open = False
-        self.meter = ""
-
-    def begin(self) -> None:
-        """Begin a turn."""
-        model = self._chat.agent.provider.model
-        self._text = AppendCounter(self._chat.agent.runtime.text_meter(model).counter)
-
-    def end(self) -> None:
-        """End a turn."""
-        self._close()
-        self._line.end()
-
-    def hear(self, event: Told) -> None:
-        """Show one event."""
-        if isinstance(event, Live) and event.type == "text_delta":
-            self._stream(event.data["text"])
-            return
-        if isinstance(event, Live) and event.type == "context_pressure":
-            self._gauge(event)
-            return
-        if not isinstance(event, Live) or event.type in ("plan", "status"):
-            self._close()
-            self._activity.hear(event)
-
-    def asked(self, call: Any, reason: str) -> bool | None:
-        """Ask the person, below what was shown."""
-        self._close()
-        self._line.end()
-        return activity.asked(call, reason)
-
-    def _stream(self, text: str) -> None:
-        lines.out(lines.visible(text), end="")
-        self._open = not text.endswith("\n")
-        if self._text is not None and gauge.fits(sys.stderr):
-            self._text.append(text)
-            self._line.show(f"{self.meter}  answer {self._text.tokens:,} tokens")
-
-    def _gauge(self, event: Live) -> None:
-        self._activity.hear(Live(event.session_id, event.type, {**event.data, "phase": ""}))
-        self.meter = self._activity.meter
-        if self._text is not None:
-            self._line.show(self.meter)
-
-    def _close(self) -> None:
-        """End the line of an answer, so that what follows begins one."""
-        if self._open:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-            self._open = False
 
 
 def history() -> None:

@@ -9,7 +9,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -55,13 +55,6 @@ def say(text: str) -> None:
         return
     rows = map(picture.clean, text.split("\n"))  # servers and models have their say in it
     print("\n".join(rows), file=sys.stderr, flush=True)
-
-
-def heard(text: str) -> str:
-    """Return what a person says: the argument, or stdin for `-`, nothing where that is closed."""
-    if text != "-":
-        return text
-    return "" if sys.stdin is None else sys.stdin.read()
 
 
 # ── the log ─────────────────────────────────────────────────────────────────────────────────────
@@ -145,6 +138,48 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="the longest silence of the server (300)"
     )
+
+
+OPTION: Final = "--embedded"
+
+SHORTEST_OPTION: Final = len("--e")
+"""Characters of a beginning of the option that argparse takes for it."""
+
+
+def settle_embedded(words: Sequence[str]) -> list[str]:
+    """Return a command line in which `--embedded` never takes what is said for a model.
+
+    Its value may be left out, so the word behind it is its model only where there is such a model;
+    `--embedded=MODEL` is always meant as one. What could be a mistake is told.
+    """
+    settled: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        settled.append(word)
+        if word == "--":
+            break
+        if len(word) < SHORTEST_OPTION or not OPTION.startswith(word):
+            continue
+        if left and (left[0].endswith(".gguf") or left[0] in _embedded_models()):
+            settled[-1] = f"{OPTION}={left.pop(0)}"
+        else:
+            settled[-1] = f"{OPTION}={EMBEDDED}"
+            if left and not left[0].startswith("-") and len(left[0].split()) == 1:
+                say(
+                    f"{left[0]!r} behind {OPTION} names none of its models "
+                    f"({', '.join(_embedded_models())}, or a .gguf file), so {EMBEDDED} runs and "
+                    f"{left[0]!r} is not its model; {OPTION}=MODEL always names one"
+                )
+    return settled + left
+
+
+def _embedded_models() -> tuple[str, ...]:
+    try:
+        from ullage.embedded.catalog import ROWS
+    except ImportError:  # the extra lacks; whoever starts the server says so
+        return (EMBEDDED,)
+    return tuple(ROWS)
 
 
 @contextmanager

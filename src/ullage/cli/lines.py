@@ -5,12 +5,30 @@ It knows no session.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TextIO
+from itertools import pairwise
+from typing import Final, TextIO
+
+import wcwidth
 
 from ullage.cli import picture
+
+JOINERS: Final = "\u200c\u200d"
+"""They join or part letters (Persian, Indic scripts) and make one emoji of several."""
+
+FLAG, TAGS, TAGS_END = "\U0001f3f4", range(0xE0020, 0xE007F), "\U000e007f"
+"""A flag of a region is a black flag, letters that only show so, and an end (UTS #51, ED-14a)."""
+
+BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Characters that count as letters, marks or symbols, and show nothing."""
+
+SELECTORS: Final = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+"""Variation selectors: marks that show nothing themselves (Unicode 16, `Default_Ignorable`)."""
 
 
 def when(seconds: float) -> str:
@@ -49,9 +67,71 @@ def steered(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def fits(stream: TextIO | None) -> bool:
+    """Tell whether a stream is a terminal that can take back what stands on a line."""
+    return steered(stream) and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def screen(stream: TextIO) -> os.terminal_size:
+    """Return the size of the terminal as it is now; what nobody knows is 80 by 24."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        size = shutil.get_terminal_size()
+    return os.terminal_size((size.columns or 80, size.lines or 24))
+
+
 def visible(text: str) -> str:
-    """Return text of a model with what steers a terminal made visible; lines and tabs stay."""
-    return "".join(c if c in "\n\t" else picture.clean(c) for c in text)
+    """Return text of a model with what steers a terminal made visible; lines and tabs stay.
+
+    So do joiners within what is seen, as Persian and emoji have them.
+    """
+    clusters = [*wcwidth.iter_graphemes(text), ""]
+    return "".join(show_cluster(one, after) for one, after in pairwise(clusters))
+
+
+def show_cluster(cluster: str, after: str) -> str:
+    """Return one grapheme cluster as a terminal may have it; `after` is the one behind it."""
+    if cluster in ("\n", "\t") or (cluster.isascii() and cluster.isprintable()):
+        return cluster
+    if cluster[0] == FLAG and cluster[-1] == TAGS_END and len(cluster) > 2:
+        return cluster if all(ord(c) in TAGS for c in cluster[1:-1]) else expose(cluster)
+    shown = []
+    row = f" {cluster}{after[:1]} "
+    for before, one, behind in zip(row, cluster, row[2:], strict=False):
+        joins = one in JOINERS and _joined(before, behind)
+        shown.append(one if joins or one in "\n\t" or not _hides(one) else escape(one))
+    return "".join(shown)
+
+
+def expose(text: str) -> str:
+    """Return text with every character that is not seen for itself as an escape, tabs included."""
+    return "".join(escape(c) if _hides(c) or _is_blank(c) else c for c in text)
+
+
+def escape(character: str) -> str:
+    """Return a character as Python would write it in a string."""
+    code = ord(character)
+    if character in "\t\r\n":
+        return repr(character)[1:-1]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _hides(character: str) -> bool:
+    return unicodedata.category(character) in picture.HIDDEN
+
+
+def _is_blank(character: str) -> bool:
+    space = character != " " and unicodedata.category(character) == "Zs"
+    return space or character in BLANK or any(ord(character) in each for each in SELECTORS)
+
+
+def _joined(before: str, behind: str) -> bool:
+    """Tell whether a joiner stands behind something that is seen, in a script that has joiners."""
+    seen = not (before.isspace() or _hides(before) or before in JOINERS)
+    return seen and not (before.isascii() and (behind.isascii() or _hides(behind)))
 
 
 def raw(data: bytes) -> None:

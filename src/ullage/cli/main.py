@@ -24,6 +24,9 @@ COMMANDS: Final[Sequence[str]] = (
     *("recall", "serve", "window", "models", "doctor", "config", "completion"),
 )
 
+AGENTS: Final = frozenset({"run", "chat", "resume", "replay", "compact"})
+"""The commands that have a model of their own."""
+
 OK, FAILED, USAGE, BUSY, INTERRUPTED = 0, 1, 2, 5, 130
 
 
@@ -71,6 +74,15 @@ def _code(error: UllageError) -> int:
     return BUSY if isinstance(error, BusyWriter) else FAILED
 
 
+def _settled(words: Sequence[str]) -> Sequence[str]:
+    """Return the command line with no doubt left about an option whose value may be left out."""
+    if not words or words[0] not in AGENTS:
+        return words
+    from ullage.cli.desk import settle_embedded
+
+    return settle_embedded(words)
+
+
 def _say(text: str) -> None:
     if sys.stderr is not None:  # closed before the start: print would take stdout instead
         print(text, file=sys.stderr)
@@ -82,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     named = words[0] if words and words[0] in COMMANDS else None
     given = argparse.Namespace()
     try:
-        given = parser(named).parse_args(words)
+        given = parser(named).parse_args(_settled(words))
         return _command(given.command).run(given)
     except UllageError as error:
         _say(f"ullage: {error}")

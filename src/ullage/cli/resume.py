@@ -6,6 +6,7 @@ import argparse
 
 from ullage.cli import desk, origin
 from ullage.cli import run as running
+from ullage.cli.stdin import read_prompt
 
 SUMMARY = "go on in a session: with its last turn, if that has no answer, or with something new"
 
@@ -15,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = running.EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("session", help="its name, or how it begins")
-    parser.add_argument("text", nargs="?", help="what to say, or - for stdin")
+    parser.add_argument("text", nargs="?", help=running.TEXT)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     desk.add_log(parser)
@@ -25,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run the turn; the exit code says how it ended."""
-    text = None if given.text is None else desk.heard(given.text)
+    text = read_prompt(given.text)
     with (
         desk.opened(given) as log,
         desk.chosen(log, given.session) as session,

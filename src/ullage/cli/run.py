@@ -7,9 +7,12 @@ import sys
 
 from ullage.agent import Agent, Ended, Session
 from ullage.cli import activity, desk, lines, origin
+from ullage.cli.stdin import read_prompt
 from ullage.core.errors import ConfigurationError
 
 SUMMARY = "run one turn: the answer on stdout, what happens on stderr"
+
+TEXT = "what to say; what is piped into stdin is added to it, and - stands for stdin alone"
 
 EPILOG = """exit codes:
   0 answer, 1 error, 2 usage or not found, 3 permission denied, 5 another writer is at work,
@@ -21,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("text", help="what to say, or - for stdin")
+    parser.add_argument("text", nargs="?", help=TEXT)
     parser.add_argument("--session", metavar="NAME", help="go on in this session (else a new one)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
@@ -32,9 +35,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run the turn; the exit code says how it ended."""
-    text = desk.heard(given.text)
-    if not text.strip():
-        raise ConfigurationError("there is nothing to say: give a text, or - and a text on stdin")
+    text = read_prompt(given.text)
+    if text is None or not text.strip():
+        raise ConfigurationError("there is nothing to say: give a text, or pipe one into stdin")
     with desk.opened(given, create=True) as log:
         found = None if given.session is None else desk.chosen(log, given.session)
         given = given if found is None else origin.complete(given, found)
@@ -46,32 +49,36 @@ def run(given: argparse.Namespace) -> int:
 
 def one(agent: Agent, session: Session, text: str | None, given: argparse.Namespace) -> int:
     """Run one turn, or go on with the one that was cut off, and print how it ended."""
-    shown = activity.Activity(quiet=given.quiet)
+    streams = lines.steered(sys.stdout) and not given.json
+    shown = activity.Activity(quiet=given.quiet, streams=streams)
     session.hear(shown.hear)
     options = desk.turn_options(given)
-    options["ask"] = activity.asked
+    options["ask"] = shown.ask
     before = session.fold.head
     try:
         if text is None:
-            ended = activity.driven(agent.aresume(session, **options))
+            ended = activity.driven(agent.aresume(session, **options), shown.tick)
         else:
-            ended = activity.driven(agent.arun(session, text, **options))
+            ended = activity.driven(agent.arun(session, text, **options), shown.tick)
     except KeyboardInterrupt:
         ended = activity.interrupted(session.events(after=before))
+    finally:
+        shown.end()
     if ended is None:
         raise ConfigurationError(
             f"session {session.name} has no turn that was cut off or failed: say something to "
             f"go on, ullage resume {session.name} TEXT"
         )
-    _print(session, ended, given)
+    if given.json:
+        lines.out(activity.document(session, ended))
+    elif ended.ok and not shown.has_answered:
+        lines.out(lines.visible(ended.text) if streams else ended.text)
+    _tell(session, ended, given)
     return activity.code(ended)
 
 
-def _print(session: Session, ended: Ended, given: argparse.Namespace) -> None:
-    if given.json:
-        lines.out(activity.document(session, ended))
-    elif ended.ok:
-        lines.out(lines.visible(ended.text) if lines.steered(sys.stdout) else ended.text)
+def _tell(session: Session, ended: Ended, given: argparse.Namespace) -> None:
+    """Say on stderr how the turn ended, and how to go on."""
     if not ended.ok:
         desk.say(f"ullage: {ended.error} ({ended.reason})")
         desk.say(f"try it again: ullage resume {session.name}")

@@ -1,11 +1,13 @@
 """Who may do what: a posture, write policies by path, and the verdict on what a call would touch.
 
-Checks in order: the state directory, plan mode, policy, permission. It knows no tools, files or
-people; paths come as text beneath the workspace, with `/` between their parts.
+Checks in order: the state directory, plan mode, policy, permission. What a person answers, and what
+that allows for the rest of a session, are values here, too. It knows no tools, files or people;
+paths come as text beneath the workspace, with `/` between their parts.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +19,12 @@ Mode = Literal["plan", "build"]
 Permission = Literal["auto", "ask", "read_only"]
 Verdict = Literal["allow", "ask", "deny"]
 
+Scope = Literal["once", "same", "pattern", "tool"]
+
 ANY_DEPTH: Final = "**"
+
+PLAIN_COMMAND: Final = re.compile(r"[A-Za-z0-9_./:,@+ -]+")
+"""No character means anything to a shell; no `=`, `~`, quotes, globs or line ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,8 @@ class Access(NamedTuple):
     """What a call would touch.
 
     `writes` are paths beneath the workspace that it would change. A `command` may change any of
-    them, unless it is `safe`: known to read only. `protected` calls reach for the state directory.
+    them, unless it is `safe`: known to read only; `text` is the command. `protected` calls reach
+    for the state directory.
     """
 
     changes: bool = False
@@ -81,6 +89,7 @@ class Access(NamedTuple):
     command: bool = False
     safe: bool = False
     protected: bool = False
+    text: str = ""
 
 
 class Decision(NamedTuple):
@@ -88,13 +97,103 @@ class Decision(NamedTuple):
 
     verdict: Verdict
     reason: str = ""
-    by: Literal["state", "policy", "permission", "mode", ""] = ""
+    by: Literal["state", "policy", "permission", "mode", "grant", ""] = ""
 
 
 PLANNING: Final = "plan mode: nothing is written; describe the change in the plan"
 """What a model is told that tries to change something in plan mode."""
 
 ALLOWED: Final = Decision("allow")
+
+
+# ── what a person answers ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What a person answers when a call needs permission.
+
+    `reason` goes to the model with a no. With a yes, `scope` says what needs no question for the
+    rest of the session: nothing (`once`), calls about the same thing (`same`), calls of this tool
+    that match `pattern` (`pattern`), or every call of this tool (`tool`). Raises
+    ConfigurationError for a scope that does not exist or does not fit.
+    """
+
+    allowed: bool
+    reason: str = ""
+    scope: Scope = "once"
+    pattern: str = ""
+
+    def __post_init__(self) -> None:
+        _demand("scope of a permission", self.scope, get_args(Scope))
+        if (self.scope == "pattern") is not bool(self.pattern):
+            raise ConfigurationError("a pattern goes with the scope 'pattern', and only with that")
+        if self.scope != "once" and not self.allowed:
+            raise ConfigurationError(f"a no has the scope 'once', not {self.scope!r}")
+
+
+class Subject(NamedTuple):
+    """What a call is about: the whole command, the path of a file, or the arguments as JSON."""
+
+    tool: str
+    kind: Literal["command", "path", "arguments"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Calls that a person allowed for the rest of a session.
+
+    A pattern of paths is a glob, as in `Rule`. A pattern of commands is the words that a command
+    begins with; a command that holds anything a shell acts on (`;`, `|`, `$`, a line end, ...)
+    never matches one. Raises ConfigurationError for a pattern that can match nothing.
+    """
+
+    subject: Subject
+    scope: Scope
+    pattern: str = ""
+
+    def __post_init__(self) -> None:
+        if self.scope != "pattern":
+            return
+        if self.subject.kind == "path":
+            Rule(self.pattern, "allow")
+        elif self.subject.kind == "arguments":
+            raise ConfigurationError(f"{self.subject.tool} has no patterns: allow the same or all")
+        elif not PLAIN_COMMAND.fullmatch(self.pattern) or not self.pattern.strip():
+            raise ConfigurationError(
+                f"the pattern {self.pattern!r} is not plain words: a pattern of commands is the "
+                "words that they begin with, such as 'git log'"
+            )
+
+    def covers(self, subject: Subject) -> bool:
+        """Tell whether a call needs no question because of this."""
+        if subject.tool != self.subject.tool:
+            return False
+        if self.scope == "tool":
+            return True
+        if subject.kind != self.subject.kind:
+            return False
+        if self.scope != "pattern":
+            return self.scope == "same" and subject.text == self.subject.text
+        if subject.kind == "path":
+            return covers(self.pattern, subject.text)
+        words = self.pattern.split()
+        plain = PLAIN_COMMAND.fullmatch(subject.text) is not None
+        return plain and subject.text.split()[: len(words)] == words
+
+    def __str__(self) -> str:
+        """Return what is allowed, in words."""
+        tool, kind, text = self.subject
+        if self.scope == "tool":
+            return f"every call of {tool}"
+        if self.scope == "pattern":
+            how = "commands that begin with" if kind == "command" else "paths like"
+            return f"{tool}: {how} {self.pattern!r}"
+        return f"{tool}: this {kind} again" + (f" ({text})" if kind == "path" else "")
+
+
+# ── what a posture says ─────────────────────────────────────────────────────────────────────────
 
 
 def decide(access: Access, posture: Posture) -> Decision:

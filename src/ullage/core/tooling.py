@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ullage.core.transcript import Call
 
 if TYPE_CHECKING:
+    from ullage.core.permissions import Subject
     from ullage.core.policies.situation import Trait
 
 
@@ -49,3 +52,30 @@ class Outcome:
     exit_code: int | None = None
     marks: Mapping[str, Any] = field(default_factory=dict)
     plan: tuple[Mapping[str, Any], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a call would do, whole, for the person who is asked about it.
+
+    `text` is a command, a unified diff, or the arguments; it is as the model wrote it, so that
+    whoever shows it makes control characters visible. `note` is one more sentence, or nothing.
+    """
+
+    kind: Literal["command", "diff", "arguments"]
+    text: str
+    note: str = ""
+
+
+class Pending(Call):
+    """A call that waits for a person's word: what it would do, and what it is about."""
+
+    preview: Preview
+    subject: Subject
+
+    @classmethod
+    def over(cls, call: Call, preview: Preview, subject: Subject) -> Pending:
+        """Return a call with what a person is shown of it."""
+        made = cls(*call)
+        made.preview, made.subject = preview, subject
+        return made

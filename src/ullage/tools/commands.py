@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:,@+ -]+")
-"""No character means anything to a shell; no `=`, `~`, quotes, globs or line ends."""
+from ullage.core.permissions import PLAIN_COMMAND
 
 _READERS: Final = "cat du echo grep head id ls nl pwd stat tail true uname wc whoami"
 READERS: Final = frozenset(_READERS.split())
@@ -35,7 +34,7 @@ _COUNT: Final = re.compile(r"-\d{1,6}")
 
 def reads_only(command: str) -> bool:
     """Tell whether a command is one of the known ones, with nothing that a shell would act on."""
-    if not _PLAIN.fullmatch(command):
+    if not PLAIN_COMMAND.fullmatch(command):
         return False
     words = command.split()
     if not words:

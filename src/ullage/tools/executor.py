@@ -5,16 +5,18 @@ It knows no log, no provider and nobody to ask; whoever drives a turn does.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ullage.core.errors import ConfigurationError, UllageError
-from ullage.core.permissions import ALLOWED, Decision, Posture, decide
-from ullage.core.tooling import Intent, Outcome, Spec
+from ullage.core.permissions import ALLOWED, Decision, Posture, Subject, decide
+from ullage.core.tooling import Intent, Outcome, Pending, Preview, Spec
 from ullage.core.transcript import Call
 from ullage.tools import schema
 from ullage.tools.bounds import RESULT_CHARACTERS, bounded
@@ -23,7 +25,7 @@ from ullage.tools.sandbox import Sandbox
 from ullage.tools.search import SECONDS, Search
 from ullage.tools.shell import Shell
 from ullage.tools.telling import Plan, Recall
-from ullage.tools.tool import Fault, Tool
+from ullage.tools.tool import Fault, Foreseen, Tool
 from ullage.tools.workspace import Workspace
 from ullage.tools.writing import Edit, Write
 
@@ -127,6 +129,37 @@ class Executor:
             return ALLOWED
         return decide(access, posture)
 
+    async def preview(self, call: Call) -> Pending | Outcome:
+        """Return what a call would do, for a person who is asked; an outcome where it must fail.
+
+        Nothing is changed.
+        """
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return self._unknown(call.name)
+        try:
+            arguments = schema.read(call.arguments, tool.spec.parameters)
+            if isinstance(tool, Foreseen):
+                shown = await tool.preview(arguments)
+            else:
+                shown = Preview("arguments", json.dumps(arguments, indent=2, ensure_ascii=False))
+            return Pending.over(call, shown, self.subject(call))
+        except (Fault, UllageError, OSError) as error:
+            return self._shown(_fault(error), dry_run=False)
+
+    def subject(self, call: Call) -> Subject:
+        """Return what a call is about, as far as its tool can tell."""
+        with suppress(KeyError, Fault):
+            tool = self._tools[call.name]
+            arguments = schema.read(call.arguments, tool.spec.parameters)
+            access = tool.access(arguments)
+            if access.command and access.text:
+                return Subject(call.name, "command", access.text)
+            if len(access.writes) == 1:
+                return Subject(call.name, "path", access.writes[0])
+            return Subject(call.name, "arguments", json.dumps(arguments, sort_keys=True))
+        return Subject(call.name, "arguments", call.arguments)
+
     async def run(self, call: Call, *, key: str, dry_run: bool = False) -> Outcome:
         """Run a call and return what a model is shown; nothing that it may write raises.
 
@@ -135,17 +168,17 @@ class Executor:
         """
         tool = self._tools.get(call.name)
         if tool is None:
-            names = ", ".join(self._tools)
-            outcome = _failed(f"there is no tool {call.name!r:.80}; there are {names}")
+            outcome = self._unknown(call.name)
         else:
             try:
                 arguments = schema.read(call.arguments, tool.spec.parameters)
                 outcome = await tool.run(arguments, key=key, dry_run=dry_run)
-            except (Fault, UllageError) as error:
-                outcome = _failed(str(error))
-            except OSError as error:
-                outcome = _failed(_said(error))
+            except (Fault, UllageError, OSError) as error:
+                outcome = _fault(error)
         return self._shown(outcome, dry_run=dry_run)
+
+    def _unknown(self, name: str) -> Outcome:
+        return _failed(f"there is no tool {name!r:.80}; there are {', '.join(self._tools)}")
 
     def _shown(self, outcome: Outcome, *, dry_run: bool) -> Outcome:
         text, cut = bounded(outcome.text, self._limits.characters)
@@ -153,6 +186,10 @@ class Executor:
         if dry_run:
             marks["dry_run"] = True
         return replace(outcome, text=text, marks=marks)
+
+
+def _fault(error: Exception) -> Outcome:
+    return _failed(_said(error) if isinstance(error, OSError) else str(error))
 
 
 def _failed(text: str) -> Outcome:

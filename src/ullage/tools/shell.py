@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ullage.core.permissions import Access
-from ullage.core.tooling import Outcome, Spec
+from ullage.core.tooling import Outcome, Preview, Spec
 from ullage.tools import commands
 from ullage.tools.bounds import RESULT_CHARACTERS, Kept
 from ullage.tools.sandbox import Sandbox
@@ -74,20 +74,24 @@ class Shell:
         command = arguments["command"]
         named = any(self._workspace.protects(word) for word in commands.words(command))
         safe = commands.reads_only(command)
-        return Access(changes=True, command=True, safe=safe, protected=named)
+        return Access(changes=True, command=True, safe=safe, protected=named, text=command)
+
+    async def preview(self, arguments: Arguments) -> Preview:
+        """Return the command as it would run."""
+        sandbox = self._permitted(arguments["command"])
+        seconds = _seconds(sandbox, arguments)
+        network = "the network is open" if sandbox.network else "no network"
+        note = f"it is stopped after {seconds} s; {network}"
+        return Preview("command", arguments["command"], note)
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
         """Run a command in the workspace; an exit code other than 0 is an ordinary result."""
         del key
-        sandbox, command = self._sandbox, arguments["command"]
-        off = self.off
-        if sandbox is None or off:
-            raise Fault(f"the shell is off: {off}")
-        if "\0" in command or not _encodable(command):
-            raise Fault("the command holds a NUL character, or half a surrogate pair")
+        command = arguments["command"]
+        sandbox = self._permitted(command)
         if dry_run:
             return Outcome(f"[dry run] not run: {command}")
-        seconds = min(arguments.get("timeout_s", sandbox.timeout_s), sandbox.longest_s)
+        seconds = _seconds(sandbox, arguments)
         private = Path(tempfile.mkdtemp(prefix="ullage-"))
         try:
             kept, told = await self._run(
@@ -96,6 +100,15 @@ class Shell:
         finally:
             shutil.rmtree(private, ignore_errors=True)
         return _outcome(kept, told, seconds)
+
+    def _permitted(self, command: str) -> Sandbox:
+        """Return the sandbox for a command; raise Fault where it cannot run."""
+        off = self.off
+        if self._sandbox is None or off:
+            raise Fault(f"the shell is off: {off}")
+        if "\0" in command or not _encodable(command):
+            raise Fault("the command holds a NUL character, or half a surrogate pair")
+        return self._sandbox
 
     async def _run(self, request: dict[str, Any], seconds: float) -> tuple[Kept, dict[str, Any]]:
         report, told = os.pipe()
@@ -142,6 +155,10 @@ class Shell:
         except ConnectionError:  # it ended before it had read the order; the report lacks
             return True
         return True
+
+
+def _seconds(sandbox: Sandbox, arguments: Arguments) -> int:
+    return int(min(arguments.get("timeout_s", sandbox.timeout_s), sandbox.longest_s))
 
 
 def _outcome(kept: Kept, told: dict[str, Any], seconds: float) -> Outcome:

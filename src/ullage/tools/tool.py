@@ -6,11 +6,11 @@ It knows no tool by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from ullage.core.permissions import Access
-    from ullage.core.tooling import Outcome, Spec
+    from ullage.core.tooling import Outcome, Preview, Spec
 
 Arguments = Mapping[str, Any]
 """The arguments of a call, as its schema has them."""
@@ -36,5 +36,17 @@ class Tool(Protocol):
         """Do a call, or with `dry_run` only say what it would do. May raise Fault or OSError.
 
         `key` is one of the call's own, the same if it is run again after a crash.
+        """
+        ...
+
+
+@runtime_checkable
+class Foreseen(Protocol):
+    """A tool that can say what a call would do; others are shown by their arguments."""
+
+    async def preview(self, arguments: Arguments) -> Preview:
+        """Return what a call would do, whole, and change nothing.
+
+        Raise Fault or OSError where the call must fail: nobody is asked about it then.
         """
         ...

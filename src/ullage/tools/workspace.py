@@ -163,7 +163,7 @@ class Workspace:
         parent, _, name = relative.rpartition("/")
         with self._made(parent) as folder:
             found = self._target(folder, name, relative)
-            if before is not None and (found is None or _version(found) != _version(before)):
+            if before is not None and (found is None or version(found) != version(before)):
                 raise Fault(f"{relative!r} was changed meanwhile by someone else; read it again")
             _write(folder, name, data, found)
             return found is None
@@ -396,7 +396,8 @@ def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def _version(status: os.stat_result) -> tuple[int, ...]:
+def version(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file from another, and from itself after a change."""
     return (*_identity(status), status.st_mtime_ns, status.st_size)
 
 

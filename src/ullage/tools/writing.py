@@ -7,14 +7,15 @@ They know nothing of who may write.
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from ullage.core.permissions import Access
-from ullage.core.tooling import Outcome, Spec
+from ullage.core.tooling import Outcome, Preview, Spec
+from ullage.tools.difference import draw_diff
 from ullage.tools.reading import refuse_binary
 from ullage.tools.tool import Arguments, Fault
 from ullage.tools.work import beside
-from ullage.tools.workspace import Workspace
+from ullage.tools.workspace import Workspace, version
 
 LARGEST_EDITED: Final = 16_000_000
 """Bytes of a file that may be edited."""
@@ -60,6 +61,47 @@ EDIT: Final = Spec(
 DRY: Final = "[dry run] nothing was written: "
 
 
+Key = tuple[tuple[str, Any], ...]
+"""The arguments of a call, so that the call that runs is found to be the one that was shown."""
+
+
+class Change(NamedTuple):
+    """A change of a file that is ready to be written: what was read, and what it becomes.
+
+    `where` is the path with the lines, for people and models.
+    """
+
+    path: str
+    before: os.stat_result | None
+    old: bytes | None
+    new: bytes
+    where: str
+
+    def differs_from(self, status: os.stat_result | None) -> bool:
+        """Tell whether a file is another than the one that was read."""
+        return (status and version(status)) != (self.before and version(self.before))
+
+
+class Promised:
+    """Changes that a person was shown: a file that is another by now is not written."""
+
+    def __init__(self) -> None:
+        self._shown: dict[Key, Change] = {}
+
+    def keep(self, key: Key, change: Change) -> None:
+        """Remember what was shown of a call."""
+        self._shown[key] = change
+
+    def check(self, key: Key, status: os.stat_result | None) -> None:
+        """Raise Fault where the file changed after it was shown; the next call is free of it."""
+        change = self._shown.pop(key, None)
+        if change is not None and change.differs_from(status):
+            raise Fault(
+                f"{change.path!r} changed after the change to it was shown and allowed; nothing "
+                "was written: read it again"
+            )
+
+
 class Write:
     """The tool `write`."""
 
@@ -67,10 +109,25 @@ class Write:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._promised = Promised()
 
     def access(self, arguments: Arguments) -> Access:
         """Return the path that would be written."""
         return _access(self._workspace, arguments["path"])
+
+    async def preview(self, arguments: Arguments) -> Preview:
+        """Return how the file would change."""
+        return await beside(lambda: self._preview(arguments))
+
+    def _preview(self, arguments: Arguments) -> Preview:
+        path = _file_path(self._workspace, arguments["path"])
+        data = _encoded(arguments["content"], "content")
+        before = self._workspace.would_write(path)
+        old, note = _content(self._workspace, path, before)
+        self._promised.keep(_key(arguments), Change(path, before, old, data, path))
+        if old == data:
+            note = f"{path} has this content already"
+        return Preview("diff", draw_diff(path, old, data), note)
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
         """Write a file in one piece."""
@@ -80,9 +137,10 @@ class Write:
     def _written(self, arguments: Arguments, *, dry_run: bool) -> Outcome:
         path = _file_path(self._workspace, arguments["path"])
         data = _encoded(arguments["content"], "content")
+        there = self._workspace.would_write(path)
+        self._promised.check(_key(arguments), there)
         if dry_run:
-            new = self._workspace.would_write(path) is None
-            return Outcome(f"{DRY}{_size(data)} would be the {_how(new=new)} file {path}")
+            return Outcome(f"{DRY}{_size(data)} would be the {_how(new=there is None)} file {path}")
         new = self._workspace.replace(path, data)
         return Outcome(f"wrote {_size(data)} to the {_how(new=new)} file {path}")
 
@@ -94,6 +152,7 @@ class Edit:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._promised = Promised()
 
     def access(self, arguments: Arguments) -> Access:
         """Return the path that would be written."""
@@ -104,7 +163,27 @@ class Edit:
         del key
         return await beside(lambda: self._edited(arguments, dry_run=dry_run))
 
+    async def preview(self, arguments: Arguments) -> Preview:
+        """Return how the file would change."""
+        return await beside(lambda: self._preview(arguments))
+
+    def _preview(self, arguments: Arguments) -> Preview:
+        change = self._change(arguments)
+        self._workspace.would_write(change.path)
+        self._promised.keep(_key(arguments), change)
+        return Preview("diff", draw_diff(change.path, change.old, change.new), change.where)
+
     def _edited(self, arguments: Arguments, *, dry_run: bool) -> Outcome:
+        change = self._change(arguments)
+        if dry_run:
+            self._workspace.would_write(change.path)
+            return Outcome(f"{DRY}the piece would be replaced in {change.where}")
+        self._promised.check(_key(arguments), change.before)
+        self._workspace.replace(change.path, change.new, change.before)
+        return Outcome(f"replaced the piece in {change.where}")
+
+    def _change(self, arguments: Arguments) -> Change:
+        """Return what an edit comes to; raise Fault where its piece is not in the file once."""
         path = _file_path(self._workspace, arguments["path"])
         old, new = _encoded(arguments["old"], "old"), _encoded(arguments["new"], "new")
         if old == new:
@@ -121,17 +200,32 @@ class Edit:
         times = _times(data, old, path, every=arguments.get("all", False))
         line = data[: data.index(old)].count(b"\n") + 1
         where = f"{path}, line {line}" if times == 1 else f"{path}, {times} times from line {line}"
-        if dry_run:
-            self._workspace.would_write(path)
-            return Outcome(f"{DRY}the piece would be replaced in {where}")
-        self._workspace.replace(path, data.replace(old, new), before)
-        return Outcome(f"replaced the piece in {where}")
+        return Change(path, before, data, data.replace(old, new), where)
+
+
+def _content(
+    workspace: Workspace, path: str, status: os.stat_result | None
+) -> tuple[bytes | None, str]:
+    """Return what a file holds as far as it can be compared, and a word on it."""
+    if status is None:
+        return None, "a new file"
+    if status.st_size > LARGEST_EDITED:
+        return None, f"the file with {status.st_size:,} bytes that is there goes"
+    with workspace.file(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+        data = file.read(LARGEST_EDITED)
+    if b"\0" in data:
+        return None, f"the binary file with {len(data):,} bytes that is there goes"
+    return data, ""
 
 
 def _access(workspace: Workspace, path: str) -> Access:
     if workspace.protects(path):
         return Access(changes=True, protected=True)
     return Access(changes=True, writes=(workspace.relative(path),))
+
+
+def _key(arguments: Arguments) -> Key:
+    return tuple(sorted(arguments.items()))
 
 
 def _file_path(workspace: Workspace, path: str) -> str:

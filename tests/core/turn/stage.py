@@ -8,9 +8,9 @@ from typing import Any
 
 from ullage.core.log.event import Draft, Event, recorded
 from ullage.core.log.fold import Fold
-from ullage.core.permissions import Decision
+from ullage.core.permissions import Consent, Decision, Subject
 from ullage.core.replies import Reply
-from ullage.core.tooling import Intent, Outcome
+from ullage.core.tooling import Intent, Outcome, Pending, Preview
 from ullage.core.transcript import Call
 from ullage.core.turn import Ended, Order, run
 from ullage.core.turn.effects import (
@@ -23,6 +23,7 @@ from ullage.core.turn.effects import (
     Ready,
     Record,
     Recover,
+    Rehearse,
     RunTools,
     Send,
 )
@@ -44,6 +45,12 @@ def called(*names: str, text: str = "", prefix: str = "") -> Heard:
     return Heard(Reply(text, calls=made, stop="calls", usage=Usage(10, output=5)))
 
 
+def pending(call: Call) -> Pending:
+    """Return a call as a person is asked about it."""
+    subject = Subject(call.name, "arguments", call.arguments)
+    return Pending.over(call, Preview("arguments", call.arguments), subject)
+
+
 @dataclass
 class Stage:
     """Performs effects: `answers` are what the model does, one after the other.
@@ -54,7 +61,8 @@ class Stage:
 
     answers: Iterable[Any] = ()
     decide: Callable[[Call], Decision] = lambda call: ALLOW
-    word: bool | None = None
+    word: Consent | None = None
+    rehearse: Callable[[Call], Pending | Outcome] = pending
     recover: Callable[[Any], Ready | None] = lambda failed: None
     prepare: Callable[[], Any] = Ready
     outcome: Callable[[Call], Outcome] = lambda call: Outcome(f"ran {call.name}")
@@ -102,6 +110,7 @@ class Stage:
             Recover: lambda e: self.recover(e.failed),
             Look: lambda e: [READ if c.name.startswith("read") else WRITE for c in e.calls],
             Decide: lambda e: self.decide(e.call),
+            Rehearse: lambda e: self.rehearse(e.call),
             Ask: lambda _: self.word,
             RunTools: self._run,
         }

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.turn.stage import WRITE, Stage, called, said
+from tests.core.turn.stage import WRITE, Stage, called, pending, said
 from ullage.core.budget import TurnBudget
 from ullage.core.errors import ErrorKind
 from ullage.core.log.event import Draft
 from ullage.core.log.fold import fold
-from ullage.core.permissions import Decision
+from ullage.core.permissions import Consent, Decision
 from ullage.core.replies import Reply
 from ullage.core.skills import Skill
 from ullage.core.tooling import Outcome
 from ullage.core.turn.effects import (
+    Ask,
     Crashed,
     Effect,
     Failed,
@@ -145,13 +146,43 @@ def test_a_model_that_goes_on_trying_in_plan_mode_ends_the_turn():
 
 @pytest.mark.parametrize("word", [True, False])
 def test_a_person_decides_and_a_no_does_not_end_the_turn(word: bool):
-    stage = Stage([called("write", "shell"), said("done")], word=word)
+    stage = Stage([called("write", "shell"), said("done")], word=Consent(word))
     stage.decide = lambda call: ASK if call.name == "write" else Decision("allow")
     assert stage.play().ok
     assert stage.data("permission_decision")[0]["decision"] == ("allow" if word else "deny")
     assert stage.ran == (["t1-1-0", "t1-1-1"] if word else ["t1-1-1"])
     first = stage.data("tool_result")[0]
     assert first["is_error"] is not word
+
+
+def test_a_persons_reason_is_told_to_the_model_and_recorded_with_the_scope():
+    stage = Stage([called("write"), said("done")], word=Consent(False, "use the other file"))
+    stage.decide = lambda call: ASK
+    assert stage.play().ok
+    assert "a person said no: use the other file" in stage.data("tool_result")[0]["text"]
+    recorded = stage.data("permission_decision")[0]
+    assert (recorded["said"], recorded["scope"]) == ("use the other file", "once")
+    assert "pattern" not in recorded
+
+
+def test_a_call_that_must_fail_is_not_asked_about_and_its_failure_is_the_result():
+    stage = Stage([called("write", "shell"), said("done")], word=Consent(True))
+    stage.decide = lambda call: ASK
+    lacking = Outcome("error: not in it", is_error=True)
+    stage.rehearse = lambda call: lacking if call.name == "write" else pending(call)
+    assert stage.play().ok
+    assert [r["text"] for r in stage.data("tool_result")] == ["error: not in it", "ran shell"]
+    assert [effect.call.name for effect in stage.effects if isinstance(effect, Ask)] == ["shell"]
+    assert stage.ran == ["t1-1-1"]
+
+
+def test_what_was_allowed_for_the_session_runs_unasked_and_is_recorded():
+    stage = Stage([called("write"), said("done")])
+    stage.decide = lambda call: Decision("allow", "a person allowed every call of write", "grant")
+    assert stage.play().ok
+    recorded = stage.data("permission_decision")[0]
+    assert (recorded["decision"], recorded["by"]) == ("allow", "grant")
+    assert stage.ran == ["t1-1-0"]
 
 
 def test_where_nobody_can_be_asked_the_turn_ends():
@@ -164,7 +195,7 @@ def test_where_nobody_can_be_asked_the_turn_ends():
 
 
 def test_a_no_before_a_denial_in_one_group_is_told_as_a_no():
-    stage = Stage([called("read_a", "read_b")], word=False)
+    stage = Stage([called("read_a", "read_b")], word=Consent(False))
     stage.decide = lambda call: ASK if call.name == "read_a" else DENY
     stage.play()
     texts = [r["text"] for r in stage.data("tool_result")]
@@ -402,7 +433,8 @@ def test_however_a_turn_goes_and_is_cut_it_leaves_a_whole_history(
     for n, answer in enumerate([*script, "text"]):
         made = called(*answer, prefix=f"{n}-") if isinstance(answer, list) else answer
         answers.append(said("wine") if made == "text" else made)
-    stage = Stage(answers, word=word, recover=lambda failed: Ready())
+    consent = None if word is None else Consent(word)
+    stage = Stage(answers, word=consent, recover=lambda failed: Ready())
     kinds = {"denied": DENY, "asked": ASK}
     stage.decide = lambda call: kinds.get(call.name, Decision("allow"))
     stage.before = lambda effect: (

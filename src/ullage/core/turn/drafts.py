@@ -11,7 +11,7 @@ from ullage.core.usage import Usage
 
 if TYPE_CHECKING:
     from ullage.core.log.fold import Fold
-    from ullage.core.permissions import Decision
+    from ullage.core.permissions import Consent, Decision
     from ullage.core.replies import Reply
     from ullage.core.tooling import Intent, Outcome
     from ullage.core.transcript import Call
@@ -91,9 +91,17 @@ def calls(
         yield Draft("tool_call", {**data, **intent._asdict()})
 
 
-def decided(call: Call, verdict: str, decision: Decision) -> Draft:
-    """Return what was decided on a call, and by what."""
+def record_decision(
+    call: Call, verdict: str, decision: Decision, consent: Consent | None = None
+) -> Draft:
+    """Return what was decided on a call, and by what; with a person's answer, as far as it goes.
+
+    `reason` is the check's, `said` the person's.
+    """
     data = {"call_id": call.id, "decision": verdict, "reason": decision.reason, "by": decision.by}
+    if consent is not None:
+        more = {"said": consent.reason, "pattern": consent.pattern}
+        data |= {"scope": consent.scope, **{name: text for name, text in more.items() if text}}
     return Draft("permission_decision", data)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ullage.core.permissions import Mode, Permission
     from ullage.core.replies import Reply
     from ullage.core.skills import Skill
+    from ullage.core.tooling import Pending
     from ullage.core.transcript import Call
 
 # ── orders ──────────────────────────────────────────────────────────────────────────────────────
@@ -65,10 +66,20 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask a person whether a call may run; send True or False, None where nobody is there."""
+class Rehearse:
+    """Find out what a call would do; send it as `Pending`, or the `Outcome` of one that must fail.
+
+    Nothing is changed.
+    """
 
     call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask a person whether a call may run; send a `Consent`, None where nobody is there."""
+
+    call: Pending
     reason: str
 
 
@@ -83,7 +94,7 @@ class RunTools:
     keys: tuple[str, ...]
 
 
-Effect = Record | Prepare | Send | Recover | Look | Decide | Ask | RunTools
+Effect = Record | Prepare | Send | Recover | Look | Decide | Rehearse | Ask | RunTools
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────
 

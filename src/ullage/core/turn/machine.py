@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.budget import Spent
 from ullage.core.log.event import Draft
 from ullage.core.log.fold import DIED as PROCESS_DIED
 from ullage.core.log.fold import Round, orphaned
+from ullage.core.tooling import Pending
 from ullage.core.transcript import Call
 from ullage.core.turn import drafts
 from ullage.core.turn.effects import (
@@ -34,6 +35,7 @@ from ullage.core.turn.effects import (
     Record,
     Recover,
     Refused,
+    Rehearse,
     RunTools,
     Send,
     Turning,
@@ -43,6 +45,7 @@ from ullage.core.usage import Usage
 if TYPE_CHECKING:
     from ullage.core.log.fold import Call as Asked
     from ullage.core.log.fold import Fold
+    from ullage.core.permissions import Consent, Decision
     from ullage.core.replies import Reply
     from ullage.core.tooling import Intent, Outcome
 
@@ -269,23 +272,21 @@ def _run(
     while place < len(calls):
         size = _together(known, place) if known is not None else 1
         group = calls[place : place + size]
-        words: list[str] = []  # why each does not run, "" where it does
+        settled: list[Draft | None] = []
         for call in group:
-            word = yield from _permitted(turn, call)
-            if word.ends:
-                return (yield from _denied(turn, call, word.refusal, calls[place:], words))
-            words.append(word.refusal)
-        ran = [i for i, refusal in enumerate(words) if not refusal]
+            verdict = yield from _permit(turn, call)
+            if isinstance(verdict, str):
+                rest = calls[place:]
+                return (yield from _denied(turn, call, verdict, rest, settled))
+            settled.append(verdict)
+        ran = [i for i, result in enumerate(settled) if result is None]
         outcomes: Sequence[Outcome] = ()
         if ran:
             order = RunTools(tuple(group[i] for i in ran), tuple(keys[place + i] for i in ran))
             outcomes = yield order
         came = dict(zip(ran, outcomes, strict=True))
         yield Record(
-            tuple(
-                drafts.result(call, came[i]) if i in came else drafts.unrun(call, words[i])
-                for i, call in enumerate(group)
-            )
+            tuple(settled[i] or drafts.result(call, came[i]) for i, call in enumerate(group))
         )
         place += size
     return None
@@ -299,41 +300,47 @@ def _together(known: Sequence[Intent], place: int) -> int:
     return max(size, 1)
 
 
-class _Word(NamedTuple):
-    """Whether a call may run: `refusal` says why not; `ends` where that ends the turn, too."""
+def _permit(turn: _Turn, call: Call) -> Generator[Effect, Any, Draft | str | None]:
+    """Return None where a call may run, else its result; a text is a denial that ends the turn.
 
-    refusal: str = ""
-    ends: bool = False
-
-
-def _permitted(turn: _Turn, call: Call) -> Generator[Effect, Any, _Word]:
-    """Return whether a call may run; what was decided is recorded."""
-    decision = yield Decide(call)
-    if decision.verdict == "allow":
-        turn.refused = 0
-        return _Word()
+    What was decided is recorded. Nobody is asked about a call that must fail.
+    """
+    decision: Decision = yield Decide(call)
     if decision.verdict == "deny":
-        yield Record((drafts.decided(call, "deny", decision),))
+        yield Record((drafts.record_decision(call, "deny", decision),))
         turn.refused += 1
         planned = decision.by == "mode" and turn.refused < STUBBORN
-        return _Word(str(decision.reason), ends=not planned)
-    word: bool | None = yield Ask(call, decision.reason)
-    if word is None:
-        yield Record((drafts.decided(call, "deny", decision),))
-        return _Word(f"{decision.reason}: {NOBODY}" if decision.reason else NOBODY, ends=True)
-    yield Record((drafts.decided(call, "allow" if word else "deny", decision),))
-    return _Word() if word else _Word(NO)
+        return drafts.unrun(call, decision.reason) if planned else str(decision.reason)
+    if decision.verdict == "allow":
+        turn.refused = 0
+        if decision.by == "grant":
+            yield Record((drafts.record_decision(call, "allow", decision),))
+        return None
+    pending: Pending | Outcome = yield Rehearse(call)
+    if not isinstance(pending, Pending):
+        return drafts.result(call, pending)
+    consent: Consent | None = yield Ask(pending, decision.reason)
+    if consent is None:
+        yield Record((drafts.record_decision(call, "deny", decision),))
+        return f"{decision.reason}: {NOBODY}" if decision.reason else NOBODY
+    word = "allow" if consent.allowed else "deny"
+    yield Record((drafts.record_decision(call, word, decision, consent),))
+    if consent.allowed:
+        return None
+    return drafts.unrun(call, f"{NO}: {consent.reason}" if consent.reason else NO)
 
 
 def _denied(
-    turn: _Turn, call: Call, why: str, left: Sequence[Call], words: Sequence[str]
+    turn: _Turn, call: Call, why: str, left: Sequence[Call], settled: Sequence[Draft | None]
 ) -> Generator[Effect, Any, Ended]:
-    """End the turn on a denial: `left` are the calls without a result, `call` one of them.
-
-    `words` say of the first ones why they do not run.
-    """
-    reasons = {id(other): word for other, word in zip(left, words, strict=False) if word}
-    reasons[id(call)] = f"permission denied: {why}"
+    """End the turn on a denial: `left` are the calls without a result, `call` one of them."""
     others = "the turn ended because another call was denied"
-    yield Record(tuple(drafts.unrun(other, reasons.get(id(other), others)) for other in left))
+    results = dict(enumerate(settled))
+    yield Record(
+        tuple(
+            results.get(i)
+            or drafts.unrun(other, f"permission denied: {why}" if other is call else others)
+            for i, other in enumerate(left)
+        )
+    )
     return (yield from _failed(turn, "permission_denied", f"{call.name} was denied: {why}"))

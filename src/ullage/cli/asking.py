@@ -1,0 +1,231 @@
+"""Asks the person at the terminal about a call: all of it, page by page, then yes, always or no.
+
+Whatever the model wrote is shown with every control, bidirectional and invisible character as an
+escape. It decides nothing, and knows no turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from ullage.cli import lines, picture
+from ullage.core.errors import ConfigurationError
+from ullage.core.permissions import Consent, Grant
+from ullage.core.tooling import Pending
+
+TERMINAL: Final = "/dev/tty"
+"""The terminal that a program was started from, also where its stdin is a pipe."""
+
+LINE: Final = "| "
+REST: Final = ": "
+"""What stands before a line of a call, and before what did not fit on its row."""
+
+KEPT_ROWS: Final = 3
+"""Rows of the screen that a page leaves to the question below it."""
+
+COLOURS: Final[Mapping[str, str]] = MappingProxyType(
+    {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
+)
+PLAIN: Final = "\x1b[0m"
+
+MORE: Final = "Enter shows more, g all the rest, n refuses"
+HELP: Final = "answer y, a or n: it is neither allowed nor refused yet"
+
+Read = Callable[[str], Awaitable[str | None]]
+"""Show a question and return the line that a person types, None at the end of the input."""
+
+
+async def ask(call: Pending, reason: str) -> Consent | None:
+    """Ask the person at the terminal about a call; None where there is none.
+
+    When it is cancelled, as Ctrl-C does, no line that is typed later is taken.
+    """
+    with _terminal() as descriptor:
+        if descriptor is None:
+            return None
+
+        async def read(question: str) -> str | None:
+            return await _read_line(descriptor, question)
+
+        return await Question(call, reason, read).put()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question to a person."""
+
+    call: Pending
+    reason: str
+    read: Read
+
+    async def put(self) -> Consent:
+        """Show the call, whole, and return the answer."""
+        if not await self._show():
+            return await self._refuse("")
+        _say(f"  {lines.expose(self.reason)}")
+        _say(f"  {self._ways()}")
+        while True:
+            answer = await self.read("  Allow? [y/a/N] ")
+            if answer is None:
+                return Consent(False)
+            word, _, rest = answer.strip().partition(" ")
+            if word.lower() in ("", "n", "no"):
+                return await self._refuse(rest.strip()) if word else Consent(False)
+            if word.lower() in ("y", "yes") and not rest.strip():
+                return Consent(True)
+            if word.lower() in ("a", "always") and (found := self._always(rest.strip())):
+                return found
+            _say(f"  {HELP}")
+
+    async def _show(self) -> bool:
+        """Show what the call would do; return whether all of it was shown."""
+        preview = self.call.preview
+        note = f": {preview.note}" if preview.note else ""
+        _say(f"  {lines.expose(self.call.name)} asks for permission{lines.expose(note)}")
+        size = lines.screen(sys.stderr)
+        rows = list(_rows(preview.text, size.columns, _paint(preview.kind)))
+        page = max(size.lines - KEPT_ROWS, 1)
+        shown = 0
+        while shown < len(rows):
+            for row in rows[shown : shown + page]:
+                _say(row)
+            shown += page
+            if shown < len(rows):
+                answer = await self.read(f"  -- {shown} of {len(rows)} rows: {MORE} -- ")
+                if answer is None or answer.strip().lower() in ("n", "no"):
+                    return False
+                page = len(rows) if answer.strip().lower() == "g" else page
+        return True
+
+    def _ways(self) -> str:
+        tool, kind, text = self.call.subject
+        name = lines.expose(tool)
+        if kind == "command":
+            how = 'this very command ("a git log": commands that begin so; "a *": every command)'
+        elif kind == "path":
+            how = f'{name} of {lines.expose(text)} ("a src/**": paths like this; "a *": every path)'
+        else:
+            how = f'this very call ("a *": every call of {name})'
+        return (
+            f"y: yes, once. a: always in this session, {how}. "
+            'n: no ("n REASON" tells the model why).'
+        )
+
+    def _always(self, pattern: str) -> Consent | None:
+        """Return a yes for the session; None, and why, where the pattern can match nothing."""
+        if pattern.strip("*") == "" and pattern:
+            consent = Consent(True, scope="tool")
+        elif pattern:
+            plain = pattern.removesuffix("*").removesuffix(":").strip()
+            command = self.call.subject.kind == "command"
+            consent = Consent(True, scope="pattern", pattern=plain if command else pattern)
+        else:
+            consent = Consent(True, scope="same")
+        try:
+            grant = Grant(self.call.subject, consent.scope, consent.pattern)
+        except ConfigurationError as error:
+            _say(f"  {lines.expose(str(error))}")
+            return None
+        _say(
+            f"  allowed until this session is left, kept in memory only: {lines.expose(str(grant))}"
+        )
+        if not grant.covers(self.call.subject):
+            _say("  this call does not match that; it is allowed once")
+        return consent
+
+    async def _refuse(self, reason: str) -> Consent:
+        if not reason:
+            reason = (await self.read("  Why? The model is told (Enter: no reason) ") or "").strip()
+        return Consent(False, reason)
+
+
+# ── drawing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _paint(kind: str) -> bool:
+    """Tell whether lines are coloured: those of a diff, on a terminal, if nobody said NO_COLOR."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    return kind == "diff" and wanted and lines.steered(sys.stderr)
+
+
+def _rows(text: str, columns: int, paint: bool) -> Iterator[str]:  # noqa: FBT001 - one of two forms
+    """Yield the rows of a text on a screen: every character of it, none of them raw."""
+    room = max(columns - len(LINE) - 1, 10)
+    for line in text.split("\n"):
+        colour = COLOURS.get(line[:1], "") if paint else ""
+        mark = LINE
+        for piece in _pieces(lines.expose(line), room):
+            yield f"{colour}{mark}{piece}{PLAIN if colour else ''}"
+            mark = REST
+
+
+def _pieces(text: str, room: int) -> Iterator[str]:
+    """Yield a line in pieces that fit; at least one, for an empty line."""
+    kept, used = "", 0
+    for character in text:
+        width = picture.cells(character)
+        if used + width > room:
+            yield kept
+            kept, used = "", 0
+        kept, used = kept + character, used + width
+    yield kept
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _terminal() -> Iterator[int | None]:
+    """Lend the descriptor that a person types into: stdin, or the terminal behind a pipe."""
+    if not lines.steered(sys.stderr):
+        yield None
+    elif lines.steered(sys.stdin):
+        yield sys.stdin.fileno()
+    else:
+        try:
+            descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
+        except OSError:
+            yield None
+            return
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+async def _read_line(descriptor: int, question: str) -> str | None:
+    """Show a question and return the line that is typed then; what was typed before is no answer.
+
+    Nothing reads on after a cancellation, so that the next line goes to whoever asks for it.
+    """
+    import termios  # not on Windows, where there are no tools to ask about
+
+    loop = asyncio.get_running_loop()
+    with suppress(termios.error):
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+    print(question, end="", file=sys.stderr, flush=True)
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    except asyncio.CancelledError:
+        _say("")
+        raise
+    finally:
+        loop.remove_reader(descriptor)
+    try:
+        typed = os.read(descriptor, 65_536)
+    except OSError:  # the terminal is gone
+        return None
+    return typed.decode("utf-8", "replace") if typed else None

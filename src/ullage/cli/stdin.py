@@ -1,0 +1,79 @@
+"""What is said to a model: the argument, and what comes on standard input.
+
+It knows no model.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from contextlib import suppress
+from typing import Final
+
+from ullage.cli import asking, desk, lines
+
+TOLD_AFTER_S: Final = 1.0
+"""Seconds without a byte after which people are told that standard input is read."""
+
+PATIENCE_S: Final = 10.0
+"""Seconds that a program without a person waits for the first byte of a pipe nobody named."""
+
+LIMIT: Final = "nothing came on standard input: going on without it (`-` waits for ever)"
+WAITING: Final = (
+    "reading standard input, which is not a terminal: `< /dev/null` says that it is empty"
+)
+
+
+def read_prompt(text: str | None) -> str | None:
+    """Return what a person says: the argument, then what was piped in; None where neither is.
+
+    `-` stands for standard input, also of a terminal; without it a terminal is not read.
+    """
+    wanted = text == "-"
+    piped = read_all(wanted=wanted) if wanted or not lines.steered(sys.stdin) else ""
+    if wanted or text is None:
+        return piped if piped.strip() or wanted else None
+    return f"{text}\n\n{piped}" if piped.strip() else text
+
+
+def read_all(*, wanted: bool) -> str:
+    """Return all of standard input; nothing where it is closed, and what is no text as escapes."""
+    stream = sys.stdin
+    if stream is None or not (wanted or _comes()):
+        return ""
+    try:
+        buffer = getattr(stream, "buffer", None)
+        if buffer is None:
+            return stream.read()
+        data: bytes = buffer.read()
+    except OSError:  # it is there in name only
+        return ""
+    return data.decode(stream.encoding or "utf-8", "backslashreplace")
+
+
+def _comes() -> bool:
+    """Wait for the first byte or the end of standard input, and say so where that takes long.
+
+    A pipe that a program inherits may stay silent for ever. Where a person can end it that is
+    waited out, else not.
+    """
+    with suppress(OSError, ValueError):  # no file, or a system that cannot wait for one
+        descriptor = sys.stdin.fileno()
+        if select.select([descriptor], [], [], TOLD_AFTER_S)[0]:
+            return True
+        desk.say(WAITING)
+        if _is_watched() or select.select([descriptor], [], [], PATIENCE_S)[0]:
+            return True
+        desk.say(LIMIT)
+        return False
+    return True
+
+
+def _is_watched() -> bool:
+    """Tell whether a person started this from a terminal."""
+    try:
+        os.close(os.open(asking.TERMINAL, os.O_RDONLY | os.O_NOCTTY))
+    except (AttributeError, OSError):  # Windows has no such flag
+        return False
+    return True
