@@ -103,7 +103,7 @@ def test_what_is_typed_after_a_slash_is_done_and_not_sent(tmp_path: Path, tiny_s
             ("/nonsense", "there is no /nonsense"),
             ("/plan", "plan> "),
             ("/build", "build> "),
-            ("/undo", "no compaction"),
+            ("/uncompact", "no compaction"),
             ("/compact lots", "share of the window"),
             ("/summary", "nothing yet"),
             ("hello \\", "... "),
