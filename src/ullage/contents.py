@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ullage.core.calibration import Calibration, Reading, learn
 from ullage.core.composition import SCHEMA, Report, Span, Subject, compose
-from ullage.core.cost import cost
+from ullage.core.cost import Price, cost
 from ullage.core.counting import Meter, measure, prefix_sums
 from ullage.core.errors import ConfigurationError
+from ullage.core.outputs import Answer, settle
 from ullage.core.policies.policy import Policy
 from ullage.core.usage import Usage
-from ullage.core.window import Window
+from ullage.core.window import Claim, Window, refute, resolve
 from ullage.runtime import Asked, Body, Runtime, asked, default, system_text
 from ullage.windows import Question, given
 
 if TYPE_CHECKING:
-    from ullage.importers import Session
+    from ullage.importers.session import Call, Session, Turn
 
 WIDE: Final = 1_000_000
 """The window of an id that ends in [1m]: so Claude Code names models of a million tokens."""
@@ -31,7 +32,9 @@ WIDE: Final = 1_000_000
 class Contents:
     """What fills the window of a conversation: rows that add up, in tokens.
 
-    `report` has the numbers; `to_dict` is the published form (`ullage.context/1`).
+    `report` has the numbers; `to_dict` is the published form (`ullage.context/1`). `assumed` says
+    why the window is one that nobody told, and how to correct it, "" where somebody did. `spent`
+    has an output that was counted where it is more than `reported_output`, its tokens as reported.
     """
 
     report: Report
@@ -40,6 +43,8 @@ class Contents:
     source: Mapping[str, Any] | None = None
     spent: Usage | None = None
     dollars: float | None = None
+    reported_output: int | None = None
+    assumed: str = ""
     compaction_at: int | None = None
     warnings: tuple[str, ...] = ()
 
@@ -92,7 +97,13 @@ class Contents:
         total = self.window.total_tokens
         note = "" if total in (None, bound) else f"input bound; {total:,} with the output"
         said = self.window.said_by()
-        return {"tokens": bound, "source": self.window.source, "said_by": said, "note": note}
+        return {
+            "tokens": bound,
+            "source": self.window.source,
+            "said_by": f"assumed: {said}" if self.assumed else said,
+            "note": "; ".join(word for word in (note, self.assumed) if word),
+            "assumed": bool(self.assumed),
+        }
 
     def _turn(self, span: Span, turn: Any) -> dict[str, Any]:
         return {
@@ -103,6 +114,8 @@ class Contents:
             "basis": turn.basis,
             "window": self.report.bound,
             "compacted": span.compacted,
+            "output": span.output,
+            "output_basis": None if span.output is None else _basis(counted=span.counted),
             "rows": {row: tokens for row, tokens in turn.rows.items() if tokens},
         }
 
@@ -111,7 +124,21 @@ class Contents:
         if spent is None:
             return None
         names = ("input", "cache_read", "cache_write", "output", "reasoning")
-        return {**{name: getattr(spent, name) for name in names}, "dollars": self.dollars}
+        reported = self.reported_output
+        return {
+            **{name: getattr(spent, name) for name in names},
+            "dollars": self.dollars,
+            "basis": _basis(counted=reported is not None and reported < _answered(spent)),
+            "reported_output": reported,
+        }
+
+
+def _basis(*, counted: bool) -> str:
+    return "estimate" if counted else "provider"
+
+
+def _answered(usage: Usage) -> int:
+    return usage.output + usage.reasoning
 
 
 def _since(report: Report) -> dict[str, int] | None:
@@ -186,19 +213,22 @@ def of_session(
     """Return what fills the window of a session that was read from a file.
 
     The window is the caller's word, the file's, or (for a plain request, or where the caller
-    names a model) the resolved one. Claude Code's files name none, and none is assumed.
+    names a model) the resolved one. For a program's session whose file names none, that of its
+    model at the program's own provider is assumed, as far as no reported prompt was larger.
     """
     shared = runtime or default()
     named = model or session.model
     question = Question(served(named))
     if window is None and model is not None and model != served(model):
         window = WIDE
-    known = given(window if window is not None else session.window_tokens)
-    if known is None:
-        asked = model is not None or session.source not in ("claude", "codex")
-        known = shared.windows.window(question) if asked and named else Window(model=named)
+    known, assumed = given(window if window is not None else session.window_tokens), ""
+    if known is None and (model is not None or session.providers is None):
+        known = shared.windows.window(question) if named else Window(model=named)
+    elif known is None:
+        known, assumed = _assumed(session, shared)
     elif window is None:
         known = replace(known, source="probe", kind="allocated")
+    known = refute(known, _largest(session))
     body = Body(list(session.messages), session.tools, session.system, session.dialect)
     subject = Subject(
         shared.read(body),
@@ -209,25 +239,124 @@ def of_session(
         tools=session.tools,
         reserved=session.max_tokens or 0 if reserved is None else reserved,
         summaries=frozenset(session.summaries),
-        spans=tuple(
-            Span(t.number, t.start, t.stop, t.tokens, t.model, t.at, t.compacted)
-            for t in session.turns
-        ),
-        apart=_apart(session),
+        spans=_spans(session, ()),
+        apart=session.apart,
+        root=session.project,
     )
-    meter = shared.meter(question, subject.transcript.rules.dialect)
-    report = compose(subject, calibrated(meter, subject), known, top=top)
-    source = {"kind": session.source, "path": session.path, "session": session.id}
+    meter = calibrated(shared.meter(question, subject.transcript.rules.dialect), subject)
+    paid = _paid(session, shared, meter)
+    subject = replace(subject, spans=_spans(session, paid))
+    report = compose(subject, meter, known, top=top)
+    spent = _spent(session, paid)
     return Contents(
-        report,
-        known,
-        named,
-        source,
-        session.spent,
-        _dollars(session, shared),
-        compaction_point(known),
-        session.warnings,
+        report=report,
+        window=known,
+        model=named,
+        source=_source(session),
+        spent=spent,
+        dollars=_dollars(session, shared, paid),
+        reported_output=_answered(session.spent) if session.spent is not None else None,
+        assumed=assumed if known.known else "",
+        compaction_at=compaction_point(known),
+        warnings=(*session.warnings, *known.warnings, *([assumed] if not known.known else ())),
     )
+
+
+def _source(session: Session) -> dict[str, Any]:
+    return {
+        "kind": session.source,
+        "path": session.path,
+        "session": session.id,
+        "project": session.project,
+        "title": session.title,
+        "at": session.at,
+    }
+
+
+def _assumed(session: Session, shared: Runtime) -> tuple[Window, str]:
+    """Return the window of a model at its program's own providers, and why it is assumed.
+
+    A window that a reported prompt refutes gives way to the next larger one that anybody names.
+    """
+    model, windows = served(session.model), shared.windows
+    if model is None:
+        return Window(), f"no call in the file names its model: {_SAY}"
+    told = windows.tabled(Question(model))
+    if told.source == "override":
+        return told, ""
+    if session.model != model:
+        return _wide(session.model), f"the file names {session.model}; {_SAY}"
+    known = [p for p in session.providers or () if windows.table.provider(p) is not None]
+    tabled = (windows.tabled(Question(model, provider=provider)) for provider in known)
+    found = next((window for window in tabled if window.known), None)
+    if found is None:
+        return Window(model=model), f"the table has no {model!r} of {session.source}'s own: {_SAY}"
+    left = refute(found, _largest(session))
+    if session.source != "claude":
+        return left, f"the file names no window; {_SAY}"
+    if not left.known:
+        left = replace(_wide(model), warnings=left.warnings)
+    return left, f"the file names no window; --model {model}[1m] means {WIDE:,} tokens, or {_SAY}"
+
+
+_SAY: Final = "--window N says how large it is"
+
+
+def _wide(model: str | None) -> Window:
+    return resolve([Claim("total", WIDE, "table", "of Claude Code's [1m] models")], model=model)
+
+
+def _largest(session: Session) -> int:
+    """Return the largest prompt that was reported of the session's model, 0 for none."""
+    told = [t.tokens for t in session.turns if served(t.model) == served(session.model)]
+    known = [tokens for tokens in told if tokens is not None]
+    return max(known, default=0 if session.turns else session.tokens or 0)
+
+
+def _spans(session: Session, paid: Sequence[tuple[Call, Usage | None]]) -> tuple[Span, ...]:
+    """Return the calls as spans; `paid` has each with its usage as it was settled."""
+    return tuple(_span(turn, paid) for turn in session.turns)
+
+
+def _span(turn: Turn, paid: Sequence[tuple[Call, Usage | None]]) -> Span:
+    usage, counted = turn.usage, False
+    if turn.call is not None and paid:
+        call, usage = paid[turn.call]
+        counted = usage is not call.usage
+    output = _answered(usage) if usage is not None else None
+    return Span(
+        turn.number,
+        turn.start,
+        turn.stop,
+        turn.tokens,
+        turn.model,
+        turn.at,
+        turn.compacted,
+        output,
+        counted,
+    )
+
+
+def _paid(session: Session, shared: Runtime, meter: Meter) -> list[tuple[Call, Usage | None]]:
+    """Return the session's calls, each with what it used: the larger of reported and counted."""
+    answers = []
+    for call in session.calls:
+        read = shared.read(Body(list(call.answer), dialect=session.dialect))
+        answers.append(Answer(call.usage, read.messages, call.final))
+    return list(zip(session.calls, settle(answers, meter), strict=True))
+
+
+def _spent(session: Session, paid: Sequence[tuple[Call, Usage | None]]) -> Usage | None:
+    """Return what was reported of all calls, and what was counted beyond."""
+    spent = session.spent
+    if spent is None:
+        return None
+    output, reasoning = spent.output, spent.reasoning
+    for call, usage in paid:
+        if usage is not None and call.usage is not None:
+            output += usage.output - call.usage.output
+            reasoning += usage.reasoning - call.usage.reasoning
+    return replace(spent, output=max(output, 0), reasoning=max(reasoning, 0))
 
 
 def calibrated(meter: Meter, subject: Subject) -> Meter:
@@ -252,23 +381,30 @@ def served(model: str | None) -> str | None:
     return model.removesuffix("[1m]") if model else model
 
 
-def _apart(session: Session) -> str:
-    from ullage.importers import NOT_IN_FILE
-
-    return NOT_IN_FILE if session.source == "claude" else ""
-
-
-def _dollars(session: Session, shared: Runtime) -> float | None:
+def _dollars(
+    session: Session, shared: Runtime, paid: Sequence[tuple[Call, Usage | None]]
+) -> float | None:
     """Return what the session's own calls cost, None where a price or a report is missing."""
+    calls = [(call.model, usage) for call, usage in paid]
+    calls = calls or [(turn.model, turn.usage) for turn in session.turns]
+    prices = {model: _prices(served(model), session, shared) for model in dict(calls)}
     total = 0.0
-    models = {turn.model for turn in session.turns}
-    prices = {model: shared.windows.prices(Question(served(model))) for model in models}
-    for turn in session.turns:
-        paid = cost(turn.usage, prices[turn.model]).total if turn.usage is not None else None
-        if paid is None:
+    for model, usage in calls:
+        price = cost(usage, prices[model]).total if usage is not None else None
+        if price is None:
             return None
-        total += paid
-    return total if session.turns else None
+        total += price
+    return total if calls else None
+
+
+def _prices(model: str | None, session: Session, shared: Runtime) -> tuple[Price, ...]:
+    """Return the prices of a model at the first of the session's providers that has one."""
+    windows = shared.windows
+    if session.providers is None:
+        return windows.prices(Question(model))
+    known = [p for p in session.providers if windows.table.provider(p) is not None]
+    found = (windows.prices(Question(model, provider=provider)) for provider in known)
+    return next((prices for prices in found if prices), ())
 
 
 def compaction_point(window: Window, policy: Policy | None = None) -> int | None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b]0;owned\x07\x1b[2J\u202egnp.exe"
 BASES = ("provider", "server", "exact", "calibrated", "estimate", "inferred")
 NAMES = {
+    "prefix": "system prompt and tools",
     "system": "system prompt",
     "tools": "tool schemas",
     "user": "user messages",
@@ -35,6 +36,10 @@ def item(name: str, tokens: int, count: int = 1, copies: int = 0, spare: int = 0
         "duplicates": copies,
         "reclaimable": spare,
     }
+
+
+def _entry(name: str, tokens: int, message: int) -> dict[str, Any]:
+    return {"name": name, "tokens": tokens, "message": message}
 
 
 def row(name: str, tokens: int, basis: str = "exact", /, **more: Any) -> dict[str, Any]:
@@ -100,7 +105,8 @@ def report(
 def worked() -> dict[str, Any]:
     """The worked example: a known window, 128,000 of 200,000 tokens."""
     reads = [
-        item("read_file", 41_002, 12, 3, 11_870),
+        item("read_file", 41_002, 12, 3, 11_870)
+        | {"entries": [_entry("read_file src/ledger.py, turn 14", 9_120, 57), _entry("x", 10, 3)]},
         item("bash", 19_338, 31),
         item("grep", 7_900, 9),
     ]
@@ -137,6 +143,8 @@ def worked() -> dict[str, Any]:
             "output": 24_960,
             "reasoning": 0,
             "dollars": 1.84,
+            "basis": "estimate",
+            "reported_output": 563,
         },
         turns=turns(28, 200_000),
     )
@@ -162,9 +170,11 @@ def unknown() -> dict[str, Any]:
 def over() -> dict[str, Any]:
     """Return a report whose request is past the limit."""
     rows = [row("system", 6_000), row("user", 22_000), row("tool_results", 171_000, "provider")]
-    return report(
+    made = report(
         rows, tier="overflow", compaction_at=153_000, warnings=["the next call will be refused"]
     )
+    made["window"] |= {"assumed": True, "note": "the file names no window; --window N corrects it"}
+    return made
 
 
 def overcounted() -> dict[str, Any]:
@@ -203,6 +213,8 @@ def turns(count: int, window: int | None, compacted: tuple[int, ...] = ()) -> li
                 "basis": "provider",
                 "window": window,
                 "compacted": number in compacted,
+                "output": 40 * number,
+                "output_basis": "estimate" if number % 2 else "provider",
                 "rows": rows,
             }
         )

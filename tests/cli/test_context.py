@@ -64,12 +64,16 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Said:
 # --- what is looked at ----------------------------------------------------------------------------
 
 
-def test_the_sample_is_shown_without_a_window_that_nobody_named(said: Said) -> None:
+def test_the_sample_is_shown_in_the_window_that_is_assumed_for_its_model(said: Said) -> None:
     out = said("--demo")
-    assert "window unknown: absolute tokens only" in out
-    assert re.search(r"R tool results +8,\d\d\d  est", out)
-    assert re.search(r"Read 6\S+ +\d,\d\d\d  2 duplicates, \d,\d\d\d reclaimable", out)
-    assert re.search(r"\? unattributed +\d\d,\d\d\d  inferred", out)
+    assert re.search(r"= window +200,000 +table, assumed", out)
+    assert "assumed: total window by table" in out
+    assert "claude-sonnet-4-5[1m]" in out
+    assert "--window N" in out
+    assert re.search(r"R tool results +8,\d\d\d +\d %  est", out)
+    assert re.search(r"Read 6\S+ +\d,\d\d\d +2 duplicates, \d,\d\d\d reclaimable", out)
+    assert re.search(r"P system prompt and tools +1\d,\d\d\d +\d %  inferred", out)
+    assert re.search(r"2,\d\d\d  Read shop/catalog.py, turn 25", out)
 
 
 def test_a_window_that_is_named_closes_the_sum(told: Told) -> None:
@@ -130,7 +134,7 @@ def test_standard_input_is_read(told: Told, monkeypatch: pytest.MonkeyPatch) -> 
     data = json.dumps({"model": "gpt-5", "messages": HISTORY}).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     report = told("-")
-    assert report["source"] == {"kind": "chat", "path": "-", "session": None}
+    assert (report["source"]["kind"], report["source"]["path"]) == ("chat", "-")
     assert (report["model"], report["window"]["tokens"]) == ("gpt-5", 272_000)
 
 
@@ -230,8 +234,11 @@ def test_a_number_that_is_none_is_an_error(argv: list[str], why: str, refused: S
 # --- how it is shown ------------------------------------------------------------------------------
 
 
+ASSUMED = "135.8k left · 24.2k/200.0k 12 % · none · provider · window assumed\n"
+
+
 def test_brief_is_one_line(said: Said) -> None:
-    assert said("--demo", "--brief") == "ctx=24.2k · window unknown\n"
+    assert said("--demo", "--brief") == ASSUMED
     line = said("--demo", "--brief", *WIDE_WINDOW)
     assert re.fullmatch(r"\d+\.\dk left · 24\.2k/200\.0k 12 % · none · provider\n", line)
     assert said("--demo", "--brief", "--ascii").isascii()
@@ -268,7 +275,7 @@ def test_the_page_is_written_and_said_on_the_other_channel(
     assert json.loads(out)["schema"] == "ullage.context/1"
     assert err == f"wrote {path}\n"
     assert main(["context", "--demo", "--brief", "--html", str(path)]) == 0
-    assert capsys.readouterr().out == "ctx=24.2k · window unknown\n"
+    assert capsys.readouterr().out == ASSUMED
 
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path, refused: Said) -> None:

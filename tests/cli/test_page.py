@@ -333,3 +333,18 @@ def test_the_sample_is_shown_by_a_browser_with_its_sums(browser: Browser, tmp_pa
     assert sum(shown[name] for name in ("used", "free", "safety", "reserved")) == 200_000
     assert shown["window"] == 200_000
     assert f"{report['used']['tokens']:,}" in visit.text
+
+
+def test_a_browser_shows_what_is_assumed_what_is_estimated_and_what_a_row_is_about(
+    browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "sample.html"
+    file.write_text(page({**reports.worked(), "window": reports.over()["window"]}), "utf-8")
+    visit = browser.open(file)
+    visit.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert "of 200,000, assumed" in visit.text
+    assert "the file names no window; --window N corrects it" in visit.text
+    assert "24,960 est (563 reported)" in visit.text
+    assert "$1.84 est" in visit.text
+    assert "read_file src/ledger.py, turn 14" in visit.text
+    assert "40 est" in visit.text

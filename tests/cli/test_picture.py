@@ -257,3 +257,21 @@ def test_a_real_report_is_drawn_and_can_be_added_up(name: str) -> None:
         assert sum(term(drawn, each) for each in terms) == term(drawn, "window")
     assert draw(report, ascii=True, turns=True).isascii()
     assert brief(report).count("\n") == 0
+
+
+def test_what_is_assumed_and_what_is_estimated_is_marked() -> None:
+    drawn = draw(reports.over(), width=100)
+    assert ", window assumed)" in drawn
+    assert "listing, assumed" in drawn
+    assert "--window N corrects it" in drawn
+    assert brief(reports.over()).endswith("window assumed")
+    assert "assumed" not in draw(reports.worked(), width=100)
+    spent = draw(reports.worked(), width=200)
+    assert "output 24,960 est (563 reported)" in spent
+    assert "$1.84 est" in spent
+
+
+def test_calls_are_named_below_their_tool() -> None:
+    lines = draw(reports.worked(), width=100).splitlines()
+    place = next(n for n, line in enumerate(lines) if "read_file 12" in line)
+    assert "9,120  read_file src/ledger.py, turn 14" in lines[place + 1]

@@ -85,6 +85,7 @@ def subjects(draw: st.DrawFn) -> Subject:
         reserved=draw(st.integers(0, 3_000)),
         summaries=draw(st.frozensets(st.integers(0, count), max_size=1)),
         spans=tuple(spans),
+        apart=draw(st.sampled_from(["", "not in the file"])),
     )
 
 
@@ -119,6 +120,9 @@ def test_everything_adds_up_to_the_token(
         assert row.tokens >= 0 or row.id == "unattributed"
         if row.items:
             assert sum(item.tokens for item in row.items) == row.tokens
+        for item in row.items:
+            assert 0 <= item.reclaimable <= item.tokens
+            assert sum(entry.tokens for entry in item.entries) <= item.tokens
     assert len(report.largest) <= top
 
 
@@ -162,11 +166,11 @@ def test_a_reported_total_wins_and_the_rest_is_unattributed() -> None:
     raws = [{"role": "user", "content": "one two three"}]
     counted = look(raws)
     for reported in (counted.used.tokens + 500, counted.used.tokens - 3, 0):
-        report = look(raws, reported=reported, apart="tools (not in the file)")
+        report = look(raws, reported=reported)
         rest = row(report, "unattributed")
         assert (report.used.tokens, report.margin, report.basis) == (reported, 0, "provider")
         assert rest.tokens == reported - counted.used.tokens
-        assert (rest.basis, rest.note) == ("inferred", "tools (not in the file)")
+        assert (rest.basis, rest.note) == ("inferred", "")
         assert report.assessment.reason == "context_window_unknown"
     assert look(raws, reported=9, reporter="server").basis == "server"
 
@@ -229,6 +233,7 @@ def test_a_row_tells_its_parts_as_plain_data() -> None:
     told = row(look(step("a", "shell", "w " * 90)), "tool_results").to_dict()
     tokens = told["tokens"]
     item = {"name": "shell", "tokens": tokens, "count": 1, "duplicates": 0, "reclaimable": 0}
+    item["entries"] = [{"name": "shell, message 1", "tokens": tokens, "message": 1}]
     assert told["name"] == "tool results"
     assert told["items"] == [item]
 
@@ -405,7 +410,11 @@ def test_the_largest_say_how_often_they_were_sent() -> None:
     spans = (Span(1, 0, 2), Span(2, 0, 3), Span(3, 0, 3, compacted=True))
     report = look(raws, spans=spans, top=2)
     first, second = report.largest
-    assert (first.message, first.name, first.sent) == (1, "user messages", 3)
+    assert (first.message, first.name, first.sent) == (
+        1,
+        f'user messages: "{"w " * 29}w…", turn 1',
+        3,
+    )
     assert first.resent_tokens == 2 * first.tokens
     assert (second.message, second.sent, second.resent_tokens) == (2, 2, second.tokens)
     assert Large(0, "x", 9, 0).resent_tokens == 0
@@ -413,7 +422,7 @@ def test_the_largest_say_how_often_they_were_sent() -> None:
 
 def test_the_largest_name_their_tool() -> None:
     report = look(step("a", "shell", "w " * 90), top=1)
-    assert report.largest[0].name == "tool results: shell"
+    assert report.largest[0].name == "tool results: shell, message 1"
 
 
 def test_growth_is_the_median_of_the_last_turns_and_skips_compactions() -> None:

@@ -7,7 +7,6 @@ and nothing else. The look is in `page.html`; the words and the colours are the 
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,22 +17,34 @@ from itertools import pairwise
 from string import Template
 from typing import Any, Final
 
-from ullage.cli.picture import INKS, LIGHT_INKS, OTHER, Ink, Report, basis, clean, left, percent
+from ullage.cli.markup import classify, escape
+from ullage.cli.picture import (
+    INKS,
+    LIGHT_INKS,
+    OTHER,
+    Ink,
+    Report,
+    basis,
+    left,
+    origin,
+    percent,
+    spent_words,
+    window_source,
+)
+from ullage.cli.treemap import draw_map
 
 COLUMNS: Final = 200
 """The most columns of the chart; more turns share one, which shows the tallest of them."""
 
 ITEMS: Final = 100
-LONGEST: Final = 300
-SHAPE: Final = 1.6
-"""How wide the map is for its height: 2.6 on a desk, 0.8 on a phone."""
-
+ENTRIES: Final = 10
 TIMES: Final = "\u00d7"
 DARK: Final[Mapping[str, str]] = {
     "system": "#3a94d0",
     "files": "#7d8be8",
     "checkpoint": "#c4669a",
     "unattributed": "#7d7d7d",
+    "prefix": "#4f9a94",
 }
 """Inks that are lighter on a dark page, so that they stand out from it by 3:1."""
 
@@ -43,29 +54,19 @@ def page(report: Report) -> str:
     template = Template(files("ullage.cli").joinpath("page.html").read_text("utf-8"))
     columns = _columns(report["turns"])
     return template.substitute(
-        title=f"Context: {_text(report['model'] or 'model unknown')}",
+        title=f"Context: {escape(report['model'] or 'model unknown')}",
         inks=_inks(),
         header=_header(report),
         warnings=_warnings(report),
         gauge=_gauge(report),
         turns=_turns(report, columns),
-        map=_map(report),
+        map=draw_map(report),
         rows=_rows(report),
         largest=_largest(report),
         session=_session(report),
         footer=_footer(report),
         data=_data(report, columns),
     )
-
-
-def _text(said: object) -> str:
-    """Return a text from the report as HTML, what hides or steers shown as escapes."""
-    shown = clean(said)
-    return html.escape(shown if len(shown) <= LONGEST else shown[:LONGEST] + "…")
-
-
-def _kind(name: str) -> str:
-    return f"k-{name}" if name in INKS else "k-other"
 
 
 def _inks() -> str:
@@ -81,22 +82,20 @@ def _inks() -> str:
 
 def _header(report: Report) -> str:
     source = report["source"] or {}
-    facts = [_text(source[key]) for key in ("kind", "path") if source.get(key)]
-    if source.get("session"):
-        facts.insert(1, f"session {_text(source['session'])}")
+    facts = [escape(fact) for fact in origin(source)]
     tier = report["tier"]
-    reason = f"<p class='soft'>{_text(report['reason'])}</p>" if report["reason"] else ""
+    reason = f"<p class='soft'>{escape(report['reason'])}</p>" if report["reason"] else ""
     return (
-        f"<div><h1>{_text(report['model'] or 'model unknown')}</h1>"
+        f"<div><h1>{escape(report['model'] or 'model unknown')}</h1>"
         f"<p class='soft'>{' · '.join(facts)}</p></div>"
-        f"<div><p class='tier tier-{_text(tier)}'>pressure: {_text(tier)}</p>{reason}</div>"
+        f"<div><p class='tier tier-{escape(tier)}'>pressure: {escape(tier)}</p>{reason}</div>"
     )
 
 
 def _warnings(report: Report) -> str:
     if not report["warnings"]:
         return ""
-    said = "".join(f"<li>{_text(warning)}</li>" for warning in report["warnings"][:ITEMS])
+    said = "".join(f"<li>{escape(warning)}</li>" for warning in report["warnings"][:ITEMS])
     return (
         "<section class='card warn' aria-labelledby='h-warn'><h2 id='h-warn'>Warnings</h2>"
         f"<ul>{said}</ul></section>"
@@ -113,7 +112,8 @@ def _gauge(report: Report) -> str:
     window = report["window"]
     if window is not None:
         share = percent(used["tokens"], window["tokens"])
-        big.append(f"<p><b>{share}</b> <span>of {window['tokens']:,}</span></p>")
+        assumed = ", assumed" if window.get("assumed") else ""
+        big.append(f"<p><b>{share}</b> <span>of {window['tokens']:,}{assumed}</span></p>")
     if (rest := left(report)) is not None:
         big.append(f"<p><b>{abs(rest[0]):,}</b> <span>tokens {rest[1]}</span></p>")
     range_ = f"<p class='soft'>between {used['low']:,} and {used['high']:,} tokens</p>"
@@ -133,7 +133,7 @@ def _window_words(report: Report) -> str:
     if window is None:
         return "<p class='soft'>The window is unknown: tokens only, no share and no rest.</p>"
     said = [window.get("said_by") or window["source"], window.get("note")]
-    return "".join(f"<p class='soft'>{_text(word)}</p>" for word in said if word)
+    return "".join(f"<p class='soft'>{escape(word)}</p>" for word in said if word)
 
 
 def _track(report: Report) -> str:
@@ -144,8 +144,8 @@ def _track(report: Report) -> str:
     for row in rows:
         ink = INKS.get(row["id"], OTHER)
         drawn = row["tokens"] * max(0, used) / counted
-        title = f"{_text(row['name'])}: {row['tokens']:,} tokens"
-        parts.append((drawn, _kind(row["id"]), ink.letter, title))
+        title = f"{escape(row['name'])}: {row['tokens']:,} tokens"
+        parts.append((drawn, classify(row["id"]), ink.letter, title))
     if report["window"] is not None:
         for name, key in (("free", "free"), ("margin", "margin"), ("reserved", "reserved_output")):
             tokens = max(0, report[key])
@@ -293,7 +293,7 @@ def _chart(columns: Sequence[Column], ceiling: int, what: str) -> str:
         drawn.append(f"<line class='grid' x1='0' x2='1000' y1='{y:.1f}' y2='{y:.1f}'/>")
     for name in (*INKS, "other"):
         if name in paths:
-            drawn.append(f"<path class='row {_kind(name)}' d='{''.join(paths[name])}'/>")
+            drawn.append(f"<path class='row {classify(name)}' d='{''.join(paths[name])}'/>")
     drawn += _overlay(columns, ceiling, wide)
     return (
         "<svg viewBox='0 0 1000 1000' preserveAspectRatio='none' role='img' "
@@ -317,7 +317,7 @@ def _overlay(columns: Sequence[Column], ceiling: int, wide: float) -> Iterator[s
         yield f"<path class='window' d='{''.join(steps)}'/>"
     for number, column in enumerate(columns):
         turn = column.turn
-        says = [f"turn {column.name}: {turn['tokens']:,} tokens ({_text(turn['basis'])})"]
+        says = [f"turn {column.name}: {turn['tokens']:,} tokens ({escape(turn['basis'])})"]
         says += [f"of {turn['window']:,}"] if turn["window"] is not None else []
         says += ["compacted"] if column.compacted else []
         yield (
@@ -362,8 +362,16 @@ def _legend(columns: Sequence[Column]) -> str:
     return f"<ul class='legend'>{''.join(keys)}</ul>"
 
 
+def _output(turn: Mapping[str, Any]) -> str:
+    """Return what came back at a turn, with a mark where it was counted."""
+    tokens = turn.get("output")
+    if tokens is None:
+        return ""
+    return f"{tokens:,}{' est' if turn.get('output_basis') == 'estimate' else ''}"
+
+
 def _key(name: str, ink: Ink) -> str:
-    return f"<span class='key {_kind(name)}' aria-hidden='true'>{ink.letter}</span>"
+    return f"<span class='key {classify(name)}' aria-hidden='true'>{ink.letter}</span>"
 
 
 def _turn_table(columns: Sequence[Column]) -> str:
@@ -373,88 +381,16 @@ def _turn_table(columns: Sequence[Column]) -> str:
         window = f"{turn['window']:,}" if turn["window"] is not None else "unknown"
         lines.append(
             f"<tr><th scope='row'>{column.name}</th><td class='n'>{turn['tokens']:,}</td>"
-            f"<td>{_text(basis(turn['basis'], None))}</td><td class='n'>{window}</td>"
+            f"<td>{escape(basis(turn['basis'], None))}</td><td class='n'>{window}</td>"
+            f"<td class='n'>{_output(turn)}</td>"
             f"<td>{'compacted' if column.compacted else ''}</td></tr>"
         )
-    head = _head(("turn", ""), ("tokens", "n"), ("basis", ""), ("window", "n"), ("", ""))
+    head = _head(
+        ("turn", ""), ("tokens", "n"), ("basis", ""), ("window", "n"), ("output", "n"), ("", "")
+    )
     return (
         "<details style='margin-top:.8rem'><summary>the same as a table</summary>"
         f"<div class='scroll'><table>{head}<tbody>{''.join(lines)}</tbody></table></div></details>"
-    )
-
-
-# ── the request as it stands ────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A part of the map, in percent of it."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    def split(self, weights: Sequence[float]) -> list[Box]:
-        """Return one box a weight, as square as halving gets them; weights fall and are positive.
-
-        Halving the list where the weights balance keeps the order and needs no search.
-        """
-        if len(weights) <= 1:
-            return [self] * len(weights)
-        whole, passed, cut = sum(weights), 0.0, 0
-        while cut < len(weights) - 1 and (cut == 0 or passed + weights[cut] / 2 < whole / 2):
-            passed += weights[cut]
-            cut += 1
-        share = passed / whole
-        if self.width * SHAPE >= self.height:
-            wide = self.width * share
-            first = Box(self.x, self.y, wide, self.height)
-            rest = Box(self.x + wide, self.y, self.width - wide, self.height)
-        else:
-            high = self.height * share
-            first = Box(self.x, self.y, self.width, high)
-            rest = Box(self.x, self.y + high, self.width, self.height - high)
-        return [*first.split(weights[:cut]), *rest.split(weights[cut:])]
-
-
-def _map(report: Report) -> str:
-    rows = sorted((r for r in report["rows"] if r["tokens"] > 0), key=lambda row: -row["tokens"])
-    if not rows:
-        return ""
-    tiles = []
-    boxes = Box(0, 0, 100, 100).split([row["tokens"] for row in rows])
-    for row, box in zip(rows, boxes, strict=True):
-        parts = _parts(row)
-        for (name, tokens), place in zip(
-            parts, box.split([tokens for _, tokens in parts]), strict=True
-        ):
-            tiles.append(_tile(row["id"], name, tokens, place))
-    return (
-        "<section class='card' aria-labelledby='h-map'><h2 id='h-map'>The request as a map</h2>"
-        f"<ul class='map'>{''.join(tiles)}</ul></section>"
-    )
-
-
-def _parts(row: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return a row's items and what they leave of it, largest first; the row where it has none."""
-    items = sorted((i for i in row["items"] if i["tokens"] > 0), key=lambda i: -i["tokens"])[:30]
-    known = sum(item["tokens"] for item in items)
-    if not items or known > row["tokens"]:
-        return [(row["name"], row["tokens"])]
-    parts = [(f"{row['name']}: {item['name']}", item["tokens"]) for item in items]
-    if known < row["tokens"]:
-        parts.append((f"{row['name']}: other", row["tokens"] - known))
-    return sorted(parts, key=lambda part: -part[1])
-
-
-def _tile(kind: str, name: str, tokens: int, box: Box) -> str:
-    said = _text(name)
-    where = f"left:{box.x:.2f}%;top:{box.y:.2f}%;width:{box.width:.2f}%;height:{box.height:.2f}%"
-    return (
-        f"<li style='{where}' title='{said}: {tokens:,} tokens'><div class='tile {_kind(kind)}'>"
-        f"<span>{said}<br><b>{tokens:,}</b></span>"
-        f"<i aria-hidden='true'>{INKS.get(kind, OTHER).letter}</i></div></li>"
     )
 
 
@@ -476,14 +412,14 @@ def _rows(report: Report) -> str:
             ("free", report["free"], f"over by {report['over']:,}" if report["over"] else ""),
             ("safety margin", report["margin"], ""),
             ("reserved output", report["reserved_output"], ""),
-            ("window", window, report["window"]["source"]),
+            ("window", window, window_source(report["window"])),
         ]
     foot = "".join(
         f"<tr class='{'total' if name in ('used', 'window') else ''}'>"
         f"<th scope='row'>{name}</th><td class='n'>{tokens:,}</td>"
         f"<td class='n'>{percent(tokens, window or 0) if name != 'window' else ''}</td>"
         "<td class='wide'></td>"
-        f"<td>{_text(said)}</td></tr>"
+        f"<td>{escape(said)}</td></tr>"
         for name, tokens, said in sums
     )
     share = "share" if window is not None else ""
@@ -498,11 +434,11 @@ def _rows(report: Report) -> str:
 
 def _row(row: Mapping[str, Any], window: int | None) -> str:
     between = f"{row['low']:,} to {row['high']:,}" if row["low"] != row["high"] else ""
-    note = f"<div class='soft'>{_text(row['note'])}</div>" if row["note"] else ""
+    note = f"<div class='soft'>{escape(row['note'])}</div>" if row["note"] else ""
     key = _key(row["id"], INKS.get(row["id"], OTHER))
     return (
-        f"<tr><th scope='row'><div class='name'>{key}<div>{_text(row['name'])}{note}</div></div>"
-        f"</th><td class='n' data-row='{_text(row['id'])}'>{row['tokens']:,}</td>"
+        f"<tr><th scope='row'><div class='name'>{key}<div>{escape(row['name'])}{note}</div></div>"
+        f"</th><td class='n' data-row='{escape(row['id'])}'>{row['tokens']:,}</td>"
         f"<td class='n'>{percent(row['tokens'], window or 0)}</td>"
         f"<td class='wide n'>{between}</td><td>{basis(row['basis'], row['error'])}</td></tr>"
         f"{_items(row['items'])}"
@@ -518,9 +454,14 @@ def _items(items: Sequence[Mapping[str, Any]]) -> str:
         copies = item["duplicates"]
         told = f"{copies:,} duplicate{'s' * (copies != 1)}, {item['reclaimable']:,} reclaimable"
         lines.append(
-            f"<tr><th scope='row'>{_text(item['name'])}</th><td class='n'>{item['count']:,}{TIMES}"
+            f"<tr><th scope='row'>{escape(item['name'])}</th><td class='n'>{item['count']:,}{TIMES}"
             f"</td><td class='n'>{item['tokens']:,}</td><td>{told if copies else ''}</td></tr>"
         )
+        lines += [
+            f"<tr class='entry'><td class='soft'>{escape(entry['name'])}</td><td></td>"
+            f"<td class='n soft'>{entry['tokens']:,}</td><td></td></tr>"
+            for entry in (item.get("entries") or ())[:ENTRIES]
+        ]
     if rest := ordered[ITEMS:]:
         tokens = sum(item["tokens"] for item in rest)
         lines.append(
@@ -541,7 +482,7 @@ def _largest(report: Report) -> str:
     if not report["largest"]:
         return ""
     lines = "".join(
-        f"<tr><td class='n'>{item['message']:,}</td><th scope='row'>{_text(item['name'])}</th>"
+        f"<tr><td class='n'>{item['message']:,}</td><th scope='row'>{escape(item['name'])}</th>"
         f"<td class='n'>{item['tokens']:,}</td><td class='n'>{item['sent']:,}{TIMES}</td>"
         f"<td class='n'>{item['resent_tokens']:,}</td></tr>"
         for item in report["largest"][:ITEMS]
@@ -566,9 +507,8 @@ def _session(report: Report) -> str:
         facts.append(("growth a turn, median of 5", f"{growth:+,}"))
     if spent is not None:
         for key in ("input", "cache_read", "cache_write", "output", "reasoning"):
-            facts.append((f"spent: {key.replace('_', ' ')}", f"{spent[key]:,}"))
-        price = "unknown" if spent["dollars"] is None else f"${spent['dollars']:,.2f}"
-        facts.append(("spent: price", price))
+            facts.append((f"spent: {key.replace('_', ' ')}", spent_words(spent, key)))
+        facts.append(("spent: price", spent_words(spent, "dollars")))
     if not facts:
         return ""
     shown = "".join(f"<div><dt>{name}</dt><dd>{said}</dd></div>" for name, said in facts)
@@ -581,7 +521,7 @@ def _session(report: Report) -> str:
 
 def _footer(report: Report) -> str:
     return (
-        f"<p>ullage {_text(version('ullage'))} · {_text(report['schema'])} · letters and names "
+        f"<p>ullage {escape(version('ullage'))} · {escape(report['schema'])} · letters and names "
         "stand beside every colour · this page loads nothing</p>"
     )
 

@@ -29,6 +29,7 @@ class Ink:
 
 
 INKS: Final[Mapping[str, Ink]] = {
+    "prefix": Ink("P", 30, "#117a73"),
     "system": Ink("S", 25, "#0072b2"),
     "tools": Ink("T", 74, "#56b4e9"),
     "user": Ink("U", 178, "#e69f00"),
@@ -62,6 +63,8 @@ TIMES: Final = "\u00d7"
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 STEPS: Final = ".:-=+*%@"
 HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+ENTRIES: Final = 3
+"""Calls of a tool that are named below it."""
 NARROWEST: Final = 40
 EMOJI_STYLES: Final = "\ufe0e\ufe0f"
 
@@ -101,6 +104,38 @@ def left(report: Report) -> tuple[int, str] | None:
     if report["compaction_at"] is not None:
         return max(0, report["compaction_at"] - report["used"]["tokens"]), "left to compaction"
     return report["free"], "left"
+
+
+def origin(source: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where a conversation comes from: program, session, title, project, date, file."""
+    if source.get("kind"):
+        yield str(source["kind"])
+    if source.get("session"):
+        yield f"session {source['session']}"
+    if source.get("title"):
+        yield f'"{source["title"]}"'
+    for name in ("project", "at"):
+        if source.get(name):
+            yield str(source[name])
+    if source.get("path"):
+        yield str(source["path"])
+
+
+def window_source(window: Mapping[str, Any]) -> str:
+    """Return who says how large the window is: `table, assumed`."""
+    return f"{window['source']}, assumed" if window.get("assumed") else str(window["source"])
+
+
+def spent_words(spent: Mapping[str, Any], name: str) -> str:
+    """Return what was spent of something, with the mark of an estimate where it was counted."""
+    counted = spent.get("basis") == "estimate"
+    if name == "dollars":
+        dollars = spent["dollars"]
+        return "no price known" if dollars is None else f"${dollars:,.2f}{' est' * counted}"
+    said = f"{spent[name]:,}"
+    if name == "output" and counted:
+        return f"{said} est ({spent['reported_output']:,} reported)"
+    return f"{said} est" if name == "reasoning" and counted and spent[name] else said
 
 
 def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name of the flag
@@ -243,18 +278,15 @@ def brief(report: Report) -> str:
     rest_words = f"over by {short(-tokens)}" if tokens < 0 else f"{short(tokens)} left"
     share = percent(used["tokens"], window["tokens"])
     gauge = f"{short(used['tokens'])}/{short(window['tokens'])} {share}"
-    return " · ".join([rest_words, gauge, report["tier"], rests])
+    assumed = ["window assumed"] if window.get("assumed") else []
+    return " · ".join([rest_words, gauge, report["tier"], rests, *assumed])
 
 
 def _header(report: Report, pen: Pen) -> Iterator[str]:
     source = report["source"]
     facts = [pen.text(report["model"] or "model unknown")]
     if source is not None:
-        facts.append(pen.text(source["kind"]))
-        if source.get("session"):
-            facts.append(f"session {pen.text(source['session'])}")
-        if source.get("path"):
-            facts.append(pen.text(source["path"]))
+        facts += [pen.text(fact) for fact in origin(source)]
     facts[0] = cut(facts[0], pen.width, pen.own("…"))
     lines = list(pen.flow(facts))
     # Only the model is set off, and it never breaks.
@@ -274,7 +306,8 @@ def _state(report: Report, pen: Pen) -> Iterator[str]:
         yield "window unknown, so no share and no rest"
         return
     window = report["window"]["tokens"]
-    yield f"used {used:,} of {window:,} ({percent(used, window)})"
+    assumed = ", window assumed" if report["window"].get("assumed") else ""
+    yield f"used {used:,} of {window:,} ({percent(used, window)}{assumed})"
     tokens, until = rest
     yield f"{abs(tokens):,} tokens {until}"
 
@@ -348,7 +381,7 @@ def _table(report: Report, pen: Pen, top: int) -> Iterator[str]:
     yield sheet.total("+ free", report["free"], over, "·")
     yield sheet.total("+ safety margin", report["margin"], "", "░")
     yield sheet.total("+ reserved output", report["reserved_output"], "", "▒")
-    yield sheet.total("= window", window, pen.text(report["window"]["source"]))
+    yield sheet.total("= window", window, pen.text(window_source(report["window"])))
     for said in (report["window"].get("said_by"), report["window"].get("note")):
         if said:
             yield from pen.words(pen.text(said), "    ")
@@ -410,7 +443,9 @@ class Sheet:
         count = self.pen.own(f" {item['count']}{TIMES}") if item["count"] > 1 else ""
         lead = self.indent + "    "
         room = max(1, self.name - len(lead) - cells(count))
-        name = f"{lead}{cut(self.pen.text(item['name']), room, self.pen.own('…'))}{count}"
+        entries = (item.get("entries") or ())[:ENTRIES]
+        alone = entries[0]["name"] if item["count"] == 1 and entries else item["name"]
+        name = f"{lead}{cut(self.pen.text(alone), room, self.pen.own('…'))}{count}"
         told = _duplicates(item)
         line = self.entry(name, item["tokens"], told)
         if told and not line.endswith(told):
@@ -418,6 +453,10 @@ class Sheet:
             yield self.pen.line(f"{lead}  {told}")
         else:
             yield line
+        for entry in entries if item["count"] != 1 else ():
+            room = max(1, self.pen.width - self.digits - len(lead) - 4)
+            said = cut(self.pen.text(entry["name"]), room, self.pen.own("…"))
+            yield self.pen.line(f"{lead}  {entry['tokens']:>{self.digits},}  {said}")
 
     def total(self, name: str, tokens: int, said: str, glyph: str = "") -> str:
         """Return the line of a term or of a sum, with its sign in `name`, `glyph` as in the bar."""
@@ -494,11 +533,10 @@ def _footer(report: Report, pen: Pen) -> Iterator[str]:
     if spent is not None:
         parts = ["session spend (cumulative)"]
         parts += [
-            f"{name.replace('_', ' ')} {spent[name]:,}"
+            f"{name.replace('_', ' ')} {spent_words(spent, name)}"
             for name in ("input", "cache_read", "cache_write", "output", "reasoning")
         ]
-        dollars = spent["dollars"]
-        parts.append("no price known" if dollars is None else f"${dollars:,.2f}")
+        parts.append(spent_words(spent, "dollars"))
         yield from pen.flow(parts)
     for warning in report["warnings"]:
         yield from pen.words(pen.text(warning), "! ")

@@ -6,6 +6,7 @@ the token. It draws nothing, resolves no window and reads no file.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from ullage.core.counting import (
     tool_sizes,
 )
 from ullage.core.gauge import Assessment, assess
+from ullage.core.labels import label_call, shorten
 from ullage.core.transcript import Message, summarises
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "ullage.context/1"
 
 NAMES: Final[Mapping[str, str]] = {
+    "prefix": "system prompt and tools",
     "system": "system prompt",
     "tools": "tool schemas",
     "user": "user messages",
@@ -61,19 +64,48 @@ _KINDS: Final[Mapping[str, str]] = {
 WORTH: Final = 20
 """Tokens from which a result that came before is named as a duplicate: `ok` twice is none."""
 
+ENTRIES: Final = 20
+"""Calls that are named for each tool."""
+
 RECENT: Final = 5
 """Turns over which growth is measured."""
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """One call or result of a tool, by name: `Read src/ledger.py, turn 14`."""
+
+    name: str
+    tokens: int
+    message: int
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
-    """What one tool, or one thing of a row, takes; `reclaimable` are tokens of earlier repeats."""
+    """What one tool, or one thing of a row, takes; `reclaimable` are tokens of earlier repeats.
+
+    `entries` are its largest calls or results, the largest first.
+    """
 
     name: str
     tokens: int
     count: int = 1
     duplicates: int = 0
     reclaimable: int = 0
+    entries: tuple[Entry, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "name": self.name,
+            "tokens": self.tokens,
+            "count": self.count,
+            "duplicates": self.duplicates,
+            "reclaimable": self.reclaimable,
+            "entries": [
+                {"name": e.name, "tokens": e.tokens, "message": e.message} for e in self.entries
+            ],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +134,7 @@ class Row:
             "basis": self.basis,
             "error": error(self.low, self.tokens, self.high),
             "note": self.note,
-            "items": [
-                {
-                    "name": i.name,
-                    "tokens": i.tokens,
-                    "count": i.count,
-                    "duplicates": i.duplicates,
-                    "reclaimable": i.reclaimable,
-                }
-                for i in self.items
-            ],
+            "items": [item.to_dict() for item in self.items],
         }
 
 
@@ -134,7 +157,8 @@ class Large:
 class Span:
     """One call of a model: messages[start:stop] stood in its window.
 
-    `tokens` is the size that was reported, None where none was.
+    `tokens` is the size that was reported, None where none was; `output` is what came back, an
+    estimate where `counted`.
     """
 
     number: int
@@ -144,6 +168,8 @@ class Span:
     model: str | None = None
     at: str | None = None
     compacted: bool = False
+    output: int | None = None
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +187,8 @@ class Subject:
     """What is looked at: the messages that ever stood in the window, and what was reported.
 
     The window now holds messages[start:]; `reported` covers messages[start:covered]. `apart` says
-    what a reported total holds that the messages do not, `reporter` who reported it. `reserved`
-    are output tokens.
+    what every reported total holds that the messages do not, `reporter` who reported it. `reserved`
+    are output tokens, `root` is the folder from which paths are said.
     """
 
     transcript: Transcript
@@ -176,6 +202,7 @@ class Subject:
     spans: tuple[Span, ...] = ()
     apart: str = ""
     reporter: str = "provider"
+    root: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +254,7 @@ def compose(subject: Subject, meter: Meter, window: Window, *, top: int = 10) ->
     covered = len(subject.transcript) if subject.covered is None else subject.covered
     stood = range(subject.start, covered)
     sizes = book.sizes(stood)
-    used, rows = _rows(sizes, book.fixed, meter, subject)
+    used, rows = _rows(sizes, book, meter, subject)
     rows = [book.detailed(row, stood) for row in rows]
     since = None
     if subject.reported is not None and covered < len(subject.transcript):
@@ -254,7 +281,7 @@ def _reserved(asked: int, window: Window) -> int:
 
 
 def _rows(
-    sizes: Mapping[str, Size], fixed: Size, meter: Meter, subject: Subject
+    sizes: Mapping[str, Size], book: _Book, meter: Meter, subject: Subject
 ) -> tuple[Count, list[Row]]:
     """Return what is used, and the rows that add up to it."""
     ids = [name for name in NAMES if name in sizes]
@@ -270,15 +297,24 @@ def _rows(
         rows.append(Row(name, tokens, min(edges.low, tokens), max(edges.high, tokens), kind))
     reported = subject.reported
     if reported is None:
-        extra = learned_extra(fixed, meter) or 0
+        extra = learned_extra(book.fixed, meter) or 0
         learned = max(extra, -best)
-        if learned:
-            rows.append(Row("unattributed", learned, learned, learned, "inferred", subject.apart))
+        rows += _rest(learned, learned if subject.apart else 0, subject.apart)
         low, best, high = (max(edge + extra, 0) for edge in (low, best, high))
         return Count(best, low, high, basis), rows
-    rest = reported - best
-    rows.append(Row("unattributed", rest, rest, rest, "inferred", subject.apart))
+    rows += _rest(reported - best, min(book.prefix, reported), subject.apart)
     return Count(reported, reported, reported, "server"), rows
+
+
+def _rest(rest: int, prefix: int, apart: str) -> Iterator[Row]:
+    """Yield what the messages do not explain: the prefix of every request, and what remains."""
+    constant = max(prefix, 0)
+    for name, tokens, note in (
+        ("prefix", constant, apart),
+        ("unattributed", rest - constant, ""),
+    ):
+        if tokens:
+            yield Row(name, tokens, tokens, tokens, "inferred", note)
 
 
 def _sum(sizes: Iterable[Size]) -> Size:
@@ -312,6 +348,8 @@ class _Piece:
     name: str
     size: Size
     text: str = field(default="", repr=False)
+    index: int = 0
+    arguments: str | None = field(default=None, repr=False)
 
 
 class _Book:
@@ -320,7 +358,8 @@ class _Book:
     def __init__(self, subject: Subject, meter: Meter) -> None:
         self._subject = subject
         self._scale = meter.scale
-        self._names = _tool_names(subject.transcript.messages)
+        self._calls = {c.id: c for message in subject.transcript.messages for c in message.calls}
+        self._stops = [span.stop for span in subject.spans]
         messages = subject.transcript.messages
         self._pieces = [
             list(self._read(index, messages[index], pieces))
@@ -337,20 +376,29 @@ class _Book:
         self.fixed = _sum(self._fixed.values())
         if learned_extra(self.fixed, meter) is not None:  # then `measure` has no band there, either
             self._fixed = {row: flatten(size) for row, size in self._fixed.items()}
+        self._running = self._sums()
+        self.prefix = self._prefix()
 
     def _read(self, index: int, message: Message, found: Iterable[Share]) -> Iterator[_Piece]:
         whole = "checkpoint" if index in self._subject.summaries or summarises(message) else ""
         if not whole and message.is_system:
             whole = "system"
         spoken = "assistant" if message.role == "assistant" else "user"
-        self._names |= {call.id: call.name for call in message.calls}  # ids may come again
+        self._calls |= {call.id: call for call in message.calls}  # ids may come again
+        parts = len(message.parts)
         for place, share in enumerate(found):
             row = whole or _KINDS.get(share.kind, spoken)
-            name, text = share.name or "", ""
+            name, text, about = share.name or "", "", None
             if share.kind == "result":
                 text = message.parts[place].text  # parts come first
-                name = self._names.get(name) or message.name or "unknown tool"
-            yield _Piece(row, name, share.size, text)
+                call = self._calls.get(name)
+                name = (call.name if call else message.name) or "unknown tool"
+                about = call.arguments if call else ""
+            elif share.kind == "call":
+                about = message.calls[place - parts].arguments
+            elif share.kind == "text" and place < parts:
+                text = message.parts[place].text
+            yield _Piece(row, name, share.size, text, index, about)
 
     def sizes(self, stood: range) -> dict[str, Size]:
         """Return the size of each row in counter tokens, with what stands outside the messages."""
@@ -381,13 +429,47 @@ class _Book:
             return row
         groups = list(named.items())
         weights = [sum(piece.size.best for piece in pieces) for _, pieces in groups]
-        ratio = self._scale.best
         items = [
-            Item(name, tokens, len(pieces), *_repeated(pieces, ratio))
+            self._item(name, tokens, pieces)
             for (name, pieces), tokens in zip(groups, _shared(row.tokens, weights), strict=True)
         ]
         items.sort(key=lambda item: (-item.tokens, item.name))
         return Row(row.id, row.tokens, row.low, row.high, row.basis, row.note, tuple(items))
+
+    def _item(self, name: str, tokens: int, pieces: Sequence[_Piece]) -> Item:
+        """Return what one tool takes: `tokens`, of which its repeats and its calls are shares."""
+        copies, again = _repeated(pieces)
+        parts = _shared(tokens, [piece.size.best for piece in pieces])
+        whole = sum(piece.size.best for piece in pieces)
+        order = sorted(range(len(pieces)), key=lambda i: (-parts[i], pieces[i].index))
+        entries = tuple(
+            Entry(self._label(pieces[i]), parts[i], pieces[i].index)
+            for i in order[:ENTRIES]
+            if pieces[i].arguments is not None
+        )
+        spare = tokens * again // whole if whole else 0
+        return Item(name, tokens, len(pieces), copies, spare, entries)
+
+    def _label(self, piece: _Piece) -> str:
+        """Return what a piece is, and in which turn it came: `Read src/ledger.py, turn 14`."""
+        said = piece.name
+        if piece.arguments is not None:
+            about = label_call(piece.arguments, self._subject.root)
+            said = f"{said} {about}" if about else said
+        elif piece.text:
+            said = f'"{shorten(piece.text)}"'
+        place = self._place(piece)
+        return f"{said}, {place}" if said else place
+
+    def _place(self, piece: _Piece) -> str:
+        """Return the turn of a piece: what a user says belongs to the call that it is sent with."""
+        spans = self._subject.spans
+        if not spans:
+            return f"message {piece.index}"
+        before = bisect_right(self._stops, piece.index)
+        answers = piece.row not in ("user", "system", "checkpoint", "images", "files")
+        place = max(before - 1, 0) if answers else before
+        return f"turn {spans[place].number}" if place < len(spans) else "since the last turn"
 
     def largest(self, stood: range, top: int) -> tuple[Large, ...]:
         """Return the largest pieces that stand in the window, and how often each was sent."""
@@ -397,28 +479,40 @@ class _Book:
         pieces.sort(key=lambda entry: (-entry[0], entry[1]))
         found = []
         for tokens, index, piece in pieces[:top]:
-            name = NAMES[piece.row] + (f": {piece.name}" if piece.name else "")
+            name = f"{NAMES[piece.row]}: {self._label(piece)}"
             sent = sum(span.start <= index < span.stop for span in self._subject.spans)
             found.append(Large(index, name, round(tokens * self._scale.best), sent))
         return tuple(found)
 
+    def _prefix(self) -> int:
+        """Return what the first report has beyond its messages: it stood in every request since."""
+        spans = [span for span in self._subject.spans if span.tokens is not None]
+        if not self._subject.apart or not spans:
+            return 0
+        first = next(span for span in spans if span.model == spans[-1].model)
+        return max((first.tokens or 0) - sum(self._counted(first).values()), 0)
+
+    def _counted(self, span: Span) -> dict[str, int]:
+        """Return the rows of what stood in the window at a call, in tokens of the model."""
+        ratio = self._scale.best
+        rows = {row: round(size.best * ratio) for row, size in self._fixed.items()}
+        for row, running in self._running.items():
+            grown = running[span.stop] - running[span.start]
+            if grown:
+                rows[row] = rows.get(row, 0) + round(grown * ratio)
+        return rows
+
     def turns(self) -> Iterator[Turn]:
         """Yield what stood in the window at each call."""
-        sums = self._sums()
-        ratio = self._scale.best
-        fixed = {row: round(size.best * ratio) for row, size in self._fixed.items()}
         for span in self._subject.spans:
-            rows = dict(fixed)
-            for row, running in sums.items():
-                grown = running[span.stop] - running[span.start]
-                if grown:
-                    rows[row] = rows.get(row, 0) + round(grown * ratio)
+            rows = self._counted(span)
             counted = sum(rows.values())
             if span.tokens is None:
                 yield Turn(span, counted, "estimate", rows)
-            else:
-                rest = {"unattributed": span.tokens - counted}
-                yield Turn(span, span.tokens, "provider", {**rows, **rest})
+                continue
+            constant = min(self.prefix, span.tokens)
+            rest = {"prefix": constant, "unattributed": span.tokens - counted - constant}
+            yield Turn(span, span.tokens, "provider", {**rows, **rest})
 
     def _sums(self) -> dict[str, list[int]]:
         """Return running sums of each row's best values, one more than there are messages."""
@@ -434,18 +528,14 @@ class _Book:
         return sums
 
 
-def _repeated(pieces: Iterable[_Piece], ratio: float) -> tuple[int, int]:
-    """Return how many results came again unchanged later, and the tokens of these."""
+def _repeated(pieces: Iterable[_Piece]) -> tuple[int, int]:
+    """Return how many results came again unchanged later, and the counter tokens of these."""
     latest: dict[str, _Piece] = {}
     count = tokens = 0
     for piece in pieces:
         before = latest.get(piece.text) if piece.text else None
         if before is not None and before.size.best >= WORTH:
             count += 1
-            tokens += round(before.size.best * ratio)
+            tokens += before.size.best
         latest[piece.text] = piece
     return count, tokens
-
-
-def _tool_names(messages: Iterable[Message]) -> dict[str, str]:
-    return {call.id: call.name for message in messages for call in message.calls}

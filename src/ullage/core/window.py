@@ -7,7 +7,7 @@ makes no number up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -169,6 +169,20 @@ def resolve(claims: Iterable[Claim], *, model: str | None = None) -> Window:
         model=model,
         warnings=warnings,
     )
+
+
+def refute(window: Window, tokens: int) -> Window:
+    """Return what holds of a published window once a prompt of so many tokens was answered.
+
+    Claims below it are wrong; of the larger ones the smallest bounds, among them those that had
+    lost. Unknown where none is left. A window that is not published stays as it is.
+    """
+    if window.input_tokens is None or tokens <= window.input_tokens or window.proven:
+        return window
+    left = [c for c in window.claims if c.kind == "output" or c.tokens >= tokens]
+    found = resolve(left, model=window.model)
+    said = f"{window.input_tokens:,} tokens by {window.source} are refuted: a prompt of {tokens:,} "
+    return replace(found, warnings=(*window.warnings, f"{said}was answered"))
 
 
 def _best_rank(bounds: list[Claim]) -> list[Claim]:

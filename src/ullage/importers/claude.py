@@ -9,14 +9,15 @@ are given; `session.NOT_IN_FILE` names the tokens that are reported for them. Wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.usage import Usage
+from ullage.importers import titles
 from ullage.importers.lines import Lines, note
-from ullage.importers.session import Report, Session, Turn, plural, total, words
+from ullage.importers.session import NOT_IN_FILE, Call, Report, Session, Turn, plural, total, words
 from ullage.importers.tree import TALK, Node, Tree
 
 SILENT: Final = frozenset(
@@ -33,8 +34,14 @@ SILENT: Final = frozenset(
 )
 """Lines that are read and stand in no prompt."""
 
+PROVIDERS: Final = ("anthropic", "bedrock", "vertex")
+"""Who serves Claude Code's models, unless it was told of another server, which no file names."""
+
 SYNTHETIC: Final = "<synthetic>"
 """The model named in answers that no model gave."""
+
+SEALED: Final = frozenset({"redacted_thinking"})
+"""Blocks whose text is no text of the answer."""
 
 CLEARINGS: Final = frozenset({"microcompact_boundary"})
 """Lines that say that older results were cleared; the file keeps them as they were."""
@@ -45,7 +52,9 @@ def read(data: bytes, path: str = "") -> Session:
     lines = Lines(data)
     tree = Tree(lines)
     chain = tree.chain()
-    window = _Window(tree)
+    identity = _identity(chain)
+    ledger = _Ledger(tree.main, identity)
+    window = _Window(tree, ledger)
     for node in chain:
         window.take(node)
     window.settle()
@@ -58,7 +67,6 @@ def read(data: bytes, path: str = "") -> Session:
     for fields in tree.others:
         if words(fields.get("type")) not in SILENT:
             note(unread, fields.get("type"))
-    identity = _identity(chain)
     last = next((t for t in reversed(window.turns) if t.model), None)
     now = window.current()
     return Session(
@@ -73,7 +81,13 @@ def read(data: bytes, path: str = "") -> Session:
         id=identity,
         path=path,
         summaries=tuple(window.summaries),
-        spent=_spent(tree.main, identity, window.reports),
+        spent=ledger.spent(),
+        calls=ledger.calls(),
+        providers=PROVIDERS,
+        apart=NOT_IN_FILE,
+        project=_said(chain, "cwd"),
+        title=titles.of(tree.others, chain),
+        at=_said(chain, "timestamp"),
         unread=MappingProxyType(unread),
         warnings=tuple(_warnings(tree, chain)),
     )
@@ -82,8 +96,9 @@ def read(data: bytes, path: str = "") -> Session:
 class _Window:
     """The messages in order, taken from the lines of one branch."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, ledger: _Ledger) -> None:
         self._tree = tree
+        self._ledger = ledger
         self.messages: list[dict[str, Any]] = []
         self.turns: list[Turn] = []
         self.summaries: list[int] = []
@@ -96,7 +111,6 @@ class _Window:
         self._pieces: dict[str, list[dict[str, Any]]] = {}
         self._calls: dict[str, int] = {}
         self._results: list[dict[str, Any]] | None = None
-        self.reports: dict[str, Report] = {}
 
     def take(self, node: Node) -> None:
         """Take the next line of the branch."""
@@ -170,7 +184,7 @@ class _Window:
         if model == SYNTHETIC:
             return
         self._bounded = False
-        report = self.reports[node.uuid] = _report(node)
+        report = read_report(node)
         if call is not None:
             turn = self.turns[call]
             if report.size > Report(turn.usage).size:
@@ -178,10 +192,18 @@ class _Window:
             return
         if node.response is not None:
             self._calls[node.response] = len(self.turns)
-        at = words(node.fields.get("timestamp"))
-        number = len(self.turns) + 1
         self.turns.append(
-            Turn(number, self.start, stop, report.tokens, report.usage, model, at, self._compacted)
+            Turn(
+                number=len(self.turns) + 1,
+                start=self.start,
+                stop=stop,
+                tokens=report.tokens,
+                usage=report.usage,
+                model=model,
+                at=words(node.fields.get("timestamp")),
+                compacted=self._compacted,
+                call=self._ledger.place(node),
+            )
         )
         self._compacted = False
 
@@ -191,7 +213,7 @@ class _Window:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         known = self._pieces.get(node.response or "")
         if known is not None:
-            known.extend(blocks)
+            known.extend(block for block in blocks if block not in known)
             return
         self.messages.append({"role": "assistant", "content": blocks})
         self._results = None
@@ -223,32 +245,77 @@ class _Window:
         return blocks
 
 
-def _report(node: Node) -> Report:
+def read_report(node: Node) -> Report:
+    """Return what a line of the model reports."""
     return Report.of(Usage.from_report(node.message.get("usage"), dialect="anthropic"))
+
+
+def _said(chain: Sequence[Node], field: str) -> str | None:
+    """Return what the newest line says in a field, of those that say anything."""
+    told = (words(node.fields.get(field)) for node in reversed(chain))
+    return next((value for value in told if value is not None), None)
 
 
 def _identity(chain: Sequence[Node]) -> str | None:
     """Return the id of the session: that of the newest line, since older ones may be copies."""
-    named = (words(node.fields.get("sessionId")) for node in reversed(chain))
-    return next((name for name in named if name is not None), None)
+    return _said(chain, "sessionId")
 
 
-def _spent(
-    nodes: Sequence[Node], identity: str | None, reports: Mapping[str, Report]
-) -> Usage | None:
-    """Sum up the session's own calls, of abandoned branches too; a call counts once."""
-    best: dict[tuple[str, str | None], Report] = {}
-    for node in nodes:
-        owner = words(node.fields.get("sessionId"))
-        if node.kind != "assistant" or owner not in (identity, None):
-            continue
-        if node.message.get("model") == SYNTHETIC or node.fails:
-            continue
-        key = (node.response or node.uuid, words(node.fields.get("requestId")))
-        report = reports.get(node.uuid) or _report(node)
-        if report.size > best.get(key, Report()).size:
-            best[key] = report
-    return total([report.usage for report in best.values() if report.usage is not None])
+@dataclass(slots=True)
+class _Entry:
+    """One call as its lines tell it: the largest report, and each block once."""
+
+    report: Report
+    model: str | None
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    final: bool = False
+
+    def take(self, node: Node) -> None:
+        """Take a line; the report that is made with the end of the answer is the last one."""
+        report = read_report(node)
+        if report.size > self.report.size:
+            self.report = report
+        self.final = self.final or words(node.message.get("stop_reason")) is not None
+        content = node.message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else node.blocks
+        new = (dict(b) for b in blocks if b.get("type") not in SEALED)
+        self.blocks.extend(block for block in new if block not in self.blocks)
+
+
+class _Ledger:
+    """The session's own calls, of abandoned branches too; a call counts once."""
+
+    def __init__(self, nodes: Sequence[Node], identity: str | None) -> None:
+        self._entries: dict[tuple[str, str | None], _Entry] = {}
+        for node in nodes:
+            owner = words(node.fields.get("sessionId"))
+            model = words(node.message.get("model"))
+            if node.kind != "assistant" or owner not in (identity, None):
+                continue
+            if model == SYNTHETIC or node.fails:
+                continue
+            self._entries.setdefault(_key(node), _Entry(Report(), model)).take(node)
+        self._places = {key: place for place, key in enumerate(self._entries)}
+
+    def place(self, node: Node) -> int | None:
+        """Return the place of a line's call among the calls, None for another session's."""
+        return self._places.get(_key(node))
+
+    def calls(self) -> tuple[Call, ...]:
+        """Return the calls in the order in which they began."""
+        return tuple(
+            Call(e.report.usage, e.model, ({"role": "assistant", "content": e.blocks},), e.final)
+            for e in self._entries.values()
+        )
+
+    def spent(self) -> Usage | None:
+        """Return the sum of what was reported, None where nothing was."""
+        usages = (entry.report.usage for entry in self._entries.values())
+        return total([usage for usage in usages if usage is not None])
+
+
+def _key(node: Node) -> tuple[str, str | None]:
+    return node.response or node.uuid, words(node.fields.get("requestId"))
 
 
 def _warnings(tree: Tree, chain: Sequence[Node]) -> list[str]:

@@ -10,14 +10,15 @@ a rollback undoes), ryoppippi/ccusage for repeated and replayed counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.usage import Usage
+from ullage.importers import titles
 from ullage.importers.lines import Lines, note
-from ullage.importers.session import Report, Session, Turn, plural, total, words
+from ullage.importers.session import Call, Report, Session, Turn, plural, total, words
 
 SUMMARIES: Final = frozenset({"compaction", "compaction_summary", "context_compaction"})
 """Items that stand for history left out, mostly encrypted."""
@@ -67,6 +68,11 @@ CONTEXT: Final = (
 LARGEST: Final = 1_000_000_000
 """Above any number of tokens or turns that a session ever had."""
 
+PROVIDER: Final = "openai"
+"""Who serves where a header names nobody."""
+
+NOT_IN_FILE: Final = "tool schemas are not in the file: the first report less what was counted"
+
 Item = Mapping[str, Any]
 
 
@@ -97,6 +103,12 @@ def read(data: bytes, path: str = "") -> Session:
         path=path,
         summaries=tuple(window.summaries),
         spent=ledger.spent(),
+        calls=tuple(window.calls()),
+        providers=(rollout.provider,),
+        apart=NOT_IN_FILE,
+        project=rollout.project,
+        title=next((titles.line(text(i)) for i in window.items if asks(i) and text(i)), None),
+        at=rollout.at,
         unread=MappingProxyType({**lines.unread, **rollout.unread}),
         warnings=tuple(rollout.warnings()),
     )
@@ -156,6 +168,7 @@ class _Window:
         self._compacted = False
         self._asked: list[int] = []
         self._answering = False
+        self._paid: list[tuple[Usage, str | None, list[Item]]] = []
 
     @property
     def grown(self) -> bool:
@@ -173,6 +186,7 @@ class _Window:
         self._answering = self._answering and generated(item)
         if self._answering:
             self.covered = place + 1
+            self._paid[-1][2].append(item)
 
     def report(self, usage: Usage, size: int | None, model: str | None, at: str | None) -> None:
         """Close a call: what the model wrote last is the answer, what stands before is the prompt.
@@ -184,13 +198,21 @@ class _Window:
             stop -= 1
         told = Report.of(usage)
         number = len(self.turns) + 1
+        place = len(self._paid)
+        self._paid.append((usage, model, list(self.items[stop:end])))
         self.turns.append(
-            Turn(number, self.start, stop, told.tokens, usage, model, at, self._compacted)
+            Turn(number, self.start, stop, told.tokens, usage, model, at, self._compacted, place)
         )
         self._compacted = False
         self._answering = stop == end
         self.covered = end
         self.tokens = size or told.tokens
+
+    def calls(self) -> Iterator[Call]:
+        """Yield the calls that were paid, those that were rolled back among them."""
+        for usage, model, items in self._paid:
+            answer = tuple(open_item(i) for i in items if words(i.get("type")) not in SUMMARIES)
+            yield Call(usage, model, answer)
 
     def replace(self, items: Sequence[Item], summary: str | None) -> None:
         """Begin a new window with the items that a compaction left."""
@@ -243,6 +265,9 @@ class _Rollout:
         self.model: str | None = None
         self.window_tokens: int | None = None
         self.id: str | None = None
+        self.provider = PROVIDER
+        self.project: str | None = None
+        self.at: str | None = None
         self.unread: dict[str, int] = {}
         self._undone = 0
         self._missing = 0
@@ -253,6 +278,7 @@ class _Rollout:
         """Take the next line."""
         kind, payload = words(fields.get("type")), fields.get("payload")
         at = words(fields.get("timestamp"))
+        self.at = at or self.at
         if not isinstance(payload, dict):
             self._bare(kind, fields)
         elif kind == "response_item":
@@ -265,6 +291,7 @@ class _Rollout:
             self._meta(payload, at)
         elif kind == "turn_context":
             self.model = words(payload.get("model")) or self.model
+            self.project = words(payload.get("cwd")) or self.project
         elif kind == "token_usage_record":
             told = {
                 "last_token_usage": payload.get("usage"),
@@ -301,6 +328,8 @@ class _Rollout:
         if self.id is not None or self.system is not None:
             return
         self.id = words(payload.get("id"))
+        self.provider = words(payload.get("model_provider")) or PROVIDER
+        self.project = words(payload.get("cwd")) or self.project
         base = payload.get("base_instructions")
         base = base.get("text") if isinstance(base, dict) else base
         self.system = words(base) or words(payload.get("instructions"))
@@ -397,6 +426,11 @@ def text(item: Item) -> str:
     parts = content if isinstance(content, list) else []
     texts = (part.get("text") for part in parts if isinstance(part, dict))
     return "\n".join(piece for piece in texts if isinstance(piece, str))
+
+
+def open_item(item: Item) -> Item:
+    """Return an item without what is sealed in it, which is no text of the answer."""
+    return {key: value for key, value in item.items() if key != "encrypted_content"}
 
 
 def generated(item: Item) -> bool:

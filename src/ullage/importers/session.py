@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ullage.core.usage import Usage
 
-NOT_IN_FILE: Final = "system prompt and tools (not in the file)"
-"""What to call the tokens that were reported and stand in no message of the file."""
+NOT_IN_FILE: Final = "not in the file: the first report less what was counted"
+"""What to say of the tokens that stood in every request and in no message of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,26 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call that the session paid for, of abandoned branches too.
+
+    `answer` holds the raw messages that it came back with, without what is sealed; `final` tells
+    whether its report was made when the answer was whole.
+    """
+
+    usage: Usage | None
+    model: str | None = None
+    answer: tuple[Any, ...] = ()
+    final: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One model call; `session.messages[start:stop]` stood in its window, the answer not yet.
 
     `number` counts from 1, `tokens` is the reported size of that prompt (None: unknown), `at` the
     time as it is written in the file, `compacted` tells of a compaction since the turn before.
+    `call` is its place among the session's own calls, None for what another session paid.
     """
 
     number: int
@@ -53,6 +68,7 @@ class Turn:
     model: str | None = None
     at: str | None = None
     compacted: bool = False
+    call: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +82,12 @@ class Session:
     `tokens` is what the provider last reported of the current window and `messages[start:covered]`
     is what that report is about; later messages came since. `window_tokens` is there only where
     the file states it. `summaries` are positions of compaction summaries. `spent` is what the
-    session's own calls used altogether: a ledger, never the size of a window.
+    session's own calls used altogether, as reported: a ledger, never the size of a window. `calls`
+    are those calls, each once.
+
+    `providers` are who may have served it, by the table's names: its program's own, or None where
+    the model's name alone tells. `apart` says which tokens stand in every request and not in the
+    file. `project` is the folder it worked in, `title` what it is called, `at` its last time.
     """
 
     source: str
@@ -85,6 +106,12 @@ class Session:
     path: str = ""
     summaries: tuple[int, ...] = ()
     spent: Usage | None = None
+    calls: tuple[Call, ...] = ()
+    providers: tuple[str, ...] | None = None
+    apart: str = ""
+    project: str | None = None
+    title: str | None = None
+    at: str | None = None
     unread: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of lines and items that were not understood, counted."""
     warnings: tuple[str, ...] = ()

@@ -289,6 +289,12 @@ class Resolver:
         row = self.table.row(model, provider, base_model=behind)
         return row.prices if row is not None else ()
 
+    def tabled(self, question: Question) -> Window:
+        """Return the window by the operator's settings and the table alone; asks nobody."""
+        override = self._override(question)
+        said = [] if override is None else [Claim("total", override, "override", "the operator")]
+        return resolve([*said, *self._rows(question)], model=question.model)
+
     def _named(self, question: Question) -> tuple[str, str | None, str | None] | None:
         """Return model, provider and base model to look up in the table, None for no row of it.
 

@@ -1,0 +1,21 @@
+"""Texts of a report as HTML: escaped, bounded, with what hides or steers made visible."""
+
+from __future__ import annotations
+
+import html
+from typing import Final
+
+from ullage.cli.picture import INKS, clean
+
+LONGEST: Final = 300
+
+
+def escape(said: object) -> str:
+    """Return a text from the report as HTML, what hides or steers shown as escapes."""
+    shown = clean(said)
+    return html.escape(shown if len(shown) <= LONGEST else shown[:LONGEST] + "…")
+
+
+def classify(name: str) -> str:
+    """Return the class that colours a row."""
+    return f"k-{name}" if name in INKS else "k-other"

@@ -1,0 +1,67 @@
+"""What a call was about: a path, a command, a pattern; nothing where that does not show."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ullage.core.labels import LONGEST, READ, label_call, shorten
+
+
+@pytest.mark.parametrize(
+    ("arguments", "label"),
+    [
+        ({"file_path": "/srv/app/src/ledger.py", "limit": 5}, "src/ledger.py"),
+        ({"file_path": "/srv/application.py"}, "/srv/application.py"),
+        ({"command": "pytest -q", "description": "Run the tests"}, "pytest -q"),
+        ({"command": ["bash", "-lc", "ls -l | wc"]}, "ls -l | wc"),
+        ({"command": ["rg", "total", "src"]}, "rg total src"),
+        ({"cmd": "a\n  b"}, "a b"),
+        ({"pattern": "def .*total", "path": "/srv/app"}, "def .*total"),
+        ({"unheard": 3, "of": "this"}, "this"),
+        ({"todos": [1, 2]}, ""),
+        ({}, ""),
+        ("a string", "a string"),
+        (7, ""),
+    ],
+)
+def test_a_label_is_what_the_arguments_tell(arguments: Any, label: str) -> None:
+    assert label_call(json.dumps(arguments), "/srv/app") == label
+
+
+def test_what_is_no_json_is_its_own_text_and_a_patch_names_its_file() -> None:
+    patch = "*** Begin Patch\n*** Update File: src/ledger.py\n@@\n-a\n+b\n*** End Patch"
+    assert label_call(patch) == "src/ledger.py"
+    assert label_call("print(1)") == "print(1)"
+    assert label_call("") == ""
+
+
+def test_of_arguments_too_long_to_read_the_first_fields_tell() -> None:
+    long = json.dumps({"file_path": "src/big.py", "content": "x" * READ})
+    assert label_call(long) == "src/big.py"
+    assert label_call(long.replace("{", "{ ", 1)[: READ + 5]) == "src/big.py"
+    assert label_call("x" * (READ + 1)) == ""
+    assert label_call("{" + ", ".join(f'"k{n}": {n}' for n in range(READ // 4)) + "}") == ""
+    assert label_call("{[], 1" + " " * READ) == ""
+
+
+def test_a_path_is_said_from_the_folder_with_or_without_its_last_slash() -> None:
+    assert label_call('{"path": "/a/b.py"}', "/a/") == "b.py"
+    assert label_call('{"path": "/a/b.py"}', None) == "/a/b.py"
+
+
+def test_a_long_text_is_cut_with_a_mark() -> None:
+    assert len(shorten("word " * 50)) <= LONGEST
+    assert shorten("word " * 50).endswith("…")
+    assert shorten(" a\tb ") == "a b"
+
+
+@given(st.text(), st.none() | st.text(max_size=5))
+def test_any_arguments_have_a_label_of_one_bounded_line(arguments: str, root: str | None) -> None:
+    label = label_call(arguments, root)
+    assert len(label) <= LONGEST
+    assert len(label.splitlines()) <= 1
