@@ -122,6 +122,7 @@ def test_a_command_that_needs_more_names_one_extra(name: str, bare: Path, tmp_pa
     assert FIX in done.stderr
     assert done.stderr.count("ullage[") == 1
     assert done.returncode == 1
+    assert not list(tmp_path.rglob("models")), "no model is fetched that nothing can run"
     assert "Traceback" not in done.stderr
 
 

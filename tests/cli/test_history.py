@@ -114,8 +114,24 @@ def test_explain_error_reads_words_and_files(tmp_path, capsys) -> None:
         said = capsys.readouterr().out
         assert said.startswith("input (certain) · limit 200,000 tokens · sent 210,000 tokens\n")
         assert "Compact it" in said
-    assert main(["explain-error", "x" * 5_000]) == 0
-    assert capsys.readouterr().out.startswith("other (")
+
+
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        (["x" * 5_000], "the words given"),
+        (["Internal server error", "--status", "500"], "the words given"),
+        (["no-such-file.json"], "there is no file of that name"),
+        (["{}"], "the words given"),
+    ],
+)
+def test_an_error_that_nobody_knows_is_said_to_be_unknown(words, source, capsys) -> None:
+    assert main(["explain-error", *words]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("unknown error: No wording that ullage knows is in it")
+    assert source in said
+    assert main(["explain-error", *words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["kind"] == "other"
 
 
 def test_explain_error_prints_json(capsys) -> None:

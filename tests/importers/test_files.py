@@ -71,7 +71,9 @@ def test_a_compressed_file_is_read_with_whichever_module_is_there(tmp_path, pres
 
 def test_without_a_module_the_error_names_the_fix(tmp_path):
     path = packed(tmp_path / "rollout.jsonl.zst", b"lines")
-    with pytest.raises(ConfigurationError, match=r"needs zstandard.*pip install 'ullage\[all\]'"):
+    with pytest.raises(
+        ConfigurationError, match=r"needs backports.zstd.*pip install 'ullage\[all\]'"
+    ):
         content(path, importer("neither"))
 
 

@@ -242,9 +242,10 @@ def embedded(model: str, window: int) -> Server:
     `model` is one that the demo knows, or a .gguf file; `window` is in tokens.
     """
     try:
-        from ullage.embedded import Launch, Server, cached, fetch
+        from ullage.embedded import Launch, Server, cached, demand_engine, fetch
     except ImportError as error:
         raise explain_missing("the embedded server (Linux with glibc)", error.name) from error
+    demand_engine()  # before the model is fetched
     if model.endswith(".gguf"):
         return Server(Path(model), Launch(window=window))
     if cached(model) is None:

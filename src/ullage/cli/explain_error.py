@@ -12,7 +12,7 @@ from typing import Final
 from ullage.core.errors import ConfigurationError, Kind
 from ullage.failures import classify_error
 
-SUMMARY = "tell what a provider's error body means, and what to do about it"
+SUMMARY = "tell what a provider's error means, and what to do; exit code 1 where it is unknown"
 
 ADVICE: Final[Mapping[Kind, str]] = {
     "input": "The prompt is larger than the window. Compact it, or use a model with a larger one.",
@@ -24,7 +24,7 @@ ADVICE: Final[Mapping[Kind, str]] = {
     "rate_limit": "Too much was asked in a short time. Wait and ask again; compacting is no help.",
     "quota": "The account has run out, or is not entitled. Waiting and compacting are no help.",
     "server_state": "The server has lost, or refuses, history of its own. Send the whole history.",
-    "other": "This says nothing about size.",
+    "other": "No wording that ullage knows is in it, so it tells nothing about the window.",
 }
 
 
@@ -36,29 +36,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print kind, limit and size as far as they are named, and the advice."""
-    found = classify_error(given.status, _body(given.body))
+    """Print kind, limit and size as far as they are named, and the advice; 1 for an unknown one."""
+    body, source = _body(given.body)
+    found = classify_error(given.status, body)
+    code = 1 if found.kind == "other" else 0
     if given.json:
         fields = ("kind", "limit", "input_tokens", "certainty")
         print(json.dumps({name: getattr(found, name) for name in fields}))
-        return 0
+        return code
+    if found.kind == "other":
+        print(f"unknown error: {ADVICE[found.kind]} What was read: {source}.")
+        return code
     named = [f"limit {found.limit:,} tokens"] if found.limit is not None else []
     if found.input_tokens is not None:
         named.append(f"sent {found.input_tokens:,} tokens")
     print(" · ".join([f"{found.kind} ({found.certainty})", *named]))
     print(ADVICE[found.kind])
-    return 0
+    return code
 
 
-def _body(name: str) -> str | bytes:
-    """Return the body: standard input, a file of that name, or the words themselves."""
+def _body(name: str) -> tuple[str | bytes, str]:
+    """Return the body, and where it was: standard input, a file, or the words themselves."""
     if name == "-":
-        return sys.stdin.buffer.read()
+        return sys.stdin.buffer.read(), "standard input"
+    words = "the words given; there is no file of that name"
     try:
         path = Path(name)
-        return path.read_bytes() if path.is_file() else name
+        return (path.read_bytes(), f"the file {name}") if path.is_file() else (name, words)
     except (OSError, ValueError) as error:
         # A long sentence is no file name; a file that is there and cannot be read is told of.
         if isinstance(error, PermissionError):
             raise ConfigurationError(f"{name} cannot be read: {error}") from error
-        return name
+        return name, words

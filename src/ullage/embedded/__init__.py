@@ -6,6 +6,6 @@ did not ask for it. Linux only: the server comes from the `xllamacpp` wheel.
 
 from ullage.embedded.launch import Launch
 from ullage.embedded.model import cached, fetch, smollm2
-from ullage.embedded.server import Server
+from ullage.embedded.server import Server, demand_engine
 
-__all__ = ["Launch", "Server", "cached", "fetch", "smollm2"]
+__all__ = ["Launch", "Server", "cached", "demand_engine", "fetch", "smollm2"]

@@ -133,13 +133,18 @@ class Server:
             return self._running
 
     def _check(self) -> None:
-        if importlib.util.find_spec("xllamacpp") is None:
-            raise explain_missing("the embedded server (Linux with glibc)", "xllamacpp")
+        demand_engine()
         if not self.model.is_file():
             raise ConfigurationError(
                 f"there is no model file at {self.model}; give the path of a GGUF, or take "
                 f"ullage.embedded.smollm2()"
             )
+
+
+def demand_engine() -> None:
+    """Raise ConfigurationError where the package is missing that the server comes from."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise explain_missing("the embedded server (Linux with glibc)", "xllamacpp")
 
 
 class _Running:

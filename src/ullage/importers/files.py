@@ -70,12 +70,12 @@ def _unpacked(file: BinaryIO, path: Path, importer: Importer) -> bytes:
 
 def _zstandard(path: Path, importer: Importer) -> Any:
     """Return the standard library's module or the package."""
-    for name in ("compression.zstd", "zstandard"):
+    for name in ("compression.zstd", "backports.zstd", "zstandard"):
         try:
             return importer(name)
         except ImportError:
             continue
-    raise explain_missing(f"{path} is compressed and", "zstandard")
+    raise explain_missing(f"{path} is compressed and", "backports.zstd")
 
 
 def _opened(module: Any, file: BinaryIO) -> Any:
