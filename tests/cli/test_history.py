@@ -75,7 +75,7 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(request_file, caps
 def test_compact_prints_lawful_messages(request_file, capsys) -> None:
     assert main(["compact", str(request_file), "--target", "3000"]) == 0
     captured = capsys.readouterr()
-    messages = json.loads(captured.out)
+    messages = json.loads(captured.out)["messages"]
     assert "tokens went to" in captured.err
     assert not laws.protocol(OpenAIChat().read(messages))
     assert (messages[0], messages[-1]) == (history(0)[0], history(0)[-1])
@@ -87,7 +87,7 @@ def test_compact_takes_a_share_of_the_window_and_writes_a_file(request_file, tmp
     assert main(["compact", str(request_file), *options]) == 0
     assert capsys.readouterr().out == ""
     assert main(["compact", str(request_file), "--window", "8000", "--dry-run"]) == 0
-    assert json.loads(out.read_text())[-1]["content"] == "And now?"
+    assert json.loads(out.read_text())["messages"][-1]["content"] == "And now?"
 
 
 def test_a_missed_target_and_nothing_to_do_are_told(request_file, tmp_path, capsys) -> None:

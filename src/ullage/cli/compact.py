@@ -16,7 +16,7 @@ import ullage
 from ullage import importers
 from ullage.agent import Agent, Session
 from ullage.agent.agent import Compacting
-from ullage.cli import desk, offline, origin
+from ullage.cli import desk, lines, offline, origin
 from ullage.contents import served
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.compaction import Outcome
@@ -138,6 +138,8 @@ def _compacted(agent: Agent, session: Session, given: argparse.Namespace) -> int
         print(f"nothing changed: {done.reason}; {_most(count)}")
         return 0 if count.high <= _target(done, given) else 1
     print(_said(outcome, dry=given.dry_run))
+    if given.dry_run:
+        _list(outcome)
     if done.checkpoint is not None:  # pragma: no branch - there is one where there is an outcome
         print(_pays(done.checkpoint, agent.provider.model))
     return 0 if outcome.reached else 1
@@ -200,9 +202,32 @@ def _file(given: argparse.Namespace) -> int:
     print(_said(found.outcome, dry=given.dry_run), file=to)
     if found.checkpoint is not None:
         print(_pays(found.checkpoint, options["model"]), file=to)
-    if not given.dry_run:
-        _write(given.out, found.messages)
+    if given.dry_run:
+        _list(found.outcome)
+    else:
+        _write(given.out, session.rebuild(found.messages))
     return 0 if found.reached else 1
+
+
+def _list(outcome: Outcome) -> None:
+    """Print a line for each message that would go or shrink, and what would stand for them."""
+    rows = list(outcome.changes())
+    if not rows:
+        return
+    lines.out(f"{'message':>8}  {'role':10} {'tokens':>8} {'after':>8}  {'by':16} begins")
+    for row in rows:
+        after = "gone" if row.after is None else f"{row.after:,}"
+        called = " ".join(f"{call.name}({call.arguments})" for call in row.message.calls)
+        words = lines.brief(row.message.text or called or "(no text)", WORDS)
+        head = f"{row.position:>8,}  {row.message.role:10.10} {row.before:>8,} {after:>8}"
+        lines.out(f"{head}  {row.strategy:16} {words}")
+    for insert in outcome.script.inserts:
+        words = lines.brief(insert.text, WORDS)
+        lines.out(f"{'new':>8}  {insert.role:10.10} {'':>8} {'':>8}  {'block':16} {words}")
+
+
+WORDS: Final = 48
+"""Cells of a message's beginning in a list."""
 
 
 @contextmanager

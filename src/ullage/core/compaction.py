@@ -78,6 +78,21 @@ class Order:
     media: bool = False
 
 
+BLOCK: Final = "block"
+"""What is edited by no strategy goes with the block that stands for what was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one message: its upper edge before and after in tokens, None if it goes."""
+
+    position: int
+    message: Message
+    before: int
+    after: int | None
+    strategy: str
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of it: the script and its result, or none and the reason.
@@ -101,11 +116,32 @@ class Outcome:
     carried: Carried | None = None
     written: Written | None = None
     originals: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[tuple[str, Script], ...] = ()
+    """The strategies that took part, in order, and what each of them edited."""
+    was: Transcript | None = None
+    """What was compacted."""
+    edges: tuple[Sequence[int], Sequence[int]] = ((), ())
+    """The upper edge of each message before and after, in counter tokens."""
 
     @property
     def changed(self) -> bool:
         """Whether anything was edited."""
         return bool(self.script)
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what became of each message that is edited, by position."""
+        if self.was is None:
+            return
+        before, after = self.edges
+        kept = {old: new for new, old in enumerate(self.edited.origin) if old is not None}
+        by: dict[int, str] = {}
+        for name, script in self.steps:
+            by |= dict.fromkeys([clear.message for clear in script.clears], name)
+            by |= dict.fromkeys(script.drops, name)
+        for place in sorted({*self.script.drops, *(c.message for c in self.script.clears)}):
+            left = None if place in self.script.drops else after[kept[place]]
+            message = self.was.messages[place]
+            yield Change(place, message, before[place], left, by.get(place, BLOCK))
 
 
 @dataclass(slots=True)
@@ -119,7 +155,7 @@ class _Draft:
     situation: Situation
     meter: Meter
     script: Script = Script()
-    names: list[str] = field(default_factory=list)
+    steps: list[tuple[str, Script]] = field(default_factory=list)
     reserve: int = 0
     said: Sequence[Message] = ()
 
@@ -144,7 +180,7 @@ class _Draft:
         transcript = replace(now.transcript, messages=messages, memo={})
         self.situation = replace(now, transcript=transcript, sizes=sizes, units=units)
         self.script |= script
-        self.names.append(name)
+        self.steps.append((name, script))
 
     def _tokens(self, edit: Clear) -> int:
         if edit.call < 0:
@@ -152,6 +188,11 @@ class _Draft:
             if part.kind in MEDIA:
                 return counting.medium(part, self.meter).high
         return self.situation.tokens(edit.message, edit.part, edit.call)
+
+    @property
+    def names(self) -> list[str]:
+        """The strategies that took part, in order."""
+        return [name for name, _ in self.steps]
 
     @property
     def fits(self) -> bool:
@@ -173,8 +214,8 @@ class _Draft:
         now = self.situation
         keep = None if now.keep is None else int(now.keep * share)
         situation = replace(now, tail=int(now.tail * share), keep=keep)
-        names = list(self.names)
-        return _Draft(situation, self.meter, self.script, names, self.reserve, self.said)
+        steps = list(self.steps)
+        return _Draft(situation, self.meter, self.script, steps, self.reserve, self.said)
 
 
 def compact(
@@ -229,6 +270,9 @@ def compact(
         carried=kept,
         written=written,
         originals=_originals(transcript, script, order) if order.named else {},
+        steps=tuple(draft.steps),
+        was=transcript,
+        edges=(start.sizes, counting.upper_edges(edited.transcript, meter)),
     )
 
 

@@ -6,7 +6,7 @@ asks nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -67,6 +67,8 @@ def read(data: bytes, path: str = "", dialect: str | None = None) -> Session:
     name = path or "the file"
     unread: dict[str, int] = {}
     log = _Log()
+    envelope: Mapping[str, Any] | None = None
+    inside: tuple[str, ...] = ()
     whole = value(data.strip(b"\0 \t\r\n"))
     if isinstance(whole, list):
         log.hold(Request(_objects(whole, unread)))
@@ -74,12 +76,15 @@ def read(data: bytes, path: str = "", dialect: str | None = None) -> Session:
         found = request(whole)
         if found is None:
             found = _message(whole, name)
+        else:
+            envelope, inside = whole, place(whole)
         log.hold(found) if found.report is None else log.call(found)
     else:
         _lines(data, name, log, unread)
     if not log.messages:
         raise ConfigurationError(f"{name} holds no messages: {EXPECTED}")
-    return _session(log, path, dialect, unread)
+    session = _session(log, path, dialect, unread)
+    return replace(session, envelope=envelope, inside=inside)
 
 
 def _session(log: _Log, path: str, dialect: str | None, unread: dict[str, int]) -> Session:
@@ -178,7 +183,7 @@ def request(fields: Mapping[str, Any]) -> Request | None:
 
     Envelopes are opened: `request` beside `response`, and `body` as batch files have it.
     """
-    inner = next((fields[k] for k in ("request", "body") if isinstance(fields.get(k), dict)), None)
+    inner = fields.get(next(_wrapped(fields), ""))
     at = words(fields.get("timestamp"))
     if inner is not None:
         found = request(inner)
@@ -204,6 +209,18 @@ def request(fields: Mapping[str, Any]) -> Request | None:
         at,
         dialect,
     )
+
+
+def _wrapped(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys under which an envelope holds a request."""
+    return (key for key in ("request", "body") if isinstance(fields.get(key), dict))
+
+
+def place(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys that lead to the messages of what `request` has read."""
+    for key in _wrapped(fields):
+        return (key, *place(fields[key]))
+    return ("messages",) if isinstance(fields.get("messages"), list) else ("input",)
 
 
 def _report(fields: Mapping[str, Any]) -> Report | None:

@@ -115,11 +115,31 @@ class Session:
     unread: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of lines and items that were not understood, counted."""
     warnings: tuple[str, ...] = ()
+    envelope: Mapping[str, Any] | None = None
+    """The one request that the file is, as it is parsed; None where it is a list, lines or logs."""
+    inside: tuple[str, ...] = ()
+    """The keys that lead to the messages in the envelope."""
+
+    def rebuild(self, messages: Sequence[Any]) -> Any:
+        """Return the file's value with other messages: the request as it was, else a list.
+
+        A request's text that stands for one message stays text while the message is the same.
+        """
+        listed = list(messages)
+        if self.envelope is None or listed == self.current:
+            return listed if self.envelope is None else self.envelope
+        return _replaced(self.envelope, self.inside, listed)
 
     @property
     def current(self) -> list[Any]:
         """The messages that stand in the window now."""
         return list(self.messages[self.start :])
+
+
+def _replaced(fields: Mapping[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return a copy of an object with another value behind a path of keys."""
+    first, *rest = keys
+    return {**fields, first: _replaced(fields[first], tuple(rest), value) if rest else value}
 
 
 def total(usages: Sequence[Usage]) -> Usage | None:
