@@ -145,7 +145,7 @@ def test_count_of_plain_text(
     path = tmp_path / "text.txt"
     path.write_text("how much is left", "utf-8")
     assert main(["count", str(path), "--text", "--model", "gpt-4o"]) == 0
-    assert capsys.readouterr().out == "4 tokens (exact) in 16 characters\n"
+    assert capsys.readouterr().out == "4 tokens (exact) in 16 characters of plain text\n"
     feed(monkeypatch, b"how much is left")
     assert counted(capsys, "-", "--text")["basis"] == "estimate"
 
@@ -167,22 +167,76 @@ def test_text_that_is_none_is_an_error(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["", "12", '{"a": 1}', "# Head\n\n[a](b) {c}\n", "[x] done\n"])
+def test_what_holds_no_messages_is_counted_as_plain_text(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text(text)
+    assert main(["count", str(path), "--model", "gpt-4o"]) == 0
+    assert f"in {len(text)} characters of plain text\n" in capsys.readouterr().out
+    assert counted(capsys, str(path))["form"] == "text"
+
+
+def test_count_tells_that_it_read_messages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "history"
+    path.write_text(json.dumps(HISTORY))
+    assert counted(capsys, str(path))["form"] == "messages"
+
+
+BROKEN = """\
+{
+  "model": "gpt-4o",
+  "messages": [
+    {"role": "user", "content": "a"}
+    {"role": "user", "content": "b"},
+{"role": "user", "content": "c"}
+  ]
+}
+"""
+
+
+@pytest.mark.parametrize("command", ["count", "validate", "context", "compact"])
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "place", "under"),
     [
-        ("", "is empty"),
-        ("12", "holds no messages"),
-        ('{"a": 1}', "holds an object without messages"),
-        ("{}\nnope", "holds no messages"),
+        (BROKEN, "line 5, column 5: Expecting ',' delimiter", '{"role": "user", "content": "b"},'),
+        ('[{"role": "user"]', "line 1, column 17", "]"),
+        ('[\n{"role":"user","content":"a"}\n', "line 3, column 1", ""),
+        ('{"role": "user", "content": ' + "9" * 90 + "x}", "line 1, column 119", "x}"),
     ],
 )
-def test_count_names_what_is_wrong_with_a_file(
-    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_broken_json_is_told_with_its_place(
+    command: str,
+    text: str,
+    place: str,
+    under: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = tmp_path / "history.json"
+    path = tmp_path / "request.json"
     path.write_text(text)
-    assert main(["count", str(path)]) == 1
-    assert said in capsys.readouterr().err
+    more = ["--target", "100"] if command == "compact" else []
+    assert main([command, str(path), *more]) == 1
+    err = capsys.readouterr().err
+    assert f"{path}, {place}" in err
+    above, mark = err.splitlines()[1:3]
+    assert mark.strip() == "^"
+    assert above[mark.index("^") :] == under
+
+
+def test_a_broken_line_among_lines_is_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lines.jsonl"
+    good = json.dumps(HISTORY[0])
+    path.write_text(f'{good}\n{good}\n{{"role": "user" "content": 1}}\n{good}\n{{"role": "us')
+    assert main(["count", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert "in 3 messages" in out
+    assert f"note: a line is left out: {path}, line 3, column 17: Expecting ',' delimiter" in err
 
 
 def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
+from typing import Final
 
 from ullage import importers
 from ullage.api import count, count_text
+from ullage.cli import desk
 from ullage.contents import served
 from ullage.core.counting import Count
-from ullage.core.errors import ConfigurationError
+from ullage.core.errors import BrokenJson, ConfigurationError, NoMessages
 
 SUMMARY = "count the tokens of messages, a request, a session or a text"
 
@@ -19,7 +19,9 @@ SUMMARY = "count the tokens of messages, a request, a session or a text"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "file", help="messages or a request (JSON or JSON lines), a session file, or - for stdin"
+        "file",
+        help="messages or a request (JSON or JSON lines), a session file, a plain text, or - for "
+        "stdin",
     )
     parser.add_argument("--model", help="whose vocabulary to count with (else the file's model)")
     parser.add_argument("--base-url", help="a server that counts itself (llama.cpp, vLLM)")
@@ -31,20 +33,44 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the count, its band and its basis."""
-    found, what = _text(given) if given.text else _messages(given)
+    """Print the count, its band, its basis, and what the file was taken for."""
+    data = importers.content(given.file)
+    found, form, what = _text(given, data) if given.text else _either(given, data)
     if given.json:
         fields = ("tokens", "low", "high", "basis")
-        print(json.dumps({name: getattr(found, name) for name in fields}))
+        print(json.dumps({**{name: getattr(found, name) for name in fields}, "form": form}))
     else:
         band = "" if found.low == found.high else f", {found.low:,} to {found.high:,}"
         print(f"{found.tokens:,} tokens ({found.basis}{band}) in {what}")
     return 0
 
 
-def _messages(given: argparse.Namespace) -> tuple[Count, str]:
+def _either(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
+    """Count messages; what holds none is plain text, unless it was meant as JSON and is broken."""
+    try:
+        return _messages(given, data)
+    except BrokenJson as error:
+        if given.source or given.base_url or _is_meant(given.file, data):
+            raise BrokenJson(f"{error}, or count it as plain text with --text") from error
+    except NoMessages:
+        if given.source or given.base_url:
+            raise
+    return _text(given, data)
+
+
+JSON_NAMES: Final = (".json", ".jsonl", ".ndjson")
+KEYS: Final = (b'"role"', b'"content"', b'"messages"', b'"input"')
+"""Names and keys by which a broken file was meant as messages."""
+
+
+def _is_meant(name: str, data: bytes) -> bool:
+    return name.lower().endswith(JSON_NAMES) or any(key in data[:65_536] for key in KEYS)
+
+
+def _messages(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
     """Count what stands in the window at the end of a file."""
-    session = importers.load(given.file, source=given.source)
+    session = importers.parse(data, source=given.source, path=given.file)
+    desk.warn(session)
     messages = session.current
     found = count(
         messages,
@@ -54,18 +80,17 @@ def _messages(given: argparse.Namespace) -> tuple[Count, str]:
         dialect=session.dialect,
         base_url=given.base_url,
     )
-    return found, f"{len(messages):,} message{'' if len(messages) == 1 else 's'}"
+    return found, "messages", f"{len(messages):,} message{'' if len(messages) == 1 else 's'}"
 
 
-def _text(given: argparse.Namespace) -> tuple[Count, str]:
+def _text(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
     if given.base_url is not None or given.source is not None:
         raise ConfigurationError("--text counts offline: leave --base-url and --from out")
     try:
-        data = sys.stdin.buffer.read() if given.file == "-" else Path(given.file).read_bytes()
         text = data.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigurationError(f"{given.file} cannot be read as text: {error}") from error
-    found = count_text(text, model=given.model)
+    found = count_text(text, model=served(given.model))
     if isinstance(found, int):
         found = Count(found, found, found, "exact")
-    return found, f"{len(text):,} characters"
+    return found, "text", f"{len(text):,} characters of plain text"

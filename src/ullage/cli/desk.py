@@ -23,6 +23,7 @@ from ullage.core.extras import explain_missing
 from ullage.core.permissions import Rule
 from ullage.core.policies.policy import Policy
 from ullage.core.transcript import Dialect
+from ullage.importers import Session as Recorded
 from ullage.providers import Limits, Provider
 from ullage.runtime import default
 from ullage.storage import open_log
@@ -55,6 +56,12 @@ def say(text: str) -> None:
         return
     rows = map(picture.clean, text.split("\n"))  # servers and models have their say in it
     print("\n".join(rows), file=sys.stderr, flush=True)
+
+
+def warn(session: Recorded) -> None:
+    """Tell what of a file was left out."""
+    for warning in session.warnings:
+        say(f"note: {warning}")
 
 
 # ── the log ─────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ import argparse
 
 from ullage import importers
 from ullage.api import validate
+from ullage.cli import desk
 from ullage.contents import served
 
 SUMMARY = "check that messages keep the protocol and fit the window; exit code 1 where not"
@@ -28,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Check, and say what was checked; a fault is an error with its place and its fix."""
     session = importers.load(given.file, source=given.source)
+    desk.warn(session)
     messages = session.current
     model = given.model or session.model
     validate(

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ullage.core.errors import ConfigurationError
+from ullage.core.errors import ConfigurationError, NoMessages
 from ullage.importers import claude, codex, files, places, requests
 from ullage.importers.lines import Lines, plain
 from ullage.importers.session import NOT_IN_FILE, Report, Session, Turn
@@ -25,6 +25,7 @@ __all__ = [
     "Report",
     "Session",
     "Turn",
+    "content",
     "find",
     "latest",
     "load",
@@ -47,9 +48,12 @@ def load(name: str | Path, *, source: str | None = None) -> Session:
     `source` is one of SOURCES, or None to tell it by the content. Raises ConfigurationError for a
     file that cannot be read, is too large or holds no messages.
     """
-    if str(name) == "-":
-        return parse(files.standard_input(), source=source, path="-")
-    return parse(files.content(Path(name)), source=source, path=str(name))
+    return parse(content(name), source=source, path=str(name))
+
+
+def content(name: str | Path) -> bytes:
+    """Return the bytes of a file, decompressed, or of standard input where `name` is `-`."""
+    return files.standard_input() if str(name) == "-" else files.content(Path(name))
 
 
 def parse(data: bytes, *, source: str | None = None, path: str = "") -> Session:
@@ -61,7 +65,7 @@ def parse(data: bytes, *, source: str | None = None, path: str = "") -> Session:
         )
     data = plain(data)
     if not data.strip(b"\0 \t\r\n"):
-        raise ConfigurationError(f"{name} is empty: it holds no session")
+        raise NoMessages(f"{name} is empty: it holds no session")
     source = source or _writer(data)
     if source == "claude":
         return claude.read(data, path)

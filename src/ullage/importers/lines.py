@@ -32,13 +32,15 @@ class Lines:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.unread: dict[str, int] = {}
+        self.fault: tuple[int, bytes] | None = None
+        """The number and the text of the first line that is no JSON, the last one left out."""
 
     def __iter__(self) -> Iterator[Line]:
         torn = False
         whole = self._data.endswith(b"\n")
         size = len(self._data)
         stream = io.BytesIO(self._data)
-        for raw in stream:
+        for number, raw in enumerate(stream, 1):
             text = raw.strip(_BLANK)
             if not text:
                 torn = torn or b"\0" in raw
@@ -51,6 +53,32 @@ class Lines:
             torn = True
             last = not whole and stream.tell() == size
             note(self.unread, CUT_OFF if last else NO_JSON)
+            if self.fault is None and not last:
+                self.fault = number, text
+
+
+SHOWN: Final = 60
+"""Characters of a line that are shown around a fault."""
+
+
+def find_fault(data: bytes, name: str, line: int = 1) -> str | None:
+    """Return where JSON breaks and how, with the place shown; None where it is whole.
+
+    `line` is the number of its first line in the file called `name`.
+    """
+    text = data.decode("utf-8", "replace")
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"{name}, line {line + error.lineno - 1}, column {error.colno}"
+        row = text.split("\n")[error.lineno - 1].rstrip("\r")
+        start = max(error.colno - 1 - SHOWN // 2, 0)
+        part = row[start : start + SHOWN]
+        seen = "".join(char if char.isprintable() else " " for char in part)
+        return f"{where}: {error.msg}\n  {seen}\n  {' ' * (error.colno - 1 - start)}^"
+    except RecursionError:
+        return f"{name}: its JSON is nested too deep to be read"
+    return None
 
 
 def note(unread: dict[str, int], kind: Any) -> None:

@@ -6,15 +6,17 @@ asks nobody.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from ullage.core.errors import ConfigurationError
+from ullage.core.errors import BrokenJson, ConfigurationError, NoMessages
 from ullage.core.usage import Usage
 from ullage.core.wire.dialects import recognise
-from ullage.importers.lines import Lines, note, value
+from ullage.importers.lines import Lines, find_fault, note, value
 from ullage.importers.session import Report, Session, Turn, plural, total, words
 
 DIALECTS: Final[Mapping[str, str]] = {
@@ -80,9 +82,11 @@ def read(data: bytes, path: str = "", dialect: str | None = None) -> Session:
             envelope, inside = whole, place(whole)
         log.hold(found) if found.report is None else log.call(found)
     else:
+        if _is_whole(data) and (fault := find_fault(data, name)) is not None:
+            raise BrokenJson(f"{fault}\nmend it there")
         _lines(data, name, log, unread)
     if not log.messages:
-        raise ConfigurationError(f"{name} holds no messages: {EXPECTED}")
+        raise _empty(data, name)
     session = _session(log, path, dialect, unread)
     return replace(session, envelope=envelope, inside=inside)
 
@@ -108,7 +112,7 @@ def _session(log: _Log, path: str, dialect: str | None, unread: dict[str, int]) 
         path=path,
         spent=total([turn.usage for turn in log.turns if turn.usage is not None]),
         unread=MappingProxyType(unread),
-        warnings=tuple(log.warnings()),
+        warnings=tuple(log.warnings(path or "the file")),
     )
 
 
@@ -120,6 +124,7 @@ class _Log:
         self.turns: list[Turn] = []
         self.start = 0
         self.last = Request(())
+        self.lines: Lines | None = None
         self._others = 0
 
     def hold(self, found: Request) -> None:
@@ -160,11 +165,16 @@ class _Log:
         ours = (t for t in reversed(self.turns) if t.start == self.start and t.tokens is not None)
         return next(ours, None)
 
-    def warnings(self) -> list[str]:
+    def warnings(self, name: str) -> list[str]:
         """Say what of the file is not in the window."""
-        if not self._others:
-            return []
-        return [f"{plural(self._others, 'request')} of other conversations are left out"]
+        found = []
+        if self._others:
+            found.append(f"{plural(self._others, 'request')} of other conversations are left out")
+        if self.lines is not None and self.lines.fault is not None:
+            number, text = self.lines.fault
+            fault = find_fault(text, name, number)
+            found.append(f"a line is left out: {fault or f'{name}, line {number}: no object'}")
+        return found
 
 
 def continues(given: Sequence[Any], messages: Sequence[Any], start: int) -> bool:
@@ -183,7 +193,7 @@ def request(fields: Mapping[str, Any]) -> Request | None:
 
     Envelopes are opened: `request` beside `response`, and `body` as batch files have it.
     """
-    inner = fields.get(next(_wrapped(fields), ""))
+    inner = next((fields[key] for key in _wrapped(fields)), None)
     at = words(fields.get("timestamp"))
     if inner is not None:
         found = request(inner)
@@ -235,6 +245,7 @@ def _report(fields: Mapping[str, Any]) -> Report | None:
 def _lines(data: bytes, name: str, log: _Log, unread: dict[str, int]) -> None:
     """Read lines of messages or of requests, whichever the file holds."""
     lines = Lines(data)
+    log.lines = lines
     messages = []
     for fields, _ in lines:
         found = request(fields)
@@ -251,6 +262,29 @@ def _lines(data: bytes, name: str, log: _Log, unread: dict[str, int]) -> None:
         log.hold(Request(messages))
 
 
+def _is_whole(data: bytes) -> bool:
+    """Tell whether a text that is no JSON was meant as one value, not as one a line.
+
+    Lists are; so are objects that break off in the first of them, where most lines hold none.
+    """
+    text = data.strip(b"\0 \t\r\n")
+    if not text.startswith(b"{"):
+        return text.startswith(b"[")
+    with suppress(ValueError, RecursionError):
+        json.JSONDecoder().raw_decode(text.decode("utf-8", "replace"))
+        return False
+    lines = Lines(text)
+    return sum(1 for _ in lines) < sum(lines.unread.values())
+
+
+def _empty(data: bytes, name: str) -> NoMessages:
+    """Return the error for a file without messages: where its JSON breaks, if it does."""
+    fault = find_fault(data, name) if data.lstrip(b"\0 \t\r\n").startswith(b"{") else None
+    if fault is not None:
+        return BrokenJson(f"{fault}\nmend it there")
+    return NoMessages(f"{name} holds no messages: {EXPECTED}")
+
+
 def _objects(values: Sequence[Any], unread: dict[str, int]) -> list[Any]:
     found = [value for value in values if isinstance(value, dict)]
     for _ in range(len(values) - len(found)):
@@ -261,7 +295,7 @@ def _objects(values: Sequence[Any], unread: dict[str, int]) -> list[Any]:
 def _message(fields: Mapping[str, Any], name: str) -> Request:
     if _is_message(fields):
         return Request([fields])
-    raise ConfigurationError(f"{name} holds an object without messages: {EXPECTED}")
+    raise NoMessages(f"{name} holds an object without messages: {EXPECTED}")
 
 
 def _is_message(fields: Mapping[str, Any]) -> bool:
