@@ -244,7 +244,7 @@ def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no-such-file.json cannot be read" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [[], ["brew"], ["demo", "--loud"]])
+@pytest.mark.parametrize("argv", [["brew"], ["demo", "--loud"]])
 def test_wrong_usage_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(argv)

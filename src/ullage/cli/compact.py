@@ -181,6 +181,7 @@ def _file(given: argparse.Namespace) -> int:
     """Print the messages, or the plan; what was done goes to stderr. 1: the target is missed."""
     session = importers.load(given.file, source=given.source)
     desk.warn(session)
+    desk.check_model(served(given.model))
     options: dict[str, Any] = {
         "model": served(given.model or session.model),
         "window": session.window_tokens if given.window is None else given.window,

@@ -35,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the count, its band, its basis, and what the file was taken for."""
     data = importers.content(given.file)
+    desk.check_model(served(given.model))
     found, form, what = _text(given, data) if given.text else _either(given, data)
     if given.json:
         fields = ("tokens", "low", "high", "basis")

@@ -58,6 +58,15 @@ def say(text: str) -> None:
     print("\n".join(rows), file=sys.stderr, flush=True)
 
 
+def check_model(model: str | None) -> None:
+    """Tell where the table has no such model, and one with a name much like it."""
+    if model is None:
+        return
+    table = default().windows.table
+    if table.row(model) is None and (near := table.suggest(model)):
+        say(f"note: no model {model!r} is in the table; {near}")
+
+
 def warn(session: Recorded) -> None:
     """Tell what of a file was left out."""
     for warning in session.warnings:

@@ -12,7 +12,7 @@ from typing import Final
 from ullage.core.errors import ConfigurationError, Kind
 from ullage.failures import classify_error
 
-SUMMARY = "tell what a provider's error means, and what to do; exit code 1 where it is unknown"
+SUMMARY = "tell what a provider's error means, and what to do; exit code 1 if unknown"
 
 ADVICE: Final[Mapping[Kind, str]] = {
     "input": "The prompt is larger than the window. Compact it, or use a model with a larger one.",

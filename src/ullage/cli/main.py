@@ -11,18 +11,35 @@ import json
 import keyword
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import ullage
 from ullage.core.errors import BusyWriter, UllageError, UnknownSession
+from ullage.core.nearest import suggest
 
-COMMANDS: Final[Sequence[str]] = (
-    *("demo", "run", "chat", "resume", "sessions", "show", "fork", "replay", "compact"),
-    *("export", "import", "verify", "context", "count", "validate", "explain-error"),
-    *("recall", "serve", "window", "models", "doctor", "config", "completion"),
-)
+GROUPS: Final[Mapping[str, Sequence[str]]] = {
+    "look around": ("demo", "doctor"),
+    "talk to a model": ("run", "chat", "resume"),
+    "guard any client": ("serve",),
+    "what fills a window": ("context", "count", "validate", "compact", "recall"),
+    "how large a window is": ("window", "models", "explain-error"),
+    "recorded sessions": ("sessions", "show", "fork", "replay", "export", "import", "verify"),
+    "settings": ("config", "completion"),
+}
+COMMANDS: Final = tuple(name for names in GROUPS.values() for name in names)
+
+EXAMPLES: Final = """\
+examples:
+  ullage demo --quick                         a conversation with a real small model
+  ullage context --from claude --last         what fills the window of your last session
+  ullage chat --embedded --no-tools           talk to a small model that runs here
+  ullage serve --upstream http://HOST:8080    a guard for every client of a server
+  ullage compact request.json --ratio 0.5     a request made smaller, by the laws
+
+ullage COMMAND --help tells more of one.
+"""
 
 AGENTS: Final = frozenset({"run", "chat", "resume", "replay", "compact"})
 """The commands that have a model of their own."""
@@ -46,18 +63,60 @@ class Command(Protocol):
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line, whole or with one command, which is then loaded."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="ullage",
         description="Keeps conversations with language models inside their context window.",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"ullage {ullage.__version__}")
-    commands = top.add_subparsers(dest="command", metavar="command", required=True)
+    commands = top.add_subparsers(
+        help=argparse.SUPPRESS, dest="command", metavar="COMMAND", required=True, prog=top.prog
+    )
     for name in COMMANDS if only is None else (only,):
         command = _command(name)
-        commands_help = command.SUMMARY
-        sub = commands.add_parser(name, help=commands_help, description=commands_help)
+        sub = commands.add_parser(name, description=command.SUMMARY)
+        top.inner[name] = sub
         command.arguments(sub)
+    if only is None:
+        rows = [
+            line
+            for group, names in GROUPS.items()
+            for line in (f"{group}:", *(f"  {n:15}{_command(n).SUMMARY}" for n in names), "")
+        ]
+        top.epilog = "\n".join([*rows, EXAMPLES])
     return top
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that suggests what a wrong word may have meant."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.inner: dict[str, argparse.ArgumentParser] = {}
+        """The parsers of commands, by name."""
+
+    def parse_known_args(  # type: ignore[override]  # one of the two forms is used here
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Read arguments; an unknown option is an error with the nearest one there is."""
+        given, rest = super().parse_known_args(args, namespace)
+        wrong = next((word for word in rest if word.startswith("--")), None)
+        if wrong is not None and not self.inner:
+            options = [name for action in self._actions for name in action.option_strings]
+            near = suggest(wrong.partition("=")[0], options)
+            self.error(f"unrecognized arguments: {' '.join(rest)}{near and f'; {near}'}")
+        return given, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice, with the nearest that is one."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            what = "command" if action.dest == "command" else "choice"
+            near = suggest(str(value), known, f"choose from {', '.join(known)}")
+            raise argparse.ArgumentError(
+                action if what == "choice" else None, f"invalid {what}: {value!r}; {near}"
+            )
 
 
 def _command(name: str) -> Command:
@@ -94,6 +153,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     named = words[0] if words and words[0] in COMMANDS else None
     given = argparse.Namespace()
     try:
+        if not words:
+            parser().print_help()
+            return OK
         given = parser(named).parse_args(_settled(words))
         return _command(given.command).run(given)
     except UllageError as error:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ullage import config
 from ullage.core.errors import ConfigurationError, ProviderError
+from ullage.core.nearest import suggest
 from ullage.transport import Ask, Transport, loopback, shown
 from ullage.windows.rows import Row
 from ullage.windows.table import Refresh, Table
@@ -57,8 +58,8 @@ def _list(given: argparse.Namespace) -> int:
         known = table.provider(given.provider)
         if known is None:
             raise ConfigurationError(
-                f"the table of {table.snapshot} has no provider {given.provider!r}; it has "
-                f"{', '.join(providers)}"
+                f"the table of {table.snapshot} has no provider {given.provider!r}; "
+                + suggest(given.provider, providers, f"it has {', '.join(providers)}")
             )
         providers = [known]
     rows = [row for row in table.book.rows() if row.provider in providers]
@@ -78,9 +79,10 @@ def _show(given: argparse.Namespace) -> int:
     row = table.row(given.id, given.provider, base_model=base)
     if row is None:
         at = f" at {given.provider}" if given.provider is not None else ""
+        near = table.suggest(given.id)
         raise ConfigurationError(
-            f"the table of {table.snapshot} has no row for {given.id}{at}: an id of another host "
-            "needs --provider, a model of your own a window that you set"
+            f"the table of {table.snapshot} has no row for {given.id}{at}: {near and f'{near} '}An "
+            "id of another host needs --provider, a model of your own a window that you set"
         )
     print(json.dumps(_plain(row), indent=2) if given.json else _told(row, table.snapshot))
     return 0

@@ -30,6 +30,7 @@ def run(given: argparse.Namespace) -> int:
     """Check, and say what was checked; a fault is an error with its place and its fix."""
     session = importers.load(given.file, source=given.source)
     desk.warn(session)
+    desk.check_model(served(given.model))
     messages = session.current
     model = given.model or session.model
     validate(

@@ -11,7 +11,7 @@ from ullage.core.errors import ConfigurationError, StoreError
 from ullage.storage import ndjson
 from ullage.storage.log import EventLog, faults_of
 
-SUMMARY = "check that a session, or an exported file, is what was written; exit code 1 where not"
+SUMMARY = "check that a session or an exported file is what was written; exit code 1 if not"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

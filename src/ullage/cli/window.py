@@ -11,11 +11,11 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from difflib import get_close_matches
 from typing import Final
 
 from ullage.api import window
 from ullage.core.errors import ConfigurationError
+from ullage.core.nearest import suggest
 from ullage.core.window import HINT, Source, Window
 from ullage.runtime import default
 
@@ -97,7 +97,8 @@ def run(given: argparse.Namespace) -> int:
     elif given.explain:
         print(found.explain() + "\n" + _changes(found))
     elif not found.known:
-        print(found.explain())
+        near = default().windows.table.suggest(given.model) if given.model else ""
+        print(found.explain() + (f"\n{near}" if near else ""))
     else:
         print(f"{found.input_tokens:,} tokens of input ({found.said_by()})")
     return 0
@@ -125,8 +126,7 @@ def _provider(name: str | None) -> str | None:
     if known is not None:
         return known
     names = sorted({*listed, *windows.table.providers()})
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+    hint = suggest(name, names, f"known are {', '.join(names)}")
     raise ConfigurationError(f"no listing and no table has a provider {name!r}; {hint}")
 
 

@@ -12,18 +12,18 @@ ENOUGH: Final = 0.6
 """How alike two names must be, from 0 to 1; the default of `difflib.get_close_matches`."""
 
 
-def find(word: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """Return the known names that are most like `word`, best first; case does not count."""
+def find(word: str, known: Iterable[str], *, cutoff: float = ENOUGH) -> str | None:
+    """Return the known name that is most like `word`, None without one; case does not count."""
     from difflib import get_close_matches
 
     folded: dict[str, str] = {}
     for name in known:
         folded.setdefault(name.casefold(), name)
-    near = get_close_matches(word.casefold(), folded, n=most, cutoff=ENOUGH)
-    return [folded[name] for name in near]
+    near = get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)
+    return folded[near[0]] if near else None
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return `did you mean 'x'?` for the nearest known name, else `otherwise`."""
     near = find(word, known)
-    return f"did you mean {near[0]!r}?" if near else otherwise
+    return otherwise if near is None else f"did you mean {near!r}?"

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.nearest import suggest
 from ullage.core.policies.policy import Policy
 
 Usage = Literal["inject", "passive"]
@@ -434,12 +435,7 @@ def _covers(glob: str, model: str | None) -> bool:
 
 def _known(key: str, names: tuple[str, ...]) -> str:
     """Return the hint for a name that there is not, empty where there is none at all."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(key, names, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"there are {', '.join(names)}" if names else ""
+    return suggest(key, names, f"there are {', '.join(names)}" if names else "")
 
 
 def _kind(value: Any) -> str:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.nearest import suggest
 
 PolicyName = Literal["ladder", "advisory", "auto_summary", "off"]
 POLICIES: Final[tuple[PolicyName, ...]] = ("ladder", "advisory", "auto_summary", "off")
@@ -77,10 +78,7 @@ def parse(layers: Sequence[Layer]) -> Configured:
     for layer in layers:
         for key, value in layer.data.items():
             if key not in KEYS:
-                from difflib import get_close_matches
-
-                near = get_close_matches(key, KEYS, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(KEYS)}"
+                hint = suggest(key, KEYS, f"valid keys: {', '.join(KEYS)}")
                 raise ConfigurationError(f"{layer.where(key)}: unknown setting {key!r}; {hint}")
             read = READERS[key](value, layer.where(key), warnings)
             merged = isinstance(read, dict)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.nearest import suggest
 from ullage.core.window import Claim, Window, resolve
 from ullage.windows import probes
 from ullage.windows.disk import Disk
@@ -322,11 +323,8 @@ class Resolver:
         if given is None:
             return self.listings.provider_for(question.base_url) if question.base_url else None
         if self.listings.row(given) is None and self.table.provider(given) is None:
-            from difflib import get_close_matches
-
             known = sorted({*self.listings.names(), *self.table.providers()})
-            near = get_close_matches(given, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            hint = suggest(given, known, f"known are {', '.join(known)}")
             raise ConfigurationError(f"no provider is known as {given!r}: {hint}")
         return given
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage.core.errors import ConfigurationError, StoreError
+from ullage.core.nearest import find
 from ullage.core.window import Claim
 from ullage.windows import aliases
 from ullage.windows.aliases import Name
@@ -33,6 +34,9 @@ LONGEST: Final = 200
 """Questions whose answer is kept, since each request asks anew; characters of a model in one."""
 
 _IGNORED: Final = "%s is ignored (%s); the bundled table holds"
+
+ALIKE: Final = 0.75
+"""How alike an id must be to be suggested: names of one's own models are like many."""
 
 DAY_S: Final = 24 * 3600.0
 
@@ -94,6 +98,11 @@ class Table:
             self.book, self._origin = _bundled(), "bundled"
             self._known.clear()
             return _first(self.book, names)
+
+    def suggest(self, model: str) -> str:
+        """Return `did you mean 'x'?` for the id that is most like `model`, "" where none is."""
+        near = find(model, (row.model for row in self.book.rows()), cutoff=ALIKE)
+        return "" if near is None else f"did you mean {near!r}?"
 
     def claims(
         self, model: str, provider: str | None = None, *, base_model: str | None = None

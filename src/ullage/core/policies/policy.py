@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.gauge import STANDARD, Thresholds
+from ullage.core.nearest import suggest
 from ullage.core.policies import carried
 from ullage.core.policies.situation import Trait
 
@@ -155,8 +156,11 @@ class Policy:
         for preset in presets:
             if preset.name == name:
                 return preset
-        known = ", ".join(p.name for p in presets)
-        raise ConfigurationError(f"no policy is named {name!r}: there are {known}")
+        known = [preset.name for preset in presets]
+        near = suggest(name, known)
+        raise ConfigurationError(
+            f"no policy is named {name!r}: {near and f'{near} '}there are {', '.join(known)}"
+        )
 
     def rung(self, ratio: float) -> Rung | None:
         """Return the highest rung that a pressure reaches, or None."""

@@ -1,0 +1,73 @@
+"""What a newcomer meets first: the help, and what wrong words are answered with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ullage.cli.main import COMMANDS
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ullage", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_command_alone_prints_a_grouped_help_with_five_examples() -> None:
+    alone, asked = run(), run("--help")
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert alone.stdout == asked.stdout
+    lines = alone.stdout.splitlines()
+    listed = [line.split()[0] for line in lines if line[:2] == "  " and "ullage " not in line]
+    assert [word for word in listed if word in COMMANDS] == list(COMMANDS)
+    examples = [line for line in lines if line.startswith("  ullage ")]
+    assert len(examples) == 5
+    assert all(line.split()[1] in COMMANDS for line in examples)
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["chatt"], "invalid command: 'chatt'; did you mean 'chat'?"),
+        (["Serve"], "did you mean 'serve'?"),
+        (["zzz"], "choose from demo, doctor, run"),
+        (["count", "x", "--modle", "gpt-4o"], "did you mean '--model'?"),
+        (["serve", "--upstraem=http://127.0.0.1:9"], "did you mean '--upstream'?"),
+        (["models", "shwo", "x"], "did you mean 'show'?"),
+        (["models", "show", "x", "--provder", "y"], "did you mean '--provider'?"),
+        (["compact", "x", "--policy", "trimoldest"], "did you mean 'trim_oldest'?"),
+        (["context", "--from", "claud"], "did you mean 'claude'?"),
+        (["run", "hi", "--qqq"], "unrecognized arguments: --qqq"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_nearest_one(words: list[str], said: str) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "usage: ullage" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["models", "show", "claude-sonet-4-5"], 1, "did you mean 'claude-sonnet-4-5'?"),
+        (["models", "list", "--provider", "opnai"], 1, "did you mean 'openai'?"),
+        (["window", "gpt-4oo"], 0, "did you mean 'gpt-4o'?"),
+        (["context", "--demo", "--model", "gpt-4oo"], 0, "did you mean 'gpt-4o'?"),
+        (["demo", "--model", "smolm2-135m"], 1, "did you mean 'smollm2-135m'?"),
+    ],
+)
+def test_a_wrong_model_is_answered_with_the_nearest_one(
+    words: list[str], code: int, said: str
+) -> None:
+    done = run(*words)
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
+
+
+def test_a_model_of_ones_own_is_likened_to_none() -> None:
+    done = run("context", "--demo", "--model", "our-cellar-model")
+    assert "did you mean" not in done.stderr
