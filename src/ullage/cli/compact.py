@@ -16,7 +16,7 @@ import ullage
 from ullage import importers
 from ullage.agent import Agent, Session
 from ullage.agent.agent import Compacting
-from ullage.cli import desk, lines, offline, origin
+from ullage.cli import desk, lines, notes, offline, origin
 from ullage.contents import served
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.compaction import Outcome
@@ -180,8 +180,8 @@ def _summarizer(given: argparse.Namespace, model: str | None) -> ullage.Summariz
 def _file(given: argparse.Namespace) -> int:
     """Print the messages, or the plan; what was done goes to stderr. 1: the target is missed."""
     session = importers.load(given.file, source=given.source)
-    desk.warn(session)
-    desk.check_model(served(given.model))
+    notes.warn(session)
+    notes.check_model(served(given.model))
     options: dict[str, Any] = {
         "model": served(given.model or session.model),
         "window": session.window_tokens if given.window is None else given.window,

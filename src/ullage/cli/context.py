@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ullage import importers
-from ullage.cli import desk, picture
+from ullage.cli import notes, picture
 from ullage.contents import of_session, served
 from ullage.core.errors import ConfigurationError
 
@@ -76,7 +76,7 @@ def run(given: argparse.Namespace) -> int:
     """Print what fills the window, or write the page."""
     tried = what_if(given.what_if)
     session = _session(given)
-    desk.check_model(served(given.model))
+    notes.check_model(served(given.model))
     if given.top < 0:
         raise ConfigurationError(f"--top is how many items to list, not {given.top}")
     contents = of_session(

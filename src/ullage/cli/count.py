@@ -8,7 +8,7 @@ from typing import Final
 
 from ullage import importers
 from ullage.api import count, count_text
-from ullage.cli import desk
+from ullage.cli import notes
 from ullage.contents import served
 from ullage.core.counting import Count
 from ullage.core.errors import BrokenJson, ConfigurationError, NoMessages
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the count, its band, its basis, and what the file was taken for."""
     data = importers.content(given.file)
-    desk.check_model(served(given.model))
+    notes.check_model(served(given.model))
     found, form, what = _text(given, data) if given.text else _either(given, data)
     if given.json:
         fields = ("tokens", "low", "high", "basis")
@@ -71,7 +71,7 @@ def _is_meant(name: str, data: bytes) -> bool:
 def _messages(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
     """Count what stands in the window at the end of a file."""
     session = importers.parse(data, source=given.source, path=given.file)
-    desk.warn(session)
+    notes.warn(session)
     messages = session.current
     found = count(
         messages,

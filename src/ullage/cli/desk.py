@@ -23,7 +23,6 @@ from ullage.core.extras import explain_missing
 from ullage.core.permissions import Rule
 from ullage.core.policies.policy import Policy
 from ullage.core.transcript import Dialect
-from ullage.importers import Session as Recorded
 from ullage.providers import Limits, Provider
 from ullage.runtime import default
 from ullage.storage import open_log
@@ -56,21 +55,6 @@ def say(text: str) -> None:
         return
     rows = map(picture.clean, text.split("\n"))  # servers and models have their say in it
     print("\n".join(rows), file=sys.stderr, flush=True)
-
-
-def check_model(model: str | None) -> None:
-    """Tell where the table has no such model, and one with a name much like it."""
-    if model is None:
-        return
-    table = default().windows.table
-    if table.row(model) is None and (near := table.suggest(model)):
-        say(f"note: no model {model!r} is in the table; {near}")
-
-
-def warn(session: Recorded) -> None:
-    """Tell what of a file was left out."""
-    for warning in session.warnings:
-        say(f"note: {warning}")
 
 
 # ── the log ─────────────────────────────────────────────────────────────────────────────────────

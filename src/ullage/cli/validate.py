@@ -6,7 +6,7 @@ import argparse
 
 from ullage import importers
 from ullage.api import validate
-from ullage.cli import desk
+from ullage.cli import notes
 from ullage.contents import served
 
 SUMMARY = "check that messages keep the protocol and fit the window; exit code 1 where not"
@@ -29,8 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Check, and say what was checked; a fault is an error with its place and its fix."""
     session = importers.load(given.file, source=given.source)
-    desk.warn(session)
-    desk.check_model(served(given.model))
+    notes.warn(session)
+    notes.check_model(served(given.model))
     messages = session.current
     model = given.model or session.model
     validate(
