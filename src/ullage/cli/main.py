@@ -11,7 +11,8 @@ import json
 import keyword
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -79,13 +80,18 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         top.inner[name] = sub
         command.arguments(sub)
     if only is None:
-        rows = [
-            line
-            for group, names in GROUPS.items()
-            for line in (f"{group}:", *(f"  {n:15}{_command(n).SUMMARY}" for n in names), "")
-        ]
-        top.epilog = "\n".join([*rows, EXAMPLES])
+        top.epilog = "\n".join([*_grouped(), EXAMPLES])
     return top
+
+
+def _grouped() -> Iterator[str]:
+    """Yield the lines that list all commands by what they are for."""
+    for group, names in GROUPS.items():
+        yield f"{group}:"
+        for name in names:
+            row = f"  {name:15}{_command(name).SUMMARY}"
+            yield from textwrap.wrap(row, 98, subsequent_indent=" " * 17)
+        yield ""
 
 
 class Parser(argparse.ArgumentParser):
