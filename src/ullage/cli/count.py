@@ -11,7 +11,8 @@ from ullage.api import count, count_text
 from ullage.cli import notes
 from ullage.contents import served
 from ullage.core.counting import Count
-from ullage.core.errors import BrokenJson, ConfigurationError, NoMessages
+from ullage.core.errors import ConfigurationError
+from ullage.importers import BrokenJson, NoMessages
 
 SUMMARY = "count the tokens of messages, a request, a session or a text"
 

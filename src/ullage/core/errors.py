@@ -4,8 +4,6 @@
 
     UllageError                     everything this package raises on purpose
     +-- ConfigurationError          the operator or caller asked for something that cannot be
-        +-- NoMessages              a file holds no messages
-            +-- BrokenJson          a file began as JSON and breaks off
     +-- ContextWindowUnknown        a number of tokens was demanded of an unknown window
     +-- ContextTooLargeError        a request does not fit, and cannot be made to fit
     +-- MalformedHistoryError       the messages break the dialect's protocol
@@ -50,18 +48,6 @@ class ConfigurationError(UllageError):
     """Report a setting, argument or installation that cannot work as it is."""
 
     code = "configuration"
-
-
-class NoMessages(ConfigurationError):  # noqa: N818 - named for what was not found
-    """Report a file without messages."""
-
-    code = "no_messages"
-
-
-class BrokenJson(NoMessages):
-    """Report a file that began as JSON and breaks off, naming line and column."""
-
-    code = "broken_json"
 
 
 class ContextWindowUnknown(UllageError):  # noqa: N818 - the public name is fixed by the API page

@@ -13,15 +13,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ullage.core.errors import ConfigurationError, NoMessages
+from ullage.core.errors import ConfigurationError
 from ullage.importers import claude, codex, files, places, requests
 from ullage.importers.lines import Lines, plain
-from ullage.importers.session import NOT_IN_FILE, Report, Session, Turn
+from ullage.importers.session import NOT_IN_FILE, BrokenJson, NoMessages, Report, Session, Turn
 
 __all__ = [
     "NOT_IN_FILE",
     "SAMPLE",
     "SOURCES",
+    "BrokenJson",
+    "NoMessages",
     "Report",
     "Session",
     "Turn",

@@ -13,11 +13,20 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from ullage.core.errors import BrokenJson, ConfigurationError, NoMessages
+from ullage.core.errors import ConfigurationError
 from ullage.core.usage import Usage
 from ullage.core.wire.dialects import recognise
 from ullage.importers.lines import Lines, find_fault, note, value
-from ullage.importers.session import Report, Session, Turn, plural, total, words
+from ullage.importers.session import (
+    BrokenJson,
+    NoMessages,
+    Report,
+    Session,
+    Turn,
+    plural,
+    total,
+    words,
+)
 
 DIALECTS: Final[Mapping[str, str]] = {
     "chat": "openai_chat",

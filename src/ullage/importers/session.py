@@ -11,10 +11,23 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from ullage.core.errors import ConfigurationError
 from ullage.core.usage import Usage
 
 NOT_IN_FILE: Final = "not in the file: the first report less what was counted"
 """What to say of the tokens that stood in every request and in no message of the file."""
+
+
+class NoMessages(ConfigurationError):  # noqa: N818 - named for what was not found
+    """Report a file without messages."""
+
+    code = "no_messages"
+
+
+class BrokenJson(NoMessages):
+    """Report a file that began as JSON and breaks off, naming line and column."""
+
+    code = "broken_json"
 
 
 @dataclass(frozen=True, slots=True)
