@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,66 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.acting import bodies, called, data, said, scripted
-from tests.cli.terminal import Terminal
-from ullage.agent import Session
+from tests.agent.acting import bodies, called, said
+from tests.cli.room import Room, running
 from ullage.cli import lines
-from ullage.storage import open_log
-from ullage.testing.faults import Answer, FaultServer
+from ullage.testing.faults import Answer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
-ULLAGE = str(Path(sys.executable).with_name("ullage"))
 PROMPT = r"(build|plan)> $"
 ALLOW = r"Allow\? \[y/a/N\] $"
-
-
-class Room:
-    """A workspace, a log and an environment of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.work = folder / "work"
-        self.work.mkdir()
-        (folder / "config.toml").write_text("")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("ULLAGE", "NO_COLOR"))}
-        self.environment = {
-            **kept,
-            "ULLAGE_CONFIG": str(folder / "config.toml"),
-            "ULLAGE_CACHE_DIR": str(folder / "cache"),
-            "HOME": str(folder),
-        }
-
-    @property
-    def store(self) -> str:
-        return f"sqlite:{self.folder}/state/s.db"
-
-    def command(self, server: FaultServer, *words: str) -> list[str]:
-        where = ["--store", self.store, "--workspace", str(self.work), "--window", "8000"]
-        model = ["--model", "model", "--base-url", server.base_url]
-        return [ULLAGE, *words, *where, *model, "--permission", "ask"]
-
-    def events(self, kind: str) -> list[Any]:
-        log = open_log(self.store)
-        session = Session(log, log.sessions()[-1].session)
-        found = data(session, kind)
-        log.close()
-        return found
 
 
 @pytest.fixture
 def room(tmp_path: Path) -> Room:
     return Room(tmp_path)
-
-
-@contextmanager
-def running(
-    room: Room, script: tuple[Answer, ...], *words: str, rows: int = 24, columns: int = 80
-) -> Iterator[tuple[Terminal, FaultServer]]:
-    with scripted(*script) as server:
-        command = room.command(server, *words)
-        with Terminal(command, room.environment, rows=rows, columns=columns) as terminal:
-            yield terminal, server
 
 
 def write(path: str, content: str, **more: Any) -> Answer:
