@@ -65,12 +65,11 @@ def test_a_bare_text_is_no_history_to_edit(take) -> None:
 
 def test_a_bare_text_is_the_input_of_a_responses_request() -> None:
     asked = [{"role": "user", "content": "a b c"}]
-    assert ullage.count("a b c", model=MODEL) == ullage.count(
-        asked, model=MODEL, dialect="openai_responses"
-    )
-    ullage.validate("a b c", window=1000, model=MODEL)
+    said: dict[str, Any] = {"model": MODEL, "dialect": "openai_responses"}
+    assert ullage.count("a b c", **said) == ullage.count(asked, **said)
+    ullage.validate("a b c", window=1000, **said)
     with pytest.raises(ullage.ContextTooLargeError):
-        ullage.validate("a b c", window=5, model=MODEL)
+        ullage.validate("a b c", window=5, **said)
 
 
 @pytest.mark.parametrize("take", TAKERS)

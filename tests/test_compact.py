@@ -201,7 +201,13 @@ def test_a_summarizer_is_asked_within_its_own_window_and_what_it_saw_is_told(com
     made = compact(log_of(60), target_tokens=3000, model=MODEL, summarizer=Small())
     assert len(asked) > 1
     assert all(
-        ullage.count(r.system + r.prompt, model=MODEL).high + r.max_tokens <= 1_000 for r in asked
+        ullage.count(
+            [{"role": "system", "content": r.system}, {"role": "user", "content": r.prompt}],
+            model=MODEL,
+        ).high
+        + r.max_tokens
+        <= 1_000
+        for r in asked
     )
     assert made.strategy.startswith("hierarchical")
     assert made.seen == 1.0

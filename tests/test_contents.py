@@ -135,11 +135,12 @@ def test_output_and_largest_are_as_asked(runtime: Runtime) -> None:
 
 
 def test_every_dialect_is_read(runtime: Runtime) -> None:
-    said = ullage.context("How much is left?", model="gpt-5", runtime=runtime).to_dict()
+    asked = "How much is left?"
+    said = ullage.context(asked, model="gpt-5", dialect="responses", runtime=runtime).to_dict()
     assert [row["id"] for row in said["rows"]] == ["user", "framing"]
     blocks = [{"type": "text", "text": "Be brief."}]
-    asked = ullage.context(HISTORY[1:], system=blocks, dialect="anthropic", runtime=runtime)
-    assert [row.id for row in asked.report.rows] == ["system", "user", "framing"]
+    found = ullage.context(HISTORY[1:], system=blocks, dialect="anthropic", runtime=runtime)
+    assert [row.id for row in found.report.rows] == ["system", "user", "framing"]
 
 
 def test_a_server_that_counts_is_the_total(tiny_server: Server, runtime: Runtime) -> None:

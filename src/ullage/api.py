@@ -109,9 +109,9 @@ def count(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Count:
     """Count a request in tokens: a best value, the band around it, and the basis of both.
 
     `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages; the other keys
-    are those of `Asked`. With a `base_url` whose server counts (llama.cpp, vLLM, Anthropic,
-    Gemini), the count is the server's own. Raises MalformedHistoryError when `messages` is no
-    list of messages.
+    are those of `Asked`; a text is counted by `count_text`. With a `base_url` whose server counts
+    (llama.cpp, vLLM, Anthropic, Gemini), the count is the server's own. Raises
+    MalformedHistoryError when `messages` is no list of messages.
     """
     shared, question, body = asked(messages, request)
     transcript = shared.read(body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +27,7 @@ from ullage.core.counting import (
     Meter,
     measure,
 )
+from ullage.core.errors import MalformedHistoryError
 from ullage.core.media import image_rule
 from ullage.core.pickling import Unpicklable
 from ullage.core.readings import Readings
@@ -40,7 +41,7 @@ from ullage.transport import Ask, Timeouts, Transport
 from ullage.windows import Options, Question, Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping, Sequence
+    from collections.abc import Callable, MutableMapping
 
     from ullage.core.calibration import Calibration, Reading
     from ullage.core.counting import Measure, Size
@@ -192,6 +193,7 @@ class Runtime(Unpicklable):
 
     def read(self, body: Body) -> Transcript:
         """Read a request; its dialect, in the transcript's rules, is found out if not given."""
+        body = body.listed()
         return self.codec_for(body.spoken()).read(body.messages)
 
     def measure(self, question: Question, transcript: Transcript, body: Body) -> Measure:
@@ -307,16 +309,40 @@ class Body:
     def listed(self) -> Body:
         """Return the same request, its dialect named, with a list of messages that can be edited.
 
-        The Responses API takes a string for one message of the user; where nobody says that it
-        is one, a string is left to Chat Completions, which refuses it.
+        The Responses API takes a string for one message of the user, where somebody says that
+        this is its dialect. Raises MalformedHistoryError for anything else that is no list.
         """
-        if not isinstance(self.messages, str):
-            return replace(self, dialect=self.spoken())
-        dialect = "openai_chat" if self.dialect is None else self.spoken()
-        if dialect != "openai_responses":
-            return replace(self, dialect=dialect)
-        said = {"role": "user", "content": self.messages}
-        return replace(self, messages=[said], dialect=dialect)
+        messages = self.messages
+        if isinstance(messages, str) and self.dialect is not None:
+            dialect = self.spoken()
+            if dialect == "openai_responses":
+                said = {"role": "user", "content": messages}
+                return replace(self, messages=[said], dialect=dialect)
+        if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray):
+            raise MalformedHistoryError(
+                f"messages must be a list of messages, not {_kind(messages)}: {_instead(messages)}"
+            )
+        return replace(self, dialect=self.spoken())
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _instead(value: Any) -> str:
+    """Say what to pass in the place of what is no list."""
+    if isinstance(value, str | bytes | bytearray):
+        return (
+            "ullage.count_text(text) counts a text; for one message of the user pass "
+            '[{"role": "user", "content": text}]'
+        )
+    if isinstance(value, Mapping):
+        if isinstance(value.get("messages", value.get("input")), list):
+            return 'this is a whole request; pass its "messages" or "input"'
+        return "for one message pass a list that holds it, such as [message]"
+    if hasattr(value, "__iter__"):
+        return "pass list(messages), which can be read more than once"
+    return 'pass the whole history, such as [{"role": "user", "content": "..."}]'
 
 
 class Asked(TypedDict, total=False):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import site
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -163,3 +164,19 @@ def test_a_coding_agent_holds_five_windows_through_the_proxy_and_fails_without(
     assert REFUSED in failed[0]["errorMessage"]
     assert len(failed) > LONG_TURNS / 2
     assert len(texts(messages)) < 4
+
+
+@needs
+def test_langchains_and_pydantic_ais_messages_are_refused_with_what_converts_them(
+    home: Path,
+) -> None:
+    folders = [HERE.parents[1] / "src", *site.getsitepackages()]
+    script = HERE / "driven" / "foreign_messages.py"
+    done = ran([INSTALLED / "bin" / "python", script, *folders], home, "http://127.0.0.1:9")
+    told = {name: (index, text) for name, index, text in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0, done.stderr
+    assert "converted" in told
+    for name in ("SystemMessage", "HumanMessage", "AIMessage", "ToolMessage"):
+        assert told[name][0] == 1
+        assert "langchain_core.messages.convert_to_openai_messages" in told[name][1]
+    assert "ullage.wrap" in told["ModelRequest"][1]

@@ -137,7 +137,7 @@ def test_an_object_whose_dump_is_no_mapping_is_refused():
         def model_dump(self, **options: Any) -> list:
             return []
 
-    with pytest.raises(MalformedHistoryError, match="is a Odd, not a message"):
+    with pytest.raises(MalformedHistoryError, match="Odd, not a message"):
         read(Odd())
 
 

@@ -143,9 +143,9 @@ def test_what_is_no_item_is_refused_by_its_position(raw: Any):
 
 
 def test_an_item_nested_deeper_than_json_can_carry_is_refused():
-    deep: dict[str, Any] = {"type": "x"}
+    deep: dict[str, Any] = {"type": "x_call"}
     for _ in range(100_000):
-        deep = {"type": "x", "in": deep}
+        deep = {"type": "x_call", "in": deep}
     with pytest.raises(MalformedHistoryError, match="JSON cannot carry"):
         read(deep)
     while "in" in deep:  # unwound by hand: a deep structure is freed recursively
@@ -338,7 +338,7 @@ def test_reasoning_does_not_change_the_digest():
         {"type": "image_generation_call", "id": "ig_1", "result": "R0lGOA=="},
         {"type": "mcp_list_tools", "id": "m", "server_label": "s", "tools": []},
         {"type": "mcp_call", "id": "m", "name": "f", "arguments": "{}", "output": "ok"},
-        {"type": "of next year", "payload": [1, None]},
+        {"type": "next_years_call", "payload": [1, None]},
     ],
     ids=lambda item: item.get("type", "bare reference"),
 )
@@ -456,7 +456,7 @@ def test_a_message_changed_in_place_is_read_again():
 
 def test_what_holds_an_object_is_read_each_time():
     memo: dict[Key, Message] = {}
-    raw = {"type": "of next year", "at": object}
+    raw = {"type": "next_years_call", "at": object}
     assert OpenAIResponses(memo).read([raw]).messages[0].parts[0].kind == "other"
     assert memo == {}
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from ullage.core import marks
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, fingerprint, json_text, mapping
+from ullage.core.foreign import build_error, check_shape
 from ullage.core.media import describe, identity
 from ullage.core.readings import Readings
 from ullage.core.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
@@ -158,6 +159,7 @@ class Anthropic:
 def _plain(raw: Raw, index: int) -> dict[str, Any]:
     """Return a message as a plain mapping, its blocks too; an SDK hands out both as objects."""
     fields = _fields(raw, index)
+    check_shape(raw, fields, index)
     content = fields.get("content")
     if isinstance(content, list | tuple):
         return {**fields, "content": [mapping(block) or block for block in content]}
@@ -168,14 +170,11 @@ def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
     fields = mapping(raw)
     if fields is not None:
         return fields
-    raise MalformedHistoryError(
-        f"messages[{index}] is a {type(raw).__name__}, not a message: expected a mapping with "
-        "'role' and 'content', or an object of the Anthropic SDK",
-        index=index,
-    )
+    raise build_error(raw, None, index)
 
 
 def _message(fields: Mapping[str, Any], index: int) -> Message:
+    check_shape(fields, fields, index)
     role = fields.get("role")
     if role not in ROLES:
         raise MalformedHistoryError(

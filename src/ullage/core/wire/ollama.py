@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, fingerprint, json_text, mapping
+from ullage.core.foreign import build_error, check_shape
 from ullage.core.media import describe, identity
 from ullage.core.readings import Readings
 from ullage.core.transcript import Call, Message, Part, Raw, Rules, Transcript
@@ -67,6 +68,7 @@ class OllamaChat:
         def read_message(raw: Raw, index: int) -> Message:
             nonlocal asked
             fields, answers = _fields(raw, index), ""
+            check_shape(raw, fields, index)
             if _role(fields) == "tool":
                 asked = asked or _waiting(raws[:index])
                 answers = asked.answered(fields)
@@ -209,11 +211,7 @@ def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
     fields = mapping(raw)
     if fields is not None:
         return fields
-    raise MalformedHistoryError(
-        f"messages[{index}] is a {type(raw).__name__}, not a message: expected a mapping with "
-        "'role' and 'content', or an object of the Ollama client",
-        index=index,
-    )
+    raise build_error(raw, None, index)
 
 
 def _role(fields: Mapping[str, Any]) -> str:

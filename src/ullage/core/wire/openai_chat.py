@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core import marks, media
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, json_text, mapping
+from ullage.core.foreign import build_error, check_shape
 from ullage.core.readings import Readings
 from ullage.core.transcript import (
     Call,
@@ -167,15 +168,12 @@ def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
     fields = mapping(raw)
     if fields is not None:
         return fields
-    raise MalformedHistoryError(
-        f"messages[{index}] is a {type(raw).__name__}, not a message: expected a mapping with "
-        "'role' and 'content', or an object of the OpenAI SDK",
-        index=index,
-    )
+    raise build_error(raw, None, index)
 
 
 def _message(raw: Raw, index: int) -> Message:
     fields = _fields(raw, index)
+    check_shape(raw, fields, index)
     role = fields.get("role")
     if role not in ROLES:
         raise MalformedHistoryError(

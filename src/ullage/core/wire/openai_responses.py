@@ -14,6 +14,7 @@ from typing import Any, Final
 from ullage.core import marks
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.fields import as_text, fingerprint, json_text, mapping
+from ullage.core.foreign import build_error, check_shape
 from ullage.core.media import describe, identity
 from ullage.core.readings import Readings
 from ullage.core.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
@@ -151,6 +152,7 @@ class OpenAIResponses:
 def _plain(raw: Raw, index: int) -> dict[str, Any]:
     """Return an item as a plain mapping, its content parts too; an SDK hands out objects."""
     fields = _fields(raw, index)
+    check_shape(raw, fields, index)
     plain = dict(fields)
     for key, value in fields.items():
         if isinstance(value, list | tuple):
@@ -162,15 +164,12 @@ def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
     fields = mapping(raw)
     if fields is not None:
         return fields
-    raise MalformedHistoryError(
-        f"messages[{index}] is a {type(raw).__name__}, not an input item: expected a mapping "
-        "with 'role' or 'type', or an object of the OpenAI SDK",
-        index=index,
-    )
+    raise build_error(raw, None, index)
 
 
 def _item(fields: Mapping[str, Any], index: int) -> Message:
     """Read one item by its type; an item without one is a message, or refers to another item."""
+    check_shape(fields, fields, index)
     kind, role = fields.get("type"), fields.get("role")
     if kind == "message" or (kind is None and role is not None):
         return _message(fields, index)

@@ -1,0 +1,138 @@
+"""What is a message in no dialect: other frameworks' objects and forms are refused by name.
+
+A message must show a shape that a dialect has; what merely can be written out as JSON is none. It
+knows the shapes that all dialects together have, and reads no message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from ullage.core.errors import MalformedHistoryError
+
+ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+"""The roles of all dialects together."""
+
+SAID: Final = frozenset(
+    {
+        "content", "tool_calls", "function_call", "refusal", "audio", "images", "thinking",
+        "reasoning", "reasoning_content", "reasoning_details",
+    }
+)  # fmt: skip
+"""Fields that hold what a message says, in one dialect or another."""
+
+BARE: Final = frozenset(
+    {"role", "name", "type", "id", "status", "tool_call_id", "tool_name", "annotations"}
+)
+"""Fields of a message that says nothing."""
+
+ITEM: Final = re.compile(
+    r"message|reasoning|item_reference|additional_tools|configuration_update|program"
+    r"|compaction\w*|mcp_\w+|\w+_(?:call|output)"
+)
+"""Types of input items of the Responses API (OpenAI's Python SDK 3.54, ResponseInputItemParam), and
+of later ones that are named as these are."""
+
+LANGCHAIN: Final = (
+    "convert the messages first, with langchain_core.messages.convert_to_openai_messages(messages)"
+)
+ADAPTERS: Final[Mapping[str, str]] = {
+    "langchain_core": LANGCHAIN,
+    "langchain": LANGCHAIN,
+    "llama_index": (
+        "convert the messages first, with "
+        "llama_index.llms.openai.utils.to_openai_message_dicts(messages)"
+    ),
+    "haystack": "convert the messages first, with [m.to_openai_dict_format() for m in messages]",
+    "semantic_kernel": "convert the messages first, with [m.to_dict() for m in messages]",
+    "pydantic_ai": (
+        "have Pydantic AI send through a guarded client, with "
+        "OpenAIProvider(openai_client=ullage.wrap(AsyncOpenAI()))"
+    ),
+    "google": (
+        'convert the messages first, with [{"role": "assistant" if c.role == "model" else c.role, '
+        '"content": "".join(p.text or "" for p in c.parts)} for c in messages]'
+    ),
+}
+"""What to do with another framework's objects, by its package."""
+
+DUMPED: Final = frozenset({"human", "ai", "system", "tool", "function", "chat"})
+"""Types of LangChain's messages as they are written out; no dialect has one without a role."""
+
+FORMS: Final[tuple[tuple[frozenset[str], str, str], ...]] = (
+    (frozenset({"role", "parts"}), "Gemini's form", "content in the place of parts, as a text"),
+    (
+        frozenset({"type", "data"}),
+        "LangChain's stored form",
+        "convert_to_openai_messages(messages_from_dict(messages)), of langchain_core.messages",
+    ),
+    (frozenset({"from", "value"}), "ShareGPT's form", "role for from, content for value"),
+    (frozenset({"choices"}), "a whole answer", "answer.choices[0].message as the message"),
+    (frozenset({"output", "object"}), "a whole answer", "the items of answer.output as messages"),
+)
+"""Fields of mappings that are no messages, what such a mapping is, and what to pass instead."""
+
+SHOWN: Final = 6
+
+
+def check_shape(raw: object, fields: Mapping[str, Any], index: int) -> None:
+    """Raise MalformedHistoryError for a message of no dialect; `fields` are what `raw` holds."""
+    role, kind = fields.get("role"), fields.get("type")
+    if isinstance(kind, str) and kind != "message" and ITEM.fullmatch(kind):
+        return
+    if role is None:
+        if isinstance(fields.get("id"), str) and fields.keys() <= {"id", "type"}:
+            return
+        if kind is None and "content" in fields and raw is fields:
+            return  # a message without a role: each dialect says which it has
+    elif not SAID.isdisjoint(_names(raw, fields)) or fields.keys() <= BARE:
+        known = isinstance(role, str) and role.lower() in ROLES
+        if known or raw is fields:  # of a mapping, the dialect says which roles it has
+            return
+    raise build_error(raw, fields, index)
+
+
+def _names(raw: object, fields: Mapping[str, Any]) -> Collection[str]:
+    """Return the fields that a message has, an SDK's object those that hold nothing too."""
+    declared = getattr(type(raw), "model_fields", None)
+    return declared.keys() | fields.keys() if isinstance(declared, dict) else fields.keys()
+
+
+def build_error(raw: object, fields: Mapping[str, Any] | None, index: int) -> MalformedHistoryError:
+    """Return the error that names what stands there and what converts it."""
+    fields = fields or {}
+    return MalformedHistoryError(
+        f"messages[{index}] is {_named(raw)}, not a message of any dialect: {_advice(raw, fields)}",
+        index=index,
+    )
+
+
+def _named(raw: object) -> str:
+    kind = type(raw)
+    if isinstance(raw, Mapping):
+        keys = [repr(key) for key in list(raw)[:SHOWN]]
+        return f"a mapping of {', '.join(keys) or 'nothing'}"
+    return f"a {kind.__name__}" if kind.__module__ == "builtins" else _path(kind)
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _advice(raw: object, fields: Mapping[str, Any]) -> str:
+    for base in type(raw).__mro__:
+        package = base.__module__.partition(".")[0]
+        if package in ADAPTERS:
+            return ADAPTERS[package]
+    kind = fields.get("type")
+    if isinstance(kind, str) and kind in DUMPED and "content" in fields:
+        return LANGCHAIN
+    for names, form, instead in FORMS:
+        if names <= fields.keys():
+            return f"this is {form}; pass {instead}"
+    return (
+        'pass mappings such as {"role": "user", "content": "..."}, or objects of the OpenAI, '
+        "Anthropic or Ollama client"
+    )
