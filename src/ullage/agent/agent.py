@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 from ullage import config
 from ullage.agent.keeping import SessionStore
 from ullage.agent.kit import Asking, Kit, Words
-from ullage.agent.session import Live, Session
+from ullage.agent.session import Live, Session, kept_in
 from ullage.agent.turning import Turning
 from ullage.core import pieces
 from ullage.core.budget import TurnBudget
@@ -494,7 +494,11 @@ def _state(url: str, workspace: Path) -> Path | None:
     """
     scheme, _, path = url.partition("://")
     if scheme != "sqlite":
-        return None
+        kept = kept_in(url)
+        if kept is None or workspace.resolve() not in kept.resolve().parents:
+            return None
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return kept
     folder, work = Path(path).parent.resolve(), workspace.resolve()
     if folder == work or folder in work.parents:
         raise ConfigurationError(

@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ullage.agent.originals import Originals
 from ullage.core.errors import ConfigurationError, Fenced, StoreError
@@ -18,9 +19,11 @@ from ullage.core.log.event import EPHEMERAL, Draft, Event
 from ullage.core.log.fold import Fold, fold
 from ullage.core.pickling import Unpicklable
 from ullage.core.redaction import Redactor
+from ullage.storage.blobs import Blobs
 from ullage.storage.log import Owner
 
 if TYPE_CHECKING:
+    from ullage.agent.files import Undone
     from ullage.core.permissions import Grant
     from ullage.storage.log import EventLog, Lease
 
@@ -40,6 +43,9 @@ class Live:
         if self.type not in EPHEMERAL:
             raise StoreError(f"{self.type} events are recorded: only {sorted(EPHEMERAL)} are shown")
 
+
+BESIDE: Final = "undo"
+"""The folder of what files held."""
 
 Told = Event | Live
 Hear = Callable[[Told], object]
@@ -75,6 +81,7 @@ class Session(Unpicklable):
         self._lease: Lease | None = None
         self._heard: list[Hear] = []
         self.originals = Originals(lambda: self.fold)
+        self._blobs: Blobs | None = None
 
     @classmethod
     def create(
@@ -109,6 +116,26 @@ class Session(Unpicklable):
     def events(self, after: int = 0, upto: int | None = None) -> list[Event]:
         """Return recorded events."""
         return self.log.read(self.name, after, upto)
+
+    @property
+    def blobs(self) -> Blobs:
+        """What files held before tools changed them; kept beside the log."""
+        if self._blobs is None:
+            self._blobs = Blobs(kept_in(self.log.url))
+            self._blobs.purge()
+        return self._blobs
+
+    def undo_files(
+        self, turn: int | None = None, *, force: bool = False, dry_run: bool = False
+    ) -> Undone | None:
+        """Bring back the files that a turn changed, the last one by default; see `agent.files`.
+
+        Said again it goes one turn further back. Files that a person changed since are left, and
+        told, unless `force` is given. Returns None where no turn changed a file.
+        """
+        from ullage.agent.files import undo_files
+
+        return undo_files(self, turn, force=force, dry_run=dry_run)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -209,3 +236,18 @@ class Session(Unpicklable):
             event = replace(event, data=self.redactor.data(event.data))
         for listener in tuple(self._heard):
             listener(event)
+
+
+def kept_in(url: str) -> Path | None:
+    """Return the folder of what files held: beside a log in a file, else in the user's own.
+
+    None for a log in memory, which ends with the process.
+    """
+    scheme, _, path = url.partition(":")
+    if scheme == "memory":
+        return None
+    if scheme == "sqlite":
+        return Path(path.removeprefix("//")).parent / BESIDE
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("ullage", appauthor=False)) / BESIDE

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.agent.journal import Journal
 from ullage.agent.session import Live
 from ullage.core import turn as machine
 from ullage.core.cost import cost
@@ -91,10 +92,13 @@ class Turning:
         """
         session = self._session
         session.acquire()
+        workspace = self._kit.executor.workspace
+        workspace.journal = Journal(session, self._order.turn, workspace)
         beating = asyncio.create_task(self._beat(asyncio.current_task()))
         try:
             return await self._driven()
         finally:
+            workspace.journal = None
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
             await self._client.aclose()

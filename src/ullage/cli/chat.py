@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ullage import context
 from ullage.agent import Agent, Session
-from ullage.cli import activity, desk, origin, picture
+from ullage.cli import activity, desk, origin, picture, undo
 from ullage.core.errors import UllageError
 
 SUMMARY = "talk in the terminal: tools, a gauge, and a history that survives"
@@ -238,6 +238,18 @@ class Chat:
             return
         self._turn(None)
 
+    def undo(self, rest: str) -> None:
+        """Bring back the files that the last turn changed: /undo [force]."""
+        if rest not in ("", "force"):
+            desk.say(f"/undo takes force or nothing, not {rest!r}; /uncompact is for compactions")
+            return
+        done = self.session.undo_files(force=bool(rest))
+        if done is None:
+            desk.say("nothing to undo: no turn has changed a file since")
+            return
+        for line in undo.drawn(done):
+            desk.say(line)
+
     def uncompact(self, _: str) -> None:
         """Take the last compaction back."""
         gone = self.agent.uncompact(self.session)
@@ -265,7 +277,7 @@ COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
     f"/{way.__name__}": (way, (way.__doc__ or "").strip())
     for way in (
         *(Chat.context, Chat.window, Chat.compact, Chat.summary, Chat.model, Chat.plan),
-        *(Chat.build, Chat.retry, Chat.uncompact, Chat.help),
+        *(Chat.build, Chat.retry, Chat.undo, Chat.uncompact, Chat.help),
     )
 }
 """What may be typed in the place of something to say."""

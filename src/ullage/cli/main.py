@@ -22,7 +22,7 @@ from ullage.core.nearest import suggest
 
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "look around": ("demo", "doctor"),
-    "talk to a model": ("run", "chat", "resume"),
+    "talk to a model": ("run", "chat", "resume", "undo"),
     "guard any client": ("serve",),
     "what fills a window": ("context", "count", "validate", "compact", "recall"),
     "how large a window is": ("window", "models", "explain-error"),

@@ -241,6 +241,19 @@ def _activated(page: Page, data: Data) -> list[str]:
     return [lines.brief(f"skill {data['name']} ({data['hash']})", WIDTH)]
 
 
+def _changed(page: Page, data: Data) -> list[str]:
+    del page
+    paths = [str(file.get("path")) for file in data["files"]]
+    return [lines.brief(f"files changed: {', '.join(paths)}", 2 * WIDTH)] if paths else []
+
+
+def _brought_back(page: Page, data: Data) -> list[str]:
+    del page
+    files = [f"{file.get('did')} {file.get('path')}" for file in data["files"]]
+    left = [f"left {file.get('path')}: {file.get('why')}" for file in data.get("left") or ()]
+    return ["files brought back", *(lines.brief(text, 2 * WIDTH) for text in (*files, *left))]
+
+
 def _subagent(page: Page, data: Data) -> list[str]:
     return [f"subagent: {page.short(json.dumps(data, ensure_ascii=False))}"]
 
@@ -258,6 +271,8 @@ _WAYS: Final[Mapping[str, Callable[[Page, Data], list[str]]]] = MappingProxyType
         "turn_completed": _completed,
         "turn_failed": _failed,
         "turn_interrupted": _interrupted,
+        "file_changes": _changed,
+        "files_restored": _brought_back,
         "session_fork": _forked,
         "branch_summary": _branched,
         "skill_activation": _activated,

@@ -25,7 +25,8 @@ from ullage.tools.sandbox import Sandbox
 from ullage.tools.search import SECONDS, Search
 from ullage.tools.shell import Shell
 from ullage.tools.telling import Plan, Recall
-from ullage.tools.tool import Fault, Foreseen, Tool
+from ullage.tools.tool import Arguments, Fault, Foreseen, Tool
+from ullage.tools.work import beside
 from ullage.tools.workspace import Workspace
 from ullage.tools.writing import Edit, Write
 
@@ -172,13 +173,31 @@ class Executor:
         else:
             try:
                 arguments = schema.read(call.arguments, tool.spec.parameters)
-                outcome = await tool.run(arguments, key=key, dry_run=dry_run)
+                outcome = await self._journaled(tool, arguments, key, dry_run=dry_run)
             except (Fault, UllageError, OSError) as error:
                 outcome = _fault(error)
         return self._shown(outcome, dry_run=dry_run)
 
     def _unknown(self, name: str) -> Outcome:
         return _failed(f"there is no tool {name!r:.80}; there are {', '.join(self._tools)}")
+
+    async def _journaled(
+        self, tool: Tool, arguments: Arguments, key: str, *, dry_run: bool
+    ) -> Outcome:
+        """Run a tool; what it may change in files is noted before, where somebody takes note.
+
+        Files that are written here are noted one by one; around whatever else may change any of
+        them, the whole workspace is.
+        """
+        journal = self.workspace.journal
+        noted = tool.spec.reads_only or isinstance(tool, Write | Edit)
+        if journal is None or dry_run or noted or tool.access(arguments).safe:
+            return await tool.run(arguments, key=key, dry_run=dry_run)
+        before = await beside(journal.begin_command)
+        try:
+            return await tool.run(arguments, key=key, dry_run=dry_run)
+        finally:
+            await beside(lambda: journal.end_command(before))
 
     def _shown(self, outcome: Outcome, *, dry_run: bool) -> Outcome:
         text, cut = bounded(outcome.text, self._limits.characters)

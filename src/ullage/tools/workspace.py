@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from ullage.core.errors import ConfigurationError
 from ullage.tools import syscalls
@@ -38,6 +38,25 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
 
 Identity = tuple[int, int]
 """What a file is on this machine, under whatever name: device and inode."""
+
+
+class Journal(Protocol):
+    """Is told of what tools change, before they do."""
+
+    def begin_write(self, entry: Entry | None, path: str, data: bytes, made: list[str]) -> None:
+        """Take note of a file that gets these bytes; `entry` is what is there, `made` new folders.
+
+        What it raises keeps the file from being written.
+        """
+        ...
+
+    def begin_command(self) -> Any:
+        """Take note of the workspace before a command, whatever that may change."""
+        ...
+
+    def end_command(self, before: Any) -> None:
+        """Take note of what a command changed; `before` is what `begin_command` gave."""
+        ...
 
 
 class StateRefused(Fault):
@@ -89,6 +108,7 @@ class Workspace:
             raise ConfigurationError(f"the workspace {root} lies in the state directory {state}")
         self._given = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() follows links
         self._kernel = syscalls.has_openat2() if kernel is None else kernel
+        self.journal: Journal | None = None
 
     def relative(self, path: str) -> str:
         """Return a path beneath the workspace without `.`, `..` and doubled slashes; "" for itself.
@@ -161,12 +181,57 @@ class Workspace:
         stays. Raises Fault or OSError; then nothing is changed.
         """
         parent, _, name = relative.rpartition("/")
-        with self._made(parent) as folder:
+        with self._made(parent) as (folder, made):
             found = self._target(folder, name, relative)
             if before is not None and (found is None or version(found) != version(before)):
                 raise Fault(f"{relative!r} was changed meanwhile by someone else; read it again")
+            if self.journal is not None:
+                entry = None if found is None else Entry(relative, name, folder, found)
+                self.journal.begin_write(entry, relative, data, made)
             _write(folder, name, data, found)
             return found is None
+
+    def put_file(
+        self, relative: str, data: bytes, mode: int, expected: tuple[int, ...] | None
+    ) -> None:
+        """Put a file where one of this version is, None for nothing. Raises Fault or OSError."""
+        parent, _, name = relative.rpartition("/")
+        with self._made(parent) as (folder, _made):
+            found = _unchanged(folder, name, relative, expected)
+            if found is not None:
+                self._target(folder, name, relative)
+            _write(folder, name, data, found, mode)
+
+    def put_link(self, relative: str, target: str, expected: tuple[int, ...] | None) -> None:
+        """Put a symbolic link where something of this version is. Raises Fault or OSError."""
+        parent, _, name = relative.rpartition("/")
+        with self._made(parent) as (folder, _made):
+            _unchanged(folder, name, relative, expected)
+            made = f".ullage-{secrets.token_hex(8)}"
+            os.symlink(target, made, dir_fd=folder)
+            try:
+                os.rename(made, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                os.unlink(made, dir_fd=folder)
+                raise
+
+    def put_folder(self, relative: str, mode: int) -> None:
+        """Make a folder unless it is there, and give it a mode. Raises Fault or OSError."""
+        with self._made(relative) as (folder, _made):
+            os.fchmod(folder, mode)
+
+    def take_away(self, relative: str, expected: tuple[int, ...] | None) -> None:
+        """Remove a file or a link of this version. Raises Fault or OSError."""
+        parent, _, name = relative.rpartition("/")
+        with self.folder(parent, links=False) as folder:
+            _unchanged(folder, name, relative, expected)
+            os.unlink(name, dir_fd=folder)
+
+    def remove_folder(self, relative: str) -> None:
+        """Remove a folder that is empty. Raises Fault or OSError."""
+        parent, _, name = relative.rpartition("/")
+        with self.folder(parent, links=False) as folder:
+            os.rmdir(name, dir_fd=folder)
 
     def would_write(self, relative: str) -> os.stat_result | None:
         """Return the status of the file that `replace` would, None for a new one. Raises Fault."""
@@ -245,8 +310,11 @@ class Workspace:
             raise _explained(error, relative) from error
 
     @contextmanager
-    def _made(self, relative: str) -> Iterator[int]:
-        """Lend a folder for writing; what lacks of it is made, beneath what is there already."""
+    def _made(self, relative: str) -> Iterator[tuple[int, list[str]]]:
+        """Lend a folder for writing; what lacks of it is made, beneath what is there already.
+
+        The paths of those that were made come with it.
+        """
         there = relative
         while there:
             try:
@@ -257,8 +325,11 @@ class Workspace:
         with self.folder(there, links=False) as folder:
             missing = relative[len(there) :].strip("/")
             descriptor = _step_by_step(folder, missing, create=True)
+            parts = relative.split("/")
+            first = len(there.split("/")) if there else 0
             try:
-                yield descriptor
+                new = [] if not missing else range(first, len(parts))
+                yield descriptor, ["/".join(parts[: end + 1]) for end in new]
             finally:
                 os.close(descriptor)
 
@@ -345,7 +416,22 @@ def _step_by_step(base: int, relative: str, *, create: bool) -> int:
     return at
 
 
-def _write(folder: int, name: str, data: bytes, found: os.stat_result | None) -> None:
+def _unchanged(
+    folder: int, name: str, relative: str, expected: tuple[int, ...] | None
+) -> os.stat_result | None:
+    """Return the status of what a name stands for; raise Fault unless it has this version."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        found = None
+    if (None if found is None else version(found)) != expected:
+        raise Fault(f"{relative!r} was changed meanwhile by someone else")
+    return found
+
+
+def _write(
+    folder: int, name: str, data: bytes, found: os.stat_result | None, mode: int | None = None
+) -> None:
     """Put a whole new file in the place of what a name stood for."""
     made = f".ullage-{secrets.token_hex(8)}"
     descriptor = os.open(made, _CREATE, 0o666, dir_fd=folder)
@@ -356,6 +442,8 @@ def _write(folder: int, name: str, data: bytes, found: os.stat_result | None) ->
                     with suppress(PermissionError):
                         os.fchown(file.fileno(), found.st_uid, found.st_gid)
                 os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode) & 0o777)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode & 0o777)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -81,6 +81,8 @@ NOISE = (
     Draft("turn_started", {"turn": "t", "again": "t"}),
     Draft("turn_completed", {"turn": "t"}),
     Draft("turn_failed", {"turn": "t", "reason": SECRET}),
+    Draft("file_changes", {"turn": "t", "workspace": SECRET, "files": []}),
+    Draft("files_restored", {"turn": "t", "files": [{"path": "a", "did": "restored"}]}),
     Draft("permission_decision", {"call_id": "a", "decision": "deny", "reason": SECRET}),
     Draft("subagent_event", {"text": SECRET}),
     Draft("provider_usage", {"model": SECRET}),

@@ -110,7 +110,14 @@ class Skill(NamedTuple):
     hash: str
 
 
-Item = User | Failed | Round | Branch | Skill
+class Restored(NamedTuple):
+    """Files of a turn that a person brought back: `data` say which."""
+
+    seq: int
+    data: Data
+
+
+Item = User | Failed | Round | Branch | Skill | Restored
 
 DIED: Final = "process_died"
 """Why a turn ended that nobody ended: its text was not at fault, and is sent on."""
@@ -132,6 +139,7 @@ class Fold:
     are hashes by name, in the order of activation. `created` and `forked` are the data of these
     events, `served` tells of the model of the last turn and where it is. `strays` are results that
     answer no open call, `unknown` events that this program does not know: they stay in the log.
+    `turns` are the ids of all turns; `files` are seq, type and data of what was done to files.
     """
 
     def __init__(self, upcasts: Upcasts = UPCASTS, current: int = VERSION) -> None:
@@ -144,6 +152,8 @@ class Fold:
         self.created: Data = {}
         self.forked: Data = {}
         self.served: Data = {}
+        self.turns: list[str] = []
+        self.files: list[tuple[int, str, Data]] = []
         self.strays: list[int] = []
         self.unknown: list[int] = []
         self._upcasts = upcasts
@@ -172,6 +182,9 @@ class Fold:
             "turn_interrupted": self._broken_off,
             "branch_summary": self._branched,
             "skill_activation": self._activated,
+            "snapshot_taken": self._filed,
+            "file_changes": self._filed,
+            "files_restored": self._restored,
             "session_created": self._created,
             "session_fork": self._parted,
         }
@@ -344,6 +357,7 @@ class Fold:
                 self.items[index] = User(*self.items[index][:3])
         self._round = self._lost = None
         self._begun = event
+        self.turns.append(data["turn"])
 
     def _ended(self, _event: Event) -> None:
         self._round = self._begun = self._lost = None
@@ -374,6 +388,13 @@ class Fold:
 
     def _created(self, event: Event) -> None:
         self.created = self._data(event)
+
+    def _filed(self, event: Event) -> None:
+        self.files.append((event.seq, event.type, self._data(event)))
+
+    def _restored(self, event: Event) -> None:
+        self._filed(event)
+        self._append(Restored(event.seq, self._data(event)))
 
     def _parted(self, event: Event) -> None:
         self.forked = self._data(event)

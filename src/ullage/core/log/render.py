@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from ullage.core.laws import OPENING_TEXT
+from ullage.core.log import undoing
 from ullage.core.log.fold import (
     Branch,
     Call,
@@ -19,6 +20,7 @@ from ullage.core.log.fold import (
     Failed,
     Fold,
     Item,
+    Restored,
     Round,
     Skill,
     User,
@@ -183,6 +185,8 @@ class Renderer:
                 return self._round(item)
             case Failed():
                 return []
+            case Restored():
+                return [(item.seq, _user(undoing.notice(item.data)))]
             case Branch():
                 return [(item.seq, _user(f"{BRANCH}\n{_quoted(item.text)}"))]
             case _:

@@ -1,0 +1,89 @@
+"""What the tools of one turn change in files: kept before the change, and recorded in the log.
+
+A file that is written is recorded before it is; around a command the whole workspace is looked
+at. Tools work in threads: what is recorded is recorded by the loop that drives the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.agent.session import Live
+from ullage.core.log.event import Draft
+from ullage.tools.survey import (
+    LARGEST_FILE,
+    Found,
+    State,
+    changes,
+    state_before,
+    state_of_new,
+    survey,
+)
+
+if TYPE_CHECKING:
+    from ullage.agent.session import Session
+    from ullage.tools.workspace import Entry, Workspace
+
+TOLD: Final = 5
+"""Files that cannot be brought back are named up to so many, then counted."""
+
+
+class Journal:
+    """Records what is changed in a workspace during a turn; made in the loop that drives it."""
+
+    def __init__(self, session: Session, turn: str, workspace: Workspace) -> None:
+        self._session, self._turn, self._workspace = session, turn, workspace
+        self._loop = asyncio.get_running_loop()
+        self._beyond: set[str] = set()
+
+    def begin_write(self, entry: Entry | None, path: str, data: bytes, made: list[str]) -> None:
+        """Keep what a file holds, and record that it is about to be written."""
+        blobs = self._session.blobs
+        before = None if entry is None else state_before(self._workspace, entry, blobs)
+        if before is not None and before["hash"] is None:
+            self._tell([f"{path} (more than {LARGEST_FILE:,} bytes)"])
+        folder = {"kind": "folder", "mode": None}
+        files: list[tuple[str, State | None, State | None]] = [(p, None, folder) for p in made]
+        self._record(
+            "file_changes", files=_listed([*files, (path, before, state_of_new(data, before))])
+        )
+
+    def begin_command(self) -> Found:
+        """Look at the workspace before a command, and record that; what files hold is kept."""
+        found = survey(self._workspace, self._session.blobs, keep=True)
+        self._tell(found.beyond)
+        manifest = self._session.blobs.keep(json.dumps(found.states, sort_keys=True).encode())
+        self._record("snapshot_taken", manifest=manifest, beyond=found.beyond[:TOLD])
+        return found
+
+    def end_command(self, before: Found) -> None:
+        """Record what a command changed."""
+        found = list(changes(before, survey(self._workspace, self._session.blobs, keep=False)))
+        self._record("file_changes", files=_listed(found), command=True)
+
+    def _tell(self, beyond: list[str]) -> None:
+        """Tell once of what cannot be brought back."""
+        new = [text for text in beyond if text not in self._beyond]
+        self._beyond.update(new)
+        if not new:
+            return
+        more = f", and {len(new) - TOLD:,} more" if len(new) > TOLD else ""
+        text = f"undo cannot bring back what is too large to keep: {', '.join(new[:TOLD])}{more}"
+        live = Live(self._session.name, "status", {"text": text})
+        self._loop.call_soon_threadsafe(self._session.publish, live)
+
+    def _record(self, kind: str, **data: Any) -> None:
+        """Record an event, in the loop; returns when it is on disk. Raises StoreError."""
+        root = str(self._workspace.root)
+        draft = Draft(kind, {"turn": self._turn, "workspace": root, **data})
+
+        async def step() -> None:
+            self._session.record([draft])
+
+        asyncio.run_coroutine_threadsafe(step(), self._loop).result()
+
+
+def _listed(files: list[tuple[str, State | None, State | None]]) -> list[dict[str, Any]]:
+    return [{"path": path, "before": before, "after": after} for path, before, after in files]

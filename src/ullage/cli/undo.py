@@ -1,0 +1,53 @@
+"""`ullage undo`: the files that a turn of a session changed, put back as they were."""
+
+from __future__ import annotations
+
+import argparse
+
+from ullage.agent.files import Undone
+from ullage.cli import desk, lines
+
+SUMMARY = "bring back the files that the last turn of a session changed; again, one turn further"
+
+EPILOG = """Files that were changed since are left and told (exit code 1); --force brings them back,
+too. What is kept, and what of a command cannot be brought back: docs/agent.md."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("session", help="its name, or how it begins")
+    parser.add_argument("--turn", type=int, metavar="N", help="the changes of turn N alone")
+    parser.add_argument(
+        "--force", action="store_true", help="bring back files that were changed since, too"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    desk.add_log(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print a line a file; 1 where something was left as it is."""
+    with desk.opened(given) as log, desk.chosen(log, given.session) as session:
+        done = session.undo_files(given.turn, force=given.force, dry_run=given.dry_run)
+    if done is None:
+        desk.say(f"nothing to undo: no turn of session {session.name} has changed a file since")
+        return 0
+    for line in drawn(done, dry=given.dry_run):
+        lines.out(line)
+    return 1 if done.left else 0
+
+
+def drawn(done: Undone, *, dry: bool = False) -> list[str]:
+    """Return what was done, a line a file, with what was left and why."""
+    would = "would be " if dry else ""
+    where = lines.brief(done.workspace, 400)
+    told = [
+        f"turn {done.number}: {len(done.files):,} brought back, {len(done.left):,} left, in {where}"
+    ]
+    told += [f"  {would}{did}  {lines.brief(path, 400)}" for path, did in done.files]
+    told += [
+        f"  left  {lines.brief(path, 400)}: {lines.brief(why, 400)}" for path, why in done.left
+    ]
+    if done.left and not dry:
+        told.append("  force brings back what was changed since, where it was kept")
+    return told
