@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.acting import bodies, called, said
-from tests.cli.room import Room, running
+from tests.cli.room import ULLAGE, Room, running
 from ullage.cli import lines
 from ullage.testing.faults import Answer
 
@@ -74,6 +75,11 @@ def test_the_rest_of_a_long_text_can_be_shown_at_once_or_refused_unread(room: Ro
         terminal.until("Why")
         terminal.type("too long")
         terminal.rest()
+    command = [ULLAGE, "show", "--store", room.store]
+    shown = subprocess.run(
+        command, env=room.environment, capture_output=True, text=True, check=True
+    )
+    assert "a person answered: once, too long" in shown.stdout
     assert (room.work / "a").read_text() == text
     assert not (room.work / "b").exists()
     assert room.events("permission_decision")[1]["said"] == "too long"
@@ -173,7 +179,7 @@ def test_always_holds_for_what_it_names_as_long_as_the_session_is_talked_in(room
         terminal.type("go")
         terminal.until(ALLOW)
         terminal.type("a")
-        assert "kept in memory only: write: this path again (a)" in terminal.until(PROMPT)
+        assert "in memory only: write: this path again (a)" in terminal.until(PROMPT)
         assert (room.work / "a").read_text() == "2"
         terminal.type("more")
         assert "asks for permission" in terminal.until(ALLOW)

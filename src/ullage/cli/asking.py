@@ -27,13 +27,20 @@ LINE: Final = "| "
 REST: Final = ": "
 """What stands before a line of a call, and before what did not fit on its row."""
 
-KEPT_ROWS: Final = 3
+KEPT_ROWS: Final = 10
 """Rows of the screen that a page leaves to the question below it."""
+
+LEAST_ROWS: Final = 10
+"""Rows of a page that a low screen gives up the question for, as far as it has them."""
 
 COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
 )
 PLAIN: Final = "\x1b[0m"
+
+KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"command": "command", "path": "path", "arguments": "call"}
+)
 
 MORE: Final = "Enter shows more, g all the rest, n refuses"
 HELP: Final = "answer y, a or n: it is neither allowed nor refused yet"
@@ -70,7 +77,8 @@ class Question:
         if not await self._show():
             return await self._refuse("")
         _say(f"  {lines.expose(self.reason)}")
-        _say(f"  {self._ways()}")
+        for way in self._ways():
+            _say(f"    {way}")
         while True:
             answer = await self.read("  Allow? [y/a/N] ")
             if answer is None:
@@ -91,7 +99,7 @@ class Question:
         _say(f"  {lines.expose(self.call.name)} asks for permission{lines.expose(note)}")
         size = lines.screen(sys.stderr)
         rows = list(_rows(preview.text, size.columns, _paint(preview.kind)))
-        page = max(size.lines - KEPT_ROWS, 1)
+        page = max(size.lines - KEPT_ROWS, min(size.lines - 3, LEAST_ROWS), 1)
         shown = 0
         while shown < len(rows):
             for row in rows[shown : shown + page]:
@@ -104,19 +112,18 @@ class Question:
                 page = len(rows) if answer.strip().lower() == "g" else page
         return True
 
-    def _ways(self) -> str:
-        tool, kind, text = self.call.subject
-        name = lines.expose(tool)
+    def _ways(self) -> Iterator[str]:
+        """Yield the answers that there are, one a row."""
+        tool, kind, text = map(lines.expose, self.call.subject)
+        same = f"{tool} of {text}" if kind == "path" else f"this very {KINDS[kind]}"
+        yield "y         yes, once"
+        yield f"a         always in this session: {same}"
         if kind == "command":
-            how = 'this very command ("a git log": commands that begin so; "a *": every command)'
+            yield "a git log always in this session: commands that begin with git log"
         elif kind == "path":
-            how = f'{name} of {lines.expose(text)} ("a src/**": paths like this; "a *": every path)'
-        else:
-            how = f'this very call ("a *": every call of {name})'
-        return (
-            f"y: yes, once. a: always in this session, {how}. "
-            'n: no ("n REASON" tells the model why).'
-        )
+            yield f"a src/**  always in this session: {tool} of paths like this"
+        yield f"a *       always in this session: every call of {tool}"
+        yield "n REASON  no, and the model is told the reason"
 
     def _always(self, pattern: str) -> Consent | None:
         """Return a yes for the session; None, and why, where the pattern can match nothing."""
@@ -133,9 +140,7 @@ class Question:
         except ConfigurationError as error:
             _say(f"  {lines.expose(str(error))}")
             return None
-        _say(
-            f"  allowed until this session is left, kept in memory only: {lines.expose(str(grant))}"
-        )
+        _say(f"  allowed in this session, in memory only: {lines.expose(str(grant))}")
         if not grant.covers(self.call.subject):
             _say("  this call does not match that; it is allowed once")
         return consent

@@ -176,7 +176,9 @@ def _resulted(page: Page, data: Data) -> list[str]:
 def _decided(page: Page, data: Data) -> list[str]:
     reason = f": {data['reason']}" if data.get("reason") else ""
     by = f" (by {data['by']})" if data.get("by") else ""
-    said = f"{data['decision']} {page.named(data['call_id'])}{by}{reason}"
+    answer = [str(data[name]) for name in ("scope", "pattern", "said") if data.get(name)]
+    told = f"; a person answered: {', '.join(answer)}" if answer else ""
+    said = f"{data['decision']} {page.named(data['call_id'])}{by}{reason}{told}"
     return [lines.brief(said, 2 * WIDTH)]
 
 
