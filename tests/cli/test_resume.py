@@ -58,7 +58,8 @@ def hints(shown: str) -> list[list[str]]:
 def again(words: list[str], *more: str) -> int:
     """Run a command that was printed, in the same log."""
     said_instead = ["Something else." if word == "TEXT" else word for word in words]
-    return main([*said_instead, "--store", "sqlite:state/s.db", *more])
+    log = [] if "--store" in words else ["--store", "sqlite:state/s.db"]
+    return main([*said_instead, *log, *more])
 
 
 def last_said(server: FaultServer) -> list[str]:
@@ -75,7 +76,7 @@ def test_both_hints_of_a_failed_turn_work_as_they_are_printed(folder: Path, caps
         assert again(retry) == 0
         assert capsys.readouterr().out == "Seven.\n"
         assert last_said(server) == ["Count the casks."]
-        assert again([*retry, "And the barrels?"]) == 1
+        assert again([*retry[:2], "And the barrels?"]) == 1
         assert again(other) == 0
         assert last_said(server) == ["Count the casks.", "Something else."]
         assert {body["model"] for body in bodies(server)} == {"model"}
@@ -209,6 +210,6 @@ def test_the_hint_works_in_a_process_of_its_own(folder: Path, capsys: Capture):
     with FaultServer({CHAT: (BROKEN, said("Seven."))}) as server:
         assert begin(server) == 1
         retry, _ = hints(capsys.readouterr().err)
-        command = [sys.executable, "-m", "ullage", *retry, "--store", "sqlite:state/s.db"]
+        command = [sys.executable, "-m", "ullage", *retry]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "Seven.\n")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.databases import TimedLog
+from tests.storage.elsewhere import run_elsewhere
 from ullage.core.errors import CorruptLog
 from ullage.core.log.event import Draft
 from ullage.storage.log import EventLog, Owner, verify
@@ -96,9 +97,7 @@ def changed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ev
         log = SqliteLog(tmp_path / "log.db")
 
         def change(sql: str) -> None:
-            with closing(sqlite3.connect(tmp_path / "log.db")) as file:
-                file.execute(sql.replace("ullage.", ""))
-                file.commit()
+            run_elsewhere(tmp_path / "log.db", sql.replace("ullage.", ""))
 
     else:
         url = request.getfixturevalue("postgres_database")()

@@ -37,6 +37,7 @@ class Journal:
         self._session, self._turn, self._workspace = session, turn, workspace
         self._loop = asyncio.get_running_loop()
         self._beyond: set[str] = set()
+        self._manifest = ""
 
     def begin_write(self, entry: Entry | None, path: str, data: bytes, made: list[str]) -> None:
         """Keep what a file holds, and record that it is about to be written."""
@@ -54,14 +55,16 @@ class Journal:
         """Look at the workspace before a command, and record that; what files hold is kept."""
         found = survey(self._workspace, self._session.blobs, keep=True)
         self._tell(found.beyond)
-        manifest = self._session.blobs.keep(json.dumps(found.states, sort_keys=True).encode())
-        self._record("snapshot_taken", manifest=manifest, beyond=found.beyond[:TOLD])
+        states = json.dumps(found.states, sort_keys=True).encode()
+        self._manifest = self._session.blobs.keep(states)
+        self._record("snapshot_taken", manifest=self._manifest, beyond=found.beyond[:TOLD])
         return found
 
     def end_command(self, before: Found) -> None:
         """Record what a command changed."""
         found = list(changes(before, survey(self._workspace, self._session.blobs, keep=False)))
         self._record("file_changes", files=_listed(found), command=True)
+        self._session.blobs.forget(self._manifest)  # only a command without an end needs it
 
     def _tell(self, beyond: list[str]) -> None:
         """Tell once of what cannot be brought back."""

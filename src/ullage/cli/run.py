@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 
 from ullage.agent import Agent, Ended, Session
 from ullage.cli import activity, desk, lines, origin
 from ullage.cli.stdin import read_prompt
 from ullage.core.errors import ConfigurationError
+from ullage.storage.postgres_url import hidden
 
 SUMMARY = "run one turn: the answer on stdout, what happens on stderr"
 
@@ -81,10 +83,18 @@ def _tell(session: Session, ended: Ended, given: argparse.Namespace) -> None:
     """Say on stderr how the turn ended, and how to go on."""
     if not ended.ok:
         desk.say(f"ullage: {ended.error} ({ended.reason})")
-        desk.say(f"try it again: ullage resume {session.name}")
-        desk.say(f"go on with: ullage resume {session.name} TEXT")
+        store = _store(given)
+        desk.say(f"try it again: ullage resume {session.name}{store}")
+        desk.say(f"go on with: ullage resume {session.name} TEXT{store}")
         return
     if ended.stop == "length":
         desk.say(activity.CUT)
     if not given.quiet:
         desk.say(f"session {ended.continued or session.name}")
+
+
+def _store(given: argparse.Namespace) -> str:
+    """Return the option that names the log, where one was given; without a password in it."""
+    if given.store is None or hidden(given.store) != given.store:
+        return ""
+    return f" --store {shlex.quote(given.store)}"

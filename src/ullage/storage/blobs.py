@@ -72,6 +72,11 @@ class Blobs:
             return None
         return data if hashed(data) == name else None
 
+    def forget(self, name: str) -> None:
+        """Let go of a content; one that is not there is none."""
+        with self._lock:
+            self._forget(name)
+
     def purge(self) -> int:
         """Forget what is out of time or beyond the bound; return how many."""
         with self._lock:
@@ -97,7 +102,7 @@ class Blobs:
 
     def _forget(self, name: str) -> None:
         if self._folder is None:
-            del self._memory[name]
+            self._memory.pop(name, None)
             return
         with suppress(OSError):
             self._path(name).unlink()

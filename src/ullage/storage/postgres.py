@@ -8,7 +8,6 @@ a record.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +18,8 @@ from ullage.core.checkpoint import Checkpoint
 from ullage.core.conversation import Conversation
 from ullage.core.errors import BusyWriter, StoreError
 from ullage.core.pickling import Unpicklable
+from ullage.storage import bodies
+from ullage.storage.bodies import seal
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
 from ullage.storage.protocol import STANDARD, Limits
 
@@ -84,6 +85,9 @@ PURGE: Final = "DELETE FROM ullage.records WHERE used <= %s"
 
 ASKED_AT_ONCE: Final = 256
 """Prefixes of one query, the longest first: what is known is nearly always among the first."""
+
+WAY: Final = "somebody changed table ullage.records, restore it or start with another database"
+"""What to do about a record that is not what was written."""
 
 MOST_TOUCHES: Final = 1_000
 """Loads that are noted before a save must write them."""
@@ -170,7 +174,7 @@ class PostgresCheckpoints:
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Store a checkpoint unless one of its generation is there; return what is stored."""
-        place, body = _place(checkpoint), _body(checkpoint.to_dict())
+        place, body = _place(checkpoint), seal(checkpoint.to_dict())
         with self._records.writing() as cursor:
             for row, held in cursor.execute(HIGHEST, _keyed(place)).fetchall():
                 self._records.touch(cursor, row)
@@ -186,7 +190,7 @@ class PostgresCheckpoints:
         """
         with self._records.writing() as cursor:
             for row in self._same(cursor, checkpoint):
-                cursor.execute(REPLACE, (_body(checkpoint.to_dict()), row))
+                cursor.execute(REPLACE, (seal(checkpoint.to_dict()), row))
 
     def undo(self, checkpoint: Checkpoint) -> bool:
         """Take a checkpoint away: what was stored under its prefix before it holds again."""
@@ -225,7 +229,7 @@ class PostgresConversations:
     def save(self, conversation: Conversation) -> None:
         """Keep the state of a conversation in place of what was kept under its prefix."""
         place = ("conversation", conversation.scope, conversation.prefix, "", 0)
-        body = _body(conversation.to_dict())
+        body = seal(conversation.to_dict())
         with self._records.writing() as cursor:
             cursor.execute(STATE, self._records.row(place, body))
             self._records.bound(cursor, "conversation")
@@ -321,18 +325,6 @@ def _place(checkpoint: Checkpoint) -> Place:
     return ("checkpoint", made.scope, made.prefix, made.policy, made.generation)
 
 
-def _body(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()
-
-
-def _record(read: Callable[[Mapping[str, Any]], Record], body: bytes, url: str) -> Record:
+def _record(make: Callable[[Mapping[str, Any]], Record], body: bytes, url: str) -> Record:
     """Return what a body holds; an error names the database."""
-    try:
-        return read(json.loads(body))
-    except StoreError as error:
-        raise StoreError(f"{url}: {error}") from error
-    except (ValueError, AttributeError) as error:
-        raise StoreError(
-            f"{url} holds a record that cannot be read ({error}): somebody changed table "
-            "ullage.records, restore it or start with another database"
-        ) from error
+    return bodies.read(make, body, str(url), WAY)

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.conversation import Conversation
-from ullage.core.errors import BusyWriter, StoreError
+from ullage.core.errors import BusyWriter
 from ullage.core.pickling import Unpicklable
+from ullage.storage import bodies
+from ullage.storage.bodies import seal
 from ullage.storage.database import WAIT_S, Database
 from ullage.storage.protocol import STANDARD, Limits
 
@@ -71,6 +73,9 @@ PURGE: Final = "DELETE FROM records WHERE used <= ?"
 
 ASKED_AT_ONCE: Final = 256
 """Prefixes of one query, the longest first: what is known is nearly always among the first."""
+
+WAY: Final = "move the file away and start a new store"
+"""What to do about a record that is not what was written."""
 
 MOST_TOUCHES: Final = 1_000
 """Loads that are noted before a save must write them."""
@@ -156,7 +161,7 @@ class SqliteCheckpoints:
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Store a checkpoint unless one of its generation is there; return what is stored."""
-        place, body = _place(checkpoint), _body(checkpoint.to_dict())
+        place, body = _place(checkpoint), seal(checkpoint.to_dict())
         with self._records.writing() as connection:
             for row, held in list(connection.execute(HIGHEST, keyed(place))):
                 self._records.touch(connection, row)
@@ -172,7 +177,7 @@ class SqliteCheckpoints:
         """
         with self._records.writing() as connection:
             for row in self._same(connection, checkpoint):
-                connection.execute(REPLACE, (_body(checkpoint.to_dict()), row))
+                connection.execute(REPLACE, (seal(checkpoint.to_dict()), row))
 
     def undo(self, checkpoint: Checkpoint) -> bool:
         """Take a checkpoint away: what was stored under its prefix before it holds again."""
@@ -211,7 +216,7 @@ class SqliteConversations:
     def save(self, conversation: Conversation) -> None:
         """Keep the state of a conversation in place of what was kept under its prefix."""
         place = ("conversation", conversation.scope, conversation.prefix, "", 0)
-        body = _body(conversation.to_dict())
+        body = seal(conversation.to_dict())
         with self._records.writing() as connection:
             held = list(connection.execute(HELD, keyed(place)))
             for row, _ in held:
@@ -305,18 +310,6 @@ def _place(checkpoint: Checkpoint) -> Place:
     return ("checkpoint", made.scope, made.prefix, made.policy, made.generation)
 
 
-def _body(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()
-
-
-def _record(read: Callable[[Mapping[str, Any]], Record], body: bytes, path: Path) -> Record:
+def _record(make: Callable[[Mapping[str, Any]], Record], body: bytes, path: Path) -> Record:
     """Return what a body holds; an error names the file."""
-    try:
-        return read(json.loads(body))
-    except StoreError as error:
-        raise StoreError(f"{path}: {error}") from error
-    except (ValueError, AttributeError) as error:
-        raise StoreError(
-            f"{path} holds a record that cannot be read ({error}): move the file away and start a "
-            "new store"
-        ) from error
+    return bodies.read(make, body, str(path), WAY)

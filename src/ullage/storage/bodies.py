@@ -1,0 +1,49 @@
+"""Records as bytes: JSON, and behind it a hash that tells whether they are what was written.
+
+It knows no record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, Final, TypeVar
+
+from ullage.core.errors import StoreError
+
+Record = TypeVar("Record")
+
+SEAL: Final = b"\n#"
+"""Stands between JSON, which is on one line, and its hash."""
+
+
+def seal(data: Mapping[str, Any]) -> bytes:
+    """Return data as JSON with its hash."""
+    text = json.dumps(data, separators=(",", ":")).encode()
+    return text + SEAL + _hash(text)
+
+
+def read(make: Callable[[Mapping[str, Any]], Record], body: bytes, where: str, way: str) -> Record:
+    """Return what a body holds; raise StoreError for one that is not what was written.
+
+    The error names `where` it is, and the `way` out. A record without a hash was written before
+    there was one.
+    """
+    try:
+        return make(json.loads(_unsealed(body)))
+    except StoreError as error:
+        raise StoreError(f"{where}: {error}") from error
+    except (ValueError, AttributeError) as error:
+        raise StoreError(f"{where} holds a record that cannot be read ({error}): {way}") from error
+
+
+def _unsealed(body: bytes) -> bytes:
+    text, sealed, told = body.partition(SEAL)
+    if sealed and told != _hash(text):
+        raise ValueError("it is not what was written")
+    return text
+
+
+def _hash(text: bytes) -> bytes:
+    return blake2b(text, digest_size=16).hexdigest().encode()
