@@ -184,6 +184,7 @@ def context(
         system=system_text(body.system),
         tools=tuple(body.tools or ()),
         reserved=max_tokens or 0,
+        dropped=shared.dropped_rows(question) or frozenset(),
     )
     report = compose(subject, shared.meter(question, transcript.rules.dialect), known, top=top)
     return Contents(report, known, question.model, compaction_at=compaction_point(known))
@@ -242,6 +243,7 @@ def of_session(
         spans=_spans(session, ()),
         apart=session.apart,
         root=session.project,
+        dropped=session.dropped,
     )
     meter = calibrated(shared.meter(question, subject.transcript.rules.dialect), subject)
     paid = _paid(session, shared, meter)

@@ -156,6 +156,7 @@ class Runtime(Unpicklable):
         self._lessons: MutableMapping[tuple[str, str | None], Calibration] = _Bounded(MOST_METERS)
         self._meters: dict[object, Meter] = {}
         self._plain: MutableMapping[tuple[str | None, str], Meter] = _Bounded(MOST_METERS)
+        self._dropped: MutableMapping[str, frozenset[str]] = _Bounded(MOST_METERS)
         self._tools: MutableMapping[str, Size] = _Bounded(MOST_TOOLS)
         self._lock = threading.Lock()
 
@@ -276,6 +277,21 @@ class Runtime(Unpicklable):
         if known is not None:
             return known
         return self._counts.heard(ask, await self.transport.aask(ask))
+
+    def dropped_rows(self, question: Question) -> frozenset[str] | None:
+        """Return the rows of a context report that a server's chat template leaves out.
+
+        None where its server was not recognised, or cannot say. An answer is asked for once.
+        """
+        from ullage.counters import template
+
+        known, found = self._dropped.get(question.key), self.windows.counts_at(question)
+        if known is not None or found is None or found[0] != template.SERVER:
+            return known
+        told = template.dropped(self.transport.ask(template.asking(found[1], question.api_key)))
+        if told is not None:
+            self._dropped[question.key] = told
+        return told
 
     def _count(self, question: Question, dialect: Dialect, body: Body) -> Ask | None:
         found = self.windows.counts_at(question)

@@ -100,7 +100,7 @@ def test_two_sources_or_none_is_an_error(argv: list[str], refused: Said) -> None
     "argv", [["--last"], ["--session", "ab"], ["--last", "--from", "chat"]], ids=str
 )
 def test_the_last_session_of_nobody_is_an_error(argv: list[str], refused: Said) -> None:
-    assert "--last and --session need --from claude or --from codex" in refused(*argv)
+    assert "--last, --session and --list need --from claude, --from codex" in refused(*argv)
 
 
 @pytest.mark.parametrize(

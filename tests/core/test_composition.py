@@ -86,6 +86,7 @@ def subjects(draw: st.DrawFn) -> Subject:
         summaries=draw(st.frozensets(st.integers(0, count), max_size=1)),
         spans=tuple(spans),
         apart=draw(st.sampled_from(["", "not in the file"])),
+        dropped=draw(st.frozensets(st.sampled_from(["tools", "tool_calls", "tool_results"]))),
     )
 
 
@@ -138,7 +139,7 @@ def test_a_turns_rows_add_up_to_its_tokens(subject: Subject, meter: Meter, windo
 
 @given(subjects(), meters())
 def test_what_is_counted_is_what_a_measure_counts(subject: Subject, meter: Meter) -> None:
-    whole = replace(subject, start=0, covered=None, reported=None)
+    whole = replace(subject, start=0, covered=None, reported=None, dropped=frozenset())
     used = compose(whole, meter, UNKNOWN).used
     measured = measure(whole.transcript, meter, system=whole.system, tools=whole.tools)
     count = measured.count()

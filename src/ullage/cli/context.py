@@ -10,25 +10,33 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from ullage import importers
-from ullage.cli import notes, picture
-from ullage.contents import of_session, served
+from ullage.cli import desk, notes, picture, recorded
+from ullage.cli.lines import out, when
+from ullage.contents import Contents, of_session, served
 from ullage.core.errors import ConfigurationError
+from ullage.importers.listing import listed
 
 SUMMARY = "show what fills the window: by part, by tool, by turn"
 
 EPILOG: Final = """examples:
   ullage context --demo                        a bundled session, to look around
   ullage context --from claude --last          the last session of Claude Code
+  ullage context --from claude --list          which sessions there are
+  ullage context --from ullage --last          the last session of ullage's own
   ullage context --from codex --last --turns   the last session of Codex, turn by turn
   ullage context request.json --window 128000  an OpenAI or Anthropic request
   ullage context chat.jsonl --what-if window=32768 --html report.html
 """
 
-PROGRAMS: Final = ("claude", "codex")
+PROGRAMS: Final = ("claude", "codex", *recorded.SOURCES)
+
+MOST: Final = 30
+"""Sessions that are listed."""
 
 DIGITS: Final = 15
 """Of a number of tokens, at most: readers of JSON that use floats hold such sums exactly."""
@@ -45,12 +53,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="messages or a request (JSON or JSON lines), a session file, or - for stdin",
     )
     source.add_argument(
-        "--from", dest="source", choices=importers.SOURCES, help="who wrote it (else recognised)"
+        "--from",
+        dest="source",
+        choices=(*importers.SOURCES, *recorded.SOURCES),
+        help="who wrote it (else recognised); ullage: its own sessions, proxy: its conversations",
     )
     source.add_argument(
-        "--last", action="store_true", help="the newest session of --from claude or codex"
+        "--last",
+        action="store_true",
+        help="the newest session of --from claude, codex, ullage or proxy",
+    )
+    source.add_argument(
+        "--list", action="store_true", help="list the sessions of --from, the newest first"
     )
     source.add_argument("--session", metavar="ID", help="the session whose id begins so")
+    source.add_argument(
+        "--store", metavar="URL", help="the log of --from ullage, or the store of --from proxy"
+    )
+    source.add_argument(
+        "--proxy",
+        metavar="URL",
+        default=recorded.PROXY,
+        help=f"the running proxy of --from proxy ({recorded.PROXY}); without one its store is read",
+    )
     source.add_argument("--demo", action="store_true", help="a bundled sample session")
     window = parser.add_argument_group("against what")
     window.add_argument("--model", help="whose vocabulary, window and prices to take")
@@ -75,17 +100,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print what fills the window, or write the page."""
     tried = what_if(given.what_if)
-    session = _session(given)
     notes.check_model(served(given.model))
     if given.top < 0:
         raise ConfigurationError(f"--top is how many items to list, not {given.top}")
-    contents = of_session(
-        session,
-        model=given.model,
-        window=tried.get("window", given.window),
-        reserved=tried.get("reserve"),
-        top=given.top,
-    )
+    _one(given)
+    if given.list:
+        return _list(given)
+    window, reserve = tried.get("window", given.window), tried.get("reserve")
+    contents = _contents(given, recorded.Shown(given.model, window, reserve, given.top))
     report = contents.to_dict()
     if tried:
         said = ", ".join(f"{name} of {tokens:,} tokens" for name, tokens in tried.items())
@@ -149,20 +171,73 @@ def coloured(wish: str, environ: Mapping[str, str], *, terminal: bool) -> bool:
     return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
-def _session(given: argparse.Namespace) -> importers.Session:
-    """Return the one session that was named."""
-    named = [given.file is not None, given.last, given.session is not None, given.demo]
-    if sum(named) != 1:
+def _one(given: argparse.Namespace) -> None:
+    """Check that one thing was named; raises ConfigurationError otherwise."""
+    chosen = [given.last, given.session is not None, given.list]
+    if sum([given.file is not None, given.demo, *chosen]) != 1:
         raise ConfigurationError(
             "name one thing to look at: a FILE (or -), --from claude --last, "
-            "--from claude --session ID, or --demo"
+            "--from claude --session ID, --from claude --list, or --demo"
         )
+    if any(chosen) and given.source not in PROGRAMS:
+        raise ConfigurationError(
+            "--last, --session and --list need --from claude, --from codex, --from ullage or "
+            "--from proxy"
+        )
+    if given.file is not None and given.source in recorded.SOURCES:
+        raise ConfigurationError(
+            f"--from {given.source} reads no file: give --last, --session ID or --list"
+        )
+
+
+def _contents(given: argparse.Namespace, shown: recorded.Shown) -> Contents:
+    """Return what fills the window of the session that was named."""
+    if given.source == "ullage":
+        return recorded.read_session(given, shown)
+    if given.source == "proxy":
+        return recorded.read_kept(_kept(given), given.session, shown)
+    return of_session(
+        _session(given),
+        model=shown.model,
+        window=shown.window,
+        reserved=shown.reserved,
+        top=shown.top,
+    )
+
+
+def _kept(given: argparse.Namespace) -> list[recorded.Kept]:
+    return recorded.kept_by_proxy(given.proxy, given.store)
+
+
+def _list(given: argparse.Namespace) -> int:
+    """Print a line a session: when, id, project, title."""
+    if given.source == "ullage":
+        found, total = recorded.list_sessions(given, MOST)
+    elif given.source == "proxy":
+        kept = [one.listed for one in _kept(given)]
+        found, total = kept[:MOST], len(kept)
+    else:
+        found, total = listed(given.source, os.environ, MOST)
+    if given.json:
+        print(json.dumps({"total": total, "sessions": [asdict(one) for one in found]}))
+        return 0
+    for one in found:
+        at = when(one.at) if one.at else ""
+        facts = (at, one.id, one.project or "", one.title or "")
+        out("  ".join(picture.clean(fact) for fact in facts if fact))
+    if not found:
+        desk.say(f"no sessions of {given.source} were found")
+    elif total > len(found):
+        desk.say(f"{total - len(found):,} older ones: --session ID shows one, and so does its file")
+    return 0
+
+
+def _session(given: argparse.Namespace) -> importers.Session:
+    """Return the session of a file or of another program."""
     if given.demo:
         return importers.load(importers.SAMPLE, source="claude")
     if given.file is not None:
         return importers.load(given.file, source=given.source)
-    if given.source not in PROGRAMS:
-        raise ConfigurationError("--last and --session need --from claude or --from codex")
     if given.last:
         return importers.load(importers.latest(given.source), source=given.source)
     return importers.load(importers.find(given.source, given.session), source=given.source)

@@ -28,6 +28,7 @@ from ullage.cli.picture import (
     left,
     origin,
     percent,
+    row_note,
     spent_words,
     window_source,
 )
@@ -434,7 +435,7 @@ def _rows(report: Report) -> str:
 
 def _row(row: Mapping[str, Any], window: int | None) -> str:
     between = f"{row['low']:,} to {row['high']:,}" if row["low"] != row["high"] else ""
-    note = f"<div class='soft'>{escape(row['note'])}</div>" if row["note"] else ""
+    note = f"<div class='soft'>{escape(row_note(row))}</div>" if row["note"] else ""
     key = _key(row["id"], INKS.get(row["id"], OTHER))
     return (
         f"<tr><th scope='row'><div class='name'>{key}<div>{escape(row['name'])}{note}</div></div>"

@@ -121,6 +121,12 @@ def origin(source: Mapping[str, Any]) -> Iterator[str]:
         yield str(source["path"])
 
 
+def row_note(row: Mapping[str, Any]) -> str:
+    """Return what is said of a row, with the tokens that are not sent."""
+    unsent = row.get("unsent")
+    return f"{row['note']} ({unsent:,} tokens)" if unsent else str(row["note"])
+
+
 def window_source(window: Mapping[str, Any]) -> str:
     """Return who says how large the window is: `table, assumed`."""
     return f"{window['source']}, assumed" if window.get("assumed") else str(window["source"])
@@ -369,7 +375,7 @@ def _table(report: Report, pen: Pen, top: int) -> Iterator[str]:
         rests = pen.own(basis(row["basis"], row["error"]))
         yield from sheet.row(ink, pen.text(row["name"]), row["tokens"], rests)
         if row["note"]:
-            yield from pen.words(pen.text(row["note"]), "      ")
+            yield from pen.words(pen.text(row_note(row)), "      ")
         yield from _items(row.get("items") or (), sheet, top)
     yield pen.own("─") * min(60, pen.width)
     used = report["used"]

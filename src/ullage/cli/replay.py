@@ -6,12 +6,15 @@ import argparse
 import asyncio
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ullage.agent import Live, Session
 from ullage.agent.session import Told
 from ullage.cli import desk, lines, offline, origin
 from ullage.cli.show import add_at, upto
+from ullage.guard import View
 from ullage.providers.bodies import body
 from ullage.storage.log_memory import MemoryLog
 
@@ -42,20 +45,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the body of the request; how full the window is goes to stderr."""
-    with desk.opened(given) as log:
-        session = desk.chosen(log, given.session)
-        if given.at is not None:
-            session = _past(session, given.at)
-        given = origin.complete_work(given, session)
-        with offline.lent(given, session) as lent:
-            agent = desk.hired(
-                argparse.Namespace(**{**vars(given), "window": lent.window}), lent.provider
-            )
-            agent.runtime = lent.runtime
-            session.hear(_tell)
-            view = asyncio.run(agent.aview(session, **desk.turn_options(given)))
-            held = session.fold
-            sent = body(lent.provider, view.kwargs)
+    with viewed(given) as (session, lent, view):
+        held = session.fold
+        sent = body(lent.provider, view.kwargs)
     if held.checkpoints and view.prepared.replayed is None:
         desk.say(UNUSED)
     desk.say(view.assessment.notice())
@@ -67,6 +59,25 @@ def run(given: argparse.Namespace) -> int:
     told["window"] = view.window.explain()
     print(json.dumps(told, indent=1))
     return 0
+
+
+@contextmanager
+def viewed(
+    given: argparse.Namespace, *, window: int | None = None
+) -> Iterator[tuple[Session, offline.Lent, View]]:
+    """Lend a session, its model, and what would be sent now, in its window or one of `window`."""
+    with desk.opened(given) as log:
+        session = desk.chosen(log, given.session)
+        if given.at is not None:
+            session = _past(session, given.at)
+        given = origin.complete_work(given, session)
+        with offline.lent(given, session) as lent:
+            work = argparse.Namespace(**{**vars(given), "window": window or lent.window})
+            agent = desk.hired(work, lent.provider)
+            agent.runtime = lent.runtime
+            session.hear(_tell)
+            view = asyncio.run(agent.aview(session, **desk.turn_options(given)))
+            yield session, lent, view
 
 
 def _past(session: Session, at: int) -> Session:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.counting import (
     Count,
+    Framing,
     Meter,
     Share,
     Size,
@@ -63,6 +64,11 @@ _KINDS: Final[Mapping[str, str]] = {
 
 WORTH: Final = 20
 """Tokens from which a result that came before is named as a duplicate: `ok` twice is none."""
+
+DROPPED: Final = "not sent: dropped by the template"
+"""What is said of a row that the model's chat template leaves out."""
+
+NOTHING: Final = Size(0, 0, 0)
 
 ENTRIES: Final = 20
 """Calls that are named for each tool."""
@@ -112,7 +118,8 @@ class Item:
 class Row:
     """One part of what is used, in tokens. `basis` says where the number stems from.
 
-    `inferred` is what remains of a reported total. Only `unattributed` may be negative.
+    `inferred` is what remains of a reported total. Only `unattributed` may be negative. `unsent`
+    are tokens that the model's chat template drops; they are in no sum.
     """
 
     id: str
@@ -122,6 +129,7 @@ class Row:
     basis: str
     note: str = ""
     items: tuple[Item, ...] = ()
+    unsent: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -134,6 +142,7 @@ class Row:
             "basis": self.basis,
             "error": error(self.low, self.tokens, self.high),
             "note": self.note,
+            "unsent": self.unsent,
             "items": [item.to_dict() for item in self.items],
         }
 
@@ -188,7 +197,8 @@ class Subject:
 
     The window now holds messages[start:]; `reported` covers messages[start:covered]. `apart` says
     what every reported total holds that the messages do not, `reporter` who reported it. `reserved`
-    are output tokens, `root` is the folder from which paths are said.
+    are output tokens, `root` is the folder from which paths are said, `dropped` the rows that the
+    model's chat template leaves out.
     """
 
     transcript: Transcript
@@ -203,6 +213,7 @@ class Subject:
     apart: str = ""
     reporter: str = "provider"
     root: str | None = None
+    dropped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +266,7 @@ def compose(subject: Subject, meter: Meter, window: Window, *, top: int = 10) ->
     stood = range(subject.start, covered)
     sizes = book.sizes(stood)
     used, rows = _rows(sizes, book, meter, subject)
-    rows = [book.detailed(row, stood) for row in rows]
+    rows = [book.unsent(book.detailed(row, stood), stood) for row in rows]
     since = None
     if subject.reported is not None and covered < len(subject.transcript):
         new = range(covered, len(subject.transcript))
@@ -350,6 +361,7 @@ class _Piece:
     text: str = field(default="", repr=False)
     index: int = 0
     arguments: str | None = field(default=None, repr=False)
+    unsent: Size = NOTHING
 
 
 class _Book:
@@ -373,11 +385,38 @@ class _Book:
             self._fixed["system"] = system_size(subject.system, meter)
         if subject.tools:
             self._fixed["tools"], self._tools = tool_sizes(subject.tools, meter)
+        self._drop(meter.framing)
         self.fixed = _sum(self._fixed.values())
         if learned_extra(self.fixed, meter) is not None:  # then `measure` has no band there, either
             self._fixed = {row: flatten(size) for row, size in self._fixed.items()}
         self._running = self._sums()
         self.prefix = self._prefix()
+
+    def _drop(self, framing: Framing) -> None:
+        """Take what the chat template leaves out of every sum; a message keeps its framing."""
+        dropped = self._subject.dropped
+        self._unsent_tools = (
+            self._fixed["tools"] if "tools" in dropped & self._fixed.keys() else NOTHING
+        )
+        if self._unsent_tools != NOTHING:
+            self._fixed["tools"], self._tools = NOTHING, []
+        head = framing.message + framing.role
+        framed = Size(head, head, head + framing.slack)
+        for pieces in self._pieces:
+            for place, piece in enumerate(pieces):
+                if piece.row in dropped:
+                    kept = framed if place == 0 else NOTHING
+                    piece.unsent = Size(*(a - b for a, b in zip(piece.size, kept, strict=True)))
+                    piece.size = kept
+
+    def unsent(self, row: Row, stood: range) -> Row:
+        """Return a row with what of it the chat template leaves out."""
+        if row.id not in self._subject.dropped:
+            return row
+        left = _sum([NOTHING, *(p.unsent for p in self._within(stood) if p.row == row.id)])
+        size = self._unsent_tools if row.id == "tools" else left
+        tokens = self._scale.of(size).best
+        return replace(row, unsent=tokens, note=DROPPED, items=()) if tokens else row
 
     def _read(self, index: int, message: Message, found: Iterable[Share]) -> Iterator[_Piece]:
         whole = "checkpoint" if index in self._subject.summaries or summarises(message) else ""
@@ -478,6 +517,7 @@ class _Book:
         ]
         pieces.sort(key=lambda entry: (-entry[0], entry[1]))
         found = []
+        pieces = [entry for entry in pieces if entry[2].row not in self._subject.dropped]
         for tokens, index, piece in pieces[:top]:
             name = f"{NAMES[piece.row]}: {self._label(piece)}"
             sent = sum(span.start <= index < span.stop for span in self._subject.spans)

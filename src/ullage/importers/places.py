@@ -45,7 +45,7 @@ def folders(source: str, environ: Mapping[str, str]) -> list[Path]:
 
 def latest(source: str, environ: Mapping[str, str]) -> Path:
     """Return the session written last; raises ConfigurationError naming the places looked at."""
-    found = sorted(_sessions(source, environ), key=written, reverse=True)
+    found = sorted(sessions(source, environ), key=written, reverse=True)
     for path in found:
         if written(path)[1] and not (source == "codex" and by_subagent(path)):
             return path
@@ -54,7 +54,7 @@ def latest(source: str, environ: Mapping[str, str]) -> Path:
 
 def find(source: str, session_id: str, environ: Mapping[str, str]) -> Path:
     """Return the session whose id begins so; raises ConfigurationError unless it is one."""
-    found = {path: _id(path) for path in _sessions(source, environ)}
+    found = {path: identify(path) for path in sessions(source, environ)}
     matching = [path for path, name in found.items() if session_id and name.startswith(session_id)]
     exact = [path for path in matching if found[path] == session_id]
     if len(exact or matching) == 1:
@@ -80,7 +80,7 @@ def _places(source: str, environ: Mapping[str, str]) -> str:
     return " or ".join(str(folder) for folder in folders(source, environ))
 
 
-def _sessions(source: str, environ: Mapping[str, str]) -> Iterator[Path]:
+def sessions(source: str, environ: Mapping[str, str]) -> Iterator[Path]:
     """Yield session files, subagents' left out where their name or folder tells."""
     for folder in folders(source, environ):
         for path in _matching(source, folder):
@@ -99,7 +99,8 @@ def _matching(source: str, folder: Path) -> Iterator[Path]:
     yield from (path for path in packed if not path.with_suffix("").exists())
 
 
-def _id(path: Path) -> str:
+def identify(path: Path) -> str:
+    """Return the id of a session, after which its file is named."""
     stem = path.name.removesuffix(ZST).removesuffix(".jsonl")
     return stem[-_ID_LENGTH:] if stem.startswith("rollout-") else stem
 

@@ -100,7 +100,8 @@ class Session:
 
     `providers` are who may have served it, by the table's names: its program's own, or None where
     the model's name alone tells. `apart` says which tokens stand in every request and not in the
-    file. `project` is the folder it worked in, `title` what it is called, `at` its last time.
+    file, `dropped` the rows of a report that the model's template leaves out. `project` is the
+    folder it worked in, `title` what it is called, `at` its last time.
     """
 
     source: str
@@ -122,6 +123,7 @@ class Session:
     calls: tuple[Call, ...] = ()
     providers: tuple[str, ...] | None = None
     apart: str = ""
+    dropped: frozenset[str] = frozenset()
     project: str | None = None
     title: str | None = None
     at: str | None = None

@@ -1,0 +1,270 @@
+"""ullage's own sessions, and what its proxy keeps of conversations, as the context view takes them.
+
+A session's request is the one that would go to its model now. The proxy keeps sizes and hashes, so
+of its conversations there are numbers, and no text. It draws nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ullage import agent
+from ullage.cli import desk, replay, serve, sessions
+from ullage.contents import Contents, compaction_point, of_session
+from ullage.core.checkpoint import Checkpoint
+from ullage.core.composition import Report, Row
+from ullage.core.counting import Count
+from ullage.core.errors import ConfigurationError
+from ullage.core.gauge import assess
+from ullage.core.log.event import understood
+from ullage.core.usage import Usage
+from ullage.core.window import Claim, resolve
+from ullage.embedded import catalog
+from ullage.importers import Session
+from ullage.importers.listing import Listed
+from ullage.importers.session import Call, total
+from ullage.importers.titles import line
+from ullage.runtime import Runtime, default
+from ullage.storage import open_store
+from ullage.transport import Ask
+from ullage.windows import Question, given
+
+SOURCES: Final = ("ullage", "proxy")
+
+PROXY: Final = "http://127.0.0.1:8790"
+BASES: Final = ("provider", "server", "exact", "calibrated", "estimate")
+
+UNBOUNDED: Final = 1_000_000_000
+"""Tokens that no session has."""
+
+USAGES: Final = tuple(Usage.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the operator says of the window and of the answer, as the arguments name it."""
+
+    model: str | None = None
+    window: int | None = None
+    reserved: int | None = None
+    top: int = 10
+
+
+def read_session(asked: argparse.Namespace, shown: Shown) -> Contents:
+    """Return what fills the window of a session of ullage: the newest, or the one that is named."""
+    chosen = argparse.ArgumentParser()
+    replay.arguments(chosen)
+    store = [] if asked.store is None else ["--store", asked.store]
+    model = [] if shown.model is None else ["--model", shown.model]
+    name = [] if asked.session is None else [asked.session]
+    options = chosen.parse_args([*name, *store, *model])
+    # As it stands: what does not fit is shown, too, and no compaction is planned.
+    with replay.viewed(options, window=UNBOUNDED) as (session, lent, view):
+        provider = lent.provider
+        question = Question(provider.model, provider.base_url, provider.api_key)
+        windows, sent = lent.runtime.windows, dict(view.kwargs)
+        recorded = Claim("total", lent.window or 0, "probe", "as recorded with the session")
+        found = resolve([recorded]) if lent.window is not None else windows.window(question)
+        owner = windows.listings.provider_for(provider.base_url)
+        read = Session(
+            source="ullage",
+            dialect=provider.dialect,
+            messages=tuple(sent.get("input") or sent["messages"]),
+            system=sent.get("system", sent.get("instructions")),
+            tools=tuple(sent.get("tools") or ()),
+            max_tokens=view.prepared.max_tokens,
+            model=provider.model,
+            id=session.name,
+            path=session.log.url,
+            providers=() if owner is None else (owner,),
+            dropped=_dropped(lent.runtime, question),
+            **_history(session),
+        )
+        return of_session(
+            read,
+            window=shown.window or found,
+            reserved=shown.reserved,
+            top=shown.top,
+            runtime=lent.runtime,
+        )
+
+
+def _dropped(runtime: Runtime, question: Question) -> frozenset[str]:
+    """Return what the model's template leaves out: as its server says, else as the table has it."""
+    told = runtime.dropped_rows(question)
+    row = catalog.ROWS.get(question.model or "")
+    return told if told is not None else frozenset(row.dropped if row is not None else ())
+
+
+def _history(session: agent.Session) -> dict[str, Any]:
+    """Return what the events tell: who was asked for what, when, and what it used."""
+    events = session.events()
+    calls = []
+    for event in events:
+        data = understood(event) if event.type == "provider_usage" else None
+        if data is not None:
+            told = [tokens for name in USAGES if type(tokens := data.get(name)) is int]
+            whole = len(told) == len(USAGES)
+            calls.append(Call(Usage(*told) if whole else None, data.get("model")))
+    said = (understood(event) or {} for event in events if event.type == "user_message")
+    first = next((data.get("text") for data in said if data.get("text")), None)
+    workspace = session.fold.served.get("workspace")
+    return {
+        "calls": tuple(calls),
+        "spent": total([call.usage for call in calls if call.usage is not None]),
+        "title": line(first) if isinstance(first, str) else None,
+        "project": workspace if isinstance(workspace, str) else None,
+        "at": _time(events[-1].ts) if events else None,
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def list_sessions(asked: argparse.Namespace, most: int) -> tuple[list[Listed], int]:
+    """Return the newest sessions of the log, and how many there are."""
+    with desk.opened(asked) as log:
+        heads = log.sessions()[::-1]
+        rows = [(sessions.read(log, head), head) for head in heads[:most]]
+        made = [
+            Listed(row.name, log.url, row.last, _workspace(log, row.name), row.about or None)
+            for row, _ in rows
+        ]
+    return made, len(heads)
+
+
+def _workspace(log: Any, name: str) -> str | None:
+    folder = agent.Session(log, name).fold.served.get("workspace")
+    return folder if isinstance(folder, str) else None
+
+
+# ── the proxy ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of a conversation behind a proxy: sizes in tokens, and no text.
+
+    `summary` is the block that stands for what was left out, where the store has one; `where`
+    names the proxy or its store.
+    """
+
+    listed: Listed
+    where: str
+    model: str | None
+    used: int
+    basis: str
+    window: int | None
+    summary: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def kept_by_proxy(url: str, store: str | None) -> list[Kept]:
+    """Return the conversations of a running proxy, else what its store keeps of compacted ones.
+
+    Raises StoreError where neither is there.
+    """
+    answer = default().transport.ask(Ask(f"{url.rstrip('/')}/ullage/sessions"))
+    said = answer.json() if answer.status == 200 and store is None else None
+    entries = said.get("sessions") if isinstance(said, Mapping) else None
+    if isinstance(entries, list):
+        return [_entry(one, url) for one in entries if isinstance(one, Mapping)]
+    opened = open_store(store or serve.here(), create=False)
+    try:
+        return [_checkpoint(one, opened.url) for one in reversed(opened.checkpoints.all())]
+    finally:
+        opened.close()
+
+
+def _entry(told: Mapping[str, Any], url: str) -> Kept:
+    name, used, window = str(told.get("id")), told.get("used"), told.get("window")
+    notes = [
+        f"{told.get(key):,} {word}"
+        for key, word in (
+            ("requests", "requests"),
+            ("messages", "messages"),
+            ("compactions", "compactions"),
+            ("saved", "tokens saved by compactions"),
+        )
+        if type(told.get(key)) is int
+    ]
+    at = told.get("at")
+    title = f"{told.get('model') or 'model unknown'} at {told.get('upstream')}"
+    return Kept(
+        Listed(name, url, float(at) if isinstance(at, int | float) else 0.0, None, title),
+        f"the proxy at {url}",
+        told.get("model") or None,
+        used if type(used) is int else 0,
+        str(told.get("basis") or "estimate"),
+        window if type(window) is int and window > 0 else None,
+        notes=tuple(notes),
+    )
+
+
+def _checkpoint(made: Checkpoint, url: str) -> Kept:
+    title = f"{made.count:,} messages, compacted by {made.strategy}"
+    left = f"{made.source_count:,} messages were left out"
+    sizes = f"{made.tokens_before:,} -> {made.tokens_after:,} tokens"
+    return Kept(
+        Listed(made.prefix[:16], url, 0.0, None, title),
+        f"the store {url}",
+        None,
+        made.tokens_after if made.tokens_after_measured is None else made.tokens_after_measured,
+        "estimate" if made.tokens_after_measured is None else "provider",
+        made.bound or None,
+        made.summary,
+        (f"{left}: {sizes}, as of the last compaction",),
+    )
+
+
+def read_kept(found: Sequence[Kept], name: str | None, shown: Shown) -> Contents:
+    """Return what is known of one conversation: the newest, or the one whose id begins so.
+
+    Raises ConfigurationError where there is none, or more than one.
+    """
+    chosen = [one for one in found if name is None or one.listed.id.startswith(name)]
+    if not chosen or (name is not None and len(chosen) > 1):
+        many = f"{len(chosen)} conversations" if chosen else "no conversation"
+        raise ConfigurationError(
+            f"the proxy keeps {many} whose id begins with {name!r}: --from proxy --list names them"
+            if name is not None
+            else "the proxy keeps no conversation: it compacted none, and none runs at --proxy"
+        )
+    return _contents(chosen[0], shown)
+
+
+def _contents(one: Kept, shown: Shown) -> Contents:
+    bound = shown.window or one.window
+    claims = [Claim("total", bound, "probe", one.where)] if bound is not None else []
+    window = given(shown.window) or resolve(claims, model=one.model)
+    counted = default().text_meter(shown.model or one.model).counter.count(one.summary)
+    summary = min(counted, one.used)
+    rest = one.used - summary
+    rows = [
+        Row("checkpoint", summary, summary, summary, "estimate"),
+        Row("unattributed", rest, rest, rest, "inferred", "the proxy keeps sizes, and no text"),
+    ]
+    count = Count(one.used, one.used, one.used, "server" if one.basis == "provider" else "estimate")
+    report = Report(
+        used=count,
+        basis=one.basis if one.basis in BASES else "estimate",
+        rows=tuple(row for row in rows if row.tokens),
+        bound=window.input_tokens,
+        reserved=shown.reserved or 0,
+        assessment=assess(count, window),
+    )
+    at = _time(one.listed.at) if one.listed.at else None
+    source = {"kind": "proxy", "path": one.listed.path, "session": one.listed.id}
+    return Contents(
+        report,
+        window,
+        shown.model or one.model,
+        {**source, "project": None, "title": one.listed.title, "at": at},
+        compaction_at=compaction_point(window),
+        warnings=one.notes,
+    )

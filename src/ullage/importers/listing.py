@@ -1,0 +1,87 @@
+"""The sessions that a program has, the newest first: when, in which project, about what.
+
+It reads the first and the last lines of a file alone; of a compressed one it reads none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ullage.importers import codex, places, titles
+from ullage.importers.files import ZST
+from ullage.importers.lines import Lines
+from ullage.importers.session import words
+from ullage.importers.tree import Node
+
+HEAD: Final = 1024 * 1024
+"""Bytes from the start of a file: a rollout's first line holds the system prompt."""
+
+TAIL: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One session: its id, its file, when that was written (Unix seconds), and what it was about.
+
+    `project` is the folder it worked in, `title` its title or what the user said first; None where
+    the file does not say.
+    """
+
+    id: str
+    path: str
+    at: float
+    project: str | None = None
+    title: str | None = None
+
+
+def listed(source: str, environ: Mapping[str, str], most: int) -> tuple[list[Listed], int]:
+    """Return the newest sessions of a program, `most` at most, and how many there are.
+
+    Raises ConfigurationError for a program whose folders are not known.
+    """
+    found = sorted(places.sessions(source, environ), key=places.written, reverse=True)
+    read = {"claude": _claude, "codex": _codex}[source]
+    made = []
+    for path in found[:most]:
+        project, title = read(_lines(path))
+        at, _, _ = places.written(path)
+        made.append(Listed(places.identify(path), str(path), at, project, title))
+    return made, len(found)
+
+
+def _lines(path: Path) -> list[Mapping[str, Any]]:
+    """Return the objects of the first and the last lines; none of a file that cannot be read."""
+    if path.suffix == ZST:
+        return []
+    try:
+        with path.open("rb") as file:
+            data = file.read(HEAD)
+            size = file.seek(0, 2)
+            if size > HEAD:
+                file.seek(max(HEAD, size - TAIL))
+                data = data[: data.rfind(b"\n") + 1] + file.read(TAIL).partition(b"\n")[2]
+    except OSError:
+        return []
+    return [line.fields for line in Lines(data)]
+
+
+def _claude(lines: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
+    nodes = [Node.of(f, str(n), n, torn=False) for n, f in enumerate(lines)]
+    main = [node for node in nodes if not node.aside]
+    folders = (words(fields.get("cwd")) for fields in lines)
+    return next((f for f in folders if f), None), titles.of(lines, main)
+
+
+def _codex(lines: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
+    payloads = [f["payload"] for f in lines if isinstance(f.get("payload"), Mapping)]
+    folders = (words(payload.get("cwd")) for payload in payloads)
+    return next((f for f in folders if f), None), next(_asked(payloads), None)
+
+
+def _asked(payloads: list[Mapping[str, Any]]) -> Iterator[str]:
+    for payload in payloads:
+        if payload.get("type") == "message" and codex.asks(payload) and codex.text(payload):
+            yield titles.line(codex.text(payload))
