@@ -90,6 +90,10 @@ class Terminal:
         self._read = len(self.shown)
         return plain
 
+    def is_silent(self, seconds: float) -> bool:
+        """Tell whether the program writes nothing for so long."""
+        return not self._more(seconds)
+
     def type(self, text: str) -> None:
         """Type a line."""
         os.write(self._master, text.encode() + b"\n")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.agent.acting import bodies, called, said
 from tests.cli.room import ULLAGE, Room, running
 from ullage.cli import lines
+from ullage.cli.sign import EVERY_S
 from ullage.testing.faults import Answer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -58,6 +59,22 @@ def test_the_dangerous_end_of_a_long_command_is_seen_before_the_question(
         terminal.type("")
         terminal.rest()
     assert room.events("permission_decision")[0]["decision"] == "deny"
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_the_sign_of_life_leaves_the_question_alone(room: Room, command: str):
+    script = (write("a", "x"), said("done"))
+    with running(room, script, *([command, "go"] if command == "run" else [command])) as (
+        terminal,
+        _,
+    ):
+        if command == "chat":
+            terminal.until(PROMPT)
+            terminal.type("go")
+        terminal.until(ALLOW)
+        assert terminal.is_silent(2.5 * EVERY_S)
+        terminal.type("y")
+        terminal.until("done")
 
 
 def test_the_rest_of_a_long_text_can_be_shown_at_once_or_refused_unread(room: Room):

@@ -63,6 +63,7 @@ class Activity:
     _flow: Flow = field(default_factory=Flow)
     _sign: Sign = field(default_factory=Sign)
     _calls: dict[str, str] = field(default_factory=dict)
+    _asks: bool = False
 
     def begin(self) -> None:
         """Begin a turn."""
@@ -76,16 +77,18 @@ class Activity:
             self._flow.end()
 
     def tick(self) -> None:
-        """Show for how long nothing has come, unless a line is being written."""
-        if not (self.quiet or self._flow.open):
+        """Show for how long nothing has come, unless a line is being written, or a person asked."""
+        if not (self.quiet or self._flow.open or self._asks):
             self._sign.tick()
 
     async def ask(self, call: Pending, reason: str) -> Consent | None:
         """Ask the person at the terminal, below what was shown; None where there is none."""
         self.end()
+        self._asks = True
         try:
             return await asking.ask(call, reason)
         finally:
+            self._asks = False
             self._sign = Sign()
 
     def hear(self, event: Told) -> None:
