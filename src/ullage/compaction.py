@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ullage.asking import Summarizer, aanswers, answers, awindow_of, window_of
-from ullage.core import laws
+from ullage.core import laws, pins
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.compaction import Asking, Order, Outcome, recorded
 from ullage.core.compaction import compact as compacting
@@ -118,8 +119,9 @@ def compact(messages: Sequence[Any], **options: Any) -> Compaction:
     options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dialect`
     (found out from the shape where it is not given), `dry_run`, `runtime`, and `store`: what is
     left out is kept there, and placeholders name it (see `ullage.recall`). Raises CompactionError
-    for a missing or senseless target, ContextWindowUnknown for a ratio of an unknown window,
-    MalformedHistoryError for what is no list of messages.
+    for a missing or senseless target, and where what is pinned is all that keeps the target from
+    being reached; ConfigurationError for a pin that is no position; ContextWindowUnknown for a
+    ratio of an unknown window; MalformedHistoryError for what is no list of messages.
     """
     job = _Job(messages, **options)
     asking = job.start(window_of(job.options.summarizer))
@@ -179,6 +181,8 @@ class _Job:
         self.codec = self.runtime.codec_for(self.dialect)
         arrived = self.codec.read(self.messages)
         self.mended = laws.repair(arrived, self.codec)
+        self.pins = pins.read_pins(asked.pins, len(self.messages))
+        pins.check_mended(self.pins, self.mended, self.messages)
         mended = self.mended
         self.transcript = self.codec.read(mended.messages) if mended.repairs else arrived
 
@@ -198,7 +202,7 @@ class _Job:
             target=target,
             tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
             strategies=strategies,
-            pins=mended.moved(self._pins()),
+            pins=mended.moved(self.pins),
             summariser=options.summarizer is not None,
             keep=policy.keep_last,
             widen=policy.keep_last is not None,
@@ -209,14 +213,26 @@ class _Job:
         )
         return compacting(transcript, measured, meter, codec, order)
 
-    def _pins(self) -> frozenset[int]:
-        size = len(self.messages)
-        for pin in self.options.pins:
-            if type(pin) is not int or not 0 <= pin < size:
-                raise ConfigurationError(
-                    f"pins names message {pin!r}, but the {size} messages are at 0 to {size - 1}"
-                )
-        return frozenset(self.options.pins)
+    def _check_pins(self, outcome: Outcome) -> None:
+        """Raise CompactionError where the target would be reached but for the pins."""
+        if not self.pins or outcome.reason not in ("cannot_reach_target", "cannot_compact"):
+            return
+        transcript, sizes = self.transcript, outcome.before.by_message
+        kept = {
+            old: sizes[now]
+            for now, old in enumerate(self.mended.origin or range(len(transcript)))
+            if old in self.pins
+            and now != transcript.request()
+            and not transcript.messages[now].is_system
+        }
+        after, target = outcome.after.high, self._target()[0]
+        freed = ceil(sum(kept.values()) * after / max(outcome.after.tokens, 1))
+        if kept and after - freed <= target:
+            raise CompactionError(
+                f"the target of {target:,} tokens cannot be reached with these messages pinned: "
+                f"{pins.list_sizes(kept)}; the least there is with them takes {after:,} tokens. "
+                f"Unpin or shorten them, or raise the target to {after:,}"
+            )
 
     def _target(self) -> tuple[int, int]:
         """Return the target and the bound that tails are shares of, in tokens."""
@@ -244,6 +260,7 @@ class _Job:
         return self.options.summarizer
 
     def result(self, outcome: Outcome) -> Compaction:
+        self._check_pins(outcome)
         original = list(self.messages)
         dry, store = self.options.dry_run, self.options.store
         made = original if dry else list(outcome.edited.transcript.raws)

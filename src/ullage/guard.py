@@ -29,6 +29,7 @@ from ullage.core.exchange import Prepared, Preparing, Request, Setup
 from ullage.core.gauge import Assessment
 from ullage.core.observing import observe
 from ullage.core.pickling import Unpicklable
+from ullage.core.pins import read_pins
 from ullage.core.policies.policy import Policy
 from ullage.core.steps import replayed
 from ullage.core.wire import dialects
@@ -159,10 +160,10 @@ class Guard(Unpicklable):
     ) -> View:
         """Return the request to send: repaired, compacted where the policy says so, checked.
 
-        `max_tokens` is clamped to the room there is; `pins` are positions that must stay
-        verbatim; `sections` marks messages by position, such as {3: "knowledge"}; `system` is
-        what Anthropic and Responses take beside the messages. Raises MalformedHistoryError,
-        ConfigurationError, and ContextTooLargeError when it cannot fit into a bound that is proven.
+        `max_tokens` is clamped to the room there is; `pins` are positions, from 0 on, of messages
+        that stay verbatim; `sections` marks messages by position, such as {3: "knowledge"};
+        `system` is what Anthropic and Responses take beside the messages. Raises MalformedHistoryError,
+        ConfigurationError, and ContextTooLargeError when it cannot fit a bound that is proven.
         """
         body = self._body(messages, tools, system)
         return self.ready(_request(body, max_tokens, pins, sections), body.spoken())
@@ -557,5 +558,11 @@ def _request(
 ) -> Request:
     system, marks = system_text(body.system), sections or {}
     return Request(
-        body.messages, body.tools, system, max_tokens, frozenset(pins), marks, body.system
+        body.messages,
+        body.tools,
+        system,
+        max_tokens,
+        read_pins(pins, len(body.messages)),
+        marks,
+        body.system,
     )

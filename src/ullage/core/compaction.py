@@ -252,7 +252,7 @@ def compact(
     reached = after.high <= order.target
     if after.high >= like.high:
         return replace(unchanged, reached=False, reason="would_inflate")
-    broken = laws.prove(transcript, script, edited, hard)
+    broken = laws.prove(transcript, script, edited, hard, order.pins)
     broken += laws.prove_size(like.high, after.high, order.target, reached=reached)
     if broken:
         return replace(unchanged, reached=False, reason="law_broken", violations=tuple(broken))
@@ -292,6 +292,7 @@ def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: O
         knowledge=order.knowledge,
         traits=order.traits,
         name_of=reference if order.named else None,
+        verbatim=order.pins,
     )
 
 

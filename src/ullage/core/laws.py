@@ -291,12 +291,19 @@ def _broken(index: int, detail: str) -> Violation:
 
 
 def prove(
-    before: Transcript, script: Script, after: Edited, pins: Collection[int]
+    before: Transcript,
+    script: Script,
+    after: Edited,
+    pins: Collection[int],
+    verbatim: Collection[int] = (),
 ) -> list[Violation]:
-    """Check laws 1, 4 and 5 on the result `after` of applying `script` to `before`."""
+    """Check laws 1, 4 and 5 on the result `after` of applying `script` to `before`.
+
+    The task is pinned and may be shortened all the same, unless it is among the `verbatim` ones.
+    """
     found = protocol(after.transcript)
     touched = {c.message for c in script.clears}
-    shortened = {before.task()} & touched
+    shortened = ({before.task()} & touched).difference(verbatim)
     left = set(after.origin)
     for pin in sorted(pins):
         if pin not in left:

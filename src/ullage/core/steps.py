@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core import laws
+from ullage.core import pins as pinned
 from ullage.core.checkpoint import Checkpoint, Trigger, chain
 from ullage.core.compaction import Asking, Order, Outcome, compact, recorded
 from ullage.core.conversation import Conversation
@@ -51,8 +52,9 @@ by one ratio were off by at most 6.4 % at p95 (docs/design/counting.md)."""
 class State:
     """The request on its way: the repaired history, the script so far, and its result.
 
-    `pins` and `sections` are the request's, by positions in the repaired history; `counted` tells
-    whether the server counts requests, `surplus` by how many tokens knowledge is over its share.
+    `pins` and `sections` are the request's, by positions in the repaired history, and `wanted` has
+    the caller's own position of each pin; `counted` tells whether the server counts requests,
+    `surplus` by how many tokens knowledge is over its share.
     """
 
     history: Transcript
@@ -70,6 +72,7 @@ class State:
     counted: bool = False
     sections: dict[int, str] = field(default_factory=dict)
     surplus: int = 0
+    wanted: dict[int, int] = field(default_factory=dict)
     ahead: bool = False
     events: list[Event] = field(default_factory=list)
 
@@ -100,11 +103,7 @@ def scaled(reported: int, measured: Measure) -> Scale:
 def check(request: Request) -> None:
     """Raise ConfigurationError for pins, sections and max_tokens that cannot be."""
     size = len(request.messages) if hasattr(request.messages, "__len__") else 0
-    for pin in request.pins:
-        if not 0 <= pin < size:
-            raise ConfigurationError(
-                f"pins names message {pin}, but the {size} messages are at 0 to {size - 1}"
-            )
+    pinned.read_pins(request.pins, size)
     if request.sections:
         from ullage.core import sections
 
@@ -121,6 +120,7 @@ def begin(setup: Setup, request: Request, window: Window) -> Generator[Need, Any
     history = _read(setup, mended.messages) if mended.repairs else arrived
     prefixes = chain(history)
     known: Checkpoint | None = yield NeedLoad(setup.scope, prefixes[::-1])
+    pinned.check_mended(request.pins, mended, request.messages)
     pins = mended.moved(request.pins)
     generation = known.generation + 1 if known is not None else 0
     if known is not None and known.script.touches(pins):
@@ -141,6 +141,7 @@ def begin(setup: Setup, request: Request, window: Window) -> Generator[Need, Any
     )
     state = State(history, pins, prefixes, script, edited, measured, window, conversation, known)
     state.generation = generation
+    state.wanted = {now: old for now, old in enumerate(mended.origin) if old in request.pins}
     if request.sections:
         state.sections = {
             new: request.sections[old]
@@ -371,11 +372,20 @@ def immovable(state: State) -> str:
     """Say what takes the room that nothing could free, and what to do."""
     sizes: Sequence[int] = state.measured.count().by_message
     scale = state.measured.scale
-    named = [
-        f"system prompt, tools and framing outside the list {scale.of(state.measured.fixed).best:,}"
-    ]
+    fixed = scale.of(state.measured.fixed).best
+    named = [f"system prompt, tools and framing outside the list {fixed:,} tokens"]
     if sizes:
         largest = max(range(len(sizes)), key=sizes.__getitem__)
         role = state.edited.transcript.messages[largest].role
-        named.append(f"the largest message is {role} at position {largest} with {sizes[largest]:,}")
-    return f"{'; '.join(named)} tokens. Shorten that, raise the window, or allow compaction."
+        named.append(
+            f"the largest message is {role} at position {largest} with {sizes[largest]:,} tokens"
+        )
+    kept = {
+        state.wanted[old]: size
+        for old, size in zip(state.edited.origin, sizes, strict=True)
+        if old in state.wanted
+    }
+    if kept:
+        named.append(f"pinned, and so verbatim, are messages {pinned.list_sizes(kept)}")
+    advice = "Shorten or unpin that" if kept else "Shorten that"
+    return f"{'; '.join(named)}. {advice}, raise the window, or allow compaction."

@@ -1,8 +1,8 @@
 """excerpt: what alone is too big for the target keeps its head and its tail.
 
 Applies to the results of the newest response (a tool that returned a whole file) and to the task
-when it takes more than half of the target; never to the current request. It knows no other
-strategy.
+when it takes more than half of the target and is not pinned; never to the current request. It
+knows no other strategy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def plan(situation: Situation) -> Script:
     edits: list[Clear] = []
     transcript, half = situation.transcript, max(situation.target // 2, FLOOR)
     task = transcript.task()
-    if task is not None and task != transcript.request() and situation.sizes[task] > half:
+    kept = {transcript.request(), *situation.verbatim}
+    if task is not None and task not in kept and situation.sizes[task] > half:
         over -= _shorten(situation, task, _longest(situation, task), half, edits)
     newest = situation.units[-1]
     texts = [

@@ -38,6 +38,7 @@ class Situation:
     messages that go before any of the conversation does; `traits` says of tools, by name, what
     their results are. `name_of` names a text that is left out, None where nothing keeps it;
     `earlier` has the texts of parts, by message and part, that this plan has edited already.
+    `verbatim` are the pins of the caller: not even the task is shortened where it is one of them.
     """
 
     transcript: Transcript
@@ -54,6 +55,7 @@ class Situation:
     traits: Mapping[str, Trait] = field(default_factory=dict)
     name_of: Callable[[str], str] | None = None
     earlier: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    verbatim: frozenset[int] = frozenset()
 
     @property
     def total(self) -> int:
