@@ -18,6 +18,8 @@ from tests.voyage import log_of
 from ullage import agent, edits, errors, events, metrics
 from ullage.core.budget import Overrun
 from ullage.core.instructions import Context
+from ullage.core.permissions import Subject
+from ullage.core.transcript import Call
 from ullage.runtime import Runtime
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -52,6 +54,8 @@ def told() -> Mapping[type, Any]:
     return {type(event): event for event in heard}
 
 
+SUBJECT = Subject("run", "command", "ls")
+
 VALUES: Mapping[str, Callable[[], Any]] = {
     "Answer": lambda: ullage.Answer("text", ullage.Usage(3), cut=True),
     "Assessment": lambda: ullage.assess(900, 1_000),
@@ -75,6 +79,12 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "TurnBudget": lambda: ullage.TurnBudget(9_000, 0.5),
     "Usage": lambda: ullage.Usage(3, 1, 0, 2, 0),
     "Window": lambda: ullage.window("gpt-4o"),
+    "Consent": lambda: ullage.Consent(allowed=False, reason="not now"),
+    "agent.Grant": lambda: agent.Grant(SUBJECT, "tool"),
+    "agent.Pending": lambda: agent.Pending.over(
+        Call("c1", "run", "{}"), agent.Preview("command", "ls"), SUBJECT
+    ),
+    "agent.Preview": lambda: agent.Preview("command", "ls", "Nothing is changed."),
     "agent.Decision": lambda: agent.Decision("allow", "plan"),
     "agent.Draft": lambda: agent.Draft("user_message", {"text": "hello"}),
     "agent.Outcome": lambda: agent.Outcome("fine"),

@@ -346,7 +346,7 @@ def test_a_derived_class_is_wrapped_and_a_model_may_be_named_for_its_deployment(
         with closing(mine):
             told: list[Event] = []
             served = Runtime(settings=Settings(base_models={"gpt-4": "openai/gpt-4"}))
-            client = wrap(mine, model="gpt-4", runtime=served, on_event=told.append)
+            client: Any = wrap(mine, model="gpt-4", runtime=served, on_event=told.append)
             client.chat.completions.create(model="my-deployment", messages=[user("hi")])
             assert of(events.ContextPressure, told)[0].assessment.window_tokens == 8192
             assert bodies(server)[0]["model"] == "my-deployment"
@@ -386,7 +386,7 @@ def test_a_senseless_wrapping_is_refused() -> None:
 def test_a_credential_is_taken_where_there_is_one() -> None:
     bare = anthropic.Anthropic(auth_token="t", api_key=None, base_url="http://127.0.0.1:9")
     with closing(bare):
-        client = wrap(bare)
+        client: Any = wrap(bare)
         (key,) = client._ullage_shared.guards
         assert key[1:3] == ("http://127.0.0.1:9", bare.api_key or "t")
     assert _credential(object()) is None

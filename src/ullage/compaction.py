@@ -5,10 +5,10 @@ Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. It d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
 
 from ullage.asking import Summarizer, aanswers, answers, awindow_of, window_of
 from ullage.core import laws, pins
@@ -18,6 +18,7 @@ from ullage.core.compaction import compact as compacting
 from ullage.core.counting import Count, Meter, measure
 from ullage.core.errors import CompactionError, ConfigurationError, ContextWindowUnknown
 from ullage.core.policies.policy import Policy
+from ullage.core.shown import line, table
 from ullage.core.window import HINT, Window
 from ullage.runtime import Body, Runtime, default, system_text
 from ullage.storage import checked
@@ -29,20 +30,25 @@ if TYPE_CHECKING:
     from ullage.storage import Store
 
 
+Element = TypeVar("Element")
+
+
 @dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Generic[Element]):
     """What came of a compaction; `messages` is the list to send.
 
     The caller's own objects stand where nothing was edited. `repairs` were made before anything
-    else; `history` is what was compacted then, `policy` names what it was done by.
+    else; `history` is what was compacted then, `policy` names what it was done by. `obstacle`
+    says which pins keep the target from being reached, with their sizes, None where none does.
     """
 
-    messages: list[Any]
+    messages: list[Element | dict[str, Any]]
     outcome: Outcome
-    original: list[Any]
+    original: list[Element]
     history: Transcript
     policy: str
     repairs: tuple[laws.Repair, ...] = ()
+    obstacle: str | None = None
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -107,21 +113,39 @@ class Compaction:
         """The edits that were made (or, in a dry run, would be)."""
         return self.outcome.script.edits()
 
-    def undo(self) -> list[Any]:
+    def __repr__(self) -> str:
+        sizes = f"{self.before.tokens:,} -> {self.after.tokens:,} tokens"
+        how = self.strategy or None
+        return line("Compaction", sizes, reached=self.reached, strategy=how, reason=self.reason)
+
+    def _repr_html_(self) -> str:
+        return table(
+            "compaction",
+            {
+                "before": f"{self.before.tokens:,} tokens",
+                "after": f"{self.after.tokens:,} tokens, at most {self.after.high:,}",
+                "messages": f"{len(self.original):,} -> {len(self.messages):,}",
+                "target reached": "yes" if self.reached else "no",
+                "by": self.strategy or None,
+                "reason": self.obstacle or self.reason,
+            },
+        )
+
+    def undo(self) -> list[Element]:
         """Return the messages as they were."""
         return list(self.original)
 
 
-def compact(messages: Sequence[Any], **options: Any) -> Compaction:
+def compact(messages: Sequence[Element], **options: Unpack[Options]) -> Compaction[Element]:
     """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
 
     Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
     options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dialect`
     (found out from the shape where it is not given), `dry_run`, `runtime`, and `store`: what is
     left out is kept there, and placeholders name it (see `ullage.recall`). Raises CompactionError
-    for a missing or senseless target, and where what is pinned is all that keeps the target from
-    being reached; ConfigurationError for a pin that is no position; ContextWindowUnknown for a
-    ratio of an unknown window; MalformedHistoryError for what is no list of messages.
+    for a missing or senseless target; ConfigurationError for a pin that is no position;
+    ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError for what is no
+    list of messages.
     """
     job = _Job(messages, **options)
     asking = job.start(window_of(job.options.summarizer))
@@ -133,7 +157,7 @@ def compact(messages: Sequence[Any], **options: Any) -> Compaction:
         return job.result(done.value)
 
 
-async def acompact(messages: Sequence[Any], **options: Any) -> Compaction:
+async def acompact(messages: Sequence[Element], **options: Unpack[Options]) -> Compaction[Element]:
     """Do as `compact`, with a summarizer that may be async."""
     job = _Job(messages, **options)
     asking = job.start(await awindow_of(job.options.summarizer))
@@ -150,9 +174,9 @@ class _Options:
     target_tokens: int | None = None
     target_ratio: float | None = None
     window: Window | int | None = None
-    policy: Policy | None = None
+    policy: Policy | str | None = None
     summarizer: Summarizer | None = None
-    pins: Sequence[int] = ()
+    pins: Iterable[int] = ()
     tools: Sequence[Any] | None = None
     system: Any = None
     model: str | None = None
@@ -162,10 +186,28 @@ class _Options:
     runtime: Runtime | None = None
 
 
-class _Job:
+class Options(TypedDict, total=False):
+    """What `compact` takes beside the messages; every key may be left out."""
+
+    target_tokens: int | None
+    target_ratio: float | None
+    window: Window | int | None
+    policy: Policy | str | None
+    summarizer: Summarizer | None
+    pins: Iterable[int]
+    tools: Sequence[Any] | None
+    system: Any
+    model: str | None
+    dialect: str | None
+    store: Store | None
+    dry_run: bool
+    runtime: Runtime | None
+
+
+class _Job(Generic[Element]):
     """One compaction of a plain list."""
 
-    def __init__(self, messages: Sequence[Any], **options: Any) -> None:
+    def __init__(self, messages: Sequence[Element], **options: Any) -> None:
         try:
             self.options = _Options(**options)
         except TypeError as error:
@@ -174,6 +216,8 @@ class _Job:
             ) from None
         self.runtime = self.options.runtime or default()
         checked(self.options.store)
+        given_policy = self.options.policy
+        self.policy = Policy.ladder() if given_policy is None else Policy.read(given_policy)
         asked = self.options
         body = Body(messages, asked.tools, asked.system, asked.dialect).listed()
         self.messages = body.messages
@@ -193,7 +237,7 @@ class _Job:
         system = system_text(options.system)
         measured = measure(transcript, meter, system=system, tools=options.tools)
         target, bound = self._target()
-        policy = options.policy or Policy.ladder()
+        policy = self.policy
         rung = max(policy.rungs, key=lambda r: r.at, default=None)
         strategies = rung.strategies if rung is not None else ()
         if options.summarizer is None and options.policy is None:
@@ -213,10 +257,10 @@ class _Job:
         )
         return compacting(transcript, measured, meter, codec, order)
 
-    def _check_pins(self, outcome: Outcome) -> None:
-        """Raise CompactionError where the target would be reached but for the pins."""
+    def _obstacle(self, outcome: Outcome) -> str | None:
+        """Say which pins keep the target from being reached, None where none does."""
         if not self.pins or outcome.reason not in ("cannot_reach_target", "cannot_compact"):
-            return
+            return None
         transcript, sizes = self.transcript, outcome.before.by_message
         kept = {
             old: sizes[now]
@@ -227,12 +271,13 @@ class _Job:
         }
         after, target = outcome.after.high, self._target()[0]
         freed = ceil(sum(kept.values()) * after / max(outcome.after.tokens, 1))
-        if kept and after - freed <= target:
-            raise CompactionError(
-                f"the target of {target:,} tokens cannot be reached with these messages pinned: "
-                f"{pins.list_sizes(kept)}; the least there is with them takes {after:,} tokens. "
-                f"Unpin or shorten them, or raise the target to {after:,}"
-            )
+        if not kept or after - freed > target:
+            return None
+        return (
+            f"the target of {target:,} tokens cannot be reached with these messages pinned: "
+            f"{pins.list_sizes(kept)}; the least there is with them takes {after:,} tokens. "
+            f"Unpin or shorten them, or raise the target to {after:,}"
+        )
 
     def _target(self) -> tuple[int, int]:
         """Return the target and the bound that tails are shares of, in tokens."""
@@ -259,17 +304,15 @@ class _Job:
         assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
         return self.options.summarizer
 
-    def result(self, outcome: Outcome) -> Compaction:
-        self._check_pins(outcome)
+    def result(self, outcome: Outcome) -> Compaction[Element]:
         original = list(self.messages)
         dry, store = self.options.dry_run, self.options.store
         made = original if dry else list(outcome.edited.transcript.raws)
         if store is not None and not dry and outcome.originals:
             store.originals.keep(outcome.originals)
-        policy = self.options.policy or Policy.ladder()
-        return Compaction(
-            made, outcome, original, self.transcript, policy.identity, self.mended.repairs
-        )
+        policy = self.policy.identity
+        found = self.mended.repairs, self._obstacle(outcome)
+        return Compaction(made, outcome, original, self.transcript, policy, *found)
 
 
 def _heard(found: Sequence[Answer | Exception]) -> list[Answer | None]:

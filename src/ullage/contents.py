@@ -16,6 +16,7 @@ from ullage.core.counting import Meter, measure, prefix_sums
 from ullage.core.errors import ConfigurationError
 from ullage.core.outputs import Answer, settle
 from ullage.core.policies.policy import Policy
+from ullage.core.shown import line, table
 from ullage.core.usage import Usage
 from ullage.core.window import Claim, Window, refute, resolve
 from ullage.runtime import Asked, Body, Runtime, asked, default, system_text
@@ -47,6 +48,18 @@ class Contents:
     assumed: str = ""
     compaction_at: int | None = None
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        used, bound = self.report.used.tokens, self.report.bound
+        of = f" of {bound:,}" if bound is not None else ""
+        tier = self.report.assessment.tier
+        return line("Contents", f"{used:,}{of} tokens", tier=tier, model=self.model)
+
+    def _repr_html_(self) -> str:
+        report = self.report
+        rows: dict[str, Any] = {row.id: row.tokens for row in report.rows if row.tokens}
+        rows |= {"used": report.used.tokens, "free": report.free, "window": report.bound}
+        return table(f"what fills the window of {self.model or 'this model'}", rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; its schema is `ullage/cli/context.schema.json`."""

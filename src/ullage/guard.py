@@ -8,7 +8,7 @@ nothing itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -31,6 +31,7 @@ from ullage.core.observing import observe
 from ullage.core.pickling import Unpicklable
 from ullage.core.pins import read_pins
 from ullage.core.policies.policy import Policy
+from ullage.core.shown import line
 from ullage.core.steps import replayed
 from ullage.core.wire import dialects
 from ullage.driving import (
@@ -95,6 +96,7 @@ class Guard(Unpicklable):
         view.observe(response)
 
     Safe to share between threads and event loops. `window` is the operator's word in tokens;
+    `policy` is a Policy or the name of a preset, such as "ladder";
     `summarizer` gets a SummaryRequest and returns text; `on_event` is called with each event;
     `strict` refuses before the send also on a bound that is not proven. `shares` divides the
     window (see `ullage.allocate`): a section over its share is told of, and knowledge over its
@@ -115,7 +117,7 @@ class Guard(Unpicklable):
         api_key: str | None = None,
         window: int | None = None,
         provider: str | None = None,
-        policy: Policy | None = None,
+        policy: Policy | str | None = None,
         summarizer: Summarizer | None = None,
         store: Store | None = None,
         on_event: Listener | None = None,
@@ -141,7 +143,7 @@ class Guard(Unpicklable):
         self._background = Background()
         self._apart = ""
         self._repairs, self._refuses, self._keeps = True, True, True
-        self.policy = policy if policy is not None else Policy.named(self._runtime.settings.policy)
+        self.policy = Policy.read(policy if policy is not None else self._runtime.settings.policy)
         if self.policy.new_session:
             raise ConfigurationError(
                 f"the policy {self.policy.name} wants new sessions, and a guard has none: give it "
@@ -154,7 +156,7 @@ class Guard(Unpicklable):
         *,
         tools: Sequence[Any] | None = None,
         max_tokens: int | None = None,
-        pins: Sequence[int] = (),
+        pins: Iterable[int] = (),
         sections: Mapping[int, str] | None = None,
         system: Any = None,
     ) -> View:
@@ -162,8 +164,9 @@ class Guard(Unpicklable):
 
         `max_tokens` is clamped to the room there is; `pins` are positions, from 0 on, of messages
         that stay verbatim; `sections` marks messages by position, such as {3: "knowledge"};
-        `system` is what Anthropic and Responses take beside the messages. Raises MalformedHistoryError,
-        ConfigurationError, and ContextTooLargeError when it cannot fit a bound that is proven.
+        `system` is what Anthropic and Responses take beside the messages. Raises
+        MalformedHistoryError, ConfigurationError, and ContextTooLargeError when it cannot fit into
+        a bound that is proven.
         """
         body = self._body(messages, tools, system)
         return self.ready(_request(body, max_tokens, pins, sections), body.spoken())
@@ -180,7 +183,7 @@ class Guard(Unpicklable):
         *,
         tools: Sequence[Any] | None = None,
         max_tokens: int | None = None,
-        pins: Sequence[int] = (),
+        pins: Iterable[int] = (),
         sections: Mapping[int, str] | None = None,
         system: Any = None,
     ) -> View:
@@ -322,6 +325,10 @@ class Guard(Unpicklable):
     async def settle(self) -> None:
         """Wait for the summaries that are being made in the background."""
         await self._background.settle()
+
+    def __repr__(self) -> str:
+        said = self._question
+        return line("Guard", repr(self.model), window=said.override, policy=self.policy.name)
 
     def __copy__(self) -> Guard:
         made = object.__new__(type(self))
@@ -553,7 +560,7 @@ def _overflowing(error: ContextTooLargeError) -> Assessment:
 def _request(
     body: Body,
     max_tokens: int | None = None,
-    pins: Sequence[int] = (),
+    pins: Iterable[int] = (),
     sections: Mapping[int, str] | None = None,
 ) -> Request:
     system, marks = system_text(body.system), sections or {}

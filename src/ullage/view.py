@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ullage.core.exchange import Prepared, Request
 from ullage.core.gauge import Assessment
 from ullage.core.pickling import Unpicklable
+from ullage.core.shown import line
 
 if TYPE_CHECKING:
     from ullage.core.compaction import Outcome
@@ -45,6 +46,9 @@ class View(Unpicklable):
     prepared: Prepared
     learner: Learner
     request: Request
+
+    def __repr__(self) -> str:
+        return line("View", f"{len(self.messages):,} messages", self.assessment.notice())
 
     def __copy__(self) -> View:
         return self

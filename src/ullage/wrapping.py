@@ -13,7 +13,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, Self, SupportsIndex
+from typing import Any, Final, NoReturn, Self, SupportsIndex, TypeVar, cast
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.events import Notice
@@ -70,7 +70,10 @@ MOST_GUARDS: Final = 32
 KEY: Final = "idempotency-key"
 
 
-def wrap(client: Any, *, model: str | None = None, **options: Any) -> Any:
+Client = TypeVar("Client")
+
+
+def wrap(client: Client, *, model: str | None = None, **options: Any) -> Client:
     """Return `client` with each conversation kept inside its window.
 
     ::
@@ -107,7 +110,7 @@ def wrap(client: Any, *, model: str | None = None, **options: Any) -> Any:
         raise ConfigurationError("dialect= is told by the method that is called: leave it out")
     shared = _Shared(root is _AsyncRoot, FORMS[sdk], model, options)
     shared.guard(client, CHAT, model)  # raises for options that are none
-    return root(client, (), shared, client)
+    return cast("Client", root(client, (), shared, client))
 
 
 @dataclass(slots=True)

@@ -116,7 +116,7 @@ class Equipment(TypedDict, total=False):
 
     executor: Callable[[Session], Executor] | None
     shell: Sandbox | None
-    policy: Policy | None
+    policy: Policy | str | None
     summarizer: Summarizer | None
     window: int | None
     writes: Sequence[Rule]
@@ -163,12 +163,14 @@ class Agent(Unpicklable):
         self.skills = tuple(equipment.get("skills", ()))
         self.runtime = runtime if runtime is not None else default()
         self._equipment = equipment
+        policy = equipment.get("policy")
+        self._policy = Policy.read(self.runtime.settings.policy if policy is None else policy)
         self._secrets = (*equipment.get("secrets", ()), *config.credentials())
 
     @property
     def policy(self) -> Policy:
         """What is done as the window fills."""
-        return self._equipment.get("policy") or Policy.named(self.runtime.settings.policy)
+        return self._policy
 
     # --- turns ----------------------------------------------------------------------------------
 

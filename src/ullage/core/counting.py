@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 
 from ullage.core import media
 from ullage.core.media import UNKNOWN_IMAGE, ImageRule
+from ullage.core.shown import table
 from ullage.core.transcript import Media
 
 if TYPE_CHECKING:
@@ -156,6 +157,10 @@ class Count:
 
     def __int__(self) -> int:
         return self.tokens
+
+    def _repr_html_(self) -> str:
+        band = f"{self.low:,} to {self.high:,}"
+        return table("tokens", {"tokens": self.tokens, "band": band, "basis": self.basis})
 
     @property
     def by_message(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.counting import Count
 from ullage.core.errors import ConfigurationError
+from ullage.core.shown import line, table
 from ullage.core.usage import Usage
 from ullage.core.window import Window
 
@@ -83,6 +84,20 @@ class Assessment:
         """Return only the keys that hold."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None}
+
+    def __repr__(self) -> str:
+        return line("Assessment", self.tier, self.notice(), state=self.state)
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "tier": self.tier,
+            "used": None if self.ratio is None else f"{self.ratio:.0%}",
+            "input": self.input_tokens,
+            "window": self.window_tokens,
+            "basis": self.state,
+            "reason": self.reason,
+        }
+        return table(self.notice(), rows)
 
     def meter(self) -> str:
         """Return the form for a status line: `ctx=12.2k/32.0k`, `ctx=12.2k` without a window."""

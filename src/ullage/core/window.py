@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from ullage.core.errors import ContextWindowUnknown
+from ullage.core.shown import line, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,6 +102,21 @@ class Window:
         if self.input_tokens is None:
             raise ContextWindowUnknown(self.model, HINT)
         return self.input_tokens
+
+    def __repr__(self) -> str:
+        if self.input_tokens is None:
+            return line("Window", "unknown", model=self.model)
+        return line("Window", f"{self.input_tokens:,} tokens of input, {self.said_by()}")
+
+    def _repr_html_(self) -> str:
+        rows: dict[str, object] = {
+            "input": "unknown" if self.input_tokens is None else self.input_tokens,
+            "total": self.total_tokens,
+            "output": self.output_tokens,
+            "by": self.said_by() if self.known else None,
+        }
+        rows |= {f"claim {n}": claim.dated() for n, claim in enumerate(self.claims, 1)}
+        return table(f"window of {self.model or 'this model'}", rows)
 
     def said_by(self) -> str:
         """Say in a few words who set the bound, for messages to people."""

@@ -14,6 +14,7 @@ from ullage.core.gauge import STANDARD, Thresholds
 from ullage.core.nearest import suggest
 from ullage.core.policies import carried
 from ullage.core.policies.situation import Trait
+from ullage.core.shown import line
 
 StrategyName = Literal["clear", "trim_oldest", "summarise_middle"]
 STRATEGIES: Final[tuple[StrategyName, ...]] = ("clear", "trim_oldest", "summarise_middle")
@@ -161,6 +162,22 @@ class Policy:
         raise ConfigurationError(
             f"no policy is named {name!r}: {near and f'{near} '}there are {', '.join(known)}"
         )
+
+    @classmethod
+    def read(cls, value: Policy | str) -> Policy:
+        """Return a policy as it is, or the preset of this name; raises ConfigurationError."""
+        if isinstance(value, str):
+            return cls.named(value)
+        if isinstance(value, Policy):
+            return value
+        raise ConfigurationError(
+            f"policy is {value!r:.80}: give a Policy, such as Policy.ladder(), or the name of a "
+            'preset, such as "ladder"'
+        )
+
+    def __repr__(self) -> str:
+        rungs = ", ".join(f"{r.at:g} to {r.target:g} {'+'.join(r.strategies)}" for r in self.rungs)
+        return line("Policy", repr(self.name), rungs)
 
     def rung(self, ratio: float) -> Rung | None:
         """Return the highest rung that a pressure reaches, or None."""

@@ -1,0 +1,71 @@
+"""What a type checker tells a user: the types of the SDK's own answers, through the guard."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import anthropic
+import openai
+from openai.types.chat import ChatCompletionMessageParam
+
+import ullage
+
+client = openai.OpenAI()
+wrapped = ullage.wrap(client)
+reveal_type(wrapped)
+reveal_type(ullage.wrap(anthropic.AsyncAnthropic()))
+guard = ullage.Guard("gpt-4o", policy="ladder")
+messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Look."}]
+reveal_type(guard.call(client.chat.completions.create, messages, max_tokens=5))
+reveal_type(guard.call(client.responses.create, messages))
+
+
+async def ask(aclient: openai.AsyncOpenAI) -> None:
+    reveal_type(await guard.acall(aclient.chat.completions.create, messages))
+
+
+def send(messages: list[ChatCompletionMessageParam]) -> int:
+    return len(messages)
+
+
+reveal_type(guard.call(send, messages))
+small = ullage.compact(messages, target_tokens=800, policy="advisory", pins={0})
+reveal_type(small)
+reveal_type(small.undo())
+ullage.compact(messages, target="800")
+"""
+
+REVEALED = (
+    "openai.OpenAI",
+    "anthropic.AsyncAnthropic",
+    "openai.types.chat.chat_completion.ChatCompletion",
+    "openai.types.responses.response.Response",
+    "openai.types.chat.chat_completion.ChatCompletion",
+    "int",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_mypy_shows_the_types_of_the_sdk_through_the_guard(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file=",
+         f"--cache-dir={tmp_path / 'cache'}", str(program)],
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert not done.stderr
+    shown = re.findall(r'Revealed type is "(.*?)"\n', done.stdout)
+    assert [re.sub(r"_client\.|^builtins\.", "", text) for text in shown[:6]] == list(REVEALED)
+    assert shown[6].startswith("ullage.compaction.Compaction[")
+    assert "ChatCompletionMessageParam" in shown[6] or "TypedDict" in shown[6]
+    assert "list[" in shown[7]
+    (error,) = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert 'Unexpected keyword argument "target"' in error
