@@ -21,6 +21,8 @@ class Habits:
     ranges: bool = True
     hashes: bool = True
     login: str = ""
+    pause_s: float = 0.0
+    """Seconds between two pieces of a file, of 16 KiB each."""
     breaks: list[int] = field(default_factory=list)
     """Bytes after which the next answers break off, one each."""
 
@@ -33,6 +35,7 @@ class Index:
         self.habits = habits or Habits()
         self.asked: list[str] = []
         self.ranges: list[str | None] = []
+        self.ended = threading.Event()
         self._server = _Http(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -41,6 +44,7 @@ class Index:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.ended.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -129,4 +133,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if status in (200, 206) and kind == "application/zip" and self.server.index.habits.breaks:
             body = body[: self.server.index.habits.breaks.pop(0)]
             self.close_connection = True
-        self.wfile.write(body)
+        pause_s = self.server.index.habits.pause_s if kind == "application/zip" else 0.0
+        for start in range(0, len(body), 16_384):
+            self.wfile.write(body[start : start + 16_384])
+            self.server.index.ended.wait(pause_s)

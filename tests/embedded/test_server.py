@@ -223,7 +223,7 @@ def test_without_the_extra_the_error_names_it(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'ullage\[embedded\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'ullage\[all\]'"):
         Server(tiny_model).start()
 
 

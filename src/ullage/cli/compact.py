@@ -14,15 +14,16 @@ from typing import Any, Final
 
 import ullage
 from ullage import importers
-from ullage.agent import Agent, Session
+from ullage.agent import Agent
 from ullage.agent.agent import Compacting
-from ullage.cli import desk, lines, notes, offline, origin
+from ullage.cli import desk, lines, notes, offline, origin, progress
 from ullage.contents import served
 from ullage.core.checkpoint import Checkpoint
 from ullage.core.compaction import Outcome
 from ullage.core.counting import Count
 from ullage.core.errors import ConfigurationError, UnknownSession
 from ullage.core.policies.policy import Policy
+from ullage.core.summary import Answer, SummaryRequest
 from ullage.runtime import default
 from ullage.tools import Executor, Sandbox
 from ullage.windows import Question
@@ -107,7 +108,11 @@ def _recorded(given: argparse.Namespace) -> int:
         except UnknownSession as error:
             raise UnknownSession(f"there is no file {given.file}, and {error}") from error
         given = origin.complete_work(given, session)
-        with session, offline.lent(given, session) as lent:
+        with (
+            session,
+            offline.lent(given, session) as lent,
+            progress.watch("compacting") as bar,
+        ):
             workspace = Path(given.workspace or ".")
             agent = Agent(
                 lent.provider,
@@ -117,22 +122,22 @@ def _recorded(given: argparse.Namespace) -> int:
                 else None,
                 shell=Sandbox(),
                 policy=_policy(given),
-                summarizer=_summarizer(given, lent.provider.model),
+                summarizer=_summarizer(given, lent.provider.model, bar),
                 window=lent.window,
                 runtime=lent.runtime,
             )
-            return _compacted(agent, session, given)
+            made = agent.acompact(
+                session,
+                target_tokens=given.target,
+                target_ratio=_ratio(given),
+                dry_run=given.dry_run,
+            )
+            done = asyncio.run(made)
+        return _report(done, given, agent.provider.model)
 
 
-def _compacted(agent: Agent, session: Session, given: argparse.Namespace) -> int:
-    done = asyncio.run(
-        agent.acompact(
-            session,
-            target_tokens=given.target,
-            target_ratio=_ratio(given),
-            dry_run=given.dry_run,
-        )
-    )
+def _report(done: Compacting, given: argparse.Namespace, model: str) -> int:
+    """Print what was done, or would be; return the exit code."""
     outcome, count = done.view.compaction, done.view.prepared.count
     if outcome is None:
         print(f"nothing changed: {done.reason}; {_most(count)}")
@@ -141,7 +146,7 @@ def _compacted(agent: Agent, session: Session, given: argparse.Namespace) -> int
     if given.dry_run:
         _list(outcome)
     if done.checkpoint is not None:  # pragma: no branch - there is one where there is an outcome
-        print(_pays(done.checkpoint, agent.provider.model))
+        print(_pays(done.checkpoint, model))
     return 0 if outcome.reached else 1
 
 
@@ -163,7 +168,36 @@ def _policy(given: argparse.Namespace) -> Policy | None:
     return None if given.policy is None else Policy.named(given.policy)
 
 
-def _summarizer(given: argparse.Namespace, model: str | None) -> ullage.Summarizer | None:
+class Watched(ullage.Summarizer):
+    """A summarizer that tells how many of its requests were answered."""
+
+    bar: progress.Bar
+    answered = 0
+
+    def __call__(self, request: SummaryRequest) -> Answer:
+        """Answer a request."""
+        self._tell(0)
+        answer = super().__call__(request)
+        self._tell(1)
+        return answer
+
+    async def acall(self, request: SummaryRequest) -> Answer:
+        """Answer a request, without blocking the event loop."""
+        self._tell(0)
+        answer = await super().acall(request)
+        self._tell(1)
+        return answer
+
+    def _tell(self, more: int) -> None:
+        if self.bar.unit != "answers":
+            self.bar.begin("summarising", "answers")
+        self.answered += more
+        self.bar(self.answered, None)
+
+
+def _summarizer(
+    given: argparse.Namespace, model: str | None, bar: progress.Bar
+) -> ullage.Summarizer | None:
     if given.summarizer is None:
         return None
     name = given.summarizer_model or model
@@ -171,7 +205,9 @@ def _summarizer(given: argparse.Namespace, model: str | None) -> ullage.Summariz
         raise ConfigurationError(
             "nobody says which model is to summarise: name it by --summarizer-model"
         )
-    return ullage.Summarizer(name, base_url=given.summarizer)
+    made = Watched(name, base_url=given.summarizer)
+    made.bar = bar
+    return made
 
 
 # ── a file ──────────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +215,8 @@ def _summarizer(given: argparse.Namespace, model: str | None) -> ullage.Summariz
 
 def _file(given: argparse.Namespace) -> int:
     """Print the messages, or the plan; what was done goes to stderr. 1: the target is missed."""
-    session = importers.load(given.file, source=given.source)
+    with progress.watch(f"reading {Path(given.file).name}") as bar:
+        session = importers.load(given.file, source=given.source, report=bar)
     notes.warn(session)
     notes.check_model(served(given.model))
     options: dict[str, Any] = {
@@ -196,9 +233,9 @@ def _file(given: argparse.Namespace) -> int:
         options["target_tokens"] = given.target
     if _ratio(given) is not None:
         options["target_ratio"] = _ratio(given)
-    if given.summarizer is not None:
-        options["summarizer"] = _summarizer(given, options["model"])
-    with _store(given) as store:
+    with _store(given) as store, progress.watch("compacting") as bar:
+        if given.summarizer is not None:
+            options["summarizer"] = _summarizer(given, options["model"], bar)
         found = ullage.compact(session.current, store=store, **options)
     to = sys.stdout if given.dry_run else sys.stderr
     print(_said(found.outcome, dry=given.dry_run), file=to)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ullage import importers
-from ullage.cli import desk, notes, picture, recorded
+from ullage.cli import desk, notes, picture, progress, recorded
 from ullage.cli.lines import out, when
 from ullage.contents import Contents, of_session, served
 from ullage.core.errors import ConfigurationError
+from ullage.core.progress import Progress
 from ullage.importers.listing import listed
 
 SUMMARY = "show what fills the window: by part, by tool, by turn"
@@ -107,7 +108,8 @@ def run(given: argparse.Namespace) -> int:
     if given.list:
         return _list(given)
     window, reserve = tried.get("window", given.window), tried.get("reserve")
-    contents = _contents(given, recorded.Shown(given.model, window, reserve, given.top))
+    with progress.watch("reading") as bar:
+        contents = _contents(given, recorded.Shown(given.model, window, reserve, given.top), bar)
     report = contents.to_dict()
     if tried:
         said = ", ".join(f"{name} of {tokens:,} tokens" for name, tokens in tried.items())
@@ -190,14 +192,16 @@ def _one(given: argparse.Namespace) -> None:
         )
 
 
-def _contents(given: argparse.Namespace, shown: recorded.Shown) -> Contents:
+def _contents(given: argparse.Namespace, shown: recorded.Shown, bar: progress.Bar) -> Contents:
     """Return what fills the window of the session that was named."""
     if given.source == "ullage":
         return recorded.read_session(given, shown)
     if given.source == "proxy":
         return recorded.read_kept(_kept(given), given.session, shown)
+    session = _session(given, bar)
+    bar.begin("counting")
     return of_session(
-        _session(given),
+        session,
         model=shown.model,
         window=shown.window,
         reserved=shown.reserved,
@@ -232,15 +236,17 @@ def _list(given: argparse.Namespace) -> int:
     return 0
 
 
-def _session(given: argparse.Namespace) -> importers.Session:
+def _session(given: argparse.Namespace, report: Progress) -> importers.Session:
     """Return the session of a file or of another program."""
     if given.demo:
         return importers.load(importers.SAMPLE, source="claude")
     if given.file is not None:
-        return importers.load(given.file, source=given.source)
+        return importers.load(given.file, source=given.source, report=report)
     if given.last:
-        return importers.load(importers.latest(given.source), source=given.source)
-    return importers.load(importers.find(given.source, given.session), source=given.source)
+        found = importers.latest(given.source)
+    else:
+        found = importers.find(given.source, given.session)
+    return importers.load(found, source=given.source, report=report)
 
 
 def _width() -> int:

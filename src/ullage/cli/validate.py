@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ullage import importers
 from ullage.api import validate
-from ullage.cli import notes
+from ullage.cli import notes, progress
 from ullage.contents import served
 
 SUMMARY = "check that messages keep the protocol and fit the window; exit code 1 where not"
@@ -28,7 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Check, and say what was checked; a fault is an error with its place and its fix."""
-    session = importers.load(given.file, source=given.source)
+    with progress.watch(f"reading {Path(given.file).name}") as bar:
+        session = importers.load(given.file, source=given.source, report=bar)
     notes.warn(session)
     notes.check_model(served(given.model))
     messages = session.current

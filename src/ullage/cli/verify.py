@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ullage.cli import desk, lines
+from ullage.cli import desk, lines, progress
 from ullage.cli.import_ import content, torn
 from ullage.core.errors import ConfigurationError, StoreError
+from ullage.core.progress import count
 from ullage.storage import ndjson
 from ullage.storage.log import EventLog, faults_of
 
@@ -39,10 +40,11 @@ def run(given: argparse.Namespace) -> int:
 def checked(log: EventLog, name: str, label: str = "") -> int:
     """Print what is wrong with a session of a log, behind `label`; return the exit code."""
     try:
-        head, stamped = log.head(name), log.stamped(name)
-        if log.head(name) != head:  # written to meanwhile: what came since is not in question
-            stamped = [(epoch, event) for epoch, event in stamped if event.seq <= head.seq]
-        faults = list(faults_of(stamped, head))
+        with progress.watch(f"checking {name}", "events") as bar:
+            head, stamped = log.head(name), log.stamped(name)
+            if log.head(name) != head:  # written to meanwhile: what came since is not in question
+                stamped = [(epoch, event) for epoch, event in stamped if event.seq <= head.seq]
+            faults = list(faults_of(count(stamped, len(stamped), bar), head))
     except StoreError as error:
         return _told([str(error)], 0, label)
     return _told(faults, head.seq, label)
@@ -50,10 +52,12 @@ def checked(log: EventLog, name: str, label: str = "") -> int:
 
 def _checked_file(name: str) -> int:
     try:
-        loaded = ndjson.parse(content(name), name)
+        with progress.watch(f"reading {Path(name).name}", "events") as bar:
+            loaded = ndjson.parse(content(name), name, bar)
+            bar.begin(f"checking {Path(name).name}", "events")
+            faults = ndjson.verify(count(loaded.events, len(loaded.events), bar))
     except StoreError as error:
         return _told([str(error)], 0)
-    faults = ndjson.verify(loaded.events)
     if loaded.torn is not None:
         faults.append(torn(loaded.torn, name))
     if not loaded.events:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.progress import Progress, ignore
 from ullage.importers import claude, codex, files, places, requests
 from ullage.importers.lines import Lines, plain
 from ullage.importers.session import NOT_IN_FILE, BrokenJson, NoMessages, Report, Session, Turn
@@ -44,13 +45,14 @@ _LOOKED_AT: Final = 50
 """Lines that are looked at to tell who wrote a file."""
 
 
-def load(name: str | Path, *, source: str | None = None) -> Session:
+def load(name: str | Path, *, source: str | None = None, report: Progress = ignore) -> Session:
     """Read the session in a file, or from standard input where `name` is `-`.
 
-    `source` is one of SOURCES, or None to tell it by the content. Raises ConfigurationError for a
+    `source` is one of SOURCES, or None to tell it by the content; `report` is told of the bytes
+    of lines that are read. Raises ConfigurationError for a
     file that cannot be read, is too large or holds no messages.
     """
-    return parse(content(name), source=source, path=str(name))
+    return parse(content(name), source=source, path=str(name), report=report)
 
 
 def content(name: str | Path) -> bytes:
@@ -58,7 +60,9 @@ def content(name: str | Path) -> bytes:
     return files.standard_input() if str(name) == "-" else files.content(Path(name))
 
 
-def parse(data: bytes, *, source: str | None = None, path: str = "") -> Session:
+def parse(
+    data: bytes, *, source: str | None = None, path: str = "", report: Progress = ignore
+) -> Session:
     """Read the session in the bytes of a file, like `load`."""
     name = path or "the file"
     if source is not None and source not in SOURCES:
@@ -70,10 +74,10 @@ def parse(data: bytes, *, source: str | None = None, path: str = "") -> Session:
         raise NoMessages(f"{name} is empty: it holds no session")
     source = source or _writer(data)
     if source == "claude":
-        return claude.read(data, path)
+        return claude.read(data, path, report)
     if source == "codex":
-        return codex.read(data, path)
-    return requests.read(data, path, requests.DIALECTS.get(source or ""))
+        return codex.read(data, path, report)
+    return requests.read(data, path, requests.DIALECTS.get(source or ""), report)
 
 
 def latest(source: str, environ: Mapping[str, str] | None = None) -> Path:

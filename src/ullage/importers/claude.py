@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.progress import Progress, ignore
 from ullage.core.usage import Usage
 from ullage.importers import titles
 from ullage.importers.lines import Lines, note
@@ -47,9 +48,9 @@ CLEARINGS: Final = frozenset({"microcompact_boundary"})
 """Lines that say that older results were cleared; the file keeps them as they were."""
 
 
-def read(data: bytes, path: str = "") -> Session:
+def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
     """Read a transcript from its bytes; raises ConfigurationError where it holds no messages."""
-    lines = Lines(data)
+    lines = Lines(data, report)
     tree = Tree(lines)
     chain = tree.chain()
     identity = _identity(chain)

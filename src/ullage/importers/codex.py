@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.progress import Progress, ignore
 from ullage.core.usage import Usage
 from ullage.importers import titles
 from ullage.importers.lines import Lines, note
@@ -76,9 +77,9 @@ NOT_IN_FILE: Final = "tool schemas are not in the file: the first report less wh
 Item = Mapping[str, Any]
 
 
-def read(data: bytes, path: str = "") -> Session:
+def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
     """Read a rollout from its bytes; raises ConfigurationError where it holds no items."""
-    lines = Lines(data)
+    lines = Lines(data, report)
     rollout = _Rollout()
     for fields, _ in lines:
         rollout.take(fields)

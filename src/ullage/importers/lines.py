@@ -12,6 +12,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from ullage.core.progress import Progress, ignore
+
 NO_JSON: Final = "line that is no JSON object"
 CUT_OFF: Final = "half-written last line"
 _BLANK: Final = b"\0 \t\r\n"
@@ -29,8 +31,9 @@ class Line(NamedTuple):
 class Lines:
     """The objects in the lines of a file, and how many lines hold none (after iterating)."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, report: Progress = ignore) -> None:
         self._data = data
+        self._report = report
         self.unread: dict[str, int] = {}
         self.fault: tuple[int, bytes] | None = None
         """The number and the text of the first line that is no JSON, the last one left out."""
@@ -41,6 +44,7 @@ class Lines:
         size = len(self._data)
         stream = io.BytesIO(self._data)
         for number, raw in enumerate(stream, 1):
+            self._report(stream.tell(), size)
             text = raw.strip(_BLANK)
             if not text:
                 torn = torn or b"\0" in raw

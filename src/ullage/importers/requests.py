@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.progress import Progress, ignore
 from ullage.core.usage import Usage
 from ullage.core.wire.dialects import recognise
 from ullage.importers.lines import Lines, find_fault, note, value
@@ -73,7 +74,9 @@ class Request:
     """What its keys alone tell."""
 
 
-def read(data: bytes, path: str = "", dialect: str | None = None) -> Session:
+def read(
+    data: bytes, path: str = "", dialect: str | None = None, report: Progress = ignore
+) -> Session:
     """Read messages or requests; raises ConfigurationError for anything else."""
     name = path or "the file"
     unread: dict[str, int] = {}
@@ -93,7 +96,7 @@ def read(data: bytes, path: str = "", dialect: str | None = None) -> Session:
     else:
         if _is_whole(data) and (fault := find_fault(data, name)) is not None:
             raise BrokenJson(f"{fault}\nmend it there")
-        _lines(data, name, log, unread)
+        _lines(Lines(data, report), name, log, unread)
     if not log.messages:
         raise _empty(data, name)
     session = _session(log, path, dialect, unread)
@@ -251,9 +254,8 @@ def _report(fields: Mapping[str, Any]) -> Report | None:
     return Report.of(Usage.from_report(body if isinstance(body, dict) else response))
 
 
-def _lines(data: bytes, name: str, log: _Log, unread: dict[str, int]) -> None:
+def _lines(lines: Lines, name: str, log: _Log, unread: dict[str, int]) -> None:
     """Read lines of messages or of requests, whichever the file holds."""
-    lines = Lines(data)
     log.lines = lines
     messages = []
     for fields, _ in lines:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ullage.core.errors import CorruptLog, StoreError
 from ullage.core.log.event import Event, read
+from ullage.core.progress import Progress, count, ignore
 from ullage.storage.log import EventLog, Head, faults_of
 
 
@@ -42,7 +43,7 @@ def lines(events: Iterable[Event]) -> Iterator[bytes]:
         yield event.line().encode() + b"\n"
 
 
-def parse(data: bytes, where: str = "the log") -> Loaded:
+def parse(data: bytes, where: str = "the log", report: Progress = ignore) -> Loaded:
     """Read lines; raises CorruptLog naming the line that is no event.
 
     Only the last line can have been cut off, and only if it does not end.
@@ -50,7 +51,7 @@ def parse(data: bytes, where: str = "the log") -> Loaded:
     found = data.split(b"\n")
     last = len(found) - 1
     events: list[Event] = []
-    for number, raw in enumerate(found):
+    for number, raw in enumerate(count(found, len(found), report)):
         if number == last and not raw:
             break
         place = f"line {number + 1} of {where}"
@@ -69,14 +70,16 @@ def verify(events: Iterable[Event]) -> list[str]:
     return list(faults_of((0, event) for event in events))
 
 
-def export(log: EventLog, session: str, path: Path, upto: int | None = None) -> int:
+def export(
+    log: EventLog, session: str, path: Path, upto: int | None = None, report: Progress = ignore
+) -> int:
     """Write a session, or its events up to one, to a new file of its owner; return how many.
 
     Raises StoreError where the file is there or cannot be written.
     """
     events = log.read(session, upto=upto)
     try:
-        _written(path, lines(events))
+        _written(path, lines(count(events, len(events), report)))
     except OSError as error:
         raise StoreError(
             f"session {session} cannot be exported to {path}: {error}: give a path that is free"
@@ -84,7 +87,9 @@ def export(log: EventLog, session: str, path: Path, upto: int | None = None) -> 
     return len(events)
 
 
-def bring_in(log: EventLog, path: Path, now: float) -> tuple[Head, Loaded]:
+def bring_in(
+    log: EventLog, path: Path, now: float, report: Progress = ignore
+) -> tuple[Head, Loaded]:
     """Restore the session of a file; raises CorruptLog for what was not written so.
 
     Returns where the session stands now, and what was read: see `torn`. What there is of a last
@@ -94,7 +99,7 @@ def bring_in(log: EventLog, path: Path, now: float) -> tuple[Head, Loaded]:
         data = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
-    loaded = parse(data, str(path))
+    loaded = parse(data, str(path), report)
     if loaded.torn is not None:
         loaded = replace(loaded, torn=_kept(loaded.torn, path))
     return log.restore(loaded.events, now), loaded
