@@ -49,7 +49,7 @@ NAMED: Final = frozenset(
                 "append session_created",
                 "append user_message+turn_started",
                 "append provider_usage+assistant_message+tool_call",
-                "append tool_result",
+                *("append snapshot_taken", "append file_changes", "append tool_result"),
                 "append history_compaction",
                 "append provider_usage+assistant_message+turn_completed",
                 *("tool bump", "tool read"),
@@ -61,6 +61,7 @@ NAMED: Final = frozenset(
             for kind in (
                 *("user_message", "turn_started", "provider_usage", "assistant_message"),
                 *("tool_call", "tool_result", "history_compaction", "turn_completed"),
+                *("snapshot_taken", "file_changes"),
             )
         ),
         *("shown text_delta", "shown status"),
