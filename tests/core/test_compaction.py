@@ -76,6 +76,20 @@ def test_old_results_are_cleared_before_anything_is_dropped() -> None:
     assert "w w w" in texts(made)[-1]
 
 
+def test_every_edited_message_is_listed_with_its_strategy_and_sizes() -> None:
+    history = tool_run(20)
+    made = run(history, Order(600, 150, BOTH))
+    changes = {change.position: change for change in made.changes()}
+    assert sorted(changes) == sorted({*made.script.drops, *(c.message for c in made.script.clears)})
+    for place, change in changes.items():
+        assert change.message.text == (history[place]["content"] or "")
+        assert (change.after is None) == (place in made.script.drops)
+        assert change.after is None or change.after < change.before
+        assert change.strategy in ("clear", "trim_oldest", "excerpt")
+    assert {change.strategy for change in changes.values()} >= {"clear", "trim_oldest"}
+    assert list(run(talk(3), Order(10_000, 1000, BOTH)).changes()) == []
+
+
 def test_units_are_trimmed_where_clearing_is_not_enough() -> None:
     made = run(tool_run(60), Order(900, 400, BOTH))
     assert (made.strategy, made.reached) == ("clear+trim_oldest", True)
