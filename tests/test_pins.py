@@ -49,6 +49,17 @@ def test_a_pinned_task_is_not_shortened_and_compact_says_what_is_in_the_way() ->
     assert unpinned.obstacle is None
 
 
+def test_what_is_in_the_way_is_named_also_where_nothing_is_pinned() -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    operator = {"role": "system", "content": "Be brief."}
+    messages = [operator, *history()]
+    made = ullage.compact(messages, target_tokens=9, model=MODEL, tools=[tool])
+    assert not made.reached
+    for fact in ("tools beside the messages take", "always kept: 0 (", ", 1 (", ". Shorten some"):
+        assert fact in (made.obstacle or "")
+    assert "pinned" not in (made.obstacle or "")
+
+
 def test_the_target_that_the_obstacle_names_can_be_reached() -> None:
     messages = history()
     missed = ullage.compact(messages, target_tokens=2_000, model=MODEL, pins=[0])

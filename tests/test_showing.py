@@ -38,6 +38,9 @@ LINES: Mapping[str, Any] = {
     "view": guard().prepare(LONG),
     "policy": ullage.Policy.ladder(),
     "off": ullage.Policy.off(),
+    "checkpoint": SHOWN["compaction"].checkpoint,
+    "outcome": SHOWN["compaction"].outcome,
+    "repaired": ullage.repair(LONG),
 }
 
 

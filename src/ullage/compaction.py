@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
 
 from ullage.asking import Summarizer, aanswers, answers, awindow_of, window_of
@@ -39,7 +38,7 @@ class Compaction(Generic[Element]):
 
     The caller's own objects stand where nothing was edited. `repairs` were made before anything
     else; `history` is what was compacted then, `policy` names what it was done by. `obstacle`
-    says which pins keep the target from being reached, with their sizes, None where none does.
+    says what keeps the target from being reached, with sizes, None where it was reached.
     """
 
     messages: list[Element | dict[str, Any]]
@@ -258,25 +257,31 @@ class _Job(Generic[Element]):
         return compacting(transcript, measured, meter, codec, order)
 
     def _obstacle(self, outcome: Outcome) -> str | None:
-        """Say which pins keep the target from being reached, None where none does."""
-        if not self.pins or outcome.reason not in ("cannot_reach_target", "cannot_compact"):
+        """Say what keeps the target from being reached, None where it was."""
+        if outcome.reason not in ("cannot_reach_target", "cannot_compact"):
             return None
         transcript, sizes = self.transcript, outcome.before.by_message
-        kept = {
-            old: sizes[now]
-            for now, old in enumerate(self.mended.origin or range(len(transcript)))
-            if old in self.pins
-            and now != transcript.request()
-            and not transcript.messages[now].is_system
-        }
-        after, target = outcome.after.high, self._target()[0]
-        freed = ceil(sum(kept.values()) * after / max(outcome.after.tokens, 1))
-        if not kept or after - freed > target:
-            return None
+        beside = self.options.system or self.options.tools
+        measured = outcome.before.measured
+        fixed = measured.scale.of(measured.fixed).best if beside and measured is not None else 0
+        stays = {*laws.pinned(transcript.messages), transcript.task(), transcript.request()}
+        always: dict[int, int] = {}
+        pinned: dict[int, int] = {}
+        for now, old in enumerate(self.mended.origin or range(len(transcript))):
+            if old in self.pins:
+                pinned[old] = sizes[now]
+            elif old is not None and now in stays:
+                always[old] = sizes[now]
+        parts = (
+            [f"system prompt and tools beside the messages take {fixed:,} tokens"] if fixed else []
+        )
+        parts += [f"always kept: {pins.list_sizes(always)}"] if always else []
+        parts += [f"pinned: {pins.list_sizes(pinned)}"] if pinned else []
+        least = f"{outcome.after.high:,}"
         return (
-            f"the target of {target:,} tokens cannot be reached with these messages pinned: "
-            f"{pins.list_sizes(kept)}; the least there is with them takes {after:,} tokens. "
-            f"Unpin or shorten them, or raise the target to {after:,}"
+            f"the target of {self._target()[0]:,} tokens cannot be reached: the least is {least}. "
+            f"{'; '.join(parts)}. {'Unpin or shorten' if pinned else 'Shorten'} some of that, or "
+            f"raise the target to {least}"
         )
 
     def _target(self) -> tuple[int, int]:

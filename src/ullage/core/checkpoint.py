@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from ullage.core.cost import Saving, measured, saving
 from ullage.core.edits import Script
 from ullage.core.errors import StoreError
+from ullage.core.shown import line
 from ullage.core.transcript import DIGEST_BYTES
 from ullage.core.usage import Usage
 
@@ -78,6 +79,10 @@ class Checkpoint:
     seen: float | None = None
     cache_read_measured: int | None = None
     version: int = VERSION
+
+    def __repr__(self) -> str:
+        sizes = f"{self.tokens_before:,} -> {self.tokens_after:,} tokens"
+        return line("Checkpoint", self.strategy, sizes, trigger=self.trigger, count=self.count)
 
     @property
     def range(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from ullage.core.fields import json_text
 from ullage.core.policies import carried, clear, excerpt, knowledge, media, trim
 from ullage.core.policies.carried import Carried
 from ullage.core.policies.situation import Situation, Strategy, Trait
+from ullage.core.shown import line
 from ullage.core.transcript import summarises
 
 if TYPE_CHECKING:
@@ -122,6 +123,11 @@ class Outcome:
     """What was compacted."""
     edges: tuple[Sequence[int], Sequence[int]] = ((), ())
     """The upper edge of each message before and after, in counter tokens."""
+
+    def __repr__(self) -> str:
+        sizes = f"{self.before.tokens:,} -> {self.after.tokens:,} tokens"
+        how = self.strategy or None
+        return line("Outcome", sizes, reached=self.reached, strategy=how, reason=self.reason)
 
     @property
     def changed(self) -> bool:

@@ -12,6 +12,7 @@ from itertools import chain, compress, count, islice, pairwise, takewhile
 from operator import is_not
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
+from ullage.core.shown import line
 from ullage.core.transcript import OPERATOR, asks
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ class Repaired:
     messages: list[Raw]
     repairs: tuple[Repair, ...]
     origin: tuple[int | None, ...] = ()
+
+    def __repr__(self) -> str:
+        return line(
+            "Repaired", f"{len(self.messages):,} messages", f"{len(self.repairs):,} repairs"
+        )
 
     def moved(self, positions: Collection[int]) -> frozenset[int]:
         """Return where messages that arrived at `positions` are now; left-out ones are nowhere."""
