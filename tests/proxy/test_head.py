@@ -144,13 +144,44 @@ def test_the_credential_goes_on_in_the_headers_that_it_came_in() -> None:
     assert not any(name in (b"x-api-key", b"authorization") for name, _ in of().onward(UPSTREAM))
 
 
-def test_the_operators_key_takes_the_place_of_the_clients() -> None:
-    head = of((b"x-api-key", b"k")).knowing(KEYED)
-    assert head.credential == "the-operators"
-    onward = head.onward(KEYED)
-    assert (b"x-api-key", b"the-operators") in onward
-    assert (b"authorization", b"Bearer the-operators") in onward
-    assert (b"x-api-key", b"k") not in onward
+BOTH = ((b"authorization", b"Bearer gateway"), (b"x-api-key", b"k"))
+
+
+def credentials(head: Head, upstream: Upstream) -> dict[bytes, bytes]:
+    names = (b"x-api-key", b"authorization")
+    return {name: value for name, value in head.onward(upstream) if name in names}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_two_credentials_go_on_each_as_it_was_sent(path: str) -> None:
+    head = of(*BOTH, path=path)
+    assert credentials(head, UPSTREAM) == dict(BOTH)
+    assert {head.credential, head.other} == {"gateway", "k"}
+    other_key = of(BOTH[0], (b"x-api-key", b"another"), path=path)
+    assert (head.credential, head.other) != (other_key.credential, other_key.other)
+
+
+def test_an_authorization_of_another_scheme_goes_on_as_it_was_sent() -> None:
+    basic = (b"authorization", b"Basic dTpw")
+    assert credentials(of(basic), UPSTREAM) == dict([basic])
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "value"),
+    [
+        ("/v1/chat/completions", b"authorization", b"Bearer the-operators"),
+        ("/v1/messages", b"x-api-key", b"the-operators"),
+        ("/v1/messages/count_tokens", b"x-api-key", b"the-operators"),
+    ],
+)
+def test_the_operators_key_goes_into_the_header_that_the_route_reads(
+    path: str, header: bytes, value: bytes
+) -> None:
+    for sent in ((), BOTH[:1], BOTH[1:]):
+        head = of(*sent, path=path).knowing(KEYED)
+        assert head.credential == "the-operators"
+        assert credentials(head, KEYED) == {header: value}
+    assert credentials(of(*BOTH, path=path), KEYED) == {**dict(BOTH), header: value}
 
 
 def test_a_body_that_was_changed_gets_a_key_of_its_own() -> None:

@@ -281,6 +281,9 @@ def test_strangers_reach_nothing(guarded: Rig, who: str):
     assert len(guarded.behind.heads) == before
 
 
+TWO: Final = (f"Authorization: Bearer {OWN}", "x-api-key: second-of-theirs")
+
+
 def credentials(head: bytes) -> set[bytes]:
     lines = head.split(b"\r\n")[1:]
     found = [line for line in lines if line.lower().startswith((b"authorization:", b"x-api-key:"))]
@@ -296,6 +299,8 @@ def credentials(head: bytes) -> set[bytes]:
         ("own", (f"Authorization: Bearer {TOKENS['alpha']}",), set()),
         ("own", (f"x-api-key: {TOKENS['alpha']}", f"Authorization: Bearer {OWN}"), {OWN.encode()}),
         ("own", (f"x-ullage-token: {TOKENS['alpha']}", f"x-api-key: {OWN}"), {OWN.encode()}),
+        ("own", (f"x-ullage-token: {TOKENS['alpha']}", *TWO), {OWN.encode(), b"second-of-theirs"}),
+        ("m", (f"x-ullage-token: {TOKENS['alpha']}", *TWO), {KEY.encode(), b"second-of-theirs"}),
     ],
 )
 def test_an_upstream_sees_the_operators_key_or_the_clients_and_never_a_token(

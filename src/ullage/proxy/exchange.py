@@ -255,6 +255,7 @@ class Exchange:
             _streams(form, body),
             beside,
             head.client,
+            head.other,
         )
 
     async def _guarded(self, call: Call) -> int:

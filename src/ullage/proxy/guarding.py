@@ -61,8 +61,9 @@ OFF: Final = Policy.off()
 class Call:
     """A request of a conversation, whom it is for, and by which rule it is treated.
 
-    `credential` is what the upstream knows the client by, `client` the name of its token; `session`
-    is the client's own name for the conversation, where it gives one. `streams` tells that the
+    `credential` is what the upstream knows the client by, `client` the name of its token, `other`
+    its second credential; `session` is the client's own name for the conversation, where it gives
+    one. `streams` tells that the
     answer is asked for as a stream; `beside` are tokens that the server holds already.
     """
 
@@ -76,16 +77,20 @@ class Call:
     streams: bool = False
     beside: int = 0
     client: str | None = None
+    other: str | None = field(default=None, repr=False)
 
     @property
     def apart(self) -> str | None:
-        """What keeps conversations apart besides the credential: token and session, where named.
+        """What keeps conversations apart besides the credential: token, session, second credential.
 
         Clients with tokens may share the operator's key; they never share a summary.
         """
-        if self.client is None:
+        if self.client is None and self.other is None:
             return self.session
-        return hashlib.sha256(f"{self.client}|{self.session or ''}".encode()).hexdigest()
+        named = f"{self.client or ''}|{self.session or ''}"
+        if self.other is not None:
+            named = f"{named}|{self.other}"
+        return hashlib.sha256(named.encode()).hexdigest()
 
     @property
     def kept(self) -> bool:
@@ -291,7 +296,8 @@ class Guarding:
         return Measured(scope, name, own, key, found, basis, call.model, prices), found
 
     def _scope(self, call: Call) -> str:
-        return f"{call.upstream.name}|{self._question(call).scope}|{call.client or ''}"
+        apart = call.apart if call.other is not None else call.client
+        return f"{call.upstream.name}|{self._question(call).scope}|{apart or ''}"
 
     async def _view(self, guard: Guard, call: Call) -> View:
         request = _request(call)

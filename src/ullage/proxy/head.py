@@ -48,7 +48,8 @@ BARE: Final = frozenset({204, 304})
 
 BACK_STEMS: Final = (b"x-ratelimit-", b"anthropic-", b"openai-")
 
-CREDENTIALS: Final = (b"authorization", b"x-api-key", b"x-ullage-token")
+TOKEN, AUTHORIZATION, API_KEY = b"x-ullage-token", b"authorization", b"x-api-key"
+CREDENTIALS: Final = (TOKEN, AUTHORIZATION, API_KEY)
 KEY: Final = b"idempotency-key"
 LONGEST_NAME: Final = 200
 
@@ -57,7 +58,8 @@ LONGEST_NAME: Final = 200
 class Head:
     """What a request's head says: `client` is the name of the token it came with, or None.
 
-    `credential` is what the upstream is to know the client by, in the header that it came in.
+    `own` are the client's credentials for the upstream, as it sent them, by header. `credential`
+    is the one that the upstream knows the client by, `other` the second where it sent two.
     """
 
     method: str
@@ -65,7 +67,9 @@ class Head:
     query: bytes
     headers: Headers = field(repr=False)
     client: str | None = None
+    own: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
     credential: str | None = field(default=None, repr=False)
+    other: str | None = field(default=None, repr=False)
     session: str | None = None
 
     def onward(self, upstream: Upstream, *, changed: bool = False) -> list[tuple[bytes, bytes]]:
@@ -74,13 +78,19 @@ class Head:
         if changed:
             made = [(k, uuid.uuid4().hex.encode() if k == KEY else v) for k, v in made]
         made.append((b"accept-encoding", b"identity"))
-        if self.credential is None:
-            return made
-        if any(k == b"x-api-key" for k, _ in self.headers) or upstream.api_key is not None:
-            made.append((b"x-api-key", self.credential.encode("latin-1")))
-        if any(k == b"authorization" for k, _ in self.headers) or upstream.api_key is not None:
-            made.append((b"authorization", b"Bearer " + self.credential.encode("latin-1")))
-        return made
+        return [*made, *self._credentials(upstream).items()]
+
+    def _credentials(self, upstream: Upstream) -> Mapping[bytes, bytes]:
+        """Return the credentials for the upstream, by header.
+
+        The client's own go on as they came. The operator's key takes the place of the one that
+        the route's dialect reads; of two credentials the other stays the client's.
+        """
+        if upstream.api_key is None:
+            return self.own
+        right, key = _right(self.path), upstream.api_key.encode("latin-1")
+        kept = self.own if len(self.own) > 1 else {}
+        return {**kept, right: key if right == API_KEY else b"Bearer " + key}
 
     def knowing(self, upstream: Upstream) -> Head:
         """Return the head with the credential that this upstream is to see."""
@@ -107,14 +117,20 @@ def read(scope: Mapping[str, Any], serve: Serve, bound: str, *, strangers: bool 
         raise Refused(400, "upgrade_refused", "HTTP/1.1 is spoken here: send no Upgrade header")
     if any(v.strip().lower() != b"chunked" for v in _all(headers, b"transfer-encoding")):
         raise Refused(415, "encoding_refused", "compressed request bodies are not taken")
-    client, credential = (None, None) if strangers else _known(headers, serve)
+    client, own = (None, dict[bytes, bytes]()) if strangers else _known(headers, serve)
+    path = _path(scope)
+    right = own.get(_right(path))
+    others = [value for value in own.values() if value is not right]
+    named = [_bare(value) for value in ([right] if right is not None else []) + others]
     return Head(
         scope["method"],
-        _path(scope),
+        path,
         scope.get("query_string", b""),
         headers,
         client,
-        credential,
+        own,
+        named[0] if named else None,
+        named[1] if len(named) > 1 else None,
         _session(headers),
     )
 
@@ -161,21 +177,40 @@ def _hosted(headers: Headers, serve: Serve, bound: str) -> None:
         raise Refused(403, "host_refused", "this proxy does not serve that host: see `hosts`")
 
 
-def _known(headers: Headers, serve: Serve) -> tuple[str | None, str | None]:
-    """Return the client's name and the credential that goes on; raises Refused for a stranger."""
-    bearer = [v[7:] for v in _all(headers, b"authorization") if v[:7].lower() == b"bearer "]
+def _known(headers: Headers, serve: Serve) -> tuple[str | None, dict[bytes, bytes]]:
+    """Return the client's name and its credentials that go on; raises Refused for a stranger."""
     if any(len(_all(headers, name)) > 1 for name in CREDENTIALS):
         raise Refused(400, "credential_twice", "a request carries each of its credentials once")
-    carried = [*_all(headers, b"x-ullage-token"), *bearer, *_all(headers, b"x-api-key")]
-    own = [*bearer, *_all(headers, b"x-api-key")]
+    sent = {name: value for name, value in headers if name in CREDENTIALS}
+    own = {name: value for name, value in sent.items() if name != TOKEN}
     if not serve.tokens:
-        return None, own[0].decode("latin-1") if own else None
-    for shown in carried:
+        return None, own
+    for shown in sorted(sent, key=CREDENTIALS.index):
         for name, token in serve.tokens.items():
-            if hmac.compare_digest(shown, token.encode()):
-                others = [o for o in own if not _ours(o, serve)]
-                return name, others[0].decode("latin-1") if others else None
+            if hmac.compare_digest(_presented(shown, sent[shown]), token.encode()):
+                return name, {k: v for k, v in own.items() if not _ours(_presented(k, v), serve)}
     raise Refused(401, "token_missing", "this proxy wants a token: x-ullage-token, or as the key")
+
+
+def _right(path: str) -> bytes:
+    """Return the header in which the dialect of a route carries its key."""
+    return API_KEY if path.startswith("/v1/messages") else AUTHORIZATION
+
+
+def _bare(value: bytes) -> str:
+    """Return a credential without the word in front of it."""
+    return value[7:].decode("latin-1") if _is_bearer(value) else value.decode("latin-1")
+
+
+def _presented(name: bytes, value: bytes) -> bytes:
+    """Return what may be a token in a credential's header."""
+    if name != AUTHORIZATION:
+        return value
+    return value[7:] if _is_bearer(value) else b""
+
+
+def _is_bearer(value: bytes) -> bool:
+    return value[:7].lower() == b"bearer "
 
 
 def _ours(shown: bytes, serve: Serve) -> bool:
