@@ -359,7 +359,7 @@ def test_a_plan_over_the_target_by_the_servers_count_is_tightened() -> None:
 
 
 def test_tightening_ends_where_nothing_gets_smaller() -> None:
-    world = World(window(1900), server=lambda _: 1800)
+    world = World(window(1900), server=lambda sent: 1800 if len(sent) == 50 else 1700)
     made = prepare(world, talk(24), setup(scale=GUESS))
     asked = [n for n in world.needs if isinstance(n, NeedServerCount)]
     assert len(asked) <= 2 + steps.ROUNDS

@@ -202,6 +202,40 @@ def _room(window: Window, used: int) -> tuple[int | None, str]:
     return left, f"{used:,} tokens of input leave {left:,} of the window of {total:,}"
 
 
+@dataclass(frozen=True, slots=True)
+class Cramped:
+    """A window that is too small for what must stay in every request, in tokens.
+
+    `fixed` is all of that: `apart` for system text and tools, the rest for the task and the current
+    request. `bound` is the window, `needed` the one in which a compaction would reach its target.
+    """
+
+    fixed: int
+    apart: int
+    bound: int
+    needed: int
+
+    def sentence(self) -> str:
+        """Say it, with what would help."""
+        return (
+            f"The window of {self.bound:,} tokens is too small for what must stay: {self.fixed:,} "
+            f"(system prompt and tools {self.apart:,}, task, pins and current request "
+            f"{self.fixed - self.apart:,}). Serve a window of {self.needed:,}, or send fewer tools "
+            "or a shorter system prompt."
+        )
+
+
+ROUNDED: Final = 1_024
+"""Windows are proposed in multiples of this."""
+
+
+def cramped(fixed: int, apart: int, bound: int, share: float) -> Cramped | None:
+    """Return that a window is too small where what must stay is over its share of it."""
+    if fixed <= share * bound:
+        return None
+    return Cramped(fixed, apart, bound, ceil(fixed / share / ROUNDED) * ROUNDED)
+
+
 # ── one turn ────────────────────────────────────────────────────────────────────────────────────
 
 Kind = Literal["call", "retry", "summary", "recovery"]

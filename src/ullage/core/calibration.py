@@ -93,8 +93,10 @@ def learn(held: Calibration | None, reading: Reading) -> Calibration | None:
     base = held.last if held is not None else None
     slope = _slope(base, reading)
     if slope is None and not _sane(whole):
-        # What stands outside may outweigh the first messages: then the next reading can tell.
-        return Calibration(1.0, last=reading) if held is None and whole > SANE[1] else held
+        # What stands outside may outweigh the first messages, or be left out by the server (tools
+        # that its template has no place for): then the next reading can tell.
+        telling = whole > SANE[1] or reading.fixed > reading.reported > 0
+        return Calibration(1.0, last=reading) if held is None and telling else held
     held = held or Calibration(whole)
     seen = held.seen + 1
     pace = 1 / min(seen, STEADY)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Reason = Literal[
     "nothing_to_compact",
     "would_inflate",
+    "would_not_last",
     "cannot_reach_target",
     "cannot_compact",
     "law_broken",
@@ -239,15 +240,13 @@ def compact(
     if not order.media and (like if order.alone else before).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
     start = _situation(transcript, measured, meter, order)
+    draft, written = yield from _drafted(start, measured, meter, order)
+    if not draft.fits and not (order.media or order.alone or transcript.has_answer()):
+        # nothing was answered yet: what was asked first is an older try of the request
+        older = {transcript.task()} - {transcript.request(), *order.pins}
+        start = replace(start, pins=start.pins - older)
+        draft, written = yield from _drafted(start, measured, meter, order)
     hard = start.pins
-    draft = _Draft(start, meter, said=transcript.messages)
-    surplus = start.total - ceil(order.surplus / measured.scale.high)
-    draft.take("knowledge", knowledge.plan(replace(start, target=min(start.target, surplus))))
-    written: Written | None = None
-    if order.media:
-        draft.take("strip_media", media.plan(draft.situation))
-    elif not order.alone:
-        draft, written = yield from _planned(draft, order)
     block, kept = _block(draft, start, order, written)
     script = draft.script | block
     if not script or _same(transcript, script):
@@ -282,13 +281,27 @@ def compact(
     )
 
 
+def _drafted(
+    start: Situation, measured: Measure, meter: Meter, order: Order
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[_Draft, Written | None]]:
+    """Return the plan for a situation, and how its summary came about."""
+    draft = _Draft(start, meter, said=start.transcript.messages)
+    surplus = start.total - ceil(order.surplus / measured.scale.high)
+    draft.take("knowledge", knowledge.plan(replace(start, target=min(start.target, surplus))))
+    if order.media:
+        draft.take("strip_media", media.plan(draft.situation))
+    elif not order.alone:
+        return (yield from _planned(draft, order))
+    return draft, None
+
+
 def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: Order) -> Situation:
     always = [i for i in (transcript.task(), transcript.request()) if i is not None]
     return Situation(
         transcript=transcript,
         units=laws.units(transcript),
         sizes=counting.upper_edges(transcript, meter),
-        fixed=measured.fixed.high,
+        fixed=measured.fixed_edge,
         target=measured.ceiling(order.target),
         pins=frozenset({*laws.pinned(transcript.messages), *order.pins, *always}),
         tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
@@ -560,4 +573,4 @@ def _kept(outcome: Outcome) -> int:
     made = outcome.script
     touched = [*made.drops, *(c.message for c in made.clears), *(i.before for i in made.inserts)]
     sizes = [size.best for size in measure.sizes[: min(touched, default=None)]]
-    return round((measure.fixed.best + sum(sizes)) * measure.scale.best)
+    return measure.outside().best + round(sum(sizes) * measure.scale.best)

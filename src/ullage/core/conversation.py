@@ -31,7 +31,8 @@ class Conversation:
     `prefix` is the chain hash of the whole history as the caller passed it. `anchor` is the last
     reported size, of the first `covered` messages as they were sent; `sent` is their chain hash.
     `effort` is what the turn has spent on making room; `cut` tells that a report showed a prompt
-    which the server had cut, and that nothing was done about it yet.
+    which the server had cut, and that nothing was done about it yet. `cramped` is the window of
+    which people were told that it is too small for what must stay.
     """
 
     scope: str
@@ -42,6 +43,7 @@ class Conversation:
     sent: str = ""
     effort: Effort = Effort()
     cut: bool = False
+    cramped: int = 0
 
     def applied(self, measured: Measure, sent: Transcript) -> Measure:
         """Return a measure of what is about to be sent that rests on the last report.

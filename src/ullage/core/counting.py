@@ -67,6 +67,15 @@ class Scale:
 
 EXACT: Final = Scale()
 
+
+def _around(ratio: float, width: float) -> Scale:
+    return Scale(ratio * (1 - width), ratio, ratio * (1 + width))
+
+
+STRANGE: Final = 5.0
+"""A ratio of reported to counted tokens that no vocabulary has: single kinds of text ran up to 3.63
+(docs/design/counting.md)."""
+
 UNKNOWN_VOCABULARY: Final = Scale(0.75, 1.1, 1.6)
 """o200k as a stand-in for a vocabulary that is not at hand. Over twelve families the totals of
 agent transcripts were 0.98 to 1.47 times o200k's (docs/design/counting.md)."""
@@ -187,7 +196,8 @@ class Measure:
 
     `fixed`, `total` (the messages alone) and `sizes` are in the counter's own tokens, `count()`
     is in the model's. `extra` are tokens of the model beyond what the scale gives; an `anchor` is
-    the server's own word, from which only what came since is estimated.
+    the server's own word, from which only what came since is estimated. `rest` is what a server
+    makes of the fixed part, in the model's tokens, where that is not what was counted.
     """
 
     fixed: Size
@@ -198,6 +208,7 @@ class Measure:
     basis: Basis
     extra: int = 0
     anchor: Anchor | None = None
+    rest: Size | None = None
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -214,6 +225,8 @@ class Measure:
         if self.anchor is not None:
             return self._anchored(self.anchor, raw)
         size = self.scale.of(raw)
+        if self.rest is not None:
+            size = _sum(self.scale.of(self.total), self.rest)
         basis = "estimate" if self.basis == "exact" and raw.low != raw.high else self.basis
         low, best, high = (max(edge + self.extra, 0) for edge in size)
         return Count(best, low, high, basis, self)
@@ -225,6 +238,38 @@ class Measure:
             return Count(tokens, tokens, tokens, "server", self)
         low, best, high = self.scale.of(since)
         return Count(tokens + best, tokens + low, tokens + high, "calibrated", self)
+
+    def outside(self) -> Size:
+        """Return what stands outside the messages, in the model's tokens."""
+        if self.rest is not None:
+            return self.rest
+        low, best, high = (max(edge + self.extra, 0) for edge in self.scale.of(self.fixed))
+        return Size(low, best, high)
+
+    @property
+    def fixed_edge(self) -> int:
+        """The upper edge of the fixed part in counter tokens, as far as the server has it."""
+        return self.fixed.high if self.rest is None else ceil(self.rest.high / self.scale.high)
+
+    def corrected(self, anchor: Anchor, width: float) -> Measure:
+        """Return the measure by the server's word on its first part, plus or minus `width`.
+
+        One ratio stands for all of it. A server that counts fewer tokens than the vocabulary can
+        give leaves parts out, as a template without a place for tools does; one that counts far
+        more adds its own. Then the messages keep their ratio, and the fixed part is the rest.
+        """
+        tokens, raw = anchor
+        content, ratio = raw.best - self.fixed.best, tokens / max(raw.best, 1)
+        if content > 0 and not self.scale.low <= ratio <= STRANGE:
+            return self.parted(anchor, min(self.scale.best, tokens / content), width)
+        return replace(self, scale=_around(ratio, width), basis="calibrated", extra=0, rest=None)
+
+    def parted(self, anchor: Anchor, ratio: float, width: float) -> Measure:
+        """Return the measure with this ratio for the messages, and what is left outside them."""
+        content = anchor.raw.best - self.fixed.best
+        rest = _flat(max(round(anchor.tokens - ratio * content), 0))
+        scale = _around(ratio, width)
+        return replace(self, scale=scale, basis="calibrated", extra=0, rest=rest)
 
     def ceiling(self, tokens: int) -> int:
         """Return the most counter tokens (upper edge) that surely fit in `tokens` of the model."""

@@ -71,6 +71,11 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowCramped(Notice):
+    """The window is too small for what must stay in every request; told once a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
 class TruncationDetected:
     """A report shows that the server cut the prompt without a word."""
 

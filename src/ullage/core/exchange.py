@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ullage.core.budget import Cramped
     from ullage.core.checkpoint import Checkpoint, Trigger
     from ullage.core.compaction import Outcome
     from ullage.core.conversation import Conversation
@@ -165,7 +166,7 @@ class Prepared:
     `sent` is the transcript of `messages`, `measured` and `count` are its size. `outcome` and
     `checkpoint` are those of a compaction made for this request; a replayed checkpoint is in
     `replayed`. `conversation` is what to remember until the next call. `ahead` tells that a
-    summary is wanted in the background.
+    summary is wanted in the background, `cramped` that the window is too small for what must stay.
     """
 
     messages: list[Raw]
@@ -180,4 +181,5 @@ class Prepared:
     checkpoint: Checkpoint | None = None
     replayed: Checkpoint | None = None
     ahead: bool = False
+    cramped: Cramped | None = None
     events: tuple[Event, ...] = ()

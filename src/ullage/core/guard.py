@@ -43,7 +43,7 @@ def prepare(setup: Setup, request: Request) -> Preparing:
         over = _over_share(setup, request, state)
     if over:
         state.events.append(OverShare(over))
-    return steps.finish(setup, request, state)
+    return (yield from steps.finish(setup, request, state))
 
 
 def ahead(setup: Setup, request: Request) -> Preparing:
@@ -58,7 +58,7 @@ def ahead(setup: Setup, request: Request) -> Preparing:
     if rung is not None and bound is not None:
         due = _of(setup.policy, rung, max(int(rung.target * bound), 1))
         yield from steps.run(setup, request, state, due)
-    return steps.finish(replace(setup, strict=False), request, state)
+    return (yield from steps.finish(replace(setup, strict=False), request, state))
 
 
 def compacted(setup: Setup, request: Request, target: int) -> Preparing:
@@ -69,7 +69,7 @@ def compacted(setup: Setup, request: Request, target: int) -> Preparing:
     strategies = DETERMINISTIC if rung is None else rung.strategies
     due = Due(max(target, 1), strategies, "manual", keep=setup.policy.keep_last)
     yield from steps.run(setup, request, state, due)
-    return steps.finish(replace(setup, strict=False), request, state)
+    return (yield from steps.finish(replace(setup, strict=False), request, state))
 
 
 def _tried(setup: Setup, request: Request, state: State, due: Due) -> Generator[Need, Any, None]:
@@ -117,14 +117,14 @@ def _due(setup: Setup, request: Request, state: State) -> Due | None:
     target = bound if rung is None else int(rung.target * held)
     total = state.window.total_tokens
     if request.max_tokens is not None and total is not None:
-        room_needed = min(request.max_tokens, steps.min_output(policy, total))
-        if high + room_needed > total:
+        room = steps.room_needed(policy, request, total)
+        if high + room > total:
             rung = rung or min(policy.rungs, key=_at)
-            target = min(int(rung.target * held), total - room_needed)
+            target = min(int(rung.target * held), total - room)
     if rung is None:
         return None
     critical = high >= policy.thresholds.critical * bound
-    due = _of(policy, rung, max(target, 1))
+    due = replace(_of(policy, rung, max(target, 1)), waits=not cut)
     if known is not None and known.bound > bound:
         return replace(due, trigger="model_switch")
     return replace(due, trigger="preflight") if critical else due

@@ -117,7 +117,7 @@ def _smaller(
         )
     effort = replace(state.conversation.effort, recoveries=spent + 1)
     state.conversation = replace(state.conversation, effort=effort)
-    return steps.finish(setup, request, state)
+    return (yield from steps.finish(setup, request, state))
 
 
 def _foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
@@ -143,7 +143,7 @@ def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
             tokens=sent.count.high,
             bound=sent.count.high,
         )
-    return steps.finish(setup, request, state)
+    return (yield from steps.finish(setup, request, state))
 
 
 def _whole_loops(setup: Setup, request: Request) -> Preparing:

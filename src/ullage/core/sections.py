@@ -55,4 +55,8 @@ def used(
         found[marks.get(index, default)] += size.high
     scaled = {name: measured.scale.of(Size(0, 0, high)).high for name, high in found.items()}
     scaled["system_prompt"] = max(scaled["system_prompt"] + measured.extra, 0)
+    if measured.rest is not None:  # how much of it is schemas, the server does not say
+        scaled["tools"] = 0
+        operator = found["system_prompt"] - measured.fixed.high + schemas.high
+        scaled["system_prompt"] = measured.scale.of(Size(0, 0, operator)).high + measured.rest.high
     return {**scaled, "output_buffer": output}

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ullage.core import laws
 from ullage.core import pins as pinned
+from ullage.core.budget import Cramped, cramped
+from ullage.core.calibration import ENOUGH, SANE
 from ullage.core.checkpoint import Checkpoint, Trigger, chain
 from ullage.core.compaction import Asking, Order, Outcome, compact, recorded
 from ullage.core.conversation import Conversation
-from ullage.core.counting import Measure, Scale, measure
+from ullage.core.counting import Anchor, Measure, Scale, measure
 from ullage.core.edits import Edited, Script, apply, compose
+from ullage.core.effort import PROGRESS
 from ullage.core.errors import ConfigurationError, ContextTooLargeError
-from ullage.core.events import Compacted, CompactionFailed, Event, Notice, Repaired
+from ullage.core.events import Compacted, CompactionFailed, Event, Notice, Repaired, WindowCramped
 from ullage.core.exchange import (
     Need,
     NeedKeep,
@@ -29,6 +32,7 @@ from ullage.core.exchange import (
     NeedSummaries,
     NeedSummariserWindow,
     Prepared,
+    Preparing,
     Request,
     Setup,
 )
@@ -82,7 +86,8 @@ class Due:
     """A compaction that is due: to how many tokens of the model, how, and why.
 
     `keep` and `widen` bound the tail in messages; `alone` lets knowledge down to its share and
-    touches nothing else, `media` strips media and nothing else.
+    touches nothing else, `media` strips media and nothing else. One that `waits` is not made
+    where its target is out of reach, as long as the request fits.
     """
 
     target: int
@@ -92,6 +97,7 @@ class Due:
     widen: bool = False
     alone: bool = False
     media: bool = False
+    waits: bool = False
 
 
 def scaled(reported: int, measured: Measure) -> Scale:
@@ -192,14 +198,56 @@ def _matters(setup: Setup, request: Request, state: State) -> bool:
 
 def _server_count(request: Request, state: State) -> Generator[Need, Any, Measure]:
     """Return the measure with the server's own count of the whole, where it gives one."""
-    sent = state.edited.transcript
-    system = request.system if request.apart is None else request.apart
-    reported = yield NeedServerCount(list(sent.raws), request.tools, system, sent.rules.dialect)
+    reported: int | None = yield _counting(request, state.edited.transcript)
     if reported is None:
         return state.measured
     state.counted = True
-    scale = scaled(reported, state.measured)
-    return replace(state.measured, scale=scale, basis="calibrated", extra=0).told(reported)
+    return state.measured.told(reported).corrected(Anchor(reported, state.measured.raw()), DRIFT)
+
+
+def _counting(request: Request, sent: Transcript) -> NeedServerCount:
+    system = request.system if request.apart is None else request.apart
+    return NeedServerCount(list(sent.raws), request.tools, system, sent.rules.dialect)
+
+
+def _asks(state: State) -> bool:
+    """Tell whether the server may know better: it was not asked, and nothing is exact."""
+    return not state.counted and state.measured.count().basis != "exact"
+
+
+def _informed(request: Request, state: State) -> Generator[Need, Any, Measure]:
+    """Return the measure by the server's word: its count, else what it reported last.
+
+    What it reports settles little where the estimate agrees with it: then it stays as it is.
+    """
+    if not _asks(state):
+        return state.measured
+    measured = yield from _server_count(request, state)
+    anchor = measured.anchor
+    if state.counted and anchor is not None and measured.rest is not None:
+        return (yield from _parted(request, state, measured, anchor))
+    if state.counted or anchor is None:
+        return measured
+    expected = replace(measured, anchor=None).count()
+    since = measured.count().tokens - anchor.tokens
+    if expected.low <= anchor.tokens + since <= expected.high:
+        return measured
+    return measured.corrected(anchor, DRIFT)
+
+
+def _parted(
+    request: Request, state: State, measured: Measure, anchor: Anchor
+) -> Generator[Need, Any, Measure]:
+    """Tell messages and the rest apart by a second count: of the current request alone."""
+    sent = state.edited.transcript
+    least = sorted(laws.pinned(sent.messages) | {i for i in (sent.request(),) if i is not None})
+    few = replace(sent, raws=tuple(sent.raws[i] for i in least), messages=(), memo={})
+    sizes = measured.sizes
+    grown = measured.total.best - sum(sizes[i].best for i in least)
+    reported: int | None = yield _counting(request, few)
+    slope = (anchor.tokens - reported) / grown if reported is not None and grown > 0 else 0.0
+    sane = grown >= ENOUGH and SANE[0] <= slope <= SANE[1]
+    return measured.parted(anchor, slope, DRIFT) if sane else measured
 
 
 def min_output(policy: Policy, total: int) -> int:
@@ -207,20 +255,75 @@ def min_output(policy: Policy, total: int) -> int:
     return policy.min_output if policy.min_output is not None else min(1024, total // 8)
 
 
+def room_needed(policy: Policy, request: Request, total: int) -> int:
+    """Return the tokens that an answer needs, at the least, under a window of `total` tokens."""
+    least = min_output(policy, total)
+    return least if request.max_tokens is None else min(request.max_tokens, least)
+
+
+def _fits(setup: Setup, request: Request, state: State) -> bool:
+    """Tell whether the request fits as it is, with room for an answer."""
+    high, window = state.measured.count().high, state.window
+    total, bound = window.total_tokens, window.input_tokens
+    if total is not None and high + room_needed(setup.policy, request, total) > total:
+        return False
+    return bound is None or high < bound
+
+
 def run(setup: Setup, request: Request, state: State, due: Due) -> Generator[Need, Any, None]:
-    """Compact what the state holds, tighten by the server's count, and store the checkpoint."""
+    """Compact what the state holds, tighten by the server's count, and store the checkpoint.
+
+    What is not smaller by the same measure is thrown away. A compaction that may wait, and does
+    not reach its target, is not made as long as the request fits: it would be due again at once.
+    """
     bound = state.window.input_tokens or due.target * 2
-    policy, unshrunk, base = setup.policy, state.measured.raw().best, state.edited
+    state.measured = yield from _informed(request, state)
     asks = setup.summariser and "summarise_middle" in due.strategies
     room: int | None = (yield NeedSummariserWindow()) if asks else None
+    base, was = state.edited, state.measured
+    fits = due.waits and not state.surplus and _fits(setup, request, state)
+    outcome = yield from _tightened(
+        setup, request, state, _order(setup, state, due, room), fits=fits
+    )
+    if outcome.changed:
+        outcome = _compared(outcome, was, state, due)
+    if not outcome.changed:
+        state.edited, state.measured = base, was
+    # counted alike: before it a report may carry the size, after it none does
+    shrunk = was.raw().best, state.measured.raw().best
+    waits = outcome.reason == "would_not_last"
+    effort = state.conversation.effort
+    effort = effort if waits else effort.after(*shrunk, setup.now)
+    state.conversation = replace(state.conversation, effort=effort, cut=False)
+    if not outcome.changed:
+        state.events.append(failed(due, _why(outcome, state)))
+        return
+    planned = recorded(
+        state.history,
+        compose(state.script, base, outcome.script),
+        outcome,
+        scope=setup.scope,
+        trigger=request.trigger or due.trigger,
+        policy=setup.policy.identity,
+        generation=state.generation,
+        bound=bound,
+        window=f"{bound:,} tokens, {state.window.said_by()}",
+    )
+    yield from _keep(setup, state, planned, outcome)
+    state.events.append(Compacted(cast("Checkpoint", state.checkpoint), outcome.reached))
+
+
+def _order(setup: Setup, state: State, due: Due, room: int | None) -> Order:
+    """Return what a compaction shall do; `room` is the summariser's window."""
+    bound, policy = state.window.input_tokens or due.target * 2, setup.policy
     looked_up = {index for index, name in state.sections.items() if name == "knowledge"}
-    order = Order(
+    return Order(
         target=due.target,
         tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
         strategies=due.strategies,
-        pins=_now(base, state.pins),
+        pins=_now(state.edited, state.pins),
         summariser=setup.summariser,
-        knowledge=_now(base, looked_up),
+        knowledge=_now(state.edited, looked_up),
         surplus=state.surplus,
         alone=due.alone,
         keep=due.keep,
@@ -231,36 +334,37 @@ def run(setup: Setup, request: Request, state: State, due: Due) -> Generator[Nee
         named=setup.keeps,
         media=due.media,
     )
-    outcome = yield from _tightened(setup, request, state, order)
-    # counted alike: before it a report may carry the size, after it none does
-    shrunk = unshrunk, state.measured.raw().best
-    effort = state.conversation.effort.after(*shrunk, setup.now)
-    state.conversation = replace(state.conversation, effort=effort, cut=False)
-    if not outcome.changed:
-        state.events.append(failed(due, _why(outcome, state)))
-        return
-    script = compose(state.script, base, outcome.script)
-    planned = recorded(
-        state.history,
-        script,
-        outcome,
-        scope=setup.scope,
-        trigger=request.trigger or due.trigger,
-        policy=policy.identity,
-        generation=state.generation,
-        bound=bound,
-        window=f"{bound:,} tokens, {state.window.said_by()}",
-    )
+
+
+def _compared(outcome: Outcome, was: Measure, state: State, due: Due) -> Outcome:
+    """Return the outcome, or that it came to nothing: sizes are compared as both were counted."""
+    before, after = was.count(), state.measured.count()
+    if after.basis != "server":
+        before = replace(was, anchor=None).count()
+        outcome = replace(outcome, before=before)
+    if after.tokens >= before.tokens:
+        return replace(outcome, script=Script(), reached=False, reason="would_inflate")
+    bound = state.window.input_tokens
+    waits = due.waits and not state.surplus and not outcome.reached
+    inside = bound is not None and was.count().high < bound
+    if waits and inside and after.tokens > before.tokens * (1 - PROGRESS):
+        return replace(outcome, script=Script(), reason="would_not_last")
+    return outcome
+
+
+def _keep(
+    setup: Setup, state: State, planned: Checkpoint, outcome: Outcome
+) -> Generator[Need, Any, None]:
+    """Store originals and checkpoint; of two plans for one history the stored one holds."""
     if outcome.originals:
         yield NeedKeep(outcome.originals)
     kept: Checkpoint = yield NeedSave(planned)
-    if state.script or kept.script != script:  # what later requests will replay, to the byte
-        same = state.measured.anchor if kept.script == script else None
+    if state.script or kept.script != planned.script:  # what later requests replay, to the byte
+        same = state.measured.anchor if kept.script == planned.script else None
         state.edited = apply(state.history, kept.script, setup.codec)
         measured = state.measured.of(state.edited.transcript, setup.meter)
         state.measured = replace(measured, anchor=same)
     state.script, state.outcome, state.checkpoint = kept.script, outcome, kept
-    state.events.append(Compacted(kept, outcome.reached))
 
 
 def failed(due: Due, reason: str) -> CompactionFailed:
@@ -284,14 +388,17 @@ def _now(edited: Edited, positions: Collection[int]) -> frozenset[int]:
 
 
 def _tightened(
-    setup: Setup, request: Request, state: State, order: Order
+    setup: Setup, request: Request, state: State, order: Order, *, fits: bool
 ) -> Generator[Need, Any, Outcome]:
-    """Return the outcome that meets the target by the best count there is; updates the state."""
+    """Return the outcome that meets the target by the best count there is; updates the state.
+
+    Where the request `fits` as it is, an outcome that does not meet it is none.
+    """
     wanted, measured, before = order.target, state.measured, state.edited
     meter = replace(setup.meter, scale=measured.scale)
     outcome = yield from _answered(compact(before.transcript, measured, meter, setup.codec, order))
     counted, left = state.counted, ROUNDS
-    while outcome.changed:
+    while outcome.changed and not (fits and not outcome.reached):
         state.edited = outcome.edited
         state.measured = measured.of(outcome.edited.transcript, meter)
         if not counted:
@@ -309,6 +416,8 @@ def _tightened(
         if again.script == outcome.script:
             break
         outcome = again
+    if fits and outcome.changed and not outcome.reached:
+        return replace(outcome, script=Script(), reason="would_not_last")
     return outcome
 
 
@@ -323,14 +432,24 @@ def _answered(asking: Asking) -> Generator[Need, Any, Outcome]:
         return outcome
 
 
-def finish(setup: Setup, request: Request, state: State) -> Prepared:
-    """Check against the window, clamp the output, and put the result together."""
-    count = state.measured.count()
+def finish(setup: Setup, request: Request, state: State) -> Preparing:
+    """Check against the window, clamp the output, and put the result together.
+
+    Nothing is refused or lowered by an estimate that the server's own count could correct.
+    """
+    count, bound = state.measured.count(), state.window.input_tokens
+    over = _over(request, state) or (bound is not None and count.high >= bound)
+    if over and state.measured.anchor is None and count.basis != "exact":
+        state.measured = yield from _server_count(request, state)
+        count = state.measured.count()
     found = assess(count, state.window, thresholds=setup.policy.thresholds)
     made = state.checkpoint or state.replayed
+    tight = _cramped(setup, state)
     conversation, told = show(setup, made, state.conversation, found, "prepared")
     events = [*state.events, *told]
-    bound = state.window.input_tokens
+    if tight is not None and conversation.cramped != tight.bound:
+        events.append(WindowCramped(tight.sentence()))
+        conversation = replace(conversation, cramped=tight.bound)
     refuses = setup.refuses and (state.window.proven or setup.strict)
     if bound is not None and count.high >= bound and refuses:
         raise ContextTooLargeError(
@@ -339,16 +458,12 @@ def finish(setup: Setup, request: Request, state: State) -> Prepared:
             tokens=count.high,
             bound=bound,
         )
-    asked, total = request.max_tokens, state.window.total_tokens
-    given = asked
-    if asked is not None and total is not None and count.high + asked > total:
-        given = max(total - count.high, min(asked, min_output(setup.policy, total)), 1)
-        if state.window.proven:
-            given = max(total - count.high, 1)
+    given = _given(setup, request, state)
+    if given != request.max_tokens:
         events.append(
             Notice(
-                f"max_tokens lowered from {asked:,} to {given:,}: {count.high:,} of {total:,} "
-                "tokens are taken"
+                f"max_tokens lowered from {request.max_tokens:,} to {given:,}: {count.high:,} of "
+                f"{state.window.total_tokens:,} tokens are taken"
             )
         )
     return Prepared(
@@ -364,15 +479,59 @@ def finish(setup: Setup, request: Request, state: State) -> Prepared:
         checkpoint=state.checkpoint,
         replayed=state.replayed,
         ahead=state.ahead,
+        cramped=tight,
         events=tuple(events),
     )
+
+
+def _over(request: Request, state: State) -> bool:
+    """Tell whether the output that was asked for would be lowered."""
+    total, asked = state.window.total_tokens, request.max_tokens
+    if total is None or asked is None:
+        return False
+    return state.measured.count().high + asked > total
+
+
+def _given(setup: Setup, request: Request, state: State) -> int | None:
+    """Return the output to ask for: lowered to the room that is left.
+
+    It goes below the least that is of use only as far as there is surely no more room.
+    """
+    asked, total = request.max_tokens, state.window.total_tokens
+    if asked is None or total is None or not _over(request, state):
+        return asked
+    count = state.measured.count()
+    least = min(asked, min_output(setup.policy, total))
+    if not state.window.proven:
+        return max(total - count.high, least)
+    proven = max(total - count.low, 1)
+    return max(total - count.high, min(least, proven))
+
+
+def _cramped(setup: Setup, state: State) -> Cramped | None:
+    """Return that the window is too small for what must stay, where no rung can help that."""
+    bound, rungs = state.window.input_tokens, setup.policy.rungs
+    if bound is None or not rungs:
+        return None
+    share, measured = max(rung.target for rung in rungs), state.measured
+    if measured.count().tokens <= share * bound:
+        return None
+    transcript, sizes = state.edited.transcript, measured.sizes
+    operator = laws.pinned(transcript.messages)
+    always = {i for i in (transcript.task(), transcript.request()) if i is not None}
+    stays = operator | always | _now(state.edited, state.pins)
+
+    def taken(positions: Collection[int]) -> int:
+        return round(measured.scale.best * sum(sizes[i].best for i in positions))
+
+    outside = measured.outside().best
+    return cramped(outside + taken(stays), outside + taken(operator), bound, share)
 
 
 def immovable(state: State) -> str:
     """Say what takes the room that nothing could free, and what to do."""
     sizes: Sequence[int] = state.measured.count().by_message
-    scale = state.measured.scale
-    fixed = scale.of(state.measured.fixed).best
+    fixed = state.measured.outside().best
     named = [f"system prompt, tools and framing outside the list {fixed:,} tokens"]
     if sizes:
         largest = max(range(len(sizes)), key=sizes.__getitem__)

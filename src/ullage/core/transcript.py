@@ -200,6 +200,13 @@ class Transcript:
                 return i
         return None
 
+    def has_answer(self) -> bool:
+        """Tell whether anything was said to the task yet, before the current request."""
+        task, request = self.task(), self.request()
+        if task is None or request is None:
+            return False
+        return any(not m.is_system and m.role != "user" for m in self.messages[task:request])
+
 
 def asks(message: Message) -> bool:
     """Tell whether a message is a person's turn: role user, more than results, written by them."""

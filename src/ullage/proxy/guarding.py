@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ullage.core.checkpoint import chain
 from ullage.core.cost import cost
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.events import Answered, ContextPressure, TruncationDetected
+from ullage.core.events import Answered, ContextPressure, TruncationDetected, WindowCramped
 from ullage.core.exchange import Request
 from ullage.core.gauge import assess
 from ullage.core.policies.policy import Policy
@@ -349,6 +349,10 @@ class Guarding:
         if not call.rule.observe:
             edits, told = self._edits(call, view)
             headers += told
+        tight = view.prepared.cramped
+        if tight is not None:
+            sized = f"fixed={tight.fixed}; window={tight.bound}; needed={tight.needed}"
+            headers.append((b"x-ullage-window", sized.encode("ascii")))
         spliced = self._asks_usage(call)
         if spliced:
             options = call.body.fields.get("stream_options")
@@ -458,6 +462,8 @@ def _told(event: Any) -> None:
     """Log what an operator has to know; the rest is in headers, pages and metrics."""
     if isinstance(event, TruncationDetected):
         log.warning("a server cut a prompt in silence: %s", event.truncation)
+    elif isinstance(event, WindowCramped):
+        log.warning("%s", event.text)
 
 
 def trouble(status: int, body: Any, text: str, headers: Mapping[str, str]) -> Trouble:
