@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import math
 import os
@@ -17,11 +18,12 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from ullage.cli import desk
+from ullage.cli import desk, picture
 from ullage.core.errors import ConfigurationError
 from ullage.core.extras import explain_missing
 from ullage.core.serving import Serve, Upstream, parse
@@ -108,6 +110,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="where checkpoints are kept: memory:, sqlite:FILE or postgresql://... (a file in the "
         "user's data folder)",
     )
+    told = parser.add_argument_group("what is logged, on stderr")
+    loud = told.add_mutually_exclusive_group()
+    loud.add_argument(
+        "-v", "--verbose", action="store_true", help="requests for the proxy's own pages too"
+    )
+    loud.add_argument("-q", "--quiet", action="store_true", help="warnings and errors only")
+    told.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="one line a request for people, or one JSON object a line (text)",
+    )
     what.add_argument(
         "--traces", action="store_true", help="make OpenTelemetry spans of requests (extra `otel`)"
     )
@@ -124,7 +138,7 @@ def run(given: argparse.Namespace) -> int:
             demo = Upstream("demo", server.base_url, server="llama.cpp")
             desk.say(f"{given.demo} on llama.cpp, a window of {window:,} tokens")
         serve = read(given, os.environ, demo)
-        discreet = _logged(held)
+        discreet = _logged(held, given)
         discreet.learn(serve)
         app = make(serve)
         if given.traces:
@@ -292,28 +306,58 @@ def clients(root: str) -> list[tuple[str, str]]:
 
 
 class Discreet(logging.Formatter):
-    """Writes records without the secrets of configurations, tracebacks included."""
+    """Writes records without the secrets of configurations, tracebacks included.
 
-    def __init__(self) -> None:
+    One record is one line: what steers a terminal is escaped. With `as_json` it is a JSON object.
+    """
+
+    def __init__(self, *, as_json: bool = False) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._secrets: frozenset[str] = frozenset()
+        self._as_json = as_json
 
     def learn(self, serve: Serve) -> None:
         """Leave out the keys and tokens of a configuration from now on."""
         keys = [one.api_key for one in serve.upstreams if one.api_key is not None]
-        self._secrets |= {*keys, *serve.tokens.values()}
+        secrets = {*keys, *serve.tokens.values()}
+        self._secrets |= secrets | {json.dumps(secret)[1:-1] for secret in secrets}
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        return redacted(super().format(record), self._secrets)
+        """Return the line; of a traceback in text, the lines."""
+        if self._as_json:
+            return redacted(json.dumps(self._object(record)), self._secrets)
+        request = getattr(record, "request", None)
+        if request is not None:
+            text = f"{self.formatTime(record)} {request.sentence()}"
+        else:
+            text = super().format(record)
+        return redacted("\n".join(map(picture.clean, text.split("\n"))), self._secrets)
+
+    def _object(self, record: logging.LogRecord) -> dict[str, Any]:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        found: dict[str, Any] = {"time": at, "level": record.levelname.lower()}
+        request = getattr(record, "request", None)
+        if request is not None:
+            return {**found, "event": "request", **request.fields()}
+        found |= {"event": "log", "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            found["traceback"] = self.formatException(record.exc_info)
+        return found
 
 
-def _logged(held: ExitStack) -> Discreet:
-    """Have warnings of all rooms written to stderr until the end; return how."""
-    handler, discreet = logging.StreamHandler(sys.stderr), Discreet()
+def _logged(held: ExitStack, given: argparse.Namespace) -> Discreet:
+    """Have what is logged written to stderr until the end; return how."""
+    handler = logging.StreamHandler(sys.stderr)
+    discreet = Discreet(as_json=given.log_format == "json")
     handler.setFormatter(discreet)
     logging.getLogger().addHandler(handler)
     held.callback(logging.getLogger().removeHandler, handler)
+    requests = logging.getLogger("ullage.proxy.requests")
+    held.callback(requests.setLevel, requests.level)
+    if given.quiet:
+        requests.setLevel(logging.WARNING)
+    else:
+        requests.setLevel(logging.DEBUG if given.verbose else logging.INFO)
     return discreet
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ullage import metrics
 from ullage.proxy import head as heads
-from ullage.proxy import pages, routes
+from ullage.proxy import journal, pages, routes
 from ullage.proxy.body import Refused
 from ullage.proxy.exchange import ENDED, Channel, Exchange
 from ullage.proxy.guarding import Guarding
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from ullage.storage import Store
 
 log = logging.getLogger("ullage.proxy")
+
+LONGEST_PATH = 80
+"""Characters of a path that a line in the log has of it."""
 
 
 class App:
@@ -109,14 +113,27 @@ class App:
             await self._http(scope, Channel(receive, send))
 
     async def _http(self, scope: Any, channel: Channel) -> None:
-        dialect = routes.dialect(scope["path"])
+        began, path = time.perf_counter(), str(scope["path"])
+        line = journal.Line(scope["method"], path[:LONGEST_PATH])
+        try:
+            await self._answered(scope, channel, line)
+        finally:
+            line.status = channel.status or line.status
+            line.left, line.code = channel.gone, channel.code
+            line.seconds = time.perf_counter() - began
+            journal.write(line, page=pages.owned(path))
+
+    async def _answered(self, scope: Any, channel: Channel, line: journal.Line) -> None:
+        path = scope["path"]
+        dialect = routes.dialect(path)
         try:
             bound = str((scope.get("server") or ("",))[0])
-            head = heads.read(scope, self.serve, bound, strangers=scope["path"] in pages.OPEN)
-            if pages.owned(head.path):
+            head = heads.read(scope, self.serve, bound, strangers=path in pages.OPEN)
+            line.client = journal.named(head.agent, head.client)
+            if pages.owned(head.path) and not routes.plain(head.method, head.path):
                 await self.pages(scope, channel.receive, channel.send)
                 return
-            await self._routed(head, channel)
+            await self._routed(head, channel, line)
         except Refused as refused:
             await channel.refuse(dialect, refused)
         except asyncio.CancelledError:  # by the server, which ends: this task does nothing more
@@ -128,8 +145,8 @@ class App:
             self.meters.fault()
             await channel.refuse(dialect, Refused(500, "proxy_failed", "the proxy itself failed"))
 
-    async def _routed(self, head: heads.Head, channel: Channel) -> None:
-        exchange = Exchange(self, head, channel)
+    async def _routed(self, head: heads.Head, channel: Channel, line: journal.Line) -> None:
+        exchange = Exchange(self, head, channel, line)
         form = routes.GUARDED.get(head.path) if head.method == "POST" else None
         if form is not None:
             await exchange.converse(form)

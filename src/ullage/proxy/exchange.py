@@ -23,6 +23,7 @@ from ullage.proxy import body as bodies
 from ullage.proxy import head as heads
 from ullage.proxy.body import Body, Refused
 from ullage.proxy.guarding import SMALL, Call, Plan, trouble
+from ullage.proxy.journal import LEFT, Line
 from ullage.proxy.ollama import single, streams, too_large
 from ullage.proxy.relay import Lines, Relay, Watch
 from ullage.proxy.upstream import Broken, Response, Sent, Stalled, Unreached, discreet
@@ -64,10 +65,18 @@ class Channel:
 
     def __init__(self, receive: Any, send: Any) -> None:
         self.receive = receive
-        self.send = send
         self.begun = False
         self.ended = False
         self.gone = False
+        self.status = 0
+        self.code = ""
+        self._send = send
+
+    async def send(self, message: Any) -> None:
+        """Send a message of ASGI, and remember the status."""
+        if message["type"] == "http.response.start":
+            self.begun, self.status = True, message["status"]
+        await self._send(message)
 
     async def read(self, most: int) -> bytes:
         """Return the body; raises Refused beyond `most` bytes, and Gone."""
@@ -92,7 +101,6 @@ class Channel:
 
     async def begin(self, status: int, headers: Any) -> None:
         """Send the head of the answer."""
-        self.begun = True
         await self.send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
@@ -109,6 +117,7 @@ class Channel:
         """Send an answer of the proxy's own."""
         data = refused.body or answers.error(dialect, refused.status, refused.code, refused.text)
         if not self.begun:
+            self.code = refused.code
             await self.answer(refused.status, answers.headers(refused.code, data), data)
 
 
@@ -130,11 +139,14 @@ class Opened:
 class Exchange:
     """One request on its way."""
 
-    def __init__(self, app: App, head: heads.Head, channel: Channel) -> None:
+    def __init__(
+        self, app: App, head: heads.Head, channel: Channel, line: Line | None = None
+    ) -> None:
         self._app = app
         self._serve = app.serve
         self._head = head
         self._channel = channel
+        self._line = line or Line(head.method, head.path)
 
     async def converse(self, form: Form) -> None:
         """Guard a conversation."""
@@ -240,6 +252,10 @@ class Exchange:
         upstream, model = self._upstream(body)
         head = self._head.knowing(upstream)
         rule, beside = self._serve.rule(model, head.client), 0
+        self._line.upstream, self._line.model = upstream.name, model or ""
+        said = body.fields.get(form.history)
+        if form.dialect == "openai_responses" and isinstance(said, str):
+            body.history = [{"role": "user", "content": said}]  # what the API makes of a text
         if form.single:
             found = single(body.fields)
             body.history, beside = list(found.messages), found.context
@@ -258,8 +274,8 @@ class Exchange:
             head.other,
         )
 
-    async def _guarded(self, call: Call) -> int:
-        """Guard a call and hand its answer on; return the status."""
+    async def _planned(self, call: Call) -> Plan:
+        """Return what to send for a call; raises Refused for what its server would cut unsaid."""
         guarding, meters = self._app.guarding, self._app.meters
         began = time.perf_counter()
         try:
@@ -278,25 +294,43 @@ class Exchange:
             self._measured(call, plan, took)
         if over is not None:
             meters.request(call.model, "blocked")
+            with self._apart():
+                guarding.describe(call, plan, self._line)
             raise _too_large(call.form.dialect, *over)
+        return plan
+
+    async def _guarded(self, call: Call) -> int:
+        """Guard a call and hand its answer on; return the status."""
+        plan, meters = await self._planned(call), self._app.meters
+        opened: Opened | None = None
+        status = LEFT
         try:
             plan, opened = await self._answered(call, plan)
-        except Refused:
+            status = opened.response.status
+            trimmed = plan.view is not None and plan.view.compaction is not None
+            meters.request(
+                call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent"
+            )
+            await self._relayed(call, plan, opened)
+        except Refused as refused:
+            status = refused.status
             meters.request(call.model, "error")
             raise
-        status = opened.response.status
-        trimmed = plan.view is not None and plan.view.compaction is not None
-        meters.request(call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent")
-        try:
-            await self._relayed(call, plan, opened)
-        finally:
-            await opened.response.aclose()
+        finally:  # a client that leaves early was served all the same
+            self._noted(call, plan, status)
+            if opened is not None:
+                await opened.response.aclose()
         self._app.pages.readiness.heard(call.upstream.name)
+        return status
+
+    def _noted(self, call: Call, plan: Plan, status: int) -> None:
+        """Write down how the conversation stands after a request."""
+        guarding, meters = self._app.guarding, self._app.meters
         with self._apart():
             tiers = guarding.note(call, plan, status)
             if tiers is not None:
                 meters.pressure(call.model, *tiers)
-        return status
+            guarding.describe(call, plan, self._line)
 
     @contextmanager
     def _apart(self) -> Iterator[None]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ullage.core.serving import Rule, Serve, Upstream
     from ullage.core.window import Window
     from ullage.guard import View
+    from ullage.proxy.journal import Line
     from ullage.proxy.routes import Form
     from ullage.runtime import Runtime
     from ullage.storage import Store
@@ -50,6 +51,9 @@ DEADLINE_S: Final = 20.0
 """Seconds that the guard may take; then the request goes out as it came."""
 
 MOST_GUARDS: Final = 1_000
+
+SHOWN: Final = 8
+"""Characters of a conversation's id that the log shows: enough to find it among the last 1,000."""
 
 SILENT: Final = frozenset({"ollama", "koboldcpp"})
 """Servers that cut a prompt which is too long, and say nothing (docs/servers.md)."""
@@ -258,6 +262,26 @@ class Guarding:
             )
         )
         return cast("Tier", before.tier) if before is not None else "unavailable", tier
+
+    def describe(self, call: Call, plan: Plan, line: Line) -> None:
+        """Put into a line of the log what is known of a call."""
+        view, measured = plan.view, plan.measured
+        if view is None:
+            if measured is not None and measured.found is not None:
+                line.conversation = measured.name[:SHOWN]
+                line.used = measured.found.input_tokens
+                line.window = measured.found.window_tokens
+            return
+        prepared, found = view.prepared, view.assessment
+        line.conversation = _name(call, view)[:SHOWN]
+        line.used, line.window = found.input_tokens, prepared.window.input_tokens
+        line.cramped = prepared.cramped
+        made, asked = prepared.checkpoint, _limit(call)
+        if made is not None and not call.rule.observe:
+            line.strategy = made.strategy
+            line.before, line.after = made.tokens_before, made.tokens_after
+        if asked is not None and prepared.max_tokens != asked[1] and not call.rule.observe:
+            line.asked, line.given = asked[1], prepared.max_tokens
 
     # --- steps ----------------------------------------------------------------------------------
 

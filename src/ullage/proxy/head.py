@@ -72,6 +72,12 @@ class Head:
     other: str | None = field(default=None, repr=False)
     session: str | None = None
 
+    @property
+    def agent(self) -> str:
+        """What the client calls itself."""
+        found = _all(self.headers, b"user-agent")
+        return found[0].decode("latin-1") if found else ""
+
     def onward(self, upstream: Upstream, *, changed: bool = False) -> list[tuple[bytes, bytes]]:
         """Return the headers for the upstream; a body that was changed gets a key of its own."""
         made = [(k, v) for k, v in self.headers if k in ONWARD or k.startswith(ONWARD_STEMS)]

@@ -21,7 +21,7 @@ class Entry:
     `id` is 16 hex digits of scope and first message, or the client's own `x-ullage-session`; `at`
     is Unix seconds. `used` and `window` are tokens, None where unknown; `basis` is what the count
     rests on. `compactions` and `saved` (tokens) are those so far, `requests` how many were sent,
-    `last_status` the HTTP status of the last answer.
+    `last_status` the HTTP status of the last answer, 499 where the client left before it began.
     """
 
     id: str

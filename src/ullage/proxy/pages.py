@@ -7,10 +7,12 @@ conversation, no URL and no secret. Who may see a page is decided by who calls i
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import time
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from typing import Any, Final
 
 from ullage.core.serving import Upstream
@@ -24,9 +26,18 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Reaches = Callable[[Upstream], Coroutine[Any, Any, bool]]
 
 CONTEXT: Final = "/ullage/context/"
-PATHS: Final = ("/healthz", "/readyz", "/metrics", "/ullage/sessions")
-OPEN: Final = ("/healthz", "/readyz")
+PATHS: Final = ("/", "/healthz", "/readyz", "/metrics", "/ullage/sessions")
+OPEN: Final = ("/", "/healthz", "/readyz")
 """Pages that show nothing of anybody: an orchestrator asks for them without a token."""
+
+LINKS: Final = (
+    ("/healthz", "whether it lives"),
+    ("/readyz", "whether it is ready, and which upstreams answer"),
+    ("/metrics", "numbers for Prometheus"),
+    ("/ullage/sessions", "the last conversations, without their text"),
+)
+DOCS: Final = "ullage serve --help, and docs/proxy.md of the source"
+HTML: Final = "text/html; charset=utf-8"
 
 JSON: Final = "application/json"
 FRESH_S: Final = 60.0
@@ -112,7 +123,8 @@ class Pages:
         del receive
         method = scope["method"]
         if method in ("GET", "HEAD"):
-            status, kind, body = await self._page(scope["path"])
+            root = scope["path"] == "/"
+            status, kind, body = self._root(scope) if root else await self._page(scope["path"])
         else:
             told = {"error": f"{method} is not taken here: GET and HEAD are"}
             status, kind, body = 405, JSON, _json(told)
@@ -140,6 +152,32 @@ class Pages:
             listed = [asdict(entry) for entry in entries]
             return 200, JSON, _json({"total": len(entries), "sessions": listed})
         return self._context(path.removeprefix(CONTEXT)) if path.startswith(CONTEXT) else MISSING
+
+    def _root(self, scope: Scope) -> tuple[int, str, bytes]:
+        """Say what this is and where to look: a page for browsers, JSON for all others."""
+        host, port = (scope.get("server") or ("", 0))[:2]
+        shown = f"[{host}]" if ":" in str(host) else host
+        found: dict[str, Any] = {
+            "name": "ullage",
+            "version": version("ullage"),
+            "address": f"http://{shown}:{port}",
+            "upstreams": [one.name for one in self.upstreams()],
+            "pages": dict(LINKS),
+            "docs": DOCS,
+        }
+        accepted = [v for k, v in scope.get("headers", ()) if bytes(k).lower() == b"accept"]
+        if not any(b"text/html" in value for value in accepted):
+            return 200, JSON, _json(found)
+        rows = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>' for path, what in LINKS)
+        upstreams = html.escape(", ".join(found["upstreams"]))
+        text = (
+            f"<!doctype html><html lang=en><meta charset=utf-8><title>ullage</title>"
+            f"<h1>ullage {found['version']}</h1><p>This is a guard proxy at "
+            f"<code>{html.escape(found['address'])}</code> in front of {upstreams}. Give this "
+            f"address to a client as its base URL.</p><ul>{rows}</ul>"
+            f"<p>More: {html.escape(DOCS)}.</p></html>\n"
+        )
+        return 200, HTML, text.encode()
 
     async def _ready(self) -> tuple[int, str, bytes]:
         """Say whether requests can be served: the store is open, and an upstream answers."""

@@ -1,0 +1,102 @@
+"""One line a request, for whoever runs the proxy: who asked, how full the window is, what was done.
+
+A line holds no text of a conversation and no secret: where it goes, and in which form, is decided
+by who listens to the logger.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.gauge import short
+
+if TYPE_CHECKING:
+    from ullage.core.budget import Cramped
+
+log = logging.getLogger("ullage.proxy.requests")
+
+LEFT: Final = 499
+"""The status of a request whose client left before an answer began, as nginx writes it."""
+
+NAMED: Final = 40
+"""Characters of a client's name; clients choose theirs."""
+
+PRODUCT: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:/[A-Za-z0-9!#$%&'*+.^_`|~-]+)?")
+"""The first product of a User-Agent (RFC 9110, 10.1.5): tokens, without anything that steers."""
+
+
+@dataclass(slots=True)
+class Line:
+    """What is told of one request.
+
+    `client` is the name of its token, else what it calls itself. `conversation` is the short id,
+    `used` and `window` are tokens, `before` and `after` those of a compaction that this request
+    led to. `asked` and `given` are tokens of output, where they were lowered. `cramped` says that
+    the window is too small for what must stay. `left` tells that the client went before the end.
+    """
+
+    method: str
+    path: str
+    client: str = ""
+    status: int = LEFT
+    seconds: float = 0.0
+    upstream: str = ""
+    model: str = ""
+    conversation: str = ""
+    used: int | None = None
+    window: int | None = None
+    strategy: str = ""
+    before: int | None = None
+    after: int | None = None
+    asked: int | None = None
+    given: int | None = None
+    cramped: Cramped | None = None
+    code: str = ""
+    left: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return what is known, as JSON can carry it."""
+        found = {**asdict(self), "seconds": round(self.seconds, 3), "share": self.share}
+        return {name: value for name, value in found.items() if value not in (None, "", False)}
+
+    @property
+    def share(self) -> float | None:
+        """How much of the window is used, None where either is unknown."""
+        if self.used is None or not self.window:
+            return None
+        return round(self.used / self.window, 3)
+
+    def sentence(self) -> str:
+        """Return the line for people."""
+        parts = [str(self.status), f"{self.method} {self.path}"]
+        parts += [self.client or "-", self.conversation or "-"]
+        if self.used is not None:
+            full = f" {self.used / self.window:.0%}" if self.window else ""
+            window = short(self.window) if self.window else "?"
+            parts.append(f"ctx={short(self.used)}/{window}{full}")
+        if self.before is not None and self.after is not None:
+            parts.append(f"compacted {self.before:,} -> {self.after:,} ({self.strategy})")
+        if self.given is not None:
+            parts.append(f"output {self.asked:,} -> {self.given:,}")
+        if self.cramped is not None:
+            parts.append(f"window too small, {self.cramped.needed:,} needed")
+        parts += [word for word in (self.code, "client left" if self.left else "") if word]
+        return "  ".join([*parts, f"{self.seconds:.2f} s"])
+
+
+def named(agent: str, token: str | None) -> str:
+    """Return what a client is called: the name of its token, else its own first word for itself."""
+    if token is not None:
+        return token[:NAMED]
+    found = PRODUCT.match(agent)
+    return found[0][:NAMED] if found is not None else ""
+
+
+def write(line: Line, *, page: bool) -> None:
+    """Hand a line to whoever listens; pages of the proxy's own are of little interest."""
+    level = logging.DEBUG if page else logging.INFO
+    if log.isEnabledFor(level):
+        log.log(level, "%s", line.sentence(), extra={"request": line})
