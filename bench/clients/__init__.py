@@ -1,0 +1,1 @@
+"""Agents and tools as they come from npm and PyPI, driven through `ullage serve --demo`."""
