@@ -20,7 +20,7 @@ import pytest
 from tests.embedded.asking import ask, gone
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.embedded import Launch, Server, cached, child, server
-from ullage.testing import faults
+from ullage.testing import faults, tinymodel
 from ullage.testing.fixtures import StartServer
 from ullage.testing.waiting import eventually
 
@@ -124,6 +124,22 @@ def test_props_tell_the_launched_window_and_not_the_trained_one(
     assert props["default_generation_settings"]["n_ctx"] == per_slot
     assert props["total_slots"] == launch.slots
     assert models["data"][0]["meta"]["n_ctx_train"] == 131072
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_window_beyond_the_trained_one_is_given_where_the_trained_one_is_known(
+    llama_server: StartServer, tmp_path: Path, known: bool
+) -> None:
+    model = tinymodel.make(tmp_path / "short.gguf", trained_window=1024)
+    launch = Launch(window=4096, trained=1024 if known else None)
+    running = llama_server(launch, model)
+    _, props = ask(f"{running.root_url}/props")
+    assert props["default_generation_settings"]["n_ctx"] == (4096 if known else 1024)
+    if known:
+        long = {"messages": [{"role": "user", "content": "what is there? " * 400}]}
+        status, answer = ask(f"{running.base_url}/chat/completions", long)
+        assert status == 200
+        assert answer["usage"]["prompt_tokens"] > 1024
 
 
 def test_alias_template_and_key_reach_the_server(llama_server: StartServer) -> None:

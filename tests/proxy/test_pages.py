@@ -174,7 +174,7 @@ def test_conversations_are_listed_and_shown_by_id():
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/ullage/context/none", 404), ("/ullage/context/", 404), ("/ullage/other", 404), ("/", 404)],
+    [("/ullage/context/none", 404), ("/ullage/context/", 404), ("/ullage/other", 404)],
 )
 def test_what_there_is_not_is_said_so(path: str, status: int):
     found, _, body = ask(made(), path)
@@ -205,7 +205,7 @@ def test_no_page_shows_a_secret_or_an_address():
     [
         *((path, True) for path in pages.PATHS),
         ("/ullage/context/abc", True),
-        *((path, False) for path in ("/", "/v1/models", "/healthz/", "/ullage", "/metrics/x")),
+        *((path, False) for path in ("/v1/models", "/healthz/", "/ullage", "/metrics/x")),
     ],
 )
 def test_a_page_is_known_by_its_path(path: str, ours: bool):

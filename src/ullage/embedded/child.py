@@ -87,6 +87,11 @@ def _serve(wishes: dict[str, Any]) -> Any:  # the wheel carries no types
     params.endpoint_metrics = True
     # Warnings and errors only: the default writes several lines a request, for ever.
     params.verbosity = 2
+    if wishes["trained"] is not None:
+        kinds = xllamacpp.llama_rope_scaling_type
+        params.rope_scaling_type = kinds.LLAMA_ROPE_SCALING_TYPE_YARN
+        params.rope_freq_scale = 1 / wishes["stretch"]
+        params.yarn_orig_ctx = wishes["trained"]
     if wishes["alias"] is not None:
         params.model_alias = {wishes["alias"]}
     if wishes["chat_template"] is not None:

@@ -22,7 +22,9 @@ class Launch:
     `port` 0 takes a free one. `batch` is in tokens, `start_timeout_s` in seconds. `threads` None
     means every processor this process may use. `alias` is the model name that the server reports,
     `chat_template` the text of a Jinja template instead of the model's own. With `log` the
-    server's warnings and errors are appended to that file.
+    server's warnings and errors are appended to that file. `trained` is the window that the model
+    was trained on, where that is known: a larger one is reached by YaRN, without which the server
+    would cut it back in silence.
     """
 
     window: int = 2048
@@ -36,6 +38,7 @@ class Launch:
     api_key: str | None = None
     start_timeout_s: float = 120.0
     log: Path | None = None
+    trained: int | None = None
 
     def __post_init__(self) -> None:
         # llama.cpp b11549 aborts on a window of 1 token.
@@ -44,12 +47,23 @@ class Launch:
         _demand("batch", self.batch, 1)
         _demand("threads", self.processors, 1)
         _demand("port", self.port, 0)
+        _demand("trained", 1 if self.trained is None else self.trained, 1)
         if self.port > 65535:
             raise ConfigurationError(f"port is {self.port}, the largest one is 65535")
         if not self.start_timeout_s > 0:
             raise ConfigurationError(
                 f"start_timeout_s is {self.start_timeout_s}, it must be more than 0"
             )
+
+    @property
+    def slot_window(self) -> int:
+        """The window of one request, in tokens."""
+        return self.window if self.unified_pool else self.window // self.slots
+
+    @property
+    def stretch(self) -> float:
+        """How many times the trained window one request gets; 1 where that is enough."""
+        return max(self.slot_window / self.trained, 1.0) if self.trained else 1.0
 
     @property
     def processors(self) -> int:

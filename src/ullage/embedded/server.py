@@ -194,6 +194,8 @@ class _Running:
             "alias": launch.alias,
             "chat_template": launch.chat_template,
             "api_key": launch.api_key,
+            "trained": launch.trained if launch.stretch > 1 else None,
+            "stretch": launch.stretch,
         }
         pipe = self.process.stdin
         assert pipe is not None  # noqa: S101 - Popen was given PIPE

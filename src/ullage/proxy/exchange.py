@@ -30,6 +30,7 @@ from ullage.proxy.upstream import Broken, Response, Sent, Stalled, Unreached, di
 from ullage.telemetry import otel
 
 if TYPE_CHECKING:
+    from ullage.core.gauge import Assessment
     from ullage.core.serving import Upstream
     from ullage.core.transcript import Dialect
     from ullage.proxy.app import App
@@ -147,6 +148,7 @@ class Exchange:
         self._head = head
         self._channel = channel
         self._line = line or Line(head.method, head.path)
+        self._reported: Assessment | None = None
 
     async def converse(self, form: Form) -> None:
         """Guard a conversation."""
@@ -331,6 +333,8 @@ class Exchange:
             if tiers is not None:
                 meters.pressure(call.model, *tiers)
             guarding.describe(call, plan, self._line)
+            if self._reported is not None and self._reported.state == "known":
+                self._line.used = self._reported.input_tokens  # the server's own word
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -442,7 +446,7 @@ class Exchange:
         if opened.whole:
             await channel.write(opened.data, more=False)
             if response.status < 400:
-                self._app.guarding.learn(plan, _parsed(opened.data))
+                self._reported = self._app.guarding.learn(plan, _parsed(opened.data))
             return
         if opened.data:
             await channel.write(opened.data)
@@ -450,7 +454,7 @@ class Exchange:
             await channel.write(await self._streamed(call, opened), more=False)
         finally:  # many clients leave with the terminal event
             if opened.relay is not None:
-                self._app.guarding.learn(plan, opened.relay.report)
+                self._reported = self._app.guarding.learn(plan, opened.relay.report)
 
     async def _streamed(self, call: Call, opened: Opened) -> bytes:
         """Hand a stream on; return what is to be sent last, the truth where it broke off."""

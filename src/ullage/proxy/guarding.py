@@ -190,19 +190,24 @@ class Guarding:
         smaller = await guard.aretry(view, found)
         return None if smaller is None else self._of(call, guard, smaller)
 
-    def learn(self, plan: Plan, report: Any) -> None:
-        """Learn from an answer; a fault here costs nobody the answer."""
+    def learn(self, plan: Plan, report: Any) -> Assessment | None:
+        """Learn from an answer, and return how full the window was by it.
+
+        A fault here costs nobody the answer.
+        """
         if report is None:
-            return
+            return None
+        found = None
         try:
             if plan.view is not None:
-                plan.view.observe(report)
+                found = plan.view.observe(report)
             if plan.measured is not None:
                 self._remember(plan.measured, report)
         except Exception:
             if not self._serve.fail_open:
                 raise
             log.exception("what an answer told could not be learned")
+        return found
 
     def _remember(self, measured: Measured, report: Any) -> None:
         """Keep what an answer told of its id; a guarded one was counted by its guard."""
