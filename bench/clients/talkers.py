@@ -70,7 +70,6 @@ def _claude_environment(url: str) -> Mapping[str, str]:
         "DISABLE_TELEMETRY": "1",
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(ANSWER),
     }
 
 
@@ -155,7 +154,7 @@ def _llm(url: str, turn: int, said: str) -> list[str]:
 TALKERS: Final = (
     Talker("Claude Code", "@anthropic-ai/claude-code", _nothing, _claude, _claude_environment),
     Talker("Codex", "@openai/codex", _nothing, _codex, _no_more),
-    Talker("opencode", "opencode-ai", _opencode_settings, _opencode, _no_more),
+    Talker("opencode", "opencode-linux-x64", _opencode_settings, _opencode, _no_more),
     Talker("pi", "@earendil-works/pi-coding-agent", _pi_settings, _pi, _no_more),
     Talker("llm", "llm", _llm_settings, _llm, _no_more),
 )

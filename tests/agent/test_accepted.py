@@ -107,3 +107,22 @@ def test_a_turn_needs_no_client_library_of_openai_or_anthropic(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("dialect", ["openai_chat", "anthropic"])
+def test_tools_that_the_server_leaves_out_of_the_prompt_cost_no_answer(
+    llama_server: StartServer, session: Session, workspace: Path, dialect: Dialect
+):
+    bare = tinymodel.CHAT_TEMPLATE.split("{%- endif -%}\n", 1)[1]
+    server = llama_server(Launch(window=2048, chat_template=bare))
+    made = agent(server, "tiny", dialect, workspace)
+    limited = {"max_tokens": 120}
+    for turn in range(24):
+        said = f"Turn {turn}. " + "what is there? " * 12
+        done = made.run(session, said, provider_options=limited)
+        assert (done.outcome, done.text) == ("completed", tinymodel.SENTENCE), done
+    found = data(session, "history_compaction")
+    assert 1 <= len(found) <= 12
+    for made_one in found:
+        checkpoint = made_one["checkpoint"]
+        assert checkpoint["tokens_after"] < checkpoint["tokens_before"] <= 2048

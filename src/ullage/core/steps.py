@@ -58,7 +58,8 @@ class State:
 
     `pins` and `sections` are the request's, by positions in the repaired history, and `wanted` has
     the caller's own position of each pin; `counted` tells whether the server counts requests,
-    `surplus` by how many tokens knowledge is over its share.
+    `surplus` by how many tokens knowledge is over its share, `short` that a compaction was due
+    and its target is out of reach.
     """
 
     history: Transcript
@@ -77,6 +78,7 @@ class State:
     sections: dict[int, str] = field(default_factory=dict)
     surplus: int = 0
     wanted: dict[int, int] = field(default_factory=dict)
+    short: bool = False
     ahead: bool = False
     events: list[Event] = field(default_factory=list)
 
@@ -210,24 +212,20 @@ def _counting(request: Request, sent: Transcript) -> NeedServerCount:
     return NeedServerCount(list(sent.raws), request.tools, system, sent.rules.dialect)
 
 
-def _asks(state: State) -> bool:
-    """Tell whether the server may know better: it was not asked, and nothing is exact."""
-    return not state.counted and state.measured.count().basis != "exact"
-
-
 def _informed(request: Request, state: State) -> Generator[Need, Any, Measure]:
     """Return the measure by the server's word: its count, else what it reported last.
 
     What it reports settles little where the estimate agrees with it: then it stays as it is.
     """
-    if not _asks(state):
+    if state.measured.count().basis == "exact":
         return state.measured
-    measured = yield from _server_count(request, state)
-    anchor = measured.anchor
-    if state.counted and anchor is not None and measured.rest is not None:
-        return (yield from _parted(request, state, measured, anchor))
-    if state.counted or anchor is None:
+    if not state.counted:
+        state.measured = yield from _server_count(request, state)
+    measured, anchor = state.measured, state.measured.anchor
+    if anchor is None or (state.counted and measured.rest is None and not request.tools):
         return measured
+    if state.counted:
+        return (yield from _parted(request, state, measured, anchor))
     expected = replace(measured, anchor=None).count()
     since = measured.count().tokens - anchor.tokens
     if expected.low <= anchor.tokens + since <= expected.high:
@@ -285,6 +283,7 @@ def run(setup: Setup, request: Request, state: State, due: Due) -> Generator[Nee
     outcome = yield from _tightened(
         setup, request, state, _order(setup, state, due, room), fits=fits
     )
+    state.short = due.waits and not outcome.reached
     if outcome.changed:
         outcome = _compared(outcome, was, state, due)
     if not outcome.changed:
@@ -438,13 +437,14 @@ def finish(setup: Setup, request: Request, state: State) -> Preparing:
     Nothing is refused or lowered by an estimate that the server's own count could correct.
     """
     count, bound = state.measured.count(), state.window.input_tokens
-    over = _over(request, state) or (bound is not None and count.high >= bound)
-    if over and state.measured.anchor is None and count.basis != "exact":
+    beyond = bound is not None and count.high >= bound
+    unsure = state.measured.anchor is None and count.basis != "exact"
+    if unsure and (beyond or _over(request, state)):
         state.measured = yield from _server_count(request, state)
         count = state.measured.count()
     found = assess(count, state.window, thresholds=setup.policy.thresholds)
     made = state.checkpoint or state.replayed
-    tight = _cramped(setup, state)
+    tight = _cramped(setup, state) if state.short or beyond else None
     conversation, told = show(setup, made, state.conversation, found, "prepared")
     events = [*state.events, *told]
     if tight is not None and conversation.cramped != tight.bound:
