@@ -110,6 +110,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="where checkpoints are kept: memory:, sqlite:FILE or postgresql://... (a file in the "
         "user's data folder)",
     )
+    what.add_argument(
+        "--traces", action="store_true", help="make OpenTelemetry spans of requests (extra `otel`)"
+    )
+    _add_log(parser)
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    """Declare what is logged."""
     told = parser.add_argument_group("what is logged, on stderr")
     loud = told.add_mutually_exclusive_group()
     loud.add_argument(
@@ -121,9 +129,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         choices=("text", "json"),
         default="text",
         help="one line a request for people, or one JSON object a line (text)",
-    )
-    what.add_argument(
-        "--traces", action="store_true", help="make OpenTelemetry spans of requests (extra `otel`)"
     )
 
 
