@@ -46,6 +46,7 @@ def told() -> Mapping[type, Any]:
         events.OverShare((Overrun("tools", 20, 10),)),
         events.CompactionFailed("nothing_to_compact"),
         events.Notice("a word"),
+        events.WindowCramped("too small"),
         events.TruncationDetected(ullage.Truncation(("short",), 10, 2_000, 9)),
         events.Refused(kind, "upstream", "gpt-4o"),
         events.Answered(usage, ullage.cost(usage, "gpt-4o"), "gpt-4o"),
