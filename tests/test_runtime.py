@@ -344,7 +344,7 @@ def test_the_dialect_shows_in_the_messages(runtime) -> None:
     block = {"type": "tool_use", "id": "t", "name": "ls", "input": {}}
     spoken = [*HELLO, {"role": "assistant", "content": [block]}]
     assert runtime.read(Body(spoken)).rules.dialect == "anthropic"
-    assert runtime.read(Body("hello")).rules.dialect == "openai_responses"
+    assert runtime.read(Body([{"type": "reasoning"}])).rules.dialect == "openai_responses"
     assert runtime.read(Body(HELLO)).rules.dialect == "openai_chat"
 
 
