@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--turn", type=float, default=120.0, help="seconds for a turn")
     parser.add_argument("--cell", type=float, default=900.0, help="seconds for a conversation")
+    parser.add_argument("--notes", type=int, default=12, help="of 18 words, behind each question")
     parser.add_argument("--write", type=Path, help="the page to write, after every conversation")
     given = parser.parse_args()
     chosen = [one for one in TALKERS if not given.client or one.name in given.client]
@@ -51,7 +52,7 @@ def main() -> None:
             with serving(window) as proxy:
                 until, missed = time.monotonic() + given.cell, 0
                 turns = found[talker.name, window] = []
-                for turn in talk(talker, proxy, given.turns, given.turn):
+                for turn in talk(talker, proxy, given.turns, given.turn, given.notes):
                     turns.append(turn)
                     print(f"{talker.name} {window:,} {row(turn)}", flush=True)
                     missed = 0 if turn.answered else missed + 1

@@ -25,6 +25,8 @@ from bench.clients.talkers import Talker
 START_S: Final = 120.0
 SETTLE_S: Final = 1.0
 QUESTION: Final = "Turn {n}. Say in one sentence what a cooper does with {thing}."
+NOTE: Final = " The note of the day says: the cellar was dry, the casks were full, nobody came."
+"""What makes a question longer, again and again: 18 words."""
 THINGS: Final = ("oak", "hoops", "fire", "staves", "reeds", "chalk", "an adze", "a croze", "water",
                  "iron")  # fmt: skip
 
@@ -92,8 +94,8 @@ def serving(window: int) -> Iterator[Proxy]:
             proxy.end()
 
 
-def talk(talker: Talker, proxy: Proxy, turns: int, turn_s: float) -> Iterator[Turn]:
-    """Hold a conversation; yield each turn as it ends."""
+def talk(talker: Talker, proxy: Proxy, turns: int, turn_s: float, notes: int) -> Iterator[Turn]:
+    """Hold a conversation, each question with so many notes behind it; yield each turn."""
     with tempfile.TemporaryDirectory(prefix="ullage-client-") as folder:
         home = Path(folder)
         talker.prepare(home, proxy.url)
@@ -111,6 +113,7 @@ def talk(talker: Talker, proxy: Proxy, turns: int, turn_s: float) -> Iterator[Tu
         }
         for number in range(turns):
             said = QUESTION.format(n=number + 1, thing=THINGS[number % len(THINGS)])
+            said += NOTE * notes
             before, began = len(proxy.requests()), time.monotonic()
             command = talker.command(proxy.url, number, said)
             ended, text = _ran(command, home / "work", environment, turn_s)

@@ -260,11 +260,17 @@ def room_needed(policy: Policy, request: Request, total: int) -> int:
 
 
 def _fits(setup: Setup, request: Request, state: State) -> bool:
-    """Tell whether the request fits as it is, with room for an answer."""
+    """Tell whether the request fits as it is, with room for the answer that it asks for.
+
+    An answer of any length, or a very long one, gets what is above the critical pressure.
+    """
     high, window = state.measured.count().high, state.window
     total, bound = window.total_tokens, window.input_tokens
-    if total is not None and high + room_needed(setup.policy, request, total) > total:
-        return False
+    if total is not None:
+        spare = int((1 - setup.policy.thresholds.critical) * total)
+        room = max(min_output(setup.policy, total), spare)
+        if high + min(request.max_tokens or room, room) > total:
+            return False
     return bound is None or high < bound
 
 
