@@ -60,7 +60,8 @@ class Order:
     without the server's word. `keep` and `widen` bound the tail in messages, `carry` is the share
     of the target that a block may take, `traits` are those of tools (see `Situation`). With a
     `summariser` summaries are asked for, in requests of at most `window` tokens. `named` gives
-    what is left out a name by which a store has it; `media` strips media and nothing else.
+    what is left out a name by which a store has it; `media` strips media and nothing else. With
+    `tries` a task that nobody answered, before a newer request, may go where nothing else fits.
     """
 
     target: int
@@ -78,6 +79,7 @@ class Order:
     window: int | None = None
     named: bool = False
     media: bool = False
+    tries: bool = False
 
 
 BLOCK: Final = "block"
@@ -241,7 +243,7 @@ def compact(
         return replace(unchanged, reason="nothing_to_compact")
     start = _situation(transcript, measured, meter, order)
     draft, written = yield from _drafted(start, measured, meter, order)
-    if not draft.fits and not (order.media or order.alone or transcript.has_answer()):
+    if order.tries and not draft.fits and not transcript.has_answer():
         # nothing was answered yet: what was asked first is an older try of the request
         older = {transcript.task()} - {transcript.request(), *order.pins}
         start = replace(start, pins=start.pins - older)

@@ -338,7 +338,14 @@ def _order(setup: Setup, state: State, due: Due, room: int | None) -> Order:
         window=room,
         named=setup.keeps,
         media=due.media,
+        tries=not (state.script or due.media or due.alone) and _is_beyond(state),
     )
+
+
+def _is_beyond(state: State) -> bool:
+    """Tell whether the request is over the window."""
+    bound = state.window.input_tokens
+    return bound is not None and state.measured.count().high >= bound
 
 
 def _compared(outcome: Outcome, was: Measure, state: State, due: Due) -> Outcome:
@@ -443,7 +450,7 @@ def finish(setup: Setup, request: Request, state: State) -> Preparing:
     Nothing is refused or lowered by an estimate that the server's own count could correct.
     """
     count, bound = state.measured.count(), state.window.input_tokens
-    beyond = bound is not None and count.high >= bound
+    beyond = _is_beyond(state)
     unsure = state.measured.anchor is None and count.basis != "exact"
     if unsure and (beyond or _over(request, state)):
         state.measured = yield from _server_count(request, state)
