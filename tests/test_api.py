@@ -76,8 +76,8 @@ def test_a_bare_text_is_the_input_of_a_responses_request() -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (7, "is a int, not a message"),
-        (None, "is a NoneType, not a message"),
+        (7, "is an int, not a message"),
+        (None, "is None, not a message"),
         ({"content": "x"}, "has the role None"),
         ({"role": "alien", "content": "x"}, "has the role 'alien'"),
         ({"role": "user", "content": 7}, "has content of type int"),
@@ -428,3 +428,27 @@ def test_orphans_go_and_missing_results_are_written_and_each_is_recorded() -> No
     assert mended.messages[3]["tool_call_id"] == lost["tool_call_id"]
     assert messages == before
     assert ullage.repair(mended.messages).repairs == ()
+
+
+@pytest.mark.parametrize("given", [b"cellar", None, ["cellar"], {"role": "user"}, 5])
+def test_what_is_no_text_is_not_counted_as_one(given: Any) -> None:
+    with pytest.raises(ullage.ConfigurationError, match=r"count_text takes a text, not (a|None)"):
+        ullage.count_text(given, model="gpt-4o")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: ullage.window(5),  # type: ignore[arg-type]
+        lambda: ullage.Guard(["gpt-4o"]),  # type: ignore[arg-type]
+        lambda: ullage.count([{"role": "user", "content": "x"}], model=5),  # type: ignore[arg-type]
+    ],
+)
+def test_a_model_that_is_no_name_is_refused(ask: Callable[[], object]) -> None:
+    with pytest.raises(ullage.ConfigurationError, match=r"model is .*: give the model's name"):
+        ask()
+
+
+def test_a_summarizer_that_cannot_be_called_is_refused_at_once() -> None:
+    with pytest.raises(ullage.ConfigurationError, match=r"summarizer is 'gpt-4o': give ullage\."):
+        ullage.Guard("gpt-4o", summarizer="gpt-4o")  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ FOREIGN: Mapping[str, tuple[Any, str]] = {
     "namespace": (SimpleNamespace(role="user", content="hi"), "SimpleNamespace"),
     "pair": (("user", "hi"), "a tuple"),
     "text": ("hi", "a str"),
-    "nothing": (None, "NoneType"),
+    "nothing": (None, "is None"),
     "number": (7, "an? int"),
     "empty": ({}, "a mapping of nothing"),
 }
@@ -259,3 +259,67 @@ def test_a_text_is_the_input_of_responses_where_somebody_says_so() -> None:
         [{"role": "user", "content": "text"}], dialect="responses"
     )
     assert json.dumps(guard("responses").prepare("text").kwargs["input"])
+
+
+CONVERSE: list[dict[str, Any]] = [
+    {"role": "user", "content": [{"text": "What is in the cellar?"}]},
+    {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "f", "input": {}}}]},
+]
+AI_SDK: list[dict[str, Any]] = [
+    ASK,
+    {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "a", "toolName": "f"}]},
+]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("history", "place", "named"),
+    [
+        (CONVERSE, "messages[0].content[0]", "'text', as in Bedrock's Converse or Haystack"),
+        (AI_SDK, "messages[1].content[0]", "'tool-call', as in the AI SDK"),
+        ([ASK, {"role": "user", "content": ({},)}], "messages[1].content[0]", "of nothing"),
+    ],
+)
+def test_content_parts_of_another_framework_are_refused_by_name(
+    dialect: str | None, history: list[Any], place: str, named: str
+) -> None:
+    with pytest.raises(ullage.MalformedHistoryError) as refused:
+        ullage.count(history, model="gpt-4o", dialect=dialect)
+    if dialect == "ollama_chat":
+        return  # it has texts alone, and says so itself
+    assert str(refused.value).startswith(place)
+    assert named in str(refused.value)
+
+
+class Prompt(BaseModel):
+    """As LangChain's prompts are: one object that has messages."""
+
+    messages: list[str] = []
+
+    def to_messages(self) -> list[str]:
+        return self.messages
+
+
+class Single(BaseModel):
+    role: str = "user"
+    content: str = "What is in the cellar?"
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (Prompt(), "convert_to_openai_messages(prompt.to_messages())"),
+        (of("langchain_core.messages", Ai)(content="x"), "pass a list, and convert the messages"),
+        (Single(), "pass a list that holds it, such as [message]"),
+        ({"choices": [{"message": {}}]}, "this is a whole answer"),
+    ],
+)
+def test_one_object_in_the_place_of_a_list_is_refused_with_what_to_pass(
+    given: Any, advice: str
+) -> None:
+    with pytest.raises(
+        ullage.MalformedHistoryError, match=r"must be a list of messages"
+    ) as refused:
+        ullage.Guard("gpt-4o", window=8_000).prepare(given)
+    assert advice in str(refused.value)
+    assert "list(messages)" not in str(refused.value)

@@ -345,3 +345,21 @@ def test_what_the_messages_show_beats_what_the_function_shows() -> None:
             "tool_use_id": "t", "content": "wine"}]}]  # fmt: skip
     guard = ullage.Guard("claude-next", window=9_000, runtime=Runtime())
     assert guard.call(open_to_all, told, system="Be brief.")["system"] == "Be brief."
+
+
+def test_call_refuses_an_async_function_and_names_its_twin() -> None:
+    client = openai.AsyncOpenAI(base_url="http://127.0.0.1:9/v1", api_key="none")
+    guard = ullage.Guard("gpt-4o", window=8_000)
+    with pytest.raises(ullage.ConfigurationError, match=r"use await guard\.acall\(\.\.\.\)"):
+        _ = guard.call(client.chat.completions.create, ASK, max_tokens=5)
+
+
+@pytest.mark.parametrize("of", ["openai", "anthropic"])
+def test_a_helper_that_opens_its_stream_in_a_with_block_is_left_to_wrap(of: str) -> None:
+    helpers: dict[str, Any] = {
+        "openai": openai.OpenAI(api_key="none").chat.completions.stream,
+        "anthropic": anthropic.Anthropic(api_key="none").messages.stream,
+    }
+    guard = ullage.Guard("gpt-4o", window=8_000)
+    with pytest.raises(ullage.ConfigurationError, match=r"use that of ullage\.wrap\(client\)"):
+        guard.stream(helpers[of], ASK, max_tokens=5)

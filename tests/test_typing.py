@@ -38,6 +38,9 @@ reveal_type(guard.call(send, messages))
 small = ullage.compact(messages, target_tokens=800, policy="advisory", pins={0})
 reveal_type(small)
 reveal_type(small.undo())
+client.chat.completions.create(model="gpt-4o", messages=small.messages)
+mixed = [*messages, client.chat.completions.create(model="m", messages=[]).choices[0].message]
+reveal_type(ullage.compact(mixed, target_tokens=800).messages)
 ullage.compact(messages, target="800")
 """
 
@@ -67,5 +70,9 @@ def test_mypy_shows_the_types_of_the_sdk_through_the_guard(tmp_path: Path) -> No
     assert shown[6].startswith("ullage.compaction.Compaction[")
     assert "ChatCompletionMessageParam" in shown[6] or "TypedDict" in shown[6]
     assert "list[" in shown[7]
-    (error,) = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert "dict[" not in shown[6]
+    assert "dict[builtins.str, Any]" in shown[8] or "dict[str, Any]" in shown[8]
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    error = errors[0]
+    assert len({line.partition(" error:")[0] for line in errors}) == 1
     assert 'Unexpected keyword argument "target"' in error

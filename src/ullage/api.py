@@ -18,6 +18,7 @@ from ullage.core.errors import (
     ContextTooLargeError,
     MalformedHistoryError,
 )
+from ullage.core.foreign import name_kind
 from ullage.core.gauge import Assessment
 from ullage.core.gauge import assess as assessing
 from ullage.core.truncation import Truncation, detect
@@ -136,7 +137,15 @@ async def acount(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Cou
 def count_text(
     text: str, *, model: str | None = None, runtime: Runtime | None = None
 ) -> int | Count:
-    """Count plain text: an int where the model's vocabulary is at hand, else a Count."""
+    """Count plain text: an int where the model's vocabulary is at hand, else a Count.
+
+    Raises ConfigurationError for what is no text.
+    """
+    if not isinstance(text, str):
+        raise ConfigurationError(
+            f"count_text takes a text, not {name_kind(text)}: ullage.count(messages) counts "
+            "messages, and bytes become a text by decode()"
+        )
     meter = (runtime or default()).text_meter(model)
     tokens = meter.counter.count(text)
     if meter.basis == "exact":

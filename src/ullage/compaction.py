@@ -5,9 +5,9 @@ Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. It d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from ullage.asking import Summarizer, aanswers, answers, awindow_of, window_of
 from ullage.core import laws, pins
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 Element = TypeVar("Element")
+Mapped = TypeVar("Mapped", bound=Mapping[str, Any])
+"""Messages that are mappings, TypedDicts among them: what compaction writes is of their form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Compaction(Generic[Element]):
     says what keeps the target from being reached, with sizes, None where it was reached.
     """
 
-    messages: list[Element | dict[str, Any]]
+    messages: list[Element]
     outcome: Outcome
     original: list[Element]
     history: Transcript
@@ -135,7 +137,13 @@ class Compaction(Generic[Element]):
         return list(self.original)
 
 
-def compact(messages: Sequence[Element], **options: Unpack[Options]) -> Compaction[Element]:
+@overload
+def compact(messages: Sequence[Mapped], **options: Unpack[Options]) -> Compaction[Mapped]: ...
+@overload
+def compact(
+    messages: Sequence[Element], **options: Unpack[Options]
+) -> Compaction[Element | dict[str, Any]]: ...
+def compact(messages: Sequence[Any], **options: Unpack[Options]) -> Compaction[Any]:
     """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
 
     Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
@@ -156,7 +164,15 @@ def compact(messages: Sequence[Element], **options: Unpack[Options]) -> Compacti
         return job.result(done.value)
 
 
-async def acompact(messages: Sequence[Element], **options: Unpack[Options]) -> Compaction[Element]:
+@overload
+async def acompact(
+    messages: Sequence[Mapped], **options: Unpack[Options]
+) -> Compaction[Mapped]: ...
+@overload
+async def acompact(
+    messages: Sequence[Element], **options: Unpack[Options]
+) -> Compaction[Element | dict[str, Any]]: ...
+async def acompact(messages: Sequence[Any], **options: Unpack[Options]) -> Compaction[Any]:
     """Do as `compact`, with a summarizer that may be async."""
     job = _Job(messages, **options)
     asking = job.start(await awindow_of(job.options.summarizer))

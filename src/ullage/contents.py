@@ -273,8 +273,23 @@ def of_session(
         reported_output=_answered(session.spent) if session.spent is not None else None,
         assumed=assumed if known.known else "",
         compaction_at=compaction_point(known),
-        warnings=(*session.warnings, *known.warnings, *([assumed] if not known.known else ())),
+        warnings=(*_warnings(session, known), *([assumed] if not known.known else ())),
     )
+
+
+def _warnings(session: Session, known: Window) -> list[str]:
+    return [*session.warnings, *_left_unread(session.unread), *known.warnings]
+
+
+def _left_unread(unread: Mapping[str, int]) -> list[str]:
+    """Name what of a file was not understood, the most frequent first."""
+    if not unread:
+        return []
+    named = sorted(unread.items(), key=lambda item: -item[1])
+    listed = [f"{kind} ({count:,})" for kind, count in named[:UNREAD_SHOWN]]
+    more = sum(count for _, count in named[UNREAD_SHOWN:])
+    listed += [f"other kinds ({more:,})"] if more else []
+    return [f"not understood, and so not counted: {', '.join(listed)}"]
 
 
 def _source(session: Session) -> dict[str, Any]:
@@ -305,7 +320,8 @@ def _assumed(session: Session, shared: Runtime) -> tuple[Window, str]:
     tabled = (windows.tabled(Question(model, provider=provider)) for provider in known)
     found = next((window for window in tabled if window.known), None)
     if found is None:
-        return Window(model=model), f"the table has no {model!r} of {session.source}'s own: {_SAY}"
+        at = " or ".join(session.providers or ()) or "its provider"
+        return Window(model=model), f"the table has no model {model!r} at {at}: {_SAY}"
     left = refute(found, _largest(session))
     if session.source != "claude":
         return left, f"the file names no window; {_SAY}"
@@ -313,6 +329,9 @@ def _assumed(session: Session, shared: Runtime) -> tuple[Window, str]:
         left = replace(_wide(model), warnings=left.warnings)
     return left, f"the file names no window; --model {model}[1m] means {WIDE:,} tokens, or {_SAY}"
 
+
+UNREAD_SHOWN: Final = 5
+"""Kinds of lines that were not understood and are named; of the others the number is told."""
 
 _SAY: Final = "--window N says how large it is"
 

@@ -44,7 +44,15 @@ from ullage.driving import (
 )
 from ullage.failures import Trouble, classify_exception
 from ullage.runtime import Body, Runtime, default, system_text
-from ullage.sending import Call, aattempt, attempt, keywords, read_call, refuse_stream
+from ullage.sending import (
+    Call,
+    aattempt,
+    attempt,
+    keywords,
+    read_call,
+    refuse_awaitable,
+    refuse_stream,
+)
 from ullage.storage import checked
 from ullage.streams import (
     Opened,
@@ -140,6 +148,11 @@ class Guard(Unpicklable):
         self._driver = Driver(
             self._runtime, self._question, summarizer, on_event, pause or Pause(), checked(store)
         )
+        if summarizer is not None and not callable(summarizer):
+            raise ConfigurationError(
+                f"summarizer is {summarizer!r:.80}: give ullage.Summarizer(model, base_url=...), "
+                "or a function from a SummaryRequest to a text"
+            )
         self._background = Background()
         self._apart = ""
         self._repairs, self._refuses, self._keeps = True, True, True
@@ -242,7 +255,7 @@ class Guard(Unpicklable):
         refuse_stream(call, "call", "stream", wanted=False)
         view, response = attempt(
             self.ready(*self._asked(call)),
-            lambda v: call.send(v.kwargs),
+            lambda v: refuse_awaitable(call.send(v.kwargs)),
             self._retried,
             self._missed,
         )

@@ -28,6 +28,7 @@ from ullage.core.counting import (
     measure,
 )
 from ullage.core.errors import MalformedHistoryError
+from ullage.core.foreign import find_adapter, name_kind
 from ullage.core.media import image_rule
 from ullage.core.pickling import Unpicklable
 from ullage.core.readings import Readings
@@ -336,29 +337,45 @@ class Body:
                 return replace(self, messages=[said], dialect=dialect)
         if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray):
             raise MalformedHistoryError(
-                f"messages must be a list of messages, not {_kind(messages)}: {_instead(messages)}"
+                f"messages must be a list of messages, not {name_kind(messages)}: "
+                f"{_instead(messages)}"
             )
         return replace(self, dialect=self.spoken())
 
 
-def _kind(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+SAID: Final = '[{"role": "user", "content": text}]'
 
 
 def _instead(value: Any) -> str:
     """Say what to pass in the place of what is no list."""
-    if isinstance(value, str | bytes | bytearray):
-        return (
-            "ullage.count_text(text) counts a text; for one message of the user pass "
-            '[{"role": "user", "content": text}]'
-        )
-    if isinstance(value, Mapping):
-        if isinstance(value.get("messages", value.get("input")), list):
-            return 'this is a whole request; pass its "messages" or "input"'
-        return "for one message pass a list that holds it, such as [message]"
-    if hasattr(value, "__iter__"):
-        return "pass list(messages), which can be read more than once"
-    return 'pass the whole history, such as [{"role": "user", "content": "..."}]'
+    held = value if isinstance(value, Mapping) else {}
+    adapter = find_adapter(value)
+    advice = (
+        (
+            isinstance(value, str | bytes | bytearray),
+            f"ullage.count_text(text) counts a text; for one message of the user pass {SAID}",
+        ),
+        (
+            isinstance(held.get("messages", held.get("input")), list),
+            'this is a whole request; pass its "messages" or "input"',
+        ),
+        (
+            isinstance(held.get("choices"), list),
+            "this is a whole answer; pass the history with its message at the end",
+        ),
+        (
+            hasattr(value, "to_messages"),  # a prompt of LangChain
+            "pass its messages: convert_to_openai_messages(prompt.to_messages())",
+        ),
+        (adapter is not None, f"pass a list, and {adapter}"),
+        (
+            isinstance(value, Mapping) or hasattr(value, "model_dump"),
+            "for one message pass a list that holds it, such as [message]",
+        ),
+        (hasattr(value, "__iter__"), "pass list(messages), which can be read more than once"),
+    )
+    whole = 'pass the whole history, such as [{"role": "user", "content": "..."}]'
+    return next((said for holds, said in advice if holds), whole)
 
 
 class Asked(TypedDict, total=False):

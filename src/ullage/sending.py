@@ -270,6 +270,18 @@ def refuse_stream(call: Call, own: str, twin: str, *, wanted: bool) -> None:
         )
 
 
+def refuse_awaitable(answer: Any) -> Any:
+    """Return an answer; raise ConfigurationError for one that must be awaited first."""
+    if not inspect.isawaitable(answer):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()  # nothing was sent, and nothing will be
+    raise ConfigurationError(
+        "Guard.call was given an async function, whose answer must be awaited: use "
+        "await guard.acall(...)"
+    )
+
+
 # --- sending, and once more -------------------------------------------------------------------
 
 

@@ -367,6 +367,12 @@ def _grafted(stream: Any, events: Any) -> bool:
 
 def _no_stream(stream: Any, twin: str) -> NoReturn:
     kind = type(stream).__name__
+    if hasattr(stream, "__enter__") or hasattr(stream, "__aenter__"):
+        raise ConfigurationError(
+            f"Guard.{twin} takes a function that returns a stream, such as "
+            f"client.chat.completions.create, and the call returned {kind}, which opens one in a "
+            "with block: use that of ullage.wrap(client), which is guarded too"
+        )
     raise ConfigurationError(
         f"Guard.{twin} wants a stream of events, and the call returned {kind}: have it stream, "
         "use call or acall for a whole answer, or astream for an async stream"

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,19 @@ def test_a_window_that_is_named_closes_the_sum(told: Told) -> None:
 def test_a_model_that_is_named_brings_its_window(told: Told) -> None:
     assert told("--demo", "--model", "claude-sonnet-4-5")["window"]["tokens"] == 200_000
     assert told("--demo", "--model", "claude-sonnet-4-5[1m]")["window"]["tokens"] == 1_000_000
+
+
+def test_lines_that_are_not_understood_are_named_beside_the_rows(
+    tmp_path: Path, told: Told, said: Said
+) -> None:
+    sample = files("ullage.importers").joinpath("sample.jsonl").read_bytes().splitlines()
+    torn = [*sample[:3], b'{"type": "user", "bro', b"\xff{}", *sample[3:], b'{"type": "dream"}']
+    path = tmp_path / "torn.jsonl"
+    path.write_bytes(b"\n".join(torn) + b"\n")
+    warning = "not understood, and so not counted: line that is no JSON object (2), dream (1)"
+    assert warning in told(str(path))["warnings"]
+    assert warning in said(str(path))
+    assert not [w for w in told("--demo")["warnings"] if "not understood" in w]
 
 
 @pytest.mark.parametrize(

@@ -64,15 +64,29 @@ DUMPED: Final = frozenset({"human", "ai", "system", "tool", "function", "chat"})
 FORMS: Final[tuple[tuple[frozenset[str], str, str], ...]] = (
     (frozenset({"role", "parts"}), "Gemini's form", "content in the place of parts, as a text"),
     (
+        frozenset({"parts", "kind"}),
+        "Pydantic AI's stored form",
+        "role and content, or send through a client of ullage.wrap",
+    ),
+    (
+        frozenset({"role", "blocks"}),
+        "LlamaIndex's stored form",
+        "content in the place of blocks, as a text",
+    ),
+    (
         frozenset({"type", "data"}),
         "LangChain's stored form",
         "convert_to_openai_messages(messages_from_dict(messages)), of langchain_core.messages",
     ),
     (frozenset({"from", "value"}), "ShareGPT's form", "role for from, content for value"),
+    (frozenset({"message", "finish_reason"}), "a choice of an answer", "choice.message"),
     (frozenset({"choices"}), "a whole answer", "answer.choices[0].message as the message"),
     (frozenset({"output", "object"}), "a whole answer", "the items of answer.output as messages"),
 )
 """Fields of mappings that are no messages, what such a mapping is, and what to pass instead."""
+
+APART: Final = ("tool-call", "tool-result")
+"""Types of content parts of the AI SDK, which no dialect has."""
 
 SHOWN: Final = 6
 
@@ -80,6 +94,7 @@ SHOWN: Final = 6
 def check_shape(raw: object, fields: Mapping[str, Any], index: int) -> None:
     """Raise MalformedHistoryError for a message of no dialect; `fields` are what `raw` holds."""
     role, kind = fields.get("role"), fields.get("type")
+    _check_parts(fields.get("content"), index)
     if isinstance(kind, str) and kind != "message" and ITEM.fullmatch(kind):
         return
     if role is None:
@@ -92,6 +107,30 @@ def check_shape(raw: object, fields: Mapping[str, Any], index: int) -> None:
         if known or raw is fields:  # of a mapping, the dialect says which roles it has
             return
     raise build_error(raw, fields, index)
+
+
+def _check_parts(content: object, index: int) -> None:
+    """Raise MalformedHistoryError for a content part of another framework.
+
+    In every dialect a part says its type. Bedrock's Converse and Haystack leave it out: all their
+    parts, calls and results among them, would be taken for text.
+    """
+    if not isinstance(content, list | tuple):
+        return
+    for place, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, Mapping) else ""
+        if kind is not None and kind not in APART:
+            continue
+        what = f"is of the type {kind!r}, as in the AI SDK"
+        if kind is None:
+            keys = ", ".join(repr(key) for key in list(part)[:SHOWN]) or "nothing"
+            what = f"has no type: it is a mapping of {keys}, as in Bedrock's Converse or Haystack"
+        raise MalformedHistoryError(
+            f"messages[{index}].content[{place}] {what}: pass parts of one dialect, such as "
+            '{"type": "text", "text": "..."}, and calls and results as the client of your '
+            "provider has them",
+            index=index,
+        )
 
 
 def _names(raw: object, fields: Mapping[str, Any]) -> Collection[str]:
@@ -114,18 +153,31 @@ def _named(raw: object) -> str:
     if isinstance(raw, Mapping):
         keys = [repr(key) for key in list(raw)[:SHOWN]]
         return f"a mapping of {', '.join(keys) or 'nothing'}"
-    return f"a {kind.__name__}" if kind.__module__ == "builtins" else _path(kind)
+    return name_kind(raw) if kind.__module__ == "builtins" else _path(kind)
+
+
+def name_kind(value: object) -> str:
+    """Return what a value is, with its article: "None", "an int", "a HumanMessage"."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def find_adapter(raw: object) -> str | None:
+    """Return what to do with another framework's object, None for any other."""
+    packages = (base.__module__.partition(".")[0] for base in type(raw).__mro__)
+    return next((ADAPTERS[package] for package in packages if package in ADAPTERS), None)
+
+
 def _advice(raw: object, fields: Mapping[str, Any]) -> str:
-    for base in type(raw).__mro__:
-        package = base.__module__.partition(".")[0]
-        if package in ADAPTERS:
-            return ADAPTERS[package]
+    adapter = find_adapter(raw)
+    if adapter is not None:
+        return adapter
     kind = fields.get("type")
     if isinstance(kind, str) and kind in DUMPED and "content" in fields:
         return LANGCHAIN

@@ -30,6 +30,11 @@ class Question:
     provider: str | None = None
 
     def __post_init__(self) -> None:
+        if self.model is not None and not isinstance(self.model, str):
+            raise ConfigurationError(
+                f"model is {self.model!r:.80}: give the model's name as a text, such as "
+                '"gpt-4o", or leave it out'
+            )
         given = self.override
         if given is not None and (type(given) is not int or given < 1):
             raise ConfigurationError(

@@ -268,7 +268,6 @@ def test_thinking_is_reasoning_and_its_signature_is_not_text():
         {"type": "compaction", "content": "what was said"},
         {"type": "of next year", "payload": [1, None]},
         {"type": 5},
-        {"text": "no type"},
         {"type": "text", "text": 5},
         {"type": "image"},
         {"type": "image", "source": "bare"},

@@ -183,7 +183,7 @@ def test_messages_read_before_are_not_read_again():
         ("hi", "messages must be a list of messages, not str"),
         ({"role": "user"}, "messages must be a list of messages, not dict"),
         (7, "messages must be a list of messages, not int"),
-        ([SAID, 7], "messages[1] is a int, not a message"),
+        ([SAID, 7], "messages[1] is an int, not a message"),
         ([{"content": "hi"}], "messages[0] has the role None: expected one of system, user"),
         ([SAID, {"role": "robot"}], "messages[1] has the role 'robot'"),
         ([{"role": "user", "content": [{"type": "text"}]}], "content of type list: this API takes"),

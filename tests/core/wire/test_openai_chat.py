@@ -259,7 +259,6 @@ def test_no_content_is_no_parts(content: dict):
         ({"type": "image_url", "refusal": "x"}, "image", ""),
         ({"type": "hologram", "text": "é"}, "other", '{"type": "hologram", "text": "é"}'),
         ({"type": ["text"]}, "other", '{"type": ["text"]}'),
-        ({}, "other", "{}"),
         (7, "other", "7"),
         (None, "other", "null"),
     ],

@@ -195,8 +195,6 @@ def test_content_is_a_string_or_parts_or_nothing():
         {"type": "refusal", "refusal": None},
         {"type": "of next year", "payload": [1]},
         {"type": 5},
-        {"text": "no type"},
-        {},
         5,
         None,
     ],
