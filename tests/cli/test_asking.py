@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wcwidth
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -217,8 +218,39 @@ def test_a_pattern_of_commands_never_lets_another_command_ride_along(room: Room)
         if "the shell is off" in json.dumps(bodies(server)):
             pytest.skip("commands are off here")
         terminal.type("a touch *")
-        assert "begin with 'touch'" in (shown := terminal.until(ALLOW))
+        assert "begin with 'touch'" in " ".join((shown := terminal.until(ALLOW)).split())
         assert "| touch three; touch evil" in shown
         terminal.type("n because")
         terminal.rest()
     assert {path.name for path in room.work.iterdir()} == {"one", "two"}
+
+
+@pytest.mark.parametrize("columns", [34, 58])
+def test_the_rows_of_a_question_end_between_words(room: Room, columns: int):
+    script = (called(("shell", {"command": "touch x"})), said("done"))
+    with running(room, script, "run", "go", columns=columns) as (terminal, _):
+        seen = terminal.until(ALLOW)
+        terminal.type("y")
+        terminal.rest()
+    rows = [row.rstrip() for row in seen.replace("\r\n", "\n").split("\n")]
+    assert max(map(len, rows)) <= columns
+    said_whole = " ".join(" ".join(rows).split())
+    assert "a git log always in this session: commands that begin with git log" in said_whole
+    assert "n REASON no, and the model is told the reason" in said_whole
+
+
+@given(st.text(alphabet="ab  漢-é", max_size=120), st.integers(8, 60))
+def test_a_wrapped_line_has_all_its_words_and_fits_but_for_words_longer_than_a_row(
+    text: str, columns: int
+):
+    rows = lines.wrap(text, columns)
+    assert " ".join(rows).split() == text.split()
+    assert all(wcwidth.width(row) <= columns or len(row.split()) == 1 for row in rows)
+
+
+def test_a_call_that_was_never_allowed_is_said_not_to_have_run(room: Room):
+    with running(room, (write("a", "x"), said("done")), "chat", "go") as (terminal, _):
+        terminal.until(ALLOW)
+        terminal.press(b"\x03")
+        assert "not run: the turn was interrupted" in terminal.until("what had come is kept")
+    assert room.events("tool_result")[0]["text"] == "not run: the turn was interrupted"

@@ -292,7 +292,7 @@ def test_explain_shows_an_override_with_what_lost_to_it(
 ) -> None:
     assert main(["window", "gpt-5", "--window", "9000", "--explain"]) == 0
     out = capsys.readouterr().out
-    assert "* 9,000 tokens, total, by override the operator\n" in out
+    assert "* 9,000 tokens, total, by override (--window or window=)\n" in out
     assert "- 272,000 tokens, input, by table" in out
     assert "taking the number out" in out
 
@@ -458,3 +458,31 @@ def test_a_reader_who_has_enough_ends_it_quietly():
     done = subprocess.run(pipe, check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["count", "context", "validate", "compact", "verify", "import"])
+@pytest.mark.parametrize("name", [".", "..", "cask " * 60])
+def test_what_cannot_be_a_file_is_answered_in_one_sentence(
+    command: str,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = [] if command in ("count", "validate") else ["--store", "sqlite:none.db"]
+    assert main([command, name, *store]) in (1, 2)
+    told = capsys.readouterr().err
+    assert told.startswith("ullage: ")
+    assert "[Errno" not in told
+
+
+def test_an_address_that_lists_no_models_is_told_what_it_may_lack(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with FaultServer({"*": of_json({"detail": "Not Found"}, 404)}) as server:
+        words = ["run", "hello", "--store", "memory:", "--base-url", server.base_url]
+        assert main(words) == 1
+        assert "answered 404" in capsys.readouterr().err
+    assert main([*words, "--timeout", "-1"]) == 1
+    assert "--timeout is a number over 0, not -1" in capsys.readouterr().err

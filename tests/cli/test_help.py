@@ -41,6 +41,8 @@ def test_the_command_alone_prints_a_grouped_help_with_five_examples() -> None:
         (["compact", "x", "--policy", "trimoldest"], "did you mean 'trim_oldest'?"),
         (["context", "--from", "claud"], "did you mean 'claude'?"),
         (["run", "hi", "--qqq"], "unrecognized arguments: --qqq"),
+        (["--verison"], "unrecognized arguments: --verison; did you mean '--version'?"),
+        (["run", "--", "hi", "--store", "x"], "no option stands behind --"),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_nearest_one(words: list[str], said: str) -> None:

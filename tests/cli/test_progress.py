@@ -203,6 +203,23 @@ def test_a_summary_that_is_waited_for_shows_a_sign_and_the_answers(tmp_path: Pat
             terminal.until("would go to|nothing changed")
 
 
+@pytest.mark.parametrize(
+    ("typed", "sign"), [("/window", r"asking the server 1 s"), ("/context", r"counting 1 s")]
+)
+def test_what_a_chat_waits_for_shows_its_seconds(tmp_path: Path, typed: str, sign: str) -> None:
+    slow = Answer(status=404, blocks=(b"{", b"}"), pause_s=2.5)
+    with FaultServer({"*": slow}) as server:
+        words = ["chat", "--store", f"sqlite:{tmp_path}/s/s.db", "--no-tools", "--model", "m"]
+        home = {**os.environ, "HOME": str(tmp_path), "ULLAGE_CACHE_DIR": str(tmp_path / "cache")}
+        command = [*ULLAGE, *words, "--base-url", server.base_url]
+        with Terminal(command, home) as terminal:
+            terminal.until("build> $")
+            terminal.type(typed)
+            terminal.until(sign)
+            terminal.until("build> $")
+            assert not any("1 s" in line for line in screen(terminal.shown))
+
+
 def test_the_signs_are_plain_where_the_encoding_has_no_others() -> None:
     code = "import sys; sys.stderr.reconfigure(encoding='ascii')\n" + SLOW
     with Terminal([sys.executable, "-c", code], os.environ) as terminal:

@@ -113,7 +113,7 @@ def test_a_session_of_a_real_server_is_replayed_and_compacted_against_its_window
     assert [m["role"] for m in found["request"]["messages"]] == ["system", "user", "assistant"]
     options = ("--ratio", "0.9", "--dry-run", "--no-tools")
     assert run("compact", found["session"], *options, *model) == 0
-    assert "nothing changed: nothing_to_compact; at most 1," in capsys.readouterr().out
+    assert "nothing changed: nothing can be left out; at most 1," in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_session_is_compacted_and_its_next_request_is_small(run: Run, url, cap
     assert len(after) < before / 3
     assert not laws.protocol(OpenAIChat().read(sent["messages"]))
     assert run("compact", "casks", "--target", "90000") == 0
-    assert "nothing changed: nothing_to_compact" in capsys.readouterr().out
+    assert "nothing changed: nothing can be left out" in capsys.readouterr().out
 
 
 def test_a_session_goes_to_a_share_of_its_window(run: Run, capsys: Capture):
@@ -196,7 +196,7 @@ def test_a_model_summarises_where_one_is_named(run: Run, url: str, capsys: Captu
 
 def test_a_session_that_is_small_already_is_left_as_it_is(run: Run, capsys: Capture):
     assert run("compact", "casks", "--window", "272000") == 0
-    assert "nothing changed: nothing_to_compact" in capsys.readouterr().out
+    assert "nothing changed: nothing can be left out" in capsys.readouterr().out
 
 
 def test_a_missed_target_is_told(run: Run, capsys: Capture):

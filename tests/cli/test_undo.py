@@ -82,3 +82,22 @@ def test_a_chat_brings_files_back(
     assert "no turn has changed a file since" in shown
     assert "there is no compaction to take back" in shown
     assert "nothing to try again" in shown
+
+
+def test_force_is_named_only_where_it_brings_something_back(
+    session: str, tmp_path: Path, capsys: Capture
+):
+    (tmp_path / "work" / "a.txt").write_text("mine")
+    assert main(["undo", session, *STORE]) == 1
+    assert "force brings back" in capsys.readouterr().out
+    script = [called(("write", {"path": "new/b.txt", "content": "b"})), said("done")]
+    with scripted(*script) as server:
+        model = ["--base-url", server.base_url, "--model", "m", "--window", "8000"]
+        where = ["--workspace", str(tmp_path / "work")]
+        assert main(["run", "third", "--session", session, *STORE, *model, *where]) == 0
+    (tmp_path / "work" / "new" / "mine").write_text("mine")
+    capsys.readouterr()
+    assert main(["undo", session, *STORE]) == 1
+    shown = capsys.readouterr().out
+    assert "left  new: Directory not empty" in shown
+    assert "force brings back" not in shown

@@ -175,7 +175,7 @@ def test_a_writer_that_gave_no_sign_is_followed_with_a_record_and_fenced(log: Ev
     with pytest.raises(BusyWriter):
         log.acquire("s", OTHER, 50.0)
     lease = log.acquire("s", OTHER, 50.1)
-    assert "some (pid 1) gave no sign for 30 s" in lease.taken
+    assert "some (pid 1), gave no sign for 30 s" in lease.taken
     assert log.leases("s")[-1] == lease
     for use in (
         lambda: log.append("s", epoch, 1, [word()], 51.0),
@@ -202,7 +202,7 @@ def test_a_dead_writer_is_followed_at_once_with_a_record(log: EventLog):
     log.create("s", 1.0)
     log.acquire("s", owner, 1.0)
     lease = log.acquire("s", SOME, 1.0)
-    assert lease.taken == f"gone (pid {owner.pid}) is dead"
+    assert lease.taken == f"the writer before, gone (pid {owner.pid}), is dead"
 
 
 @PROC

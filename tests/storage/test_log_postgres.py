@@ -139,7 +139,7 @@ def test_a_lease_expires_by_the_clock_of_the_database(url: str, log: PostgresLog
         eventually(taken)
         with pytest.raises(Fenced, match="next in epoch 2 may"):
             log.append("s", 1, 3, [WORD], 3.0)  # by what it knows of the head, without asking
-        assert "here (pid 1) gave no sign for 0.05 s" in other.leases("s")[-1].taken
+        assert "here (pid 1), gave no sign for 0.05 s" in other.leases("s")[-1].taken
         assert other.append("s", 2, 3, [WORD], 3.0)[0].seq == 4
 
 

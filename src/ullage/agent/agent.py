@@ -21,6 +21,7 @@ from ullage.agent.session import Live, Session, kept_in
 from ullage.agent.turning import Turning
 from ullage.core import pieces
 from ullage.core.budget import TurnBudget
+from ullage.core.compaction import explain_reason
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, StoreError
 from ullage.core.events import Compacted, CompactionFailed, ContextPressure, Notice
 from ullage.core.events import Event as GuardEvent
@@ -532,6 +533,9 @@ def _told(session: Session, event: GuardEvent) -> None:
             f"compacted {made.tokens_before:,} -> {made.tokens_after:,} tokens "
             f"({made.strategy}, {made.trigger})"
         )
+        session.publish(Live(session.name, "status", {"text": text}))
+    elif isinstance(event, CompactionFailed):
+        text = f"not compacted: {explain_reason(event.reason)}"
         session.publish(Live(session.name, "status", {"text": text}))
     elif reason := getattr(event, "reason", ""):
         name = type(event).__name__

@@ -26,6 +26,8 @@ GONE = "what it held is kept no longer"
 LARGE = "it was too large to be kept"
 SINCE = "it was changed since"
 UNKNOWN = "the process died in a command: whether that changed it is unknown"
+FORCED = (SINCE, UNKNOWN)
+"""Reasons that `force` goes over."""
 
 
 @dataclass(frozen=True, slots=True)

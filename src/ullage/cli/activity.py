@@ -36,6 +36,9 @@ CODES: Final[Mapping[str, int]] = {
 
 CUT: Final = "the answer was cut off at its limit: --max-tokens"
 
+WAITING: Final = "waiting"
+"""What the sign of life says where nothing else is known."""
+
 SHOWN: Final = 100
 """Characters of a call's arguments, or of a result, on a line."""
 
@@ -65,10 +68,10 @@ class Activity:
     _calls: dict[str, str] = field(default_factory=dict)
     _asks: bool = False
 
-    def begin(self) -> None:
-        """Begin a turn."""
+    def begin(self, what: str = WAITING) -> None:
+        """Begin a turn, or other work that is waited for."""
         self.has_answered = False
-        self._sign = Sign()
+        self._sign = Sign(what)
 
     def end(self) -> None:
         """End the line of an answer and the sign of life, so that what follows begins a line."""
@@ -105,7 +108,7 @@ class Activity:
             mark = "!" if data.get("is_error") else "<"
             name = _short(self._calls.get(data["call_id"], ""))
             self._say(f"  {mark} {name} {_short(data['text'])}")
-            self._sign.begin("waiting")
+            self._sign.begin(WAITING)
         elif event.type == "permission_decision":
             self._say(f"  {event.data['decision']}: {event.data.get('reason', '')}")
         elif event.type == "skill_activation":

@@ -76,9 +76,9 @@ class Question:
         """Show the call, whole, and return the answer."""
         if not await self._show():
             return await self._refuse("")
-        _say(f"  {lines.expose(self.reason)}")
+        lines.note(f"  {lines.expose(self.reason)}")
         for way in self._ways():
-            _say(f"    {way}")
+            lines.note(f"    {way}")
         while True:
             answer = await self.read("  Allow? [y/a/N] ")
             if answer is None:
@@ -90,20 +90,20 @@ class Question:
                 return Consent(True)
             if word.lower() in ("a", "always") and (found := self._always(rest.strip())):
                 return found
-            _say(f"  {HELP}")
+            lines.note(f"  {HELP}")
 
     async def _show(self) -> bool:
         """Show what the call would do; return whether all of it was shown."""
         preview = self.call.preview
         note = f": {preview.note}" if preview.note else ""
-        _say(f"  {lines.expose(self.call.name)} asks for permission{lines.expose(note)}")
+        lines.note(f"  {lines.expose(self.call.name)} asks for permission{lines.expose(note)}")
         size = lines.screen(sys.stderr)
         rows = list(_rows(preview.text, size.columns, _paint(preview.kind)))
         page = max(size.lines - KEPT_ROWS, min(size.lines - 3, LEAST_ROWS), 1)
         shown = 0
         while shown < len(rows):
             for row in rows[shown : shown + page]:
-                _say(row)
+                print(row, file=sys.stderr, flush=True)
             shown += page
             if shown < len(rows):
                 answer = await self.read(f"  -- {shown} of {len(rows)} rows: {MORE} -- ")
@@ -116,14 +116,14 @@ class Question:
         """Yield the answers that there are, one a row."""
         tool, kind, text = map(lines.expose, self.call.subject)
         same = f"{tool} of {text}" if kind == "path" else f"this very {KINDS[kind]}"
-        yield "y         yes, once"
-        yield f"a         always in this session: {same}"
+        yield "y          yes, once"
+        yield f"a          always in this session: {same}"
         if kind == "command":
-            yield "a git log always in this session: commands that begin with git log"
+            yield "a git log  always in this session: commands that begin with git log"
         elif kind == "path":
-            yield f"a src/**  always in this session: {tool} of paths like this"
-        yield f"a *       always in this session: every call of {tool}"
-        yield "n REASON  no, and the model is told the reason"
+            yield f"a src/**   always in this session: {tool} of paths like this"
+        yield f"a *        always in this session: every call of {tool}"
+        yield "n REASON   no, and the model is told the reason"
 
     def _always(self, pattern: str) -> Consent | None:
         """Return a yes for the session; None, and why, where the pattern can match nothing."""
@@ -138,11 +138,11 @@ class Question:
         try:
             grant = Grant(self.call.subject, consent.scope, consent.pattern)
         except ConfigurationError as error:
-            _say(f"  {lines.expose(str(error))}")
+            lines.note(f"  {lines.expose(str(error))}")
             return None
-        _say(f"  allowed in this session, in memory only: {lines.expose(str(grant))}")
+        lines.note(f"  allowed in this session, in memory only: {lines.expose(str(grant))}")
         if not grant.covers(self.call.subject):
-            _say("  this call does not match that; it is allowed once")
+            lines.note("  this call does not match that; it is allowed once")
         return consent
 
     async def _refuse(self, reason: str) -> Consent:
@@ -152,10 +152,6 @@ class Question:
 
 
 # ── drawing ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _paint(kind: str) -> bool:
@@ -225,7 +221,7 @@ async def _read_line(descriptor: int, question: str) -> str | None:
     try:
         await ready.wait()
     except asyncio.CancelledError:
-        _say("")
+        lines.note("")
         raise
     finally:
         loop.remove_reader(descriptor)

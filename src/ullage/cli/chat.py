@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ullage import context
-from ullage.agent import Agent, Session
-from ullage.cli import activity, desk, origin, picture, undo
+from ullage.agent import Agent, Ended, Session
+from ullage.cli import activity, desk, lines, origin, picture, undo
 from ullage.core.errors import UllageError
 
 SUMMARY = "talk in the terminal: tools, a gauge, and a history that survives"
 
 EPILOG = "Ctrl-C interrupts an answer; Ctrl-D or /quit ends. Lines that end in \\ go on."
+
+Result = TypeVar("Result")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,17 +143,11 @@ class Chat:
         options = desk.turn_options(self.given)
         options["mode"] = "plan" if self.mode == "plan" else "build"
         options["ask"] = self.shown.ask
-        self.shown.begin()
-        try:
-            if text is None:
-                work = self.agent.aresume(self.session, **options)
-                ended = activity.driven(work, self.shown.tick)
-            else:
-                ended = activity.driven(
-                    self.agent.arun(self.session, text, **options), self.shown.tick
-                )
-        finally:
-            self.shown.end()
+        ended: Ended | None
+        if text is None:
+            ended = self._await(self.agent.aresume(self.session, **options))
+        else:
+            ended = self._await(self.agent.arun(self.session, text, **options))
         if ended is not None and not ended.ok:
             desk.say(f"ullage: {ended.error} ({ended.reason})")
             if self.session.fold.unanswered is not None:
@@ -160,6 +156,14 @@ class Chat:
             desk.say(activity.CUT)
         if ended is not None and ended.continued:
             self._move(Session(self.session.log, ended.continued))
+
+    def _await(self, work: Coroutine[Any, Any, Result], what: str = activity.WAITING) -> Result:
+        """Return what comes of some work; the seconds are shown meanwhile, with what it is."""
+        self.shown.begin(what)
+        try:
+            return activity.driven(work, self.shown.tick)
+        finally:
+            self.shown.end()
 
     def _move(self, made: Session) -> None:
         """Go on in another session."""
@@ -172,7 +176,7 @@ class Chat:
 
     def context(self, _: str) -> None:
         """Show what fills the window, by part."""
-        view = activity.driven(self.agent.aview(self.session, mode=self._mode()))
+        view = self._await(self.agent.aview(self.session, mode=self._mode()), "counting")
         sent = view.kwargs
         provider = self.agent.provider
         found = context(
@@ -187,11 +191,11 @@ class Chat:
             api_key=provider.api_key,
             runtime=self.agent.runtime,
         )
-        desk.say(picture.draw(found.to_dict()))
+        desk.say(picture.draw(found.to_dict(), width=lines.screen(sys.stderr).columns))
 
     def window(self, _: str) -> None:
         """Show how big the window is, and who says so."""
-        desk.say(activity.driven(self.agent.awindow()).explain())
+        desk.say(self._await(self.agent.awindow(), "asking the server").explain())
 
     def compact(self, rest: str) -> None:
         """Make the history smaller now: /compact [share of the window]."""
@@ -202,13 +206,13 @@ class Chat:
             except ValueError:
                 desk.say(f"/compact takes a share of the window such as 0.4, not {rest!r}")
                 return
-        done = activity.driven(self.agent.acompact(self.session, target_ratio=ratio))
-        if done.checkpoint is None:
-            desk.say(f"nothing changed: {done.reason}")
+        done = self._await(self.agent.acompact(self.session, target_ratio=ratio), "compacting")
+        if done.checkpoint is None and not done.reason:  # a reason was told when it came up
+            desk.say("nothing changed")
 
     def summary(self, _: str) -> None:
         """Go on in a new session that knows of this one by a summary."""
-        self._move(activity.driven(self.agent.asummarise(self.session)))
+        self._move(self._await(self.agent.asummarise(self.session), "summarising"))
 
     def model(self, rest: str) -> None:
         """Go on with another model: /model ID [BASE_URL]."""
@@ -220,8 +224,8 @@ class Chat:
         provider = replace(before, model=name)
         if base_url.strip():
             provider = replace(provider, base_url=base_url.strip(), api_key=None, origin={})
-        view = activity.driven(self.agent.aswitch(self.session, provider))
-        desk.say(f"{name}: {view.window.explain()}")
+        view = self._await(self.agent.aswitch(self.session, provider), f"asking about {name}")
+        desk.say(view.window.explain())
 
     def plan(self, _: str) -> None:
         """Read only from now on; show a plan."""
@@ -264,8 +268,8 @@ class Chat:
     def help(self, _: str) -> None:
         """Show what there is."""
         for name, (_way, said) in COMMANDS.items():
-            desk.say(f"  {name:<10}{said}")
-        desk.say(f"  {'/quit':<10}End (Ctrl-D)")
+            desk.say(f"  {name:<13}{said}")
+        desk.say(f"  {'/quit':<13}End (Ctrl-D)")
 
     def _mode(self) -> Any:
         return self.mode

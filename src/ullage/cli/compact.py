@@ -19,11 +19,12 @@ from ullage.agent.agent import Compacting
 from ullage.cli import desk, lines, notes, offline, origin, progress
 from ullage.contents import served
 from ullage.core.checkpoint import Checkpoint
-from ullage.core.compaction import Outcome
+from ullage.core.compaction import Outcome, explain_reason
 from ullage.core.counting import Count
 from ullage.core.errors import ConfigurationError, UnknownSession
 from ullage.core.policies.policy import Policy
 from ullage.core.summary import Answer, SummaryRequest
+from ullage.importers.files import is_file
 from ullage.runtime import default
 from ullage.tools import Executor, Sandbox
 from ullage.windows import Question
@@ -82,7 +83,7 @@ SESSIONS: Final = ("base_url", "embedded", "api_key_env", "workspace", "tools")
 
 def run(given: argparse.Namespace) -> int:
     """Do the work; 1 where the target is missed."""
-    if given.file == "-" or Path(given.file).is_file():
+    if given.file == "-" or is_file(given.file):
         _without(given, SESSIONS, "sessions")
         return _file(given)
     _without(given, FILES, "files")
@@ -140,7 +141,7 @@ def _report(done: Compacting, given: argparse.Namespace, model: str) -> int:
     """Print what was done, or would be; return the exit code."""
     outcome, count = done.view.compaction, done.view.prepared.count
     if outcome is None:
-        print(f"nothing changed: {done.reason}; {_most(count)}")
+        print(f"nothing changed: {explain_reason(done.reason)}; {_most(count)}")
         return 0 if count.high <= _target(done, given) else 1
     print(_said(outcome, dry=given.dry_run))
     if given.dry_run:
@@ -298,7 +299,7 @@ def _pays(made: Checkpoint, model: str | None) -> str:
 def _said(found: Outcome, *, dry: bool) -> str:
     """Return what was done, or would be, in one line."""
     if not found.changed:
-        return f"nothing changed: {found.reason}; {_most(found.before)}"
+        return f"nothing changed: {explain_reason(found.reason or '')}; {_most(found.before)}"
     edits = Counter(type(edit).__name__.lower() for edit in found.script.edits())
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(edits.items()))
     did = "would go" if dry else "went"

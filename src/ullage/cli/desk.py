@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ullage import config, skills
 from ullage.agent import Agent, Options, Session
-from ullage.cli import picture, progress
+from ullage.cli import lines, progress
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.extras import explain_missing
 from ullage.core.permissions import Rule
@@ -55,10 +54,7 @@ take 4,200 on the smallest model, which leaves tools out, and some 12,000 on the
 
 def say(text: str) -> None:
     """Tell people something; the answer alone goes to stdout."""
-    if sys.stderr is None:  # closed before the start: print would take stdout instead
-        return
-    rows = map(picture.clean, text.split("\n"))  # servers and models have their say in it
-    print("\n".join(rows), file=sys.stderr, flush=True)
+    lines.note(text)
 
 
 # ── the log ─────────────────────────────────────────────────────────────────────────────────────
@@ -192,6 +188,8 @@ def provided(given: argparse.Namespace) -> Iterator[Provider]:
 
     What was recorded with a session is filled in before: `origin.complete`.
     """
+    if given.timeout is not None and not given.timeout > 0:
+        raise ConfigurationError(f"--timeout is a number over 0, not {given.timeout:g}")
     dialect: Dialect = given.dialect or DIALECTS[0]
     with ExitStack() as held:
         if given.embedded is not None:
@@ -299,7 +297,12 @@ def _served(base_url: str, key: str | None, preferred: str | None) -> str:
     where = shown(base_url)
     if answer.fault:
         raise ProviderError(f"{where} cannot be reached: {answer.fault}")
-    named = ", ".join(found[:8]) if found else "none that it lists"
+    if not found:
+        raise ConfigurationError(
+            f"{where} lists no models (it answered {answer.status} to {where.rstrip('/')}/models): "
+            "check the address, which mostly ends in /v1, or name a model by --model"
+        )
+    named = ", ".join(found[:8])
     raise ConfigurationError(f"{where} serves {len(found)} models ({named}): name one by --model")
 
 

@@ -49,7 +49,7 @@ def content(name: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
-        raise StoreError(f"{name} cannot be read: {error}") from error
+        raise StoreError(f"{name} cannot be read: {error.strerror or error}") from error
 
 
 def torn(found: Torn, name: str) -> str:

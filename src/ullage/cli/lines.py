@@ -6,10 +6,11 @@ It knows no session.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final, TextIO
@@ -26,6 +27,10 @@ FLAG, TAGS, TAGS_END = "\U0001f3f4", range(0xE0020, 0xE007F), "\U000e007f"
 
 BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Characters that count as letters, marks or symbols, and show nothing."""
+
+BEGUN: Final = re.compile(r" +").match
+NAMED: Final = re.compile(r" *\S+(?: \S+)* {2,}(?=\S)").match
+"""What stands before the text of a line: spaces, or a first column."""
 
 SELECTORS: Final = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 """Variation selectors: marks that show nothing themselves (Unicode 16, `Default_Ignorable`)."""
@@ -60,6 +65,43 @@ def out(text: str, end: str = "\n") -> None:
     """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), end=end, flush=True)
+
+
+def note(text: str) -> None:
+    """Tell people something on stderr; the answer alone goes to stdout.
+
+    Servers and models have their say in it: nothing of it steers a terminal. On a terminal its
+    lines end between words.
+    """
+    if sys.stderr is None:  # closed before the start: print would take stdout instead
+        return
+    rows: Iterable[str] = map(picture.clean, text.split("\n"))
+    if steered(sys.stderr):
+        columns = screen(sys.stderr).columns
+        rows = (row for line in rows for row in wrap(line, columns))
+    print("\n".join(rows), file=sys.stderr, flush=True)
+
+
+def wrap(line: str, columns: int) -> list[str]:
+    """Return a line as rows of at most `columns` cells that end between words.
+
+    Rows behind the first stand below its text: the second column, where there is one and it leaves
+    half a row, else the first word. A word longer than a row is left to the terminal, so that what
+    is copied from it is whole.
+    """
+    if wcwidth.width(line) <= columns:
+        return [line]
+    begun, named = (len(match[0]) if match else 0 for match in (BEGUN(line), NAMED(line)))
+    hang = next((size for size in (named, begun) if 0 < size <= columns // 2), 0)
+    return wcwidth.wrap(
+        line,
+        columns,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+        subsequent_indent=" " * hang,
+    )
 
 
 def steered(stream: TextIO | None) -> bool:

@@ -14,7 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import ullage
 from ullage.core.errors import BusyWriter, UllageError, UnknownSession
@@ -106,13 +106,21 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Read arguments; an unknown option is an error with the nearest one there is."""
+        options = [name for action in self._actions for name in action.option_strings]
+        first = args[0] if args and self.inner else ""
+        if first.startswith("--") and not any(name.startswith(first) for name in options):
+            self._refuse([first], first, options)
         given, rest = super().parse_known_args(args, namespace)
         wrong = next((word for word in rest if word.startswith("--")), None)
         if wrong is not None and not self.inner:
-            options = [name for action in self._actions for name in action.option_strings]
-            near = suggest(wrong.partition("=")[0], options)
-            self.error(f"unrecognized arguments: {' '.join(rest)}{near and f'; {near}'}")
+            self._refuse(rest, wrong, options)
         return given, rest
+
+    def _refuse(self, words: Sequence[str], wrong: str, options: Sequence[str]) -> NoReturn:
+        """Refuse words that are no arguments, with the option that the wrong one may have meant."""
+        name = wrong.partition("=")[0]
+        near = "no option stands behind --" if name in options else suggest(name, options)
+        self.error(f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a value that is no choice, with the nearest that is one."""
@@ -149,8 +157,9 @@ def _settled(words: Sequence[str]) -> Sequence[str]:
 
 
 def _say(text: str) -> None:
-    if sys.stderr is not None:  # closed before the start: print would take stdout instead
-        print(text, file=sys.stderr)
+    from ullage.cli import lines
+
+    lines.note(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ullage.agent.files import Undone
+from ullage.agent.files import FORCED, Undone
 from ullage.cli import desk, lines
 
 SUMMARY = "bring back the files that the last turn of a session changed; again, one turn further"
@@ -48,6 +48,6 @@ def drawn(done: Undone, *, dry: bool = False) -> list[str]:
     told += [
         f"  left  {lines.brief(path, 400)}: {lines.brief(why, 400)}" for path, why in done.left
     ]
-    if done.left and not dry:
+    if not dry and any(why in FORCED for _, why in done.left):
         told.append("  force brings back what was changed since, where it was kept")
     return told

@@ -9,6 +9,7 @@ from ullage.cli import desk, lines, progress
 from ullage.cli.import_ import content, torn
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.progress import count
+from ullage.importers.files import is_file
 from ullage.storage import ndjson
 from ullage.storage.log import EventLog, faults_of
 
@@ -28,7 +29,7 @@ def run(given: argparse.Namespace) -> int:
     """Print each fault on a line, or how many events are whole; 1 where there is a fault."""
     if given.all == (given.session is not None):
         raise ConfigurationError("name what to check: a SESSION, an exported FILE, or --all")
-    if given.session is not None and Path(given.session).is_file():
+    if given.session is not None and is_file(given.session):
         return _checked_file(given.session)
     with desk.opened(given) as log:
         if not given.all:

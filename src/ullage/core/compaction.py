@@ -39,7 +39,23 @@ Reason = Literal[
     "cannot_compact",
     "law_broken",
 ]
+WORDS: Final[Mapping[str, str]] = {
+    "nothing_to_compact": "nothing can be left out",
+    "would_inflate": "what would stand in its place is larger",
+    "cannot_reach_target": "what must stay is larger than the target",
+    "cannot_compact": "what must stay is larger than the window takes",
+    "law_broken": "a rule of the wire would be broken",
+}
+"""Reasons in words for people."""
+
 Asking = Generator[tuple["SummaryRequest", ...], "Sequence[Answer | None]", "Outcome"]
+
+
+def explain_reason(reason: str) -> str:
+    """Return a reason in words; what follows its name stays as it is."""
+    name, colon, rest = reason.partition(":")
+    return WORDS.get(name, name) + colon + rest
+
 
 TAILS: Final = (1.0, 0.5, 0.25, 0.0)
 """Shares of the protected tail that are tried in turn: every tail is an upper limit."""

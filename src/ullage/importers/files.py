@@ -30,8 +30,8 @@ def content(path: Path, importer: Importer = importlib.import_module) -> bytes:
     A plain file wins over its compressed twin, and stands in where only the other is there.
     """
     plain = path.with_suffix("") if path.suffix == ZST else path
-    packed = plain.with_name(plain.name + ZST)
-    chosen = plain if plain.is_file() or not packed.is_file() else packed
+    packed = Path(f"{plain}{ZST}")
+    chosen = plain if is_file(plain) or not is_file(packed) else packed
     try:
         with chosen.open("rb") as file:
             start = file.read(len(_MAGIC))
@@ -40,7 +40,15 @@ def content(path: Path, importer: Importer = importlib.import_module) -> bytes:
                 return _unpacked(file, chosen, importer)
             return bounded(file, str(chosen))
     except OSError as error:
-        raise ConfigurationError(f"{chosen} cannot be read: {error}") from error
+        raise ConfigurationError(f"{chosen} cannot be read: {error.strerror or error}") from error
+
+
+def is_file(path: str | Path) -> bool:
+    """Tell whether a file is there; what cannot be the name of one, as a long sentence, is none."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def standard_input() -> bytes:

@@ -40,6 +40,10 @@ class Owner:
         pid = os.getpid()
         return cls(name or f"process {pid}", pid, _started(pid), _place())
 
+    def __str__(self) -> str:
+        number = str(self.pid)
+        return self.name if number in self.name.split() else f"{self.name} (pid {number})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
         return asdict(self)
@@ -179,14 +183,14 @@ def granted(head: Head, held: Lease | None, owner: Owner, now: float, lease_s: f
     reason = ""
     if held is not None and held.released is None:
         if dead(held.owner):
-            reason = f"{held.owner.name} (pid {held.owner.pid}) is dead"
+            reason = f"the writer before, {held.owner}, is dead"
         elif now - held.seen > lease_s:
-            reason = f"{held.owner.name} (pid {held.owner.pid}) gave no sign for {lease_s:g} s"
+            reason = f"the writer before, {held.owner}, gave no sign for {lease_s:g} s"
         else:
             left = held.seen + lease_s - now
             raise BusyWriter(
-                f"session {head.session} is being written by {held.owner.name} (pid "
-                f"{held.owner.pid}): end it, or try again when it gave no sign for {left:.0f} s"
+                f"session {head.session} is being written by {held.owner}: end it, or try again "
+                f"when it gave no sign for {left:.0f} s"
             )
     epoch = 1 + (0 if held is None else held.epoch)
     return Lease(head.session, epoch, owner, now, now, None, reason)

@@ -98,7 +98,7 @@ def bring_in(
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
     loaded = parse(data, str(path), report)
     if loaded.torn is not None:
         loaded = replace(loaded, torn=_kept(loaded.torn, path))

@@ -242,7 +242,11 @@ class Resolver:
     def _heard(self, question: Question) -> tuple[list[Claim], str]:
         """Return every claim about a question, and what is to be complained of."""
         override = self._override(question)
-        claims = [] if override is None else [Claim("total", override, "override", "the operator")]
+        claims = (
+            []
+            if override is None
+            else [Claim("total", override, "override", "(--window or window=)")]
+        )
         claims += self.learned.ceiling(question)
         found = self._found.peek(question.key)
         complaint = ""
@@ -293,7 +297,11 @@ class Resolver:
     def tabled(self, question: Question) -> Window:
         """Return the window by the operator's settings and the table alone; asks nobody."""
         override = self._override(question)
-        said = [] if override is None else [Claim("total", override, "override", "the operator")]
+        said = (
+            []
+            if override is None
+            else [Claim("total", override, "override", "(--window or window=)")]
+        )
         return resolve([*said, *self._rows(question)], model=question.model)
 
     def _named(self, question: Question) -> tuple[str, str | None, str | None] | None:

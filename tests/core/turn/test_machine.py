@@ -405,6 +405,24 @@ def test_an_interrupt_among_tools_leaves_no_call_open():
     assert not stage.fold.open_calls
 
 
+@pytest.mark.parametrize(
+    ("where", "told"), [(Ask, ["not run"] * 2), (RunTools, ["orphan_tool_call", "not run"])]
+)
+def test_an_interrupt_says_of_each_call_whether_it_was_begun(where: type[Effect], told: list[str]):
+    stage = Stage([called("write", "write")], decide=lambda _: ASK, word=Consent(True))
+    stage.before = lambda e: Interrupted() if isinstance(e, where) else None
+    assert stage.play().outcome == "interrupted"
+    assert [r["text"].partition(":")[0] for r in stage.data("tool_result")] == told
+
+
+def test_what_a_process_before_may_have_run_is_never_said_not_to_have_run():
+    stage = cut_off(("read", True))
+    stage.decide = lambda _: ASK
+    stage.before = lambda e: Interrupted() if isinstance(e, Ask) else None
+    assert stage.play(None, turn="t0").outcome == "interrupted"
+    assert [r["text"].partition(":")[0] for r in stage.data("tool_result")] == ["orphan_tool_call"]
+
+
 def test_a_crash_is_a_failed_turn_with_its_reason():
     stage = Stage([said("never")])
     stage.before = lambda e: Crashed("KeyError: 'x'", "The") if isinstance(e, Send) else None

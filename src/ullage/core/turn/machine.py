@@ -71,6 +71,8 @@ class _Turn:
     usage: Usage = field(default=Usage(0))
     spent: Spent = field(default_factory=Spent)
     refused: int = 0
+    started: set[str] = field(default_factory=set)
+    """The ids of calls that may have run: here, or in a process before this one."""
 
     def ended(self, outcome: Any, text: str = "", reason: str = "", error: str = "") -> Ended:
         return Ended(self.order.turn, outcome, text, reason, error, self.rounds, self.usage)
@@ -121,6 +123,7 @@ def _resumed(turn: _Turn) -> Generator[Effect, Any, Ended | None]:
     rest = tuple(orphaned(call, DIED) for call in asked if not call.idempotent)
     if rest:
         yield Record(rest)
+    turn.started.update(call.call_id for call in asked)
     again = [call for call in asked if call.idempotent]
     if again:
         calls = [Call(call.call_id, call.name, call.arguments) for call in again]
@@ -249,8 +252,16 @@ def _failed(turn: _Turn, reason: str, error: str, text: str = "") -> Generator[E
 
 
 def _left_open(turn: _Turn, reason: str, partial: str) -> Generator[Effect, Any, None]:
-    """Write down what was under way: text as far as it came, and calls without a result."""
-    left = turn.fold.repairs(reason)
+    """Write down what was under way: text as far as it came, and calls without a result.
+
+    Of a call that was never started it is known that it did not run.
+    """
+    left = [
+        orphaned(call, reason)
+        if call.call_id in turn.started
+        else drafts.unrun(Call(call.call_id, call.name, call.arguments), reason)
+        for call in turn.fold.open_calls
+    ]
     if partial:
         left.insert(0, drafts.said(turn.order, turn.rounds + 1, partial, partial=True))
     if left:
@@ -282,6 +293,7 @@ def _run(
         ran = [i for i, result in enumerate(settled) if result is None]
         outcomes: Sequence[Outcome] = ()
         if ran:
+            turn.started.update(group[i].id for i in ran)
             order = RunTools(tuple(group[i] for i in ran), tuple(keys[place + i] for i in ran))
             outcomes = yield order
         came = dict(zip(ran, outcomes, strict=True))
