@@ -340,7 +340,14 @@ def test_a_prompt_and_output_over_the_total_are_refused_with_the_room_there_is()
     with pytest.raises(ullage.ContextTooLargeError, match="292 are available") as caught:
         ullage.validate(sized(7900), window=8192, model=MODEL, max_tokens=500)
     assert (caught.value.tokens, caught.value.bound) == (8400, 8192)
-    for fact in ("7,900", "96 %", "8,192", "override", "500", "compact before sending"):
+    for fact in (
+        "7,900",
+        "96 %",
+        "8,192",
+        "set by --window or window=",
+        "500",
+        "compact before sending",
+    ):
         assert fact in str(caught.value)
 
 

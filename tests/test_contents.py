@@ -77,7 +77,7 @@ def test_the_window_is_that_of_the_model_unless_the_caller_says_one(runtime: Run
     assert said["window"] == {
         "tokens": 9_000,
         "source": "override",
-        "said_by": "window by override",
+        "said_by": "window set by --window or window=",
         "note": "",
         "assumed": False,
     }

@@ -241,7 +241,7 @@ def of_session(
     elif known is None:
         known, assumed = _assumed(session, shared)
     elif window is None:
-        known = replace(known, source="probe", kind="allocated")
+        known = _written(known.tokens(), named)
     known = refute(known, _largest(session))
     body = Body(list(session.messages), session.tools, session.system, session.dialect)
     subject = Subject(
@@ -275,6 +275,12 @@ def of_session(
         compaction_at=compaction_point(known),
         warnings=(*_warnings(session, known), *([assumed] if not known.known else ())),
     )
+
+
+def _written(tokens: int, model: str | None) -> Window:
+    """Return the window that a session's file names."""
+    claim = Claim("allocated", tokens, "probe", "the program that wrote the file")
+    return resolve([claim], model=model)
 
 
 def _warnings(session: Session, known: Window) -> list[str]:
@@ -337,7 +343,7 @@ _SAY: Final = "--window N says how large it is"
 
 
 def _wide(model: str | None) -> Window:
-    return resolve([Claim("total", WIDE, "table", "of Claude Code's [1m] models")], model=model)
+    return resolve([Claim("total", WIDE, "table", "[1m] in the model's name")], model=model)
 
 
 def _largest(session: Session) -> int:

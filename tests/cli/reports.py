@@ -68,7 +68,7 @@ def report(
     told = {
         "tokens": window,
         "source": "listing",
-        "said_by": "input window by listing of the provider, 3 h ago",
+        "said_by": "input window listed by the provider, 3 h ago",
         "note": "",
     }
     return {

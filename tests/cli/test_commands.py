@@ -42,7 +42,9 @@ def test_an_error_is_one_document_where_one_was_asked_for(
 
 def test_window_says_who_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["window", "gpt-5"]) == 0
-    assert capsys.readouterr().out.startswith("272,000 tokens of input (input window by table")
+    assert capsys.readouterr().out.startswith(
+        "272,000 tokens of input (input window from the bundled table"
+    )
 
 
 def test_window_asks_the_server(tiny_server: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,8 +284,8 @@ def test_explain_tells_the_day_of_each_claim_and_what_would_change_it(
 ) -> None:
     assert main(["window", "--base-url", tiny_server.base_url, "--explain"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"\* 2,048 tokens, allocated, by probe http\S+, 20\d\d-\d\d-\d\d\n", out)
-    assert re.search(r"- 131,072 tokens, trained, by probe http\S+, 20\d\d-\d\d-\d\d\n", out)
+    assert re.search(r"\* 2,048 tokens, allocated, reported by http\S+, 20\d\d-\d\d-\d\d\n", out)
+    assert re.search(r"- 131,072 tokens, trained, reported by http\S+, 20\d\d-\d\d-\d\d\n", out)
     assert "to change it:\n  starting the server" in out
 
 
@@ -292,8 +294,8 @@ def test_explain_shows_an_override_with_what_lost_to_it(
 ) -> None:
     assert main(["window", "gpt-5", "--window", "9000", "--explain"]) == 0
     out = capsys.readouterr().out
-    assert "* 9,000 tokens, total, by override (--window or window=)\n" in out
-    assert "- 272,000 tokens, input, by table" in out
+    assert "* 9,000 tokens, total, set by --window or window=\n" in out
+    assert "- 272,000 tokens, input, from the bundled table" in out
     assert "taking the number out" in out
 
 

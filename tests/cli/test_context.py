@@ -68,7 +68,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Said:
 def test_the_sample_is_shown_in_the_window_that_is_assumed_for_its_model(said: Said) -> None:
     out = said("--demo")
     assert re.search(r"= window +200,000 +table, assumed", out)
-    assert "assumed: total window by table" in out
+    assert "assumed: total window from the bundled table" in out
     assert "claude-sonnet-4-5[1m]" in out
     assert "--window N" in out
     assert re.search(r"R tool results +8,\d\d\d +\d %  est", out)

@@ -122,9 +122,9 @@ def test_two_claims_in_conflict_resolve_to_the_smaller_and_both_are_shown():
     )
     assert window.tokens() == 128_000
     assert window.explain().splitlines() == [
-        "m: 128,000 tokens of input, total window by table genai",
-        "  - 131,072 tokens, total, by table litellm",
-        "  * 128,000 tokens, total, by table genai",
+        "m: 128,000 tokens of input, total window from genai",
+        "  - 131,072 tokens, total, from litellm",
+        "  * 128,000 tokens, total, from genai",
     ]
 
 
@@ -146,7 +146,8 @@ def test_a_smaller_allocated_window_caps_an_override_with_one_warning():
     assert window.tokens() == 8_192
     (warning,) = window.warnings
     assert warning == (
-        "the override of 32,000 tokens is capped at 8,192: 8,192 tokens, allocated, by probe "
+        "the window of 32,000 tokens that you set is capped at 8,192: 8,192 tokens, "
+        "allocated, reported by "
         "http://h"
     )
     assert window.explain().endswith(f"  ! {warning}")
@@ -182,7 +183,7 @@ def test_the_trained_window_bounds_where_nothing_else_is_known():
 def test_a_limit_named_by_an_error_becomes_the_window_of_an_unknown_model():
     window = resolve([Claim("total", 8_192, "learned", "http://h")])
     assert (window.tokens(), window.proven) == (8_192, True)
-    assert window.said_by() == "total window by learned http://h"
+    assert window.said_by() == "total window learned from http://h"
 
 
 def test_an_output_limit_is_no_window():
@@ -228,24 +229,26 @@ def test_a_demand_for_tokens_of_an_unknown_window_names_the_model_and_the_fix():
 
 
 def test_a_window_whose_claim_is_lost_still_names_the_source():
-    assert Window(100, source="probe").said_by() == "window by probe"
+    assert Window(100, source="probe").said_by() == "window reported by the server"
 
 
 def test_a_claim_says_what_by_whom_where_and_its_note():
     claim = Claim("allocated", 2_048, "probe", "http://h", note="4 slots")
-    assert claim.sentence() == "2,048 tokens, allocated, by probe http://h (4 slots)"
-    assert Claim("policy", 9, "override").sentence() == "9 tokens, policy, by override"
+    assert claim.sentence() == "2,048 tokens, allocated, reported by http://h (4 slots)"
+    assert (
+        Claim("policy", 9, "override").sentence() == "9 tokens, policy, set by --window or window="
+    )
 
 
 @pytest.mark.parametrize(
     ("at", "where", "ending"),
     [
-        (0.0, "http://h", "by listing http://h"),
-        (86_400.0, "http://h", "by listing http://h, 1970-01-02"),
-        (86_400.0, "table of 1970-01-02", "by listing table of 1970-01-02"),
-        (1e300, "http://h", "by listing http://h"),
-        (float("nan"), "http://h", "by listing http://h"),
-        ("yesterday", "http://h", "by listing http://h"),
+        (0.0, "http://h", "listed by http://h"),
+        (86_400.0, "http://h", "listed by http://h, 1970-01-02"),
+        (86_400.0, "table of 1970-01-02", "listed by table of 1970-01-02"),
+        (1e300, "http://h", "listed by http://h"),
+        (float("nan"), "http://h", "listed by http://h"),
+        ("yesterday", "http://h", "listed by http://h"),
     ],
 )
 def test_a_claim_names_its_day_once_and_only_if_it_has_one(at: Any, where: str, ending: str):

@@ -124,7 +124,7 @@ def test_an_override_beats_the_table_and_stays_visible_beside_it(resolver) -> No
         found = resolver.window(Question("gpt-4", override=tokens))
         assert (found.input_tokens, found.total_tokens) == (tokens, tokens)
         assert found.source == "override"
-        assert "8,192 tokens, total, by table" in found.explain()
+        assert "8,192 tokens, total, from the bundled table" in found.explain()
     assert resolver.window(Question("unheard-of", override=500)).input_tokens == 500
 
 
@@ -155,7 +155,7 @@ def test_the_probe_beats_the_table_in_both_directions(clock) -> None:
         with FaultServer({"/props": props(n_ctx)}) as server:
             found = resolver.window(Question("gpt-4", server.base_url))
             assert (found.input_tokens, found.source) == (n_ctx, "probe")
-            assert "8,192 tokens, total, by table" in found.explain()
+            assert "8,192 tokens, total, from the bundled table" in found.explain()
 
 
 # --- how long an answer holds ---------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_no_claude_starts_above_200k_and_the_larger_claims_stay_visible(table) -
     assert len(claudes) > 150
     assert all((r.bound or 0) <= 200_000 for r in claudes)
     explained = window(table, "claude-opus-4-6").explain()
-    assert "1,000,000 tokens, input, by table" in explained
+    assert "1,000,000 tokens, input, from the bundled table" in explained
     assert "entitlement" in explained
 
 
@@ -152,7 +152,7 @@ def test_prices_stand_beside_with_their_tiers(table) -> None:
 
 def test_a_claim_names_snapshot_lineages_and_reason(table) -> None:
     spark = table.claims("gpt-5.3-codex-spark")[0]
-    assert spark.where == f"bundled table of {table.snapshot}"
+    assert spark.where == f"the bundled table of {table.snapshot}"
     assert "openai: models.dev" in spark.note
     assert "less the output" in spark.note
     assert spark.at > 0
@@ -205,7 +205,7 @@ def test_a_newer_fetched_table_holds(tmp_path: Path) -> None:
     fetched = Table(tmp_path)
     assert fetched.ids() == ["gpt-4"]
     assert fetched.snapshot == "2027-01-01"
-    assert fetched.claims("gpt-4")[0].where == "fetched table of 2027-01-01"
+    assert fetched.claims("gpt-4")[0].where == "the fetched table of 2027-01-01"
     assert [p.name for p in tmp_path.iterdir()] == [FILE]
 
 

@@ -67,7 +67,7 @@ def read_session(asked: argparse.Namespace, shown: Shown) -> Contents:
         provider = lent.provider
         question = Question(provider.model, provider.base_url, provider.api_key)
         windows, sent = lent.runtime.windows, dict(view.kwargs)
-        recorded = Claim("total", lent.window or 0, "probe", "as recorded with the session")
+        recorded = Claim("total", lent.window or 0, "probe", "the server when the session was kept")
         found = resolve([recorded]) if lent.window is not None else windows.window(question)
         owner = windows.listings.provider_for(provider.base_url)
         read = Session(

@@ -15,13 +15,22 @@ from ullage.core.errors import ContextWindowUnknown
 from ullage.core.shown import line, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 Kind = Literal["total", "input", "output", "trained", "allocated", "policy"]
 Source = Literal["override", "learned", "probe", "listing", "table"]
 
 RANKS: Final[tuple[Source, ...]] = ("override", "probe", "listing", "table")
 """Sources from most to least believed. `learned` has no rank: it only lowers."""
+
+SAID: Final[Mapping[Source, tuple[str, str]]] = {
+    "override": ("set by", "--window or window="),
+    "learned": ("learned from", "an error"),
+    "probe": ("reported by", "the server"),
+    "listing": ("listed by", "the provider"),
+    "table": ("from", "the table"),
+}
+"""How each source is told to people, and who it is where no place is named."""
 
 SMALLEST: Final = 1024
 """A claim below this is refused unless an operator or a local server makes it."""
@@ -60,8 +69,7 @@ class Claim:
     def sentence(self) -> str:
         """Say the claim in one line."""
         note = f" ({self.note})" if self.note else ""
-        where = f" {self.where}" if self.where else ""
-        return f"{self.tokens:,} tokens, {self.kind}, by {self.source}{where}{note}"
+        return f"{self.tokens:,} tokens, {self.kind}, {_say_source(self.source, self.where)}{note}"
 
     def dated(self) -> str:
         """Say the claim with its day, unless its place names that already."""
@@ -122,8 +130,8 @@ class Window:
         """Say in a few words who set the bound, for messages to people."""
         for claim in self.claims:
             if claim.source == self.source and claim.tokens == self.input_tokens:
-                return f"{claim.kind} window by {claim.source} {claim.where}".rstrip()
-        return f"window by {self.source}" if self.source else "nobody"
+                return f"{claim.kind} window {_say_source(claim.source, claim.where)}"
+        return f"window {_say_source(self.source)}" if self.source else "nobody"
 
     def explain(self) -> str:
         """Return the bound, who said it, and every claim that was heard with its date."""
@@ -136,6 +144,12 @@ class Window:
             f"  {'*' if c.tokens == self.input_tokens else '-'} {c.dated()}" for c in self.claims
         ]
         return "\n".join([head, *heard, *(f"  ! {w}" for w in self.warnings)])
+
+
+def _say_source(source: Source, where: str = "") -> str:
+    """Say who told of a limit, such as "reported by http://127.0.0.1:8080"."""
+    how, who = SAID[source]
+    return f"{how} {where or who}"
 
 
 def acceptable(claim: Claim) -> bool:
@@ -165,7 +179,9 @@ def resolve(claims: Iterable[Claim], *, model: str | None = None) -> Window:
     for cap in sorted((*ceilings, *caps), key=_smaller):
         if best is None or cap.tokens < best.tokens:
             if best is not None and best.source == "override":
-                said = f"the override of {best.tokens:,} tokens is capped at {cap.tokens:,}"
+                said = (
+                    f"the window of {best.tokens:,} tokens that you set is capped at {cap.tokens:,}"
+                )
                 warnings = (f"{said}: {cap.sentence()}",)
             best = cap
             break
@@ -197,7 +213,9 @@ def refute(window: Window, tokens: int) -> Window:
         return window
     left = [c for c in window.claims if c.kind == "output" or c.tokens >= tokens]
     found = resolve(left, model=window.model)
-    said = f"{window.input_tokens:,} tokens by {window.source} are refuted: a prompt of {tokens:,} "
+    said = (
+        f"{window.input_tokens:,} tokens ({window.said_by()}) are refuted: a prompt of {tokens:,} "
+    )
     return replace(found, warnings=(*window.warnings, f"{said}was answered"))
 
 

@@ -245,7 +245,7 @@ class Resolver:
         claims = (
             []
             if override is None
-            else [Claim("total", override, "override", "(--window or window=)")]
+            else [Claim("total", override, "override", "--window or window=")]
         )
         claims += self.learned.ceiling(question)
         found = self._found.peek(question.key)
@@ -300,7 +300,7 @@ class Resolver:
         said = (
             []
             if override is None
-            else [Claim("total", override, "override", "(--window or window=)")]
+            else [Claim("total", override, "override", "--window or window=")]
         )
         return resolve([*said, *self._rows(question)], model=question.model)
 

@@ -124,7 +124,7 @@ class Table:
         if row is None:
             return ()
         at = self.book.at
-        where = f"{self._origin} table of {self.snapshot}"
+        where = f"the {self._origin} table of {self.snapshot}"
         confidence, note = _trust(row), _note(row)
         held = [
             Claim(kind, tokens, "table", where, at, confidence, note)
