@@ -208,14 +208,11 @@ def talk(
 def test_a_talk_streams_answers_and_takes_commands(
     desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    script = (
-        called(("plan", {"steps": [{"text": "look"}]})),
-        said("Hello\x1b[2J."),
-        said("Again."),
-    )
+    long = "Hello\x1b[2J." + " Go on." * 200  # so much that a compaction is worth it
+    script = (called(("plan", {"steps": [{"text": "look"}]})), said(long), said("Again."))
     lines = (
-        "hi\n/help\n/context\n/window\n/compact 0.5\n/compact x\n/uncompact\n/nonsense\n\n/plan\n"
-        "again\\\nand again\n/build\n/model\n/model other\n/model third http://127.0.0.1:1/v1\n"
+        "hi\n/help\n/context\n/window\n/compact x\n/nonsense\n\n/plan\nagain\\\nand again\n/build\n"
+        "/compact 0.5\n/uncompact\n/model\n/model other\n/model third http://127.0.0.1:1/v1\n"
         "/summary\n/quit\n"
     )
     with scripted(*script) as server:
@@ -223,7 +220,7 @@ def test_a_talk_streams_answers_and_takes_commands(
         assert bodies(server)[-1]["messages"][-1]["content"] == "again\nand again"
         assert "write" not in json.dumps(bodies(server)[-1]["tools"])
     shown = capsys.readouterr()
-    assert shown.out == "Hello\x1b[2J.\nAgain.\n"
+    assert shown.out == f"{long}\nAgain.\n"
     for text in ("/summary", "system prompt", "8,000 tokens", "taken back", "there is no /nons"):
         assert text in shown.err
     assert "[to do] look" in shown.err
