@@ -72,7 +72,7 @@ def test_the_sample_is_shown_in_the_window_that_is_assumed_for_its_model(said: S
     assert "claude-sonnet-4-5[1m]" in out
     assert "--window N" in out
     assert re.search(r"R tool results +8,\d\d\d +\d %  est", out)
-    assert re.search(r"Read 6\S+ +\d,\d\d\d +2 duplicates, \d,\d\d\d reclaimable", out)
+    assert re.search(r"Read 6\S+ +\d,\d\d\d\s+2 duplicates, \d,\d\d\d reclaimable", out)
     assert re.search(r"P system prompt and tools +1\d,\d\d\d +\d %  inferred", out)
     assert re.search(r"2,\d\d\d  Read shop/catalog.py, turn 25", out)
 

@@ -158,7 +158,7 @@ def test_a_session_of_ullage_is_read_with_what_it_would_send_now(
     assert (found["source"]["session"], found["source"]["kind"]) == ("newer", "ullage")
     assert found["source"]["title"] == "What is in the cellar?"
     assert (found["window"]["tokens"], found["window"]["assumed"]) == (8_192, False)
-    assert "as recorded with the session" in found["window"]["said_by"]
+    assert "when the session was kept" in found["window"]["said_by"]
     assert {"system", "tools", "user", "assistant"} <= {row["id"] for row in found["rows"]}
     assert (found["spent"]["input"], found["spent"]["dollars"]) == (900, None)
     named = json.loads(said("--from", "ullage", "--session", "old", "--store", url, "--json"))
