@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ullage.windows.aliases import PROVIDERS, VENDORS, Name, canonical, readings
@@ -184,11 +184,17 @@ JUNK = st.one_of(
 )
 DATE = re.compile(r"(-\d{4}-\d{2}-\d{2}|[-@]\d{8})$")
 VERSION = re.compile(r"-v\d+:\d+$")
+REGION = re.compile(r"^bedrock/(?:us-gov|us|eu|apac|au|ca|jp|global)\.")
 
 
 def spellings(model: str) -> set[str]:
-    """Return the only ids that a name may lead to by what stands at its end."""
-    whole = {model, VERSION.sub("", model)} if model.startswith("bedrock/") else {model}
+    """Return the only ids that a name may lead to by what stands at its end.
+
+    A Bedrock id without its version may have its row without its region, too.
+    """
+    whole = {model}
+    if model.startswith("bedrock/"):
+        whole |= {VERSION.sub("", model), REGION.sub("bedrock/", VERSION.sub("", model))}
     return whole | {DATE.sub("", name) for name in whole}
 
 
@@ -200,6 +206,7 @@ def spelled(model: str) -> str | None:
 
 
 @given(IDS, JUNK)
+@example("bedrock/global.anthropic.claude-fable-5-1-v1:0", "0")
 def test_a_suffix_that_no_rule_covers_leads_nowhere(model: str, suffix: str) -> None:
     assert spelled(model + suffix) in {None, *spellings(model + suffix)}
 
