@@ -23,6 +23,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ULLAGE_CONFIG", str(settings))
         patch.setenv("ULLAGE_CACHE_DIR", str(folder))
+        patch.setenv("COLUMNS", "80")  # what is drawn depends on the width of nobody's terminal
         yield folder
 
 
