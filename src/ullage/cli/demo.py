@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"{QUICK_TURNS} turns in a smaller window, under a minute",
+        help=f"{QUICK_TURNS} turns in a smaller window, about a minute",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
