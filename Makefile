@@ -19,7 +19,7 @@ ARGS ?=
 # Files of tests that run side by side; each worker starts servers of its own.
 WORKERS ?= 2
 # Hypothesis draws its examples from this seed. It is fixed here, so that a newcomer's run is the one
-# that we saw pass; `.ci/run` and `make nightly` draw seeds, and print them.
+# that we saw pass; `make nightly`, which `.ci/run` calls too, draws seeds and prints them.
 SEED ?= 1
 # How many seeds `make nightly` draws.
 SEEDS ?= 50

@@ -112,7 +112,7 @@ class Readings:
         self._kept = (*kept[gone:], made)
 
 
-class _Number:
+class _Number:  # noqa: PLW1641 - a value in a copy, never a key
     """Stands for a number in a copy: equal to the same number of the same type only.
 
     1, 1.0 and True are equal in Python, and are written differently in JSON.
@@ -125,9 +125,6 @@ class _Number:
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self._value) and other == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
 
 
 def _copied(value: Any) -> Any:

@@ -266,11 +266,10 @@ def _fits(setup: Setup, request: Request, state: State) -> bool:
     """
     high, window = state.measured.count().high, state.window
     total, bound = window.total_tokens, window.input_tokens
-    if total is not None:
-        spare = int((1 - setup.policy.thresholds.critical) * total)
-        room = max(min_output(setup.policy, total), spare)
-        if high + min(request.max_tokens or room, room) > total:
-            return False
+    spare = int((1 - setup.policy.thresholds.critical) * (total or 0))
+    room = max(min_output(setup.policy, total or 0), spare)
+    if total is not None and high + min(request.max_tokens or room, room) > total:
+        return False
     return bound is None or high < bound
 
 
