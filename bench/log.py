@@ -20,8 +20,8 @@ from typing import Any, Final
 from bench import venvs
 from bench.cells import Row, table
 from bench.measure import Bench
-from ullage.core.log.event import Draft
-from ullage.core.log.fold import fold
+from ullage.core.session.log.event import Draft
+from ullage.core.session.log.fold import fold
 from ullage.storage.log import Owner
 from ullage.storage.log_sqlite import SqliteLog
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import ullage
-from ullage.asking import PARALLEL, aanswers, answers, awindow_of, window_of
-from ullage.core.summary import Answer, SummaryRequest
-from ullage.core.usage import Usage
+from ullage.core.summary.request import Answer, SummaryRequest
+from ullage.core.tokens.usage import Usage
+from ullage.guard.asking import PARALLEL, aanswers, answers, awindow_of, window_of
 
 REQUESTS = [SummaryRequest("s", f"p{n}", "q", 100, n) for n in range(9)]
 PAID = Answer("paid for", Usage(10, output=2), cut=True)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import ullage
-from ullage.core import laws
-from ullage.core.budget import SHARES
-from ullage.core.events import Compacted, CompactionFailed, Event, OverShare
-from ullage.core.policies.knowledge import MARK
+from ullage.core.compaction import laws
+from ullage.core.compaction.strategies.knowledge import MARK
+from ullage.core.guard.events import Compacted, CompactionFailed, Event, OverShare
+from ullage.core.tokens.budget import SHARES
 from ullage.runtime import Runtime
 
 MODEL = "gpt-4o"

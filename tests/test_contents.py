@@ -14,14 +14,14 @@ import ullage
 from tests.conversations import conversation, prose
 from tests.importers.writing import assistant, lines, user
 from ullage import importers
-from ullage.contents import WIDE, calibrated, compaction_point, of_session, served
-from ullage.core.composition import SCHEMA, Span, Subject, compose
-from ullage.core.counting import UNKNOWN_TEMPLATE, Meter, Scale, measure
+from ullage.api.context import WIDE, calibrated, compaction_point, of_session, served
+from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.errors import ConfigurationError, MalformedHistoryError
-from ullage.core.policies.policy import Policy
-from ullage.core.usage import Usage
-from ullage.core.window import Window, resolve
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.tokens.composition import SCHEMA, Span, Subject, compose
+from ullage.core.tokens.counting import UNKNOWN_TEMPLATE, Meter, Scale, measure
+from ullage.core.tokens.usage import Usage
+from ullage.core.tokens.window import Window, resolve
 from ullage.embedded import Server
 from ullage.runtime import Runtime
 from ullage.testing.counting import WordCounter

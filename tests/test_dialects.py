@@ -14,7 +14,7 @@ import pytest
 import ullage
 from tests.voyage import WINDOW, of
 from ullage import events
-from ullage.core.events import Event
+from ullage.core.guard.events import Event
 from ullage.embedded import Server
 from ullage.runtime import Runtime
 

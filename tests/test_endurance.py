@@ -19,7 +19,7 @@ import pytest
 import ullage
 from tests.laws import judge
 from ullage import events
-from ullage.driving import Pause
+from ullage.guard.driver import Pause
 from ullage.runtime import Runtime
 
 TURNS = 500

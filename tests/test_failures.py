@@ -12,7 +12,7 @@ import pytest
 from ullage import classify_error, classify_exception
 from ullage.core.errors import ErrorKind
 from ullage.embedded import Server
-from ullage.failures import Trouble, lost_connection, trouble
+from ullage.sdk.errors import Trouble, lost_connection, trouble
 from ullage.testing.faults import (
     Answer,
     FaultServer,

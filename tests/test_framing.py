@@ -15,7 +15,7 @@ import pytest
 
 import ullage
 from tests.conversations import conversation
-from ullage.core.counting import EXACT, UNKNOWN_TEMPLATE, Meter, measure
+from ullage.core.tokens.counting import EXACT, UNKNOWN_TEMPLATE, Meter, measure
 from ullage.embedded import Launch, Server
 from ullage.testing import tinymodel
 from ullage.testing.fixtures import StartServer

@@ -26,9 +26,9 @@ from tests.voyage import (
     same_objects,
 )
 from ullage import events
-from ullage.core.events import Event
-from ullage.driving import Pause
+from ullage.core.guard.events import Event
 from ullage.embedded import Server
+from ullage.guard.driver import Pause
 from ullage.runtime import Runtime
 from ullage.testing.faults import FaultServer, closed_port, hanging, loading, of_json
 from ullage.transport import Timeouts, Transport

@@ -14,9 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tests.storage.records import checkpoint
-from ullage.core.cost import Price, cost
 from ullage.core.errors import ErrorKind
-from ullage.core.events import (
+from ullage.core.guard.events import (
     Answered,
     Compacted,
     CompactionFailed,
@@ -29,14 +28,15 @@ from ullage.core.events import (
     Repaired,
     TruncationDetected,
 )
-from ullage.core.gauge import Assessment
-from ullage.core.truncation import Truncation
-from ullage.core.usage import Usage
-from ullage.core.window import Window
-from ullage.guard import Guard
-from ullage.metrics import COUNTED, Metrics, ProxyMeters, enable
+from ullage.core.tokens.cost import Price, cost
+from ullage.core.tokens.gauge import Assessment
+from ullage.core.tokens.truncation import Truncation
+from ullage.core.tokens.usage import Usage
+from ullage.core.tokens.window import Window
+from ullage.guard.guard import Guard
 from ullage.runtime import Runtime
 from ullage.telemetry import Counter, Gauge, Registry
+from ullage.telemetry.metrics import COUNTED, Metrics, ProxyMeters, enable
 from ullage.telemetry.protocol import Listener, joined
 
 ROOT = Path(__file__).parents[1]

@@ -16,9 +16,9 @@ from openai.types.chat import ChatCompletionFunctionToolParam
 from openai.types.responses import FunctionToolParam
 from pydantic import TypeAdapter
 
-from ullage.core.edits import reference
+from ullage.api.recall import LARGEST, PAGE, TOOL, answer_recall, page, recall, recall_tool
+from ullage.core.compaction.edits import reference
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.originals import LARGEST, PAGE, TOOL, answer_recall, page, recall, recall_tool
 from ullage.storage import MemoryStore, Store, open_store
 
 DOCS = Path(__file__).parents[1] / "docs" / "storage.md"

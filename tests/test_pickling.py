@@ -15,12 +15,13 @@ import pytest
 
 import ullage
 from tests.voyage import log_of
-from ullage import agent, edits, errors, events, metrics
-from ullage.core.budget import Overrun
-from ullage.core.instructions import Context
-from ullage.core.permissions import Subject
-from ullage.core.transcript import Call
+from ullage import agent, edits, errors, events
+from ullage.core.messages.transcript import Call
+from ullage.core.session.instructions import Context
+from ullage.core.session.permissions import Subject
+from ullage.core.tokens.budget import Overrun
 from ullage.runtime import Runtime
+from ullage.telemetry import metrics
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 ASK = [{"role": "user", "content": "Never touch the pump. " * 3}]

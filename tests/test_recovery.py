@@ -13,9 +13,9 @@ import pytest
 import ullage
 from tests.voyage import TOOLS, WINDOW, Chat, Stubborn, immovable, log_of, of, opening, same_objects
 from ullage import events
-from ullage.core.events import Event
-from ullage.driving import Pause
+from ullage.core.guard.events import Event
 from ullage.embedded import Server
+from ullage.guard.driver import Pause
 from ullage.runtime import Runtime
 from ullage.testing.faults import FaultServer, of_json
 

@@ -22,7 +22,7 @@ from tests.importers.writing import (
     user,
 )
 from ullage import importers
-from ullage.contents import WIDE, of_session
+from ullage.api.context import WIDE, of_session
 from ullage.core.settings import Settings
 from ullage.runtime import Runtime
 

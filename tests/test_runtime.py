@@ -17,14 +17,14 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 
 import ullage
-from ullage.core.calibration import Reading
-from ullage.core.media import image_rule
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.ollama_chat.codec import OllamaChat
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.openai_responses.codec import OpenAIResponses
+from ullage.core.messages.media import image_rule
+from ullage.core.messages.transcript import Message, Part, Transcript
 from ullage.core.settings import Settings
-from ullage.core.transcript import Message, Part, Transcript
-from ullage.core.wire.anthropic import Anthropic
-from ullage.core.wire.ollama import OllamaChat
-from ullage.core.wire.openai_chat import OpenAIChat
-from ullage.core.wire.openai_responses import OpenAIResponses
+from ullage.core.tokens.calibration import Reading
 from ullage.embedded import Server
 from ullage.runtime import (
     BESIDE,

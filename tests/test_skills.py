@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ullage.core.skills import hashed
-from ullage.skills import MOST_BYTES, MOST_ENTRIES, load
+from ullage.agent.folders import MOST_BYTES, MOST_ENTRIES, load
+from ullage.core.session.skills import hashed
 
 TEXT = "Look first.\n"
 

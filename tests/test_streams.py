@@ -18,12 +18,12 @@ from openai.types import Completion
 import ullage
 from tests.voyage import TOOLS, log_of, of, opening, same_objects
 from ullage import events
-from ullage.core.events import Event
-from ullage.driving import Pause
+from ullage.core.guard.events import Event
 from ullage.embedded import Server
+from ullage.guard.driver import Pause
+from ullage.guard.sending import read_call
 from ullage.runtime import Runtime
-from ullage.sending import read_call
-from ullage.streams import HELD, Relay, Tracker
+from ullage.sdk.streams import HELD, Relay, Tracker
 from ullage.testing.faults import Answer, FaultServer, dropped, hanging, of_json, sse
 
 MODEL = "gpt-4o"

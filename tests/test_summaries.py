@@ -11,7 +11,7 @@ import pytest
 import ullage
 from tests.voyage import log_of, of, opening
 from ullage import events
-from ullage.core.events import Event
+from ullage.core.guard.events import Event
 from ullage.runtime import Runtime
 
 MODEL = "gpt-4o"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
-from ullage.core.summary import SummaryRequest
-from ullage.core.usage import Usage
+from ullage.core.summary.request import SummaryRequest
+from ullage.core.tokens.usage import Usage
 from ullage.embedded import Server
+from ullage.guard.summarizer import Summarizer
 from ullage.runtime import Runtime
-from ullage.summarizers import Summarizer
 from ullage.testing import faults
 
 REQUEST = SummaryRequest("You keep records.", "Record this: x", "x", 64, 3)

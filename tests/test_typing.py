@@ -67,7 +67,7 @@ def test_mypy_shows_the_types_of_the_sdk_through_the_guard(tmp_path: Path) -> No
     assert not done.stderr
     shown = re.findall(r'Revealed type is "(.*?)"\n', done.stdout)
     assert [re.sub(r"_client\.|^builtins\.", "", text) for text in shown[:6]] == list(REVEALED)
-    assert shown[6].startswith("ullage.compaction.Compaction[")
+    assert shown[6].startswith("ullage.api.compact.Compaction[")
     assert "ChatCompletionMessageParam" in shown[6] or "TypedDict" in shown[6]
     assert "list[" in shown[7]
     assert "dict[" not in shown[6]

@@ -19,13 +19,13 @@ import ullage
 from tests.voyage import WINDOW, immovable, of
 from tests.wrapped import DIALECTS, REFUSED, Talk, answered, history_of, step, tools_of, user
 from ullage import events
-from ullage.core.events import Event
+from ullage.api.wrap import CHAT, MOST_GUARDS, _credential, wrap
+from ullage.core.guard.events import Event
 from ullage.core.settings import Settings
-from ullage.driving import Pause
 from ullage.embedded import Server
+from ullage.guard.driver import Pause
 from ullage.runtime import Runtime
 from ullage.testing.faults import FaultServer, dropped, of_json, sse
-from ullage.wrapping import CHAT, MOST_GUARDS, _credential, wrap
 
 
 @pytest.fixture(params=DIALECTS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 
-from ullage.core.events import Event
+from ullage.core.guard.events import Event
 
 WINDOW = 2048
 Message = dict[str, Any]

@@ -11,9 +11,9 @@ import openai
 
 from tests.voyage import of
 from ullage import events
-from ullage.core.events import Event
+from ullage.api.wrap import wrap
+from ullage.core.guard.events import Event
 from ullage.runtime import Runtime
-from ullage.wrapping import wrap
 
 DIALECTS = ("chat", "responses", "messages")
 TEXT = "wind and water were fair today, all hands well. " * 14

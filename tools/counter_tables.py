@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Final
 
 from tests.counters import megabytes
-from ullage.core.counting import Counter
+from ullage.core.tokens.counting import Counter
 from ullage.counters import Vocabularies, families
 
 PAGE: Final = Path("docs/counters.md")

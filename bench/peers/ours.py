@@ -8,9 +8,9 @@ from typing import Any
 import ullage
 from bench.peers import History, Message
 from ullage import Policy, Rung
-from ullage.contents import Contents, context, of_session
+from ullage.api.context import Contents, context, of_session
+from ullage.api.tally import Tally
 from ullage.importers import Session, load
-from ullage.tally import Tally
 
 MODEL = "gpt-4o"
 

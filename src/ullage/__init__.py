@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ullage import agent, metrics
+    from ullage import agent
     from ullage.agent import Agent, Ended, Live, Session
-    from ullage.api import (
+    from ullage.api.compact import Compaction, acompact, compact
+    from ullage.api.context import Contents, context
+    from ullage.api.functions import (
         acount,
         amodels,
         assess,
@@ -29,12 +31,12 @@ if TYPE_CHECKING:
         window,
         window_tokens,
     )
-    from ullage.compaction import Compaction, acompact, compact
-    from ullage.contents import Contents, context
-    from ullage.core import edits, errors, events
-    from ullage.core.budget import Fit, Spent, TurnBudget, allocate, fit
-    from ullage.core.cost import Cost
-    from ullage.core.counting import Count
+    from ullage.api.recall import answer_recall, recall, recall_tool
+    from ullage.api.tally import Tally
+    from ullage.api.wrap import wrap
+    from ullage.core import errors
+    from ullage.core.compaction import edits
+    from ullage.core.compaction.policy import Policy, Rung
     from ullage.core.errors import (
         BusyWriter,
         CompactionError,
@@ -50,71 +52,72 @@ if TYPE_CHECKING:
         UllageError,
         UnknownSession,
     )
-    from ullage.core.gauge import Assessment, Thresholds
-    from ullage.core.instructions import developer_context, system_prompt
-    from ullage.core.permissions import Consent
-    from ullage.core.policies.policy import Policy, Rung
-    from ullage.core.summary import Answer, SummaryRequest
-    from ullage.core.truncation import Truncation
-    from ullage.core.usage import Usage
-    from ullage.core.window import Claim, Window
-    from ullage.driving import Pause
-    from ullage.failures import classify_error, classify_exception
-    from ullage.guard import Guard
-    from ullage.originals import answer_recall, recall, recall_tool
+    from ullage.core.guard import events
+    from ullage.core.session.instructions import developer_context, system_prompt
+    from ullage.core.session.permissions import Consent
+    from ullage.core.summary.request import Answer, SummaryRequest
+    from ullage.core.tokens.budget import Fit, Spent, TurnBudget, allocate, fit
+    from ullage.core.tokens.cost import Cost
+    from ullage.core.tokens.counting import Count
+    from ullage.core.tokens.gauge import Assessment, Thresholds
+    from ullage.core.tokens.truncation import Truncation
+    from ullage.core.tokens.usage import Usage
+    from ullage.core.tokens.window import Claim, Window
+    from ullage.guard.driver import Pause
+    from ullage.guard.guard import Guard
+    from ullage.guard.summarizer import Summarizer
+    from ullage.guard.view import View
     from ullage.providers import Provider
     from ullage.runtime import Runtime
+    from ullage.sdk.errors import classify_error, classify_exception
     from ullage.storage import Store, open_log, open_store
-    from ullage.summarizers import Summarizer
-    from ullage.tally import Tally
-    from ullage.view import View
-    from ullage.wrapping import wrap
+    from ullage.telemetry import metrics
 
 __version__ = "0.1.0.dev0"
 
 _HOME: Mapping[str, Sequence[str]] = {
     "ullage.agent": ("Agent", "Ended", "Live", "Session"),
-    "ullage.api": (
+    "ullage.api.functions": (
         "acount", "amodels", "assess", "awindow", "cost", "count", "count_text",
         "detect_truncation", "models", "repair", "validate", "window", "window_tokens",
     ),
-    "ullage.compaction": ("Compaction", "acompact", "compact"),
-    "ullage.contents": ("Contents", "context"),
-    "ullage.core.budget": ("Fit", "Spent", "TurnBudget", "allocate", "fit"),
-    "ullage.core.cost": ("Cost",),
-    "ullage.core.counting": ("Count",),
+    "ullage.api.compact": ("Compaction", "acompact", "compact"),
+    "ullage.api.context": ("Contents", "context"),
+    "ullage.core.tokens.budget": ("Fit", "Spent", "TurnBudget", "allocate", "fit"),
+    "ullage.core.tokens.cost": ("Cost",),
+    "ullage.core.tokens.counting": ("Count",),
     "ullage.core.errors": (
         "BusyWriter", "CompactionError", "ConfigurationError", "ContextTooLargeError",
         "ContextWindowUnknown", "CorruptLog", "ErrorKind", "Fenced", "MalformedHistoryError",
         "ProviderError", "StoreError", "UllageError", "UnknownSession",
     ),
-    "ullage.core.gauge": ("Assessment", "Thresholds"),
-    "ullage.core.instructions": ("developer_context", "system_prompt"),
-    "ullage.core.permissions": ("Consent",),
-    "ullage.core.policies.policy": ("Policy", "Rung"),
-    "ullage.core.summary": ("Answer", "SummaryRequest"),
-    "ullage.core.truncation": ("Truncation",),
-    "ullage.core.usage": ("Usage",),
-    "ullage.core.window": ("Claim", "Window"),
-    "ullage.driving": ("Pause",),
-    "ullage.failures": ("classify_error", "classify_exception"),
-    "ullage.guard": ("Guard",),
-    "ullage.originals": ("answer_recall", "recall", "recall_tool"),
+    "ullage.core.tokens.gauge": ("Assessment", "Thresholds"),
+    "ullage.core.session.instructions": ("developer_context", "system_prompt"),
+    "ullage.core.session.permissions": ("Consent",),
+    "ullage.core.compaction.policy": ("Policy", "Rung"),
+    "ullage.core.summary.request": ("Answer", "SummaryRequest"),
+    "ullage.core.tokens.truncation": ("Truncation",),
+    "ullage.core.tokens.usage": ("Usage",),
+    "ullage.core.tokens.window": ("Claim", "Window"),
+    "ullage.guard.driver": ("Pause",),
+    "ullage.sdk.errors": ("classify_error", "classify_exception"),
+    "ullage.guard.guard": ("Guard",),
+    "ullage.api.recall": ("answer_recall", "recall", "recall_tool"),
     "ullage.providers": ("Provider",),
     "ullage.runtime": ("Runtime",),
     "ullage.storage": ("Store", "open_log", "open_store"),
-    "ullage.summarizers": ("Summarizer",),
-    "ullage.tally": ("Tally",),
-    "ullage.view": ("View",),
-    "ullage.wrapping": ("wrap",),
+    "ullage.guard.summarizer": ("Summarizer",),
+    "ullage.api.tally": ("Tally",),
+    "ullage.guard.view": ("View",),
+    "ullage.api.wrap": ("wrap",),
 }  # fmt: skip
 
 _ROOMS: Mapping[str, str] = {
     "agent": "ullage.agent",
-    "edits": "ullage.core.edits",
+    "edits": "ullage.core.compaction.edits",
     "errors": "ullage.core.errors",
-    "events": "ullage.core.events",
-    "metrics": "ullage.metrics",
+    "events": "ullage.core.guard.events",
+    "metrics": "ullage.telemetry.metrics",
 }
 
 __all__ = [

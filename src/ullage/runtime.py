@@ -16,8 +16,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ullage import config
-from ullage.core.calibration import learn
-from ullage.core.counting import (
+from ullage.core.dialects import registry as dialects
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.errors import MalformedHistoryError
+from ullage.core.messages.foreign import find_adapter, name_kind
+from ullage.core.messages.media import image_rule
+from ullage.core.messages.readings import Readings
+from ullage.core.messages.transcript import Message
+from ullage.core.settings import Settings
+from ullage.core.tokens.calibration import learn
+from ullage.core.tokens.counting import (
     CHAT,
     EXACT,
     MESSAGES,
@@ -27,15 +35,7 @@ from ullage.core.counting import (
     Meter,
     measure,
 )
-from ullage.core.errors import MalformedHistoryError
-from ullage.core.foreign import find_adapter, name_kind
-from ullage.core.media import image_rule
-from ullage.core.pickling import Unpicklable
-from ullage.core.readings import Readings
-from ullage.core.settings import Settings
-from ullage.core.transcript import Message
-from ullage.core.wire import dialects
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.values.pickling import Unpicklable
 from ullage.counters import Vocabularies, band, remote, vocabulary
 from ullage.storage import MemoryStore, open_store
 from ullage.transport import Ask, Timeouts, Transport
@@ -44,9 +44,9 @@ from ullage.windows import Options, Question, Resolver
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-    from ullage.core.calibration import Calibration, Reading
-    from ullage.core.counting import Measure, Size
-    from ullage.core.transcript import Codec, Dialect, Transcript
+    from ullage.core.messages.transcript import Codec, Dialect, Transcript
+    from ullage.core.tokens.calibration import Calibration, Reading
+    from ullage.core.tokens.counting import Measure, Size
     from ullage.counters import Vocabulary
     from ullage.storage import Store
     from ullage.telemetry.protocol import Listener
@@ -424,14 +424,14 @@ def _codec(dialect: Dialect, remembered: int) -> Codec:
     """Load the codec of a dialect: most programs speak one."""
     memo, readings = Messages(remembered), Readings(remembered)
     if dialect == "ollama_chat":
-        from ullage.core.wire.ollama import OllamaChat
+        from ullage.core.dialects.ollama_chat.codec import OllamaChat
 
         return OllamaChat(memo, readings)
     if dialect == "anthropic":
-        from ullage.core.wire.anthropic import Anthropic
+        from ullage.core.dialects.anthropic.codec import Anthropic
 
         return Anthropic(memo, readings)
-    from ullage.core.wire.openai_responses import OpenAIResponses
+    from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 
     return OpenAIResponses(memo, readings)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ullage.core.errors import ProviderError
-from ullage.core.redaction import Redactor
+from ullage.core.messages.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

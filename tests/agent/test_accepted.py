@@ -12,7 +12,7 @@ import pytest
 
 from tests.agent.acting import data, types
 from ullage.agent import Agent, Session
-from ullage.core.transcript import Dialect
+from ullage.core.messages.transcript import Dialect
 from ullage.embedded import Launch, Server
 from ullage.providers import Provider
 from ullage.storage.log import verify

@@ -23,13 +23,13 @@ from tests.agent.acting import (
 )
 from ullage.agent import Agent, Live, Session
 from ullage.agent.keeping import SessionStore
-from ullage.core.budget import TurnBudget
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, Fenced
-from ullage.core.log.event import Draft, Event
-from ullage.core.permissions import Rule
-from ullage.core.policies.policy import Policy
-from ullage.core.skills import Skill, hashed
-from ullage.guard import Guard
+from ullage.core.session.log.event import Draft, Event
+from ullage.core.session.permissions import Rule
+from ullage.core.session.skills import Skill, hashed
+from ullage.core.tokens.budget import TurnBudget
+from ullage.guard.guard import Guard
 from ullage.providers import Provider
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog

@@ -10,8 +10,8 @@ import pytest
 
 from tests.agent.acting import CHAT, agent, bodies, called, data, overflow, said, scripted
 from ullage.agent import Session
-from ullage.core.log.event import Draft
-from ullage.core.log.fold import Failed, fold
+from ullage.core.session.log.event import Draft
+from ullage.core.session.log.fold import Failed, fold
 from ullage.testing.faults import FaultServer, hanging, of_json
 
 BROKEN = of_json({"error": {"message": "no such model"}}, 404)

@@ -32,7 +32,7 @@ from tests.agent.victim import (
     toolbox,
 )
 from ullage.agent import Agent, Session
-from ullage.core.log.event import Event
+from ullage.core.session.log.event import Event
 from ullage.embedded import Server
 from ullage.providers import Provider
 from ullage.storage.log import EventLog, verify

@@ -31,16 +31,16 @@ from tests.naming import plainly
 from ullage.agent import Agent, Session
 from ullage.cli.main import main
 from ullage.core.errors import ConfigurationError, CorruptLog, StoreError
-from ullage.core.instructions import Context, developer_context, presented
-from ullage.core.log.event import Draft
-from ullage.core.summary import SummaryRequest
-from ullage.core.transcript import Dialect
+from ullage.core.messages.transcript import Dialect
+from ullage.core.session.instructions import Context, developer_context, presented
+from ullage.core.session.log.event import Draft
+from ullage.core.summary.request import SummaryRequest
+from ullage.guard.summarizer import Summarizer
 from ullage.providers import Provider
 from ullage.storage import ndjson
 from ullage.storage.log import verify
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.summarizers import Summarizer
 from ullage.testing.faults import Answer, FaultServer, of_json
 
 # ── orders in what tools put out ────────────────────────────────────────────────────────────────

@@ -24,12 +24,12 @@ from tests.agent.canaries import (
 )
 from ullage.agent import Agent, Live, Session
 from ullage.cli.main import main
-from ullage.core.redaction import Redactor
+from ullage.core.messages.redaction import Redactor
+from ullage.guard.summarizer import Summarizer
 from ullage.providers import CallFailed, Client, Limits, Provider
 from ullage.storage import ndjson
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.summarizers import Summarizer
 from ullage.testing.faults import (
     Answer,
     FaultServer,

@@ -12,8 +12,8 @@ import pytest
 
 from ullage.agent.session import Live, Session
 from ullage.core.errors import BusyWriter, ConfigurationError, Fenced, StoreError
-from ullage.core.log.event import Draft, Event
-from ullage.core.redaction import REDACTED, Redactor
+from ullage.core.messages.redaction import REDACTED, Redactor
+from ullage.core.session.log.event import Draft, Event
 from ullage.storage.log import EventLog, Owner
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog

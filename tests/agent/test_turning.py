@@ -12,8 +12,8 @@ import pytest
 from tests.agent.acting import agent, called, data, said, scripted, types
 from ullage.agent import Agent, Executor, Session
 from ullage.core.errors import BusyWriter
-from ullage.core.permissions import Access
-from ullage.core.tooling import Outcome, Spec
+from ullage.core.session.permissions import Access
+from ullage.core.session.tools import Outcome, Spec
 from ullage.providers import Provider
 from ullage.storage.log import Owner
 

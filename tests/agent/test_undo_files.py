@@ -13,7 +13,7 @@ import pytest
 from tests.agent.acting import agent, bodies, called, data, said, scripted
 from ullage.agent import Session
 from ullage.core.errors import ConfigurationError
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage.blobs import Blobs
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog

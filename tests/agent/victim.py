@@ -24,9 +24,9 @@ from typing import Any, Final, Literal, NamedTuple, Self, cast
 from tests.agent.thinking import Asked
 from ullage.agent import Agent, Live, Session, turning
 from ullage.core.errors import BusyWriter, Fenced
-from ullage.core.log.event import Draft, Event
-from ullage.core.permissions import Access
-from ullage.core.tooling import Outcome, Spec
+from ullage.core.session.log.event import Draft, Event
+from ullage.core.session.permissions import Access
+from ullage.core.session.tools import Outcome, Spec
 from ullage.providers import Limits, Provider
 from ullage.storage import log_postgres
 from ullage.storage.log import EventLog, Head, Lease, Owner

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import log
-from ullage.core.log.event import Draft
-from ullage.core.log.fold import Round, fold
+from ullage.core.session.log.event import Draft
+from ullage.core.session.log.fold import Round, fold
 from ullage.storage.log import Owner
 from ullage.storage.log_memory import MemoryLog
 

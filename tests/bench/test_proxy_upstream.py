@@ -17,7 +17,7 @@ from bench.proxy import answers
 from bench.proxy.contenders import environment
 from bench.proxy.faking import FAULTS, Settings
 from bench.proxy.processes import HOST, Program
-from ullage.core.wire import overflow
+from ullage.core.dialects import overflow
 from ullage.testing.waiting import eventually
 
 TEXT = answers.WORD * 20

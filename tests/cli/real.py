@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ullage import importers
-from ullage.contents import of_session
+from ullage.api.context import of_session
 from ullage.runtime import Runtime
 
 SESSIONS = Path(__file__).parents[1] / "recordings" / "sessions"

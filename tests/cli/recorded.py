@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ullage.agent import Session
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
 
 MODEL = "gpt-5"

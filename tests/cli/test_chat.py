@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.terminal import ESCAPES, Terminal
 from ullage.agent import Session
-from ullage.core.log.fold import User
+from ullage.core.session.log.fold import User
 from ullage.embedded import Server
 from ullage.storage import open_log
 from ullage.storage.log import verify

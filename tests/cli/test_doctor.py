@@ -11,7 +11,7 @@ import pytest
 
 from ullage.cli import doctor
 from ullage.cli.main import main
-from ullage.core.window import Claim, resolve
+from ullage.core.tokens.window import Claim, resolve
 from ullage.embedded import Launch, Server
 from ullage.testing.faults import Answer, FaultServer, Script, closed_port, hanging, html, of_json
 from ullage.testing.fixtures import StartServer

@@ -10,9 +10,9 @@ import pytest
 
 from ullage.cli.explain_error import ADVICE
 from ullage.cli.main import main
-from ullage.core import laws
+from ullage.core.compaction import laws
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.errors import Kind
-from ullage.core.wire.openai_chat import OpenAIChat
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 

@@ -17,8 +17,8 @@ import pytest
 
 from ullage.agent import Consent, Pending, Preview
 from ullage.cli import activity, asking, sign, stdin
-from ullage.core.permissions import Grant, Subject
-from ullage.core.transcript import Call
+from ullage.core.messages.transcript import Call
+from ullage.core.session.permissions import Grant, Subject
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 

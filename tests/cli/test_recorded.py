@@ -13,8 +13,8 @@ import pytest
 import ullage
 from tests.importers.writing import assistant, call, item, lines, result, rollout, user
 from ullage.cli.main import main
-from ullage.core.log.event import Draft
-from ullage.core.policies.policy import Policy
+from ullage.core.compaction.policy import Policy
+from ullage.core.session.log.event import Draft
 from ullage.embedded import Launch, Server, catalog
 from ullage.runtime import Runtime
 from ullage.testing.faults import FaultServer, closed_port, of_json

@@ -17,10 +17,10 @@ from tests.agent.acting import bodies, called, chunk, said, scripted
 from ullage.agent import Agent, Session
 from ullage.cli import activity, asking, chat, run
 from ullage.cli.main import main, parser
-from ullage.core.log.event import Draft
-from ullage.core.permissions import Subject
-from ullage.core.tooling import Pending, Preview
-from ullage.core.transcript import Call
+from ullage.core.messages.transcript import Call
+from ullage.core.session.log.event import Draft
+from ullage.core.session.permissions import Subject
+from ullage.core.session.tools import Pending, Preview
 from ullage.providers import Provider
 from ullage.storage import open_log
 from ullage.storage.log import Owner

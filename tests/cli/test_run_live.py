@@ -19,7 +19,7 @@ from tests.cli.terminal import Terminal
 from ullage.agent import Session
 from ullage.cli import desk
 from ullage.cli.main import main, parser
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
 from ullage.testing.faults import FaultServer, hanging, sse
 

@@ -16,7 +16,7 @@ from tests.cli import recorded as made
 from ullage.agent import Session
 from ullage.cli import lines
 from ullage.cli.main import main
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
 from ullage.storage.log import Owner
 

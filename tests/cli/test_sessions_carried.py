@@ -20,7 +20,7 @@ from ullage.agent import Session
 from ullage.cli import verify
 from ullage.cli.main import main
 from ullage.core.errors import StoreError
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage.log import Head, Stamped
 from ullage.storage.log_memory import MemoryLog
 from ullage.testing.faults import FaultServer, of_json

@@ -13,8 +13,8 @@ from tests.agent import acting
 from tests.cli import recorded as made
 from ullage.agent import Session
 from ullage.cli.main import main
-from ullage.core import laws
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.compaction import laws
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.embedded import Server
 from ullage.storage import open_log
 from ullage.testing.faults import FaultServer, of_json

@@ -6,10 +6,12 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ullage.core.checkpoint import Checkpoint
-from ullage.core.conversation import Conversation
-from ullage.core.counting import EXACT, Basis, Meter, Scale
-from ullage.core.exchange import (
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.guard.conversation import Conversation
+from ullage.core.guard.learning import Observation, observe
+from ullage.core.guard.request import (
     Need,
     NeedKeep,
     NeedLoad,
@@ -22,11 +24,9 @@ from ullage.core.exchange import (
     Prepared,
     Setup,
 )
-from ullage.core.observing import Observation, observe
-from ullage.core.policies.policy import Policy
-from ullage.core.summary import Answer
-from ullage.core.window import Claim, Window, resolve
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.summary.request import Answer
+from ullage.core.tokens.counting import EXACT, Basis, Meter, Scale
+from ullage.core.tokens.window import Claim, Window, resolve
 from ullage.testing.counting import WordCounter
 
 

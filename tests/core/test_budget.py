@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ullage.core.budget import (
+from ullage.core.errors import ConfigurationError
+from ullage.core.tokens.budget import (
     ANSWER,
     KINDS,
     LEAST_THINKING,
@@ -22,8 +23,7 @@ from ullage.core.budget import (
     fit,
     overruns,
 )
-from ullage.core.errors import ConfigurationError
-from ullage.core.window import Window
+from ullage.core.tokens.window import Window
 
 WINDOWS = st.integers(1, 20_000_000)
 TOKENS = st.integers(0, 300_000)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ullage.core.calibration import (
+from ullage.core.tokens.calibration import (
     NARROWEST,
     SANE,
     STEADY,

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.driving import World, setup, talk, window
-from ullage.core.checkpoint import VERSION, Checkpoint, chain
-from ullage.core.cost import Price
-from ullage.core.edits import Clear, Drop, Insert, Script
+from ullage.core.compaction.checkpoint import VERSION, Checkpoint, chain
+from ullage.core.compaction.edits import Clear, Drop, Insert, Script
+from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.errors import StoreError
-from ullage.core.exchange import Request
-from ullage.core.guard import prepare
-from ullage.core.policies.policy import Policy
-from ullage.core.transcript import DIGEST_BYTES, Rules
-from ullage.core.usage import Usage
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.guard.machine import prepare
+from ullage.core.guard.request import Request
+from ullage.core.messages.transcript import DIGEST_BYTES, Rules
+from ullage.core.tokens.cost import Price
+from ullage.core.tokens.usage import Usage
 from ullage.testing.transcripts import histories
 
 CHECKPOINT = Checkpoint(

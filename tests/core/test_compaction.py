@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.core.driving import setup, talk
-from ullage.core import facts
-from ullage.core.compaction import Order, Outcome, compact, recorded
-from ullage.core.counting import measure
-from ullage.core.edits import reference
-from ullage.core.policies.carried import SPOKEN
-from ullage.core.policies.policy import StrategyName
-from ullage.core.summary import Answer, SummaryRequest
+from ullage.core.compaction.block import SPOKEN
+from ullage.core.compaction.edits import reference
+from ullage.core.compaction.plan import Order, Outcome, compact, recorded
+from ullage.core.compaction.policy import StrategyName
+from ullage.core.facts import extract as facts
+from ullage.core.summary.request import Answer, SummaryRequest
+from ullage.core.tokens.counting import measure
 
 BOTH: tuple[StrategyName, ...] = ("clear", "trim_oldest")
 ALL: tuple[StrategyName, ...] = ("summarise_middle", *BOTH)

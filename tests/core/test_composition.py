@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.composition import (
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.tokens.composition import (
     NAMES,
     WORTH,
     Large,
@@ -19,7 +21,7 @@ from ullage.core.composition import (
     compose,
     error,
 )
-from ullage.core.counting import (
+from ullage.core.tokens.counting import (
     CHAT,
     EXACT,
     MESSAGES,
@@ -32,10 +34,8 @@ from ullage.core.counting import (
     Size,
     measure,
 )
-from ullage.core.gauge import Thresholds
-from ullage.core.window import Claim, Window, resolve
-from ullage.core.wire.anthropic import Anthropic
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.tokens.gauge import Thresholds
+from ullage.core.tokens.window import Claim, Window, resolve
 from ullage.testing.counting import WordCounter
 from ullage.testing.transcripts import histories
 

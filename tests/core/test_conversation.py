@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.conversation import VERSION, Conversation
-from ullage.core.counting import Measure, Meter, Scale, measure
-from ullage.core.effort import Effort
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.errors import StoreError
-from ullage.core.gauge import Shown
-from ullage.core.transcript import Transcript
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.guard.conversation import VERSION, Conversation
+from ullage.core.guard.effort import Effort
+from ullage.core.messages.transcript import Transcript
+from ullage.core.tokens.counting import Measure, Meter, Scale, measure
+from ullage.core.tokens.gauge import Shown
 from ullage.testing.counting import WordCounter
 from ullage.testing.transcripts import histories
 

@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naming import plainly
-from ullage.core import media
-from ullage.core.checkpoint import chain
-from ullage.core.counting import (
+from ullage.core.compaction.checkpoint import chain
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.messages import media
+from ullage.core.messages.media import ImageRule
+from ullage.core.messages.transcript import Media, Message, Part, Transcript
+from ullage.core.tokens.counting import (
     CHAT,
     MESSAGES,
     RESPONSES,
@@ -34,9 +37,6 @@ from ullage.core.counting import (
     text_size,
     tool_sizes,
 )
-from ullage.core.media import ImageRule
-from ullage.core.transcript import Media, Message, Part, Transcript
-from ullage.core.wire.openai_chat import OpenAIChat
 from ullage.testing.counting import WordCounter
 from ullage.testing.transcripts import broken_histories, histories
 

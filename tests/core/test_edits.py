@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.edits import (
+from ullage.core.compaction.edits import (
     Clear,
     Drop,
     Edit,
@@ -22,9 +22,9 @@ from ullage.core.edits import (
     compose,
     reference,
 )
-from ullage.core.transcript import Transcript
-from ullage.core.wire.anthropic import Anthropic
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.messages.transcript import Transcript
 from ullage.testing.transcripts import histories
 
 CODEC = OpenAIChat()

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.driving import World, setup, talk, window
-from ullage.core import guard
-from ullage.core.effort import FRUITLESS, HALF_OPEN_S, PROGRESS, Effort
-from ullage.core.events import CompactionFailed
-from ullage.core.exchange import Prepared, Request
+from ullage.core.guard import machine as guard
+from ullage.core.guard.effort import FRUITLESS, HALF_OPEN_S, PROGRESS, Effort
+from ullage.core.guard.events import CompactionFailed
+from ullage.core.guard.request import Prepared, Request
 
 OPEN = Effort("request", 1000, fruitless=FRUITLESS, since=100.0)
 

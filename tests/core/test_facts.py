@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fidelity import KINDS, SETS, corpus
-from ullage.core.facts import ASSISTANT, BOUNDS, SAID_MOST, TODO, Facts, collect, parse, render
-from ullage.core.transcript import SUMMARY_MARK, Call, Message, Part
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.facts.extract import (
+    ASSISTANT,
+    BOUNDS,
+    SAID_MOST,
+    TODO,
+    Facts,
+    collect,
+    parse,
+    render,
+)
+from ullage.core.messages.transcript import SUMMARY_MARK, Call, Message, Part
 
 SENTENCES = (
     "Never touch src/main.py.",

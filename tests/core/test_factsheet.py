@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.factsheet import (
+from ullage.core.facts.sheet import (
     ASSISTANT,
     CLOSE,
     HEADINGS,
@@ -22,7 +22,7 @@ from ullage.core.factsheet import (
     render,
     unquote,
 )
-from ullage.core.transcript import SUMMARY_MARK
+from ullage.core.messages.transcript import SUMMARY_MARK
 
 NASTY = (
     OPEN,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.faithful import LABEL, Source, checked, source, stems_of, unfaithful
-from ullage.core.record import SECTIONS, Line, clean, parse, render
+from ullage.core.summary.faithful import LABEL, Source, checked, source, stems_of, unfaithful
+from ullage.core.summary.record import SECTIONS, Line, clean, parse, render
 
 SPOKEN = (
     "Please fix src/pump/valve.py, see https://bugs.example/7?id=3 and INC-4431.",

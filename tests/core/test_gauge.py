@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.counting import Count
 from ullage.core.errors import ConfigurationError
-from ullage.core.gauge import LEAVING, STANDARD, TIERS, Shown, Thresholds, Tier, assess
-from ullage.core.usage import Usage
-from ullage.core.window import Claim, Window, resolve
+from ullage.core.tokens.counting import Count
+from ullage.core.tokens.gauge import LEAVING, STANDARD, TIERS, Shown, Thresholds, Tier, assess
+from ullage.core.tokens.usage import Usage
+from ullage.core.tokens.window import Claim, Window, resolve
 
 TOKENS = st.integers(0, 3_000_000)
 WINDOWS = st.integers(1, 2_000_000)

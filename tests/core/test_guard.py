@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from tests.core.driving import World, setup, talk, window
-from ullage.core import guard, steps
-from ullage.core.checkpoint import Checkpoint
-from ullage.core.counting import Scale
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.policy import Policy, Rung
 from ullage.core.errors import (
     ConfigurationError,
     ContextTooLargeError,
     MalformedHistoryError,
 )
-from ullage.core.events import (
+from ullage.core.guard import machine as guard
+from ullage.core.guard import stages as steps
+from ullage.core.guard.events import (
     Compacted,
     CompactionFailed,
     ContextPressure,
@@ -25,7 +26,7 @@ from ullage.core.events import (
     OverShare,
     Repaired,
 )
-from ullage.core.exchange import (
+from ullage.core.guard.request import (
     Need,
     NeedLoad,
     NeedSave,
@@ -36,7 +37,7 @@ from ullage.core.exchange import (
     Request,
     Setup,
 )
-from ullage.core.policies.policy import Policy, Rung
+from ullage.core.tokens.counting import Scale
 
 GUESS = Scale(0.5, 1.0, 1.5)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.instructions import (
+from ullage.core.session.instructions import (
     FACTS_MOST,
     VALUE_MOST,
     VERSION,
@@ -21,7 +21,7 @@ from ullage.core.instructions import (
     presented,
     system_prompt,
 )
-from ullage.core.skills import Skill, hashed
+from ullage.core.session.skills import Skill, hashed
 
 CTX = Context("s-1", "/srv/thing", root="s-0")
 SKILLS = (Skill("b", "second", hashed("b"), "b"), Skill("a", "first", hashed("a"), "a"))

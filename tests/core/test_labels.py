@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.labels import LONGEST, READ, label_call, shorten
+from ullage.core.messages.labels import LONGEST, READ, label_call, shorten
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core import laws
-from ullage.core.transcript import Call, Message, Part, Rules, Transcript
-from ullage.core.wire.anthropic import Anthropic
-from ullage.core.wire.openai_chat import OpenAIChat
-from ullage.core.wire.openai_responses import OpenAIResponses
+from ullage.core.compaction import laws
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.openai_responses.codec import OpenAIResponses
+from ullage.core.messages.transcript import Call, Message, Part, Rules, Transcript
 
 CODEC = OpenAIChat()
 

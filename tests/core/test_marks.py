@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ullage.core import marks
-from ullage.core.edits import Clear, Drop, Insert, Script, apply
-from ullage.core.transcript import Codec
-from ullage.core.wire.anthropic import Anthropic
-from ullage.core.wire.openai_chat import OpenAIChat
-from ullage.core.wire.openai_responses import OpenAIResponses
+from ullage.core.compaction.edits import Clear, Drop, Insert, Script, apply
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.openai_responses.codec import OpenAIResponses
+from ullage.core.messages import marks
+from ullage.core.messages.transcript import Codec
 
 SHORT = {"cache_control": {"type": "ephemeral"}}
 LONG = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ullage.core import media
-from ullage.core.media import UNKNOWN_IMAGE, audio, describe, document, identity, image_rule
-from ullage.core.transcript import Media, MediaKind
+from ullage.core.messages import media
+from ullage.core.messages.media import (
+    UNKNOWN_IMAGE,
+    audio,
+    describe,
+    document,
+    identity,
+    image_rule,
+)
+from ullage.core.messages.transcript import Media, MediaKind
 
 KINDS: list[MediaKind] = ["image", "audio", "file"]
 MODELS = [

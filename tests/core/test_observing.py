@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.driving import World, setup, talk, window
-from ullage.core import guard
-from ullage.core.calibration import Reading
-from ullage.core.cost import Price
-from ullage.core.counting import Scale
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ErrorKind
-from ullage.core.events import Answered, ContextPressure, Notice, TruncationDetected
-from ullage.core.exchange import NeedServerCount, Prepared, Request, Setup
-from ullage.core.observing import NEXT
-from ullage.core.policies.policy import Policy
-from ullage.core.recovery import recover
+from ullage.core.guard import machine as guard
+from ullage.core.guard.events import Answered, ContextPressure, Notice, TruncationDetected
+from ullage.core.guard.learning import NEXT
+from ullage.core.guard.recovery import recover
+from ullage.core.guard.request import NeedServerCount, Prepared, Request, Setup
+from ullage.core.tokens.calibration import Reading
+from ullage.core.tokens.cost import Price
+from ullage.core.tokens.counting import Scale
 
 GUESS = Scale(0.5, 1.0, 1.5)
 ESTIMATING = setup(scale=GUESS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.counting import CHAT, Meter, Scale
-from ullage.core.outputs import Answer, settle
-from ullage.core.transcript import Call, Message, Part
-from ullage.core.usage import Usage
+from ullage.core.messages.transcript import Call, Message, Part
+from ullage.core.tokens.counting import CHAT, Meter, Scale
+from ullage.core.tokens.outputs import Answer, settle
+from ullage.core.tokens.usage import Usage
 from ullage.testing.counting import WordCounter
 
 METER = Meter(WordCounter(), CHAT, Scale(0.9, 1.0, 1.2), "estimate")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.permissions import (
+from ullage.core.session.permissions import (
     Access,
     Consent,
     Decision,

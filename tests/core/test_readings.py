@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage
 
-from ullage.core.readings import BESIDE, MOST_READINGS, Readings
-from ullage.core.transcript import Message, Part, Rules
+from ullage.core.messages.readings import BESIDE, MOST_READINGS, Readings
+from ullage.core.messages.transcript import Message, Part, Rules
 
 RULES = Rules("openai_chat")
 

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.record import LONGEST, MOST_LINES, SECTIONS, Line, clean, ordered, parse, render
-from ullage.core.transcript import SUMMARY_MARK, Message, Part, summarises
+from ullage.core.messages.transcript import SUMMARY_MARK, Message, Part, summarises
+from ullage.core.summary.record import (
+    LONGEST,
+    MOST_LINES,
+    SECTIONS,
+    Line,
+    clean,
+    ordered,
+    parse,
+    render,
+)
 
 WANTED = [Line("Goal", "fix the pump"), Line("Done", "wrote a.py"), Line("Next steps", "test it")]
 

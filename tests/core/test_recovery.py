@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.driving import World, setup, talk, window
-from ullage.core import guard
-from ullage.core.counting import Scale
-from ullage.core.effort import RECOVERIES, Effort
+from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.errors import ContextTooLargeError, ErrorKind
-from ullage.core.events import Notice
-from ullage.core.exchange import NeedWindow, Prepared, Request, Setup
-from ullage.core.policies.policy import Policy
-from ullage.core.recovery import recover as recovering
-from ullage.core.recovery import recoverable
-from ullage.core.wire.anthropic import Anthropic
+from ullage.core.guard import machine as guard
+from ullage.core.guard.effort import RECOVERIES, Effort
+from ullage.core.guard.events import Notice
+from ullage.core.guard.recovery import recover as recovering
+from ullage.core.guard.recovery import recoverable
+from ullage.core.guard.request import NeedWindow, Prepared, Request, Setup
+from ullage.core.tokens.counting import Scale
 
 GUESS = Scale(0.5, 1.0, 1.5)
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.redaction import REDACTED, SHORTEST, Redactor
+from ullage.core.messages.redaction import REDACTED, SHORTEST, Redactor
 
 SECRETS = st.text(st.characters(codec="utf-8"), min_size=SHORTEST, max_size=40)
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.budget import SHARES, allocate, overruns
-from ullage.core.counting import EXACT, UNKNOWN_VOCABULARY, Meter, Scale, measure
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.errors import ConfigurationError
-from ullage.core.sections import MARKS, checked, used
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.tokens.budget import SHARES, allocate, overruns
+from ullage.core.tokens.counting import EXACT, UNKNOWN_VOCABULARY, Meter, Scale, measure
+from ullage.core.tokens.sections import MARKS, checked, used
 from ullage.testing.counting import WordCounter
 from ullage.testing.transcripts import histories
 

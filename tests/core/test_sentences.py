@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.sentences import (
+from ullage.core.facts.sentences import (
     READ_MOST,
     SENTENCE_MOST,
     VALUE_MOST,

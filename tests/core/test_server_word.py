@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.core.driving import World, setup, talk, window
-from ullage.core import guard
-from ullage.core.calibration import Calibration, Reading, learn
-from ullage.core.counting import Anchor, Meter, Scale, Size, measure
-from ullage.core.events import CompactionFailed, WindowCramped
-from ullage.core.exchange import Need, NeedSave, NeedServerCount, Prepared, Request, Setup
-from ullage.core.sections import used
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.guard import machine as guard
+from ullage.core.guard.events import CompactionFailed, WindowCramped
+from ullage.core.guard.request import Need, NeedSave, NeedServerCount, Prepared, Request, Setup
+from ullage.core.tokens.calibration import Calibration, Reading, learn
+from ullage.core.tokens.counting import Anchor, Meter, Scale, Size, measure
+from ullage.core.tokens.sections import used
 from ullage.testing.counting import WordCounter
 
 GUESS = Scale(0.75, 1.1, 1.6)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
-from ullage.core.policies.policy import Policy
 from ullage.core.serving import DEFAULT, Rule, Serve, Upstream, loopback, parse
 
 LOCAL = Upstream("local", "http://127.0.0.1:8080")

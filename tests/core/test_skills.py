@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.skills import NAME, Skill, hashed, index, mentioned
+from ullage.core.session.skills import NAME, Skill, hashed, index, mentioned
 
 
 def skill(name: str, description: str = "what it is for") -> Skill:

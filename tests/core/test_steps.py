@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tests.core.driving import World, setup, talk, window
-from ullage.core import guard, steps
-from ullage.core.edits import reference
-from ullage.core.events import Compacted, CompactionFailed
-from ullage.core.exchange import Need, NeedKeep, NeedSave, Prepared, Request, Setup
-from ullage.core.policies.policy import Policy
+from ullage.core.compaction.edits import reference
+from ullage.core.compaction.policy import Policy
+from ullage.core.guard import machine as guard
+from ullage.core.guard import stages as steps
+from ullage.core.guard.events import Compacted, CompactionFailed
+from ullage.core.guard.request import Need, NeedKeep, NeedSave, Prepared, Request, Setup
 
 KEEPING = setup(keeps=True)
 NAME = re.compile(r"recall (u:[0-9a-f]{16})")

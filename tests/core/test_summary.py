@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core import pieces, prompt, summary
-from ullage.core.facts import Facts
-from ullage.core.prompt import AGAIN
-from ullage.core.record import LONGEST, SECTIONS, Line, parse, render
-from ullage.core.summary import Answer, Job, SummaryRequest, Written, write
-from ullage.core.transcript import SUMMARY_MARK, Call, Message, Part
-from ullage.core.usage import Usage
+from ullage.core.facts.extract import Facts
+from ullage.core.messages.transcript import SUMMARY_MARK, Call, Message, Part
+from ullage.core.summary import pieces, prompt
+from ullage.core.summary import request as summary
+from ullage.core.summary.prompt import AGAIN
+from ullage.core.summary.record import LONGEST, SECTIONS, Line, parse, render
+from ullage.core.summary.request import Answer, Job, SummaryRequest, Written, write
+from ullage.core.tokens.usage import Usage
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "summaries"
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.test_laws import CLAUDE, calls, read, result, user
-from ullage.core import laws
-from ullage.core.wire.anthropic import Anthropic
-from ullage.core.wire.openai_chat import OpenAIChat
-from ullage.core.wire.openai_responses import OpenAIResponses
+from ullage.core.compaction import laws
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 from ullage.testing import transcripts
 
 READERS: list[Any] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ullage.core.tooling import Intent, Outcome, Spec
+from ullage.core.session.tools import Intent, Outcome, Spec
 
 
 def test_nothing_good_is_assumed_of_a_tool() -> None:

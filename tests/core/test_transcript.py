@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.transcript import (
+from ullage.core.messages.transcript import (
     DIGEST_BYTES,
     SUMMARY_MARK,
     Call,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from openai.types import responses
 from openai.types.chat import ChatCompletion
 
-from ullage.core.counting import Basis, Count, Measure, Scale, Size
-from ullage.core.truncation import (
+from ullage.core.tokens.counting import Basis, Count, Measure, Scale, Size
+from ullage.core.tokens.truncation import (
     KEPT_HALF,
     SHORT_TOKENS,
     Sign,
@@ -20,7 +20,7 @@ from ullage.core.truncation import (
     edited_by_server,
     finish_reason,
 )
-from ullage.core.usage import Usage
+from ullage.core.tokens.usage import Usage
 
 NOTHING = Size(0, 0, 0)
 BASES: list[Basis] = ["exact", "server", "calibrated", "estimate"]

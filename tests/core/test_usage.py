@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.usage import DIALECTS, Usage, as_mapping
+from ullage.core.tokens.usage import DIALECTS, Usage, as_mapping
 
 TOKENS = st.integers(0, 10_000_000)
 NO_TOKENS = [-1, True, "12", 1.0, [], {}]

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import ContextWindowUnknown
-from ullage.core.window import RANKS, SMALLEST, Claim, Kind, Source, Window, acceptable, resolve
+from ullage.core.tokens.window import (
+    RANKS,
+    SMALLEST,
+    Claim,
+    Kind,
+    Source,
+    Window,
+    acceptable,
+    resolve,
+)
 
 CLAIMS = st.lists(
     st.builds(

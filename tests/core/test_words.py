@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.core import extras, nearest, progress
+from ullage.core.errors import extras, nearest
+from ullage.core.values import progress
 
 NAMES = ["gpt-4o", "gpt-5", "Claude-Sonnet"]
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 
-from ullage.core.counting import Counter
+from ullage.core.tokens.counting import Counter
 from ullage.counters import Vocabularies
 from ullage.counters.pure import Pure
 from ullage.counters.unicode import sanitised

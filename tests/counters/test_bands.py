@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ullage.core.counting import UNKNOWN_VOCABULARY
+from ullage.core.tokens.counting import UNKNOWN_VOCABULARY
 from ullage.counters import band, vocabulary
 from ullage.counters.bands import _BANDS
 from ullage.counters.models import _FAMILIES

@@ -19,7 +19,7 @@ from typing import Any, Final
 import apsw
 
 from tests.crash.disk import mounted
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage.log import Owner
 from ullage.storage.log_sqlite import SqliteLog
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.crash.disk import Disk, Image, images, laid, mounted
 from ullage.core.errors import StoreError
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage.database import MIGRATIONS, Database
 from ullage.storage.log import LEASE_S, Owner, verify
 from ullage.storage.log_sqlite import SqliteLog

@@ -15,7 +15,7 @@ import pytest
 
 from tests.crash.disk import mounted
 from ullage.core.errors import StoreError
-from ullage.core.log.event import Draft, Event
+from ullage.core.session.log.event import Draft, Event
 from ullage.storage.log import Owner, verify
 from ullage.storage.log_sqlite import SqliteLog
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ullage.core.tooling import Outcome
-from ullage.core.transcript import Call
+from ullage.core.messages.transcript import Call
+from ullage.core.session.tools import Outcome
 from ullage.tools import Executor
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.executor.calls import call, dry, fields, ran
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.permissions import Access, Posture, Rule
-from ullage.core.tooling import Intent, Outcome, Spec
-from ullage.core.transcript import Call
+from ullage.core.messages.transcript import Call
+from ullage.core.session.permissions import Access, Posture, Rule
+from ullage.core.session.tools import Intent, Outcome, Spec
 from ullage.tools import Executor, Fault, Limits, Sandbox
 
 READERS = ["read", "list", "search", "plan"]

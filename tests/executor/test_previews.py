@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.executor.calls import call, fields, ran
 from ullage.agent import Outcome, Pending, Spec
-from ullage.core.permissions import Access
+from ullage.core.session.permissions import Access
 from ullage.tools import Executor, Sandbox, difference
 from ullage.tools.writing import LARGEST_EDITED
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.calls import call, ran
-from ullage.core.permissions import Posture
+from ullage.core.session.permissions import Posture
 from ullage.testing.waiting import eventually
 from ullage.tools import Executor, Limits, search
 from ullage.tools.matcher import matching

@@ -19,8 +19,8 @@ import pytest
 
 from tests.executor.calls import call, dry, ran
 from ullage.core.errors import ConfigurationError
-from ullage.core.permissions import Posture
-from ullage.core.tooling import Outcome
+from ullage.core.session.permissions import Posture
+from ullage.core.session.tools import Outcome
 from ullage.testing.waiting import eventually
 from ullage.tools import Executor, Sandbox, Workspace, sandbox, seccomp, shell
 from ullage.tools.confine import __file__ as confine
@@ -331,7 +331,7 @@ def test_when_this_program_is_killed_its_commands_end_too(home) -> None:
     code = f"""
     import asyncio
     from pathlib import Path
-    from ullage.core.transcript import Call
+    from ullage.core.messages.transcript import Call
     from ullage.tools import Executor, Sandbox
     executor = Executor(Path({str(home / "space")!r}), shell=Sandbox())
     wanted = Call("1", "shell", '{{"command": "setsid sleep 982 & sleep 982"}}')
@@ -411,7 +411,7 @@ def test_an_ordinary_user_has_the_same_sandbox() -> None:
     import asyncio, json, sys
     sys.path[:0] = [{str(Path(confine).parents[2])!r}]
     from pathlib import Path
-    from ullage.core.transcript import Call
+    from ullage.core.messages.transcript import Call
     from ullage.tools import Executor, Sandbox
     folder = Path({str(folder)!r})
     executor = Executor(folder, state=folder / "state", shell=Sandbox())

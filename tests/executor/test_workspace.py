@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.executor.calls import call, ran
 from ullage.core.errors import ConfigurationError
-from ullage.core.permissions import Posture
+from ullage.core.session.permissions import Posture
 from ullage.tools import Executor, Workspace, syscalls
 from ullage.tools.tool import Fault
 from ullage.tools.workspace import StateRefused

@@ -18,7 +18,7 @@ from tests.importers.writing import (
     user,
 )
 from ullage.core.errors import ConfigurationError
-from ullage.core.usage import Usage
+from ullage.core.tokens.usage import Usage
 from ullage.importers import SAMPLE, load, parse
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "sessions"

@@ -17,7 +17,7 @@ from tests.importers.writing import (
     usage,
 )
 from ullage.core.errors import ConfigurationError
-from ullage.core.usage import Usage
+from ullage.core.tokens.usage import Usage
 from ullage.importers import load, parse
 from ullage.importers.codex import CONTEXT
 from ullage.importers.codex import usage as read_usage

@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws import judge
-from ullage.core import laws
-from ullage.core.compaction import Order, Outcome, compact
-from ullage.core.counting import Meter, measure
-from ullage.core.policies import carried
-from ullage.core.policies.policy import DETERMINISTIC, StrategyName
-from ullage.core.summary import Answer, SummaryRequest
-from ullage.core.transcript import Codec
-from ullage.core.wire.anthropic import Anthropic
-from ullage.core.wire.openai_chat import OpenAIChat
-from ullage.core.wire.openai_responses import OpenAIResponses
+from ullage.core.compaction import block as carried
+from ullage.core.compaction import laws
+from ullage.core.compaction.plan import Order, Outcome, compact
+from ullage.core.compaction.policy import DETERMINISTIC, StrategyName
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.openai_responses.codec import OpenAIResponses
+from ullage.core.messages.transcript import Codec
+from ullage.core.summary.request import Answer, SummaryRequest
+from ullage.core.tokens.counting import Meter, measure
 from ullage.testing import transcripts
 from ullage.testing.counting import WordCounter
 

@@ -18,14 +18,16 @@ import pytest
 
 import ullage
 from tests.laws import test_chains_hold as chains_hold
-from ullage.core import compaction, laws
-from ullage.core.edits import Clear, Drop, Edited, Script, apply, reference
-from ullage.core.policies import carried, trim
-from ullage.core.policies.carried import Carried, gather
-from ullage.core.policies.policy import DETERMINISTIC
-from ullage.core.policies.situation import Situation
-from ullage.core.transcript import SUMMARY_MARK, summarises
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.compaction import block as carried
+from ullage.core.compaction import laws
+from ullage.core.compaction import plan as compaction
+from ullage.core.compaction.block import Carried, gather
+from ullage.core.compaction.edits import Clear, Drop, Edited, Script, apply, reference
+from ullage.core.compaction.policy import DETERMINISTIC
+from ullage.core.compaction.situation import Situation
+from ullage.core.compaction.strategies import trim
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.messages.transcript import SUMMARY_MARK, summarises
 from ullage.testing.transcripts import anthropic, responses
 
 Strategy = Callable[[Situation], Script]

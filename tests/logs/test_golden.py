@@ -15,8 +15,8 @@ from typing import Any, Final
 import pytest
 
 from tests.logs.folded import folded
-from ullage.core.log.event import DURABLE, Event
-from ullage.core.log.fold import Branch, Fold, User, fold
+from ullage.core.session.log.event import DURABLE, Event
+from ullage.core.session.log.fold import Branch, Fold, User, fold
 from ullage.storage.log import Owner
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from ullage.core.replies import Delta, Reply
+from ullage.core.dialects.reply import Delta, Reply
 from ullage.providers import CallFailed, Client, Limits, Provider
 
 SHORT: Final = Limits(stall_s=20.0, connect_s=5.0)

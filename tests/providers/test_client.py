@@ -21,7 +21,7 @@ from tests.providers.serving import (
     serving,
     streamed,
 )
-from ullage.core.replies import Delta
+from ullage.core.dialects.reply import Delta
 from ullage.providers import Client, Limits, Provider
 from ullage.testing.faults import Answer, FaultServer, closed_port, cut_short, dropped, html, sse
 

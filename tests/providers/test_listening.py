@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.providers.serving import chunk, events
-from ullage.core.replies import Delta, Garbled, Reply, assembly
+from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.reply import Delta, Reply
+from ullage.core.dialects.sse import Garbled
 from ullage.providers import listening
 from ullage.transport import Broken
 

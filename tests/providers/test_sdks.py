@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from tests.providers.serving import Caller, events
-from ullage.core.replies import Reply
+from ullage.core.dialects.reply import Reply
 from ullage.testing.faults import Answer, FaultServer
 
 STREAMS: Final = Path(__file__).parent / "streams"

@@ -9,7 +9,7 @@ import pytest
 
 import ullage
 from tests.providers.serving import Caller
-from ullage.core.replies import Delta
+from ullage.core.dialects.reply import Delta
 from ullage.embedded import Launch, Server
 from ullage.runtime import Runtime
 from ullage.testing.fixtures import StartServer

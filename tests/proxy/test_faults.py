@@ -29,7 +29,7 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
-from ullage.core.policies.policy import Policy
+from ullage.core.compaction.policy import Policy
 from ullage.core.serving import Rule
 from ullage.proxy.relay import broken_off
 from ullage.testing.faults import (

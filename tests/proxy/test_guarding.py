@@ -21,18 +21,18 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ErrorKind
-from ullage.core.events import Notice, TruncationDetected
-from ullage.core.policies.policy import Policy
+from ullage.core.guard.events import Notice, TruncationDetected
 from ullage.core.serving import Rule, Serve, Upstream
-from ullage.core.truncation import Truncation
-from ullage.failures import Trouble
+from ullage.core.tokens.truncation import Truncation
 from ullage.proxy import body as bodies
 from ullage.proxy import guarding as module
 from ullage.proxy import routes
 from ullage.proxy.guarding import Call, Guarding, Plan
 from ullage.proxy.ledger import Ledger
 from ullage.runtime import Runtime
+from ullage.sdk.errors import Trouble
 from ullage.storage.memory import MemoryStore
 from ullage.testing.faults import FaultServer, of_json
 

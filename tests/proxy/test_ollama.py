@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ullage
-from ullage.core.replies import Garbled
-from ullage.core.transcript import Dialect
-from ullage.core.wire.dialects import DIALECTS
-from ullage.core.wire.overflow import classify
+from ullage.core.dialects.overflow import classify
+from ullage.core.dialects.registry import DIALECTS
+from ullage.core.dialects.sse import Garbled
+from ullage.core.messages.transcript import Dialect
 from ullage.proxy import ollama
 
 LAST = {

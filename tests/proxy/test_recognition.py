@@ -11,7 +11,7 @@ import pytest
 
 from tests.proxy.serving import Proxy, proxied
 from tests.proxy.strangers import MODEL, PROSE, Prompt, Stranger
-from ullage.core.checkpoint import Checkpoint
+from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.serving import Rule
 from ullage.storage.memory import MemoryStore
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ullage.core.checkpoint import Checkpoint
-from ullage.core.conversation import Conversation
-from ullage.core.edits import Drop, Script
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.edits import Drop, Script
+from ullage.core.guard.conversation import Conversation
 
 
 def checkpoint(

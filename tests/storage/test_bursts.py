@@ -17,7 +17,7 @@ import pytest
 
 from tests.crash.disk import mounted
 from ullage.core.errors import Fenced, StoreError
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage.database import Database
 from ullage.storage.log import Owner, verify
 from ullage.storage.log_sqlite import SqliteLog

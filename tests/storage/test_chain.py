@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.storage.databases import TimedLog
 from tests.storage.elsewhere import run_elsewhere
 from ullage.core.errors import CorruptLog
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage.log import EventLog, Owner, verify
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from tests.storage.databases import TimedLog
 from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError
-from ullage.core.log.event import Draft, read
+from ullage.core.session.log.event import Draft, read
 from ullage.storage.log import (
     EventLog,
     Head,

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from ullage.core.errors import BusyWriter, ConfigurationError, CorruptLog, Fenced, StoreError
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
 from ullage.storage.log import Owner, verify
 from ullage.storage.log_postgres import APPEND, PostgresLog
@@ -303,7 +303,7 @@ def test_a_server_that_is_down_is_told_and_the_writer_goes_on_when_it_is_back(
 WRITER = """
 import sys, time
 from ullage.core.errors import StoreError
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
 from ullage.storage.log import Owner
 log = open_log(sys.argv[1], create=False)

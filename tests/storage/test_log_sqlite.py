@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from ullage.core.errors import CorruptLog, Fenced, StoreError
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage.log import Owner, verify
 from ullage.storage.log_sqlite import SqliteLog
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ullage.core.errors import BusyWriter, Fenced
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
 from ullage.storage.log import EventLog, Owner, verify
 

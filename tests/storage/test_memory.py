@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from tests.storage.records import checkpoint, sized, talk
-from ullage.core.checkpoint import Checkpoint
+from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.storage import MemoryCheckpoints, MemoryConversations
 
 

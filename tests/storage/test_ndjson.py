@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import CorruptLog, StoreError
-from ullage.core.log.event import Draft, Event
+from ullage.core.session.log.event import Draft, Event
 from ullage.storage.log import Owner
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog

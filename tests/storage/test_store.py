@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from tests.storage.records import checkpoint, sized, talk
-from ullage.core.checkpoint import Checkpoint
+from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.storage import Limits, MemoryStore, Store
 from ullage.storage.postgres import PostgresStore

@@ -16,9 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from tests.storage.records import checkpoint
-from ullage import metrics
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind
-from ullage.core.events import (
+from ullage.core.guard.events import (
     Answered,
     Compacted,
     ContextPressure,
@@ -28,12 +27,12 @@ from ullage.core.events import (
     Refused,
     TruncationDetected,
 )
-from ullage.core.gauge import Assessment
-from ullage.core.truncation import Truncation
-from ullage.core.usage import Usage
-from ullage.guard import Guard
+from ullage.core.tokens.gauge import Assessment
+from ullage.core.tokens.truncation import Truncation
+from ullage.core.tokens.usage import Usage
+from ullage.guard.guard import Guard
 from ullage.runtime import Runtime
-from ullage.telemetry import otel
+from ullage.telemetry import metrics, otel
 from ullage.telemetry.protocol import Listener
 
 PREPARED = ContextPressure(Assessment(True, "warning", 0.85, 850, 1_000, "estimated"), "warning")

@@ -6,7 +6,7 @@ import json
 
 from tools import coverage_gate as gate
 
-CORE = "src/ullage/core/gauge.py"
+CORE = "src/ullage/core/tokens/gauge.py"
 ROOM = "src/ullage/runtime.py"
 
 
@@ -46,7 +46,11 @@ def test_many_gaps_are_counted_not_listed():
 
 
 def test_the_rest_is_judged_together_and_the_culprits_named():
-    files = {CORE: measured(1, 1), ROOM: measured(94, 100), "src/ullage/api.py": measured(1, 1)}
+    files = {
+        CORE: measured(1, 1),
+        ROOM: measured(94, 100),
+        "src/ullage/api/functions.py": measured(1, 1),
+    }
     head, culprit = shortfalls(files)
     assert "94.06 %" in head
     assert ROOM in culprit

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ullage.core.window import resolve
+from ullage.core.tokens.window import resolve
 from ullage.testing.faults import Answer, FaultServer
 from ullage.testing.recording import Recording
 from ullage.transport import Answer as Got

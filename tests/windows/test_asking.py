@@ -12,7 +12,7 @@ import pytest
 
 from tests.windows.listed import SAID, recorded
 from ullage.core.errors import ConfigurationError
-from ullage.core.window import Window
+from ullage.core.tokens.window import Window
 from ullage.testing.clock import FakeClock
 from ullage.testing.faults import Answer, FaultServer, html, of_json
 from ullage.transport import Timeouts, Transport

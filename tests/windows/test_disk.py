@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ullage.core.window import Claim
+from ullage.core.tokens.window import Claim
 from ullage.windows.disk import FILE, Disk, Kept
 
 CLAIM = Claim("total", 4096, "learned", "http://h", 5.0, 0.9, "said")

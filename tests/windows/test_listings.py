@@ -24,7 +24,7 @@ from tests.windows.listed import (
     sync,
     windowless,
 )
-from ullage.core.window import Claim, resolve
+from ullage.core.tokens.window import Claim, resolve
 from ullage.testing.faults import FaultServer, html
 from ullage.transport import Answer as Got
 from ullage.transport import Transport

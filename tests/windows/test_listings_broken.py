@@ -20,7 +20,7 @@ from tests.windows.listed import (
     sync,
     windowless,
 )
-from ullage.core.window import acceptable
+from ullage.core.tokens.window import acceptable
 from ullage.testing.faults import FaultServer, closed_port, hanging, html
 from ullage.testing.recording import Recording
 from ullage.transport import Answer as Got

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.window import Window, resolve
+from ullage.core.tokens.window import Window, resolve
 from ullage.windows.aliases import DEPLOYED, VENDORS, Name
 from ullage.windows.rows import Book, packed, whole
 from ullage.windows.table import FILE, Refresh, Table

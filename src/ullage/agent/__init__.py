@@ -1,12 +1,12 @@
 """Sessions and the agent that runs their turns: a durable loop over the guard."""
 
 from ullage.agent.agent import Agent, Compacting, Equipment, Options
+from ullage.agent.folders import load as load_skills
 from ullage.agent.session import Live, Session
-from ullage.core.log.event import Draft, Event
-from ullage.core.permissions import Consent, Decision, Grant, Rule
-from ullage.core.tooling import Outcome, Pending, Preview, Spec
-from ullage.core.turn.effects import Ended
-from ullage.skills import load as load_skills
+from ullage.core.session.log.event import Draft, Event
+from ullage.core.session.permissions import Consent, Decision, Grant, Rule
+from ullage.core.session.tools import Outcome, Pending, Preview, Spec
+from ullage.core.session.turn.effects import Ended
 from ullage.tools import Executor, Sandbox, Tool
 
 __all__ = [

@@ -19,24 +19,24 @@ from ullage.agent.keeping import SessionStore
 from ullage.agent.kit import Asking, Kit, Words
 from ullage.agent.session import Live, Session, kept_in
 from ullage.agent.turning import Turning
-from ullage.core import pieces
-from ullage.core.budget import TurnBudget
-from ullage.core.compaction import explain_reason
+from ullage.core.compaction.plan import explain_reason
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, StoreError
-from ullage.core.events import Compacted, CompactionFailed, ContextPressure, Notice
-from ullage.core.events import Event as GuardEvent
-from ullage.core.instructions import Context, briefing
-from ullage.core.log.event import Draft
-from ullage.core.log.fold import Failed
-from ullage.core.log.render import Renderer, defined
-from ullage.core.observing import NEXT
-from ullage.core.permissions import Posture, Rule
-from ullage.core.pickling import Unpicklable
-from ullage.core.policies.policy import Policy
-from ullage.core.redaction import Redactor
-from ullage.core.skills import mentioned
-from ullage.core.turn.effects import Ended, Order
-from ullage.guard import Guard
+from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressure, Notice
+from ullage.core.guard.events import Event as GuardEvent
+from ullage.core.guard.learning import NEXT
+from ullage.core.messages.redaction import Redactor
+from ullage.core.session.instructions import Context, briefing
+from ullage.core.session.log.event import Draft
+from ullage.core.session.log.fold import Failed
+from ullage.core.session.log.render import Renderer, defined
+from ullage.core.session.permissions import Posture, Rule
+from ullage.core.session.skills import mentioned
+from ullage.core.session.turn.effects import Ended, Order
+from ullage.core.summary import pieces
+from ullage.core.tokens.budget import TurnBudget
+from ullage.core.values.pickling import Unpicklable
+from ullage.guard.guard import Guard
 from ullage.providers import Provider
 from ullage.runtime import Runtime, default
 from ullage.tools import Executor, Sandbox
@@ -44,12 +44,12 @@ from ullage.tools.telling import Plan, Recall
 from ullage.windows import Question
 
 if TYPE_CHECKING:
-    from ullage.asking import Summarizer
-    from ullage.core.checkpoint import Checkpoint
-    from ullage.core.permissions import Mode, Permission
-    from ullage.core.skills import Skill
-    from ullage.core.window import Window
-    from ullage.guard import View
+    from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.session.permissions import Mode, Permission
+    from ullage.core.session.skills import Skill
+    from ullage.core.tokens.window import Window
+    from ullage.guard.asking import Summarizer
+    from ullage.guard.guard import View
 
 Result = TypeVar("Result")
 

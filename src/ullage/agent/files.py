@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.errors import BusyWriter, ConfigurationError
-from ullage.core.log.event import Draft
-from ullage.core.log.undoing import Change, Changed, State, choose
+from ullage.core.session.log.event import Draft
+from ullage.core.session.log.undoing import Change, Changed, State, choose
 from ullage.tools.survey import Seen, same, state_of, survey
 from ullage.tools.tool import Fault
 from ullage.tools.workspace import Workspace

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.agent.session import Live
-from ullage.core.log.event import Draft
+from ullage.core.session.log.event import Draft
 from ullage.tools.survey import (
     LARGEST_FILE,
     Found,

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.checkpoint import Checkpoint
-from ullage.core.log.event import Draft
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.session.log.event import Draft
 from ullage.storage import Limits, MemoryStore
 
 if TYPE_CHECKING:
     from ullage.agent.session import Session
-    from ullage.core.transcript import Dialect
+    from ullage.core.messages.transcript import Dialect
     from ullage.storage.protocol import Conversations
 
 FOREVER: Final = Limits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)

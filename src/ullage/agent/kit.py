@@ -9,19 +9,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.exchange import Request
-from ullage.core.log.fold import User
-from ullage.core.permissions import Consent
-from ullage.core.tooling import Pending
+from ullage.core.guard.request import Request
+from ullage.core.session.log.fold import User
+from ullage.core.session.permissions import Consent
+from ullage.core.session.tools import Pending
 
 if TYPE_CHECKING:
     from ullage.agent.session import Session
-    from ullage.core.checkpoint import Trigger
-    from ullage.core.cost import Price
-    from ullage.core.instructions import Briefing
-    from ullage.core.log.render import Renderer
-    from ullage.core.permissions import Posture
-    from ullage.guard import Guard, View
+    from ullage.core.compaction.checkpoint import Trigger
+    from ullage.core.session.instructions import Briefing
+    from ullage.core.session.log.render import Renderer
+    from ullage.core.session.permissions import Posture
+    from ullage.core.tokens.cost import Price
+    from ullage.guard.guard import Guard, View
     from ullage.providers import Provider
     from ullage.tools import Executor
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ullage.core.edits import reference
-from ullage.core.log.fold import Branch, Round, User
+from ullage.core.compaction.edits import reference
+from ullage.core.session.log.fold import Branch, Round, User
 
 if TYPE_CHECKING:
-    from ullage.core.log.fold import Fold, Item
+    from ullage.core.session.log.fold import Fold, Item
 
 
 class Originals:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ullage.agent.originals import Originals
 from ullage.core.errors import ConfigurationError, Fenced, StoreError
-from ullage.core.log.event import EPHEMERAL, Draft, Event
-from ullage.core.log.fold import Fold, fold
-from ullage.core.pickling import Unpicklable
-from ullage.core.redaction import Redactor
+from ullage.core.messages.redaction import Redactor
+from ullage.core.session.log.event import EPHEMERAL, Draft, Event
+from ullage.core.session.log.fold import Fold, fold
+from ullage.core.values.pickling import Unpicklable
 from ullage.storage.blobs import Blobs
 from ullage.storage.log import Owner
 
 if TYPE_CHECKING:
     from ullage.agent.files import Undone
-    from ullage.core.permissions import Grant
+    from ullage.core.session.permissions import Grant
     from ullage.storage.log import EventLog, Lease
 
 

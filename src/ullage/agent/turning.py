@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.agent.journal import Journal
 from ullage.agent.session import Live
-from ullage.core import turn as machine
-from ullage.core.cost import cost
 from ullage.core.errors import (
     ConfigurationError,
     ContextTooLargeError,
@@ -23,8 +21,9 @@ from ullage.core.errors import (
     MalformedHistoryError,
     StoreError,
 )
-from ullage.core.permissions import Consent, Decision, Grant
-from ullage.core.turn.effects import (
+from ullage.core.session import turn as machine
+from ullage.core.session.permissions import Consent, Decision, Grant
+from ullage.core.session.turn.effects import (
     Ask,
     Crashed,
     Decide,
@@ -44,17 +43,18 @@ from ullage.core.turn.effects import (
     RunTools,
     Send,
 )
-from ullage.core.usage import Usage
-from ullage.failures import Trouble
+from ullage.core.tokens.cost import cost
+from ullage.core.tokens.usage import Usage
 from ullage.providers import CallFailed, Client
+from ullage.sdk.errors import Trouble
 from ullage.storage.log import LEASE_S
 
 if TYPE_CHECKING:
     from ullage.agent.kit import Kit
-    from ullage.core.replies import Delta
-    from ullage.core.tooling import Intent, Outcome, Pending
-    from ullage.core.transcript import Call
-    from ullage.guard import View
+    from ullage.core.dialects.reply import Delta
+    from ullage.core.messages.transcript import Call
+    from ullage.core.session.tools import Intent, Outcome, Pending
+    from ullage.guard.guard import View
 
 BEAT_S: Final = LEASE_S / 3
 """Seconds between signs of life: two may fail before the lease can be taken over."""

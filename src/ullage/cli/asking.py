@@ -17,8 +17,8 @@ from typing import Final
 
 from ullage.cli import lines, picture
 from ullage.core.errors import ConfigurationError
-from ullage.core.permissions import Consent, Grant
-from ullage.core.tooling import Pending
+from ullage.core.session.permissions import Consent, Grant
+from ullage.core.session.tools import Pending
 
 TERMINAL: Final = "/dev/tty"
 """The terminal that a program was started from, also where its stdin is a pipe."""

@@ -16,14 +16,14 @@ import ullage
 from ullage import importers
 from ullage.agent import Agent
 from ullage.agent.agent import Compacting
+from ullage.api.context import served
 from ullage.cli import desk, lines, notes, offline, origin, progress
-from ullage.contents import served
-from ullage.core.checkpoint import Checkpoint
-from ullage.core.compaction import Outcome, explain_reason
-from ullage.core.counting import Count
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.plan import Outcome, explain_reason
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError, UnknownSession
-from ullage.core.policies.policy import Policy
-from ullage.core.summary import Answer, SummaryRequest
+from ullage.core.summary.request import Answer, SummaryRequest
+from ullage.core.tokens.counting import Count
 from ullage.importers.files import is_file
 from ullage.runtime import default
 from ullage.tools import Executor, Sandbox

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ullage import importers
+from ullage.api.context import Contents, of_session, served
 from ullage.cli import desk, notes, picture, progress, recorded
 from ullage.cli.lines import out, when
-from ullage.contents import Contents, of_session, served
 from ullage.core.errors import ConfigurationError
-from ullage.core.progress import Progress
+from ullage.core.values.progress import Progress
 from ullage.importers.listing import listed
 
 SUMMARY = "show what fills the window: by part, by tool, by turn"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from ullage import importers
-from ullage.api import count, count_text
+from ullage.api.context import served
+from ullage.api.functions import count, count_text
 from ullage.cli import notes, progress
-from ullage.contents import served
-from ullage.core.counting import Count
 from ullage.core.errors import ConfigurationError
+from ullage.core.tokens.counting import Count
 from ullage.importers import BrokenJson, NoMessages
 
 SUMMARY = "count the tokens of messages, a request, a session or a text"

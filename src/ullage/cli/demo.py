@@ -12,16 +12,16 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.api import count
+from ullage.api.functions import count
 from ullage.cli import desk, scenario
 from ullage.cli.duel import Chat, Guarded, Score, Step, Unguarded, play
-from ullage.core.policies.policy import Policy, Rung
+from ullage.core.compaction.policy import Policy, Rung
 from ullage.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ullage.core.summary import SummaryRequest
+    from ullage.core.summary.request import SummaryRequest
 
 SUMMARY = "hold a conversation of several windows on a real model, with and without the guard"
 

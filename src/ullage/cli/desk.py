@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from ullage import config, skills
+from ullage import config
 from ullage.agent import Agent, Options, Session
+from ullage.agent import folders as skills
 from ullage.cli import lines, progress
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError, ProviderError
-from ullage.core.extras import explain_missing
-from ullage.core.permissions import Rule
-from ullage.core.policies.policy import Policy
-from ullage.core.transcript import Dialect
+from ullage.core.errors.extras import explain_missing
+from ullage.core.messages.transcript import Dialect
+from ullage.core.session.permissions import Rule
 from ullage.providers import Limits, Provider
 from ullage.runtime import default
 from ullage.storage import open_log

@@ -24,7 +24,7 @@ from ullage import config
 from ullage.cli.config import safe
 from ullage.core.errors import ConfigurationError
 from ullage.core.settings import Configured
-from ullage.core.window import Window, resolve
+from ullage.core.tokens.window import Window, resolve
 from ullage.transport import Answer, Ask, Timeouts, Transport, loopback, shown
 from ullage.windows import Question, table
 from ullage.windows.listings import Listings

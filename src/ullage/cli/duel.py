@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.errors import ContextTooLargeError, ProviderError
-from ullage.core.events import Compacted, CompactionFailed, ContextPressure, Notice
-from ullage.failures import classify_exception
-from ullage.guard import Guard
+from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressure, Notice
+from ullage.guard.guard import Guard
+from ullage.sdk.errors import classify_exception
 from ullage.transport import Ask, Transport
 
 if TYPE_CHECKING:
     from ullage.cli.scenario import Fact, Turn
-    from ullage.core.checkpoint import Checkpoint
-    from ullage.core.events import Event
+    from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.guard.events import Event
 
 HTTP_OK = 200
 

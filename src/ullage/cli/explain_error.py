@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage.core.errors import ConfigurationError, Kind
-from ullage.failures import classify_error
+from ullage.sdk.errors import classify_error
 
 SUMMARY = "tell what a provider's error means, and what to do; exit code 1 if unknown"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ullage.cli import desk, lines, progress
 from ullage.cli.show import add_at, upto
-from ullage.core.progress import count
+from ullage.core.values.progress import count
 from ullage.storage import ndjson
 
 SUMMARY = "write a session as lines of JSON, each event as it was recorded"

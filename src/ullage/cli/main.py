@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import ullage
 from ullage.core.errors import BusyWriter, UllageError, UnknownSession
-from ullage.core.nearest import suggest
+from ullage.core.errors.nearest import suggest
 
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "look around": ("demo", "doctor"),

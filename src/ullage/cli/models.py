@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ullage import config
 from ullage.core.errors import ConfigurationError, ProviderError
-from ullage.core.nearest import suggest
+from ullage.core.errors.nearest import suggest
 from ullage.transport import Ask, Transport, loopback, shown
 from ullage.windows.rows import Row
 from ullage.windows.table import Refresh, Table

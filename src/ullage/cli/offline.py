@@ -15,7 +15,7 @@ from ullage import config
 from ullage.agent import Session
 from ullage.cli import desk, origin
 from ullage.core.errors import ConfigurationError
-from ullage.core.log.fold import Round
+from ullage.core.session.log.fold import Round
 from ullage.providers import Provider
 from ullage.runtime import Runtime, default
 from ullage.windows import Question

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ullage.agent import Session
 from ullage.core.errors import ConfigurationError
-from ullage.core.log.fold import Data
+from ullage.core.session.log.fold import Data
 
 
 def complete(given: argparse.Namespace, session: Session) -> argparse.Namespace:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from ullage.core.gauge import short
+from ullage.core.tokens.gauge import short
 
 Report = Mapping[str, Any]
 

@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from ullage import config
+from ullage.api.recall import page
 from ullage.core.errors import ConfigurationError
-from ullage.originals import page
 
 SUMMARY = "print the text that a placeholder stands for, by its reference"
 

@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ullage import agent
+from ullage.api.context import Contents, compaction_point, of_session
 from ullage.cli import desk, replay, serve, sessions
-from ullage.contents import Contents, compaction_point, of_session
-from ullage.core.checkpoint import Checkpoint
-from ullage.core.composition import Report, Row
-from ullage.core.counting import Count
+from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import ConfigurationError
-from ullage.core.gauge import assess
-from ullage.core.log.event import understood
-from ullage.core.usage import Usage
-from ullage.core.window import Claim, resolve
+from ullage.core.session.log.event import understood
+from ullage.core.tokens.composition import Report, Row
+from ullage.core.tokens.counting import Count
+from ullage.core.tokens.gauge import assess
+from ullage.core.tokens.usage import Usage
+from ullage.core.tokens.window import Claim, resolve
 from ullage.embedded import catalog
 from ullage.importers import Session
 from ullage.importers.listing import Listed

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from ullage.cli import desk, picture
 from ullage.core.errors import ConfigurationError
-from ullage.core.extras import explain_missing
+from ullage.core.errors.extras import explain_missing
 from ullage.core.serving import Serve, Upstream, parse
 from ullage.runtime import configured
 from ullage.transport import redacted

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from ullage.cli import desk, serve
 from ullage.cli.lines import brief, out, when
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.log.event import Event, understood
+from ullage.core.session.log.event import Event, understood
 from ullage.storage import open_store
 from ullage.storage.log import LEASE_S, EventLog, Head, dead
 

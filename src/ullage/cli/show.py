@@ -13,8 +13,8 @@ from ullage.agent import Session
 from ullage.cli import desk, lines
 from ullage.cli.sessions import alive
 from ullage.core.errors import ConfigurationError
-from ullage.core.log.event import HEAD, Event, understood
-from ullage.core.log.fold import fold
+from ullage.core.session.log.event import HEAD, Event, understood
+from ullage.core.session.log.fold import fold
 from ullage.storage import ndjson
 
 SUMMARY = "show a session as people read it, up to any of its events"

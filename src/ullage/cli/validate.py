@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from ullage import importers
-from ullage.api import validate
+from ullage.api.context import served
+from ullage.api.functions import validate
 from ullage.cli import notes, progress
-from ullage.contents import served
 
 SUMMARY = "check that messages keep the protocol and fit the window; exit code 1 where not"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ullage.cli import desk, lines, progress
 from ullage.cli.import_ import content, torn
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.progress import count
+from ullage.core.values.progress import count
 from ullage.importers.files import is_file
 from ullage.storage import ndjson
 from ullage.storage.log import EventLog, faults_of

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
 
-from ullage.api import window
+from ullage.api.functions import window
 from ullage.core.errors import ConfigurationError
-from ullage.core.nearest import suggest
-from ullage.core.window import HINT, Source, Window
+from ullage.core.errors.nearest import suggest
+from ullage.core.tokens.window import HINT, Source, Window
 from ullage.runtime import default
 
 SUMMARY = "show the true context window of a model, with its source"

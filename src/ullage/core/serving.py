@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
-from ullage.core.nearest import suggest
-from ullage.core.policies.policy import Policy
+from ullage.core.errors.nearest import suggest
 
 Usage = Literal["inject", "passive"]
 USAGES: Final[tuple[Usage, ...]] = get_args(Usage)

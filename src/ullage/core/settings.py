@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.nearest import suggest
+from ullage.core.errors.nearest import suggest
 
 PolicyName = Literal["ladder", "advisory", "auto_summary", "off"]
 POLICIES: Final[tuple[PolicyName, ...]] = ("ladder", "advisory", "auto_summary", "off")

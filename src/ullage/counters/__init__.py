@@ -3,7 +3,7 @@
 `vocabulary(model)` tells which vocabulary a model has, `Vocabularies.counter(name)` counts with
 it; `band(family)` tells how far off the stand-in is where it cannot. `ullage.counters.append`
 counts text that grows, and text that may be too long. Framing and calibration are
-`ullage.core.counting`'s.
+`ullage.core.tokens.counting`'s.
 """
 
 from ullage.counters.bands import band

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.core.counting import Counter
+from ullage.core.tokens.counting import Counter
 from ullage.counters.unicode import last_cut, upper_bound
 
 _CHARACTERS_A_TOKEN: Final = 4

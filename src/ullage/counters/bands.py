@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.core.counting import UNKNOWN_VOCABULARY, Scale
+from ullage.core.tokens.counting import UNKNOWN_VOCABULARY, Scale
 
 # Source: the table of ratios in docs/counters.md. `best` is the ratio of a whole mix of what
 # agents carry; the edges hold single pieces of that mix (p5 to p95) and 20 of 24 kinds of text.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from zipfile import ZipFile
 
-from ullage.core.counting import Counter
+from ullage.core.tokens.counting import Counter
 from ullage.counters.unicode import panicked, sanitised, upper_bound
 
 _FILES: Final[Mapping[str, str]] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final
 
-from ullage.core.counting import Counter
+from ullage.core.tokens.counting import Counter
 
 _OVERHEAD: Final = 100
 """Characters that an entry is charged beyond its text: what a string and a slot cost in bytes."""

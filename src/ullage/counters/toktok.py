@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import toktok
 
-from ullage.core.counting import Counter
+from ullage.core.tokens.counting import Counter
 from ullage.counters.unicode import doubtful, panicked, sanitised, segments, upper_bound
 
 MOST_RECOUNTED: Final = 1 << 16

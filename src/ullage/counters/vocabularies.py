@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Final
 
-from ullage.core.counting import Counter
 from ullage.core.errors import ConfigurationError
-from ullage.core.extras import command
+from ullage.core.errors.extras import command
+from ullage.core.tokens.counting import Counter
 from ullage.counters.models import Vocabulary
 from ullage.counters.recall import Deferred, Recall
 

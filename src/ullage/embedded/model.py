@@ -23,8 +23,8 @@ from typing import IO
 import platformdirs
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.nearest import suggest
-from ullage.core.progress import Progress, ignore
+from ullage.core.errors.nearest import suggest
+from ullage.core.values.progress import Progress, ignore
 from ullage.embedded import places
 from ullage.embedded.catalog import ROWS, SMOLLM2, Row
 from ullage.embedded.wheels import bring

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from ullage.core.errors import ConfigurationError, ProviderError
-from ullage.core.extras import explain_missing
+from ullage.core.errors.extras import explain_missing
 from ullage.embedded import child
 from ullage.embedded.launch import Launch
 

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit, urlunspli
 from urllib.request import url2pathname
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.progress import Progress
+from ullage.core.values.progress import Progress
 from ullage.embedded.catalog import Part
 from ullage.embedded.places import FIX, Places
 from ullage.transport import MOST_BYTES, Ask, Broken, pull, shown

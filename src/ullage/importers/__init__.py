@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.progress import Progress, ignore
+from ullage.core.values.progress import Progress, ignore
 from ullage.importers import claude, codex, files, places, requests
 from ullage.importers.lines import Lines, plain
 from ullage.importers.session import NOT_IN_FILE, BrokenJson, NoMessages, Report, Session, Turn

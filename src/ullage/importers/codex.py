@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.progress import Progress, ignore
-from ullage.core.usage import Usage
+from ullage.core.tokens.usage import Usage
+from ullage.core.values.progress import Progress, ignore
 from ullage.importers import titles
 from ullage.importers.lines import Lines, note
 from ullage.importers.session import Call, Report, Session, Turn, plural, total, words

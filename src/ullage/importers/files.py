@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.extras import explain_missing
+from ullage.core.errors.extras import explain_missing
 
 MOST_BYTES: Final = 512 * 1024 * 1024
 """Far above real sessions; parsed, a file takes several times its size in memory."""

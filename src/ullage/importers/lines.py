@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from ullage.core.progress import Progress, ignore
+from ullage.core.values.progress import Progress, ignore
 
 NO_JSON: Final = "line that is no JSON object"
 CUT_OFF: Final = "half-written last line"

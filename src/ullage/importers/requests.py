@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from ullage.core.dialects.registry import recognise
 from ullage.core.errors import ConfigurationError
-from ullage.core.progress import Progress, ignore
-from ullage.core.usage import Usage
-from ullage.core.wire.dialects import recognise
+from ullage.core.tokens.usage import Usage
+from ullage.core.values.progress import Progress, ignore
 from ullage.importers.lines import Lines, find_fault, note, value
 from ullage.importers.session import (
     BrokenJson,

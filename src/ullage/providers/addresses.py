@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
-from ullage.core.transcript import Dialect
+from ullage.core.messages.transcript import Dialect
 
 VERSION: Final = "2023-06-01"
 """Of Anthropic's API (its documentation, "Versions")."""

@@ -10,8 +10,10 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ullage.core.replies import Assembly, Garbled, Reply, assembly
-from ullage.core.wire.overflow import classify
+from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.overflow import classify
+from ullage.core.dialects.reply import Assembly, Reply
+from ullage.core.dialects.sse import Garbled
 from ullage.providers import bodies, retries
 from ullage.providers.failure import CallFailed, Facts
 from ullage.providers.listening import Hear, listen

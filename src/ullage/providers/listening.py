@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
 
-from ullage.core.replies import Assembly, Delta, Event, Events, Garbled
+from ullage.core.dialects.reply import Assembly, Delta
+from ullage.core.dialects.sse import Event, Events, Garbled
 from ullage.transport import Broken
 
 Hear = Callable[[Delta], object]

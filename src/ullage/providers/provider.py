@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError
-from ullage.core.transcript import Dialect
-from ullage.core.wire import dialects
+from ullage.core.messages.transcript import Dialect
 from ullage.transport import Ask, shown
 
 

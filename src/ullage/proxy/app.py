@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ullage import metrics
 from ullage.proxy import head as heads
 from ullage.proxy import journal, pages, routes
 from ullage.proxy.body import Refused
@@ -24,6 +23,7 @@ from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.runtime import Runtime, default
 from ullage.storage import Limits, open_store
+from ullage.telemetry import metrics
 from ullage.windows import Question
 
 if TYPE_CHECKING:

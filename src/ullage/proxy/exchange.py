@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ErrorKind
-from ullage.core.policies.policy import Policy
-from ullage.failures import Trouble, classify_error
 from ullage.proxy import answers
 from ullage.proxy import body as bodies
 from ullage.proxy import head as heads
@@ -27,12 +26,13 @@ from ullage.proxy.journal import LEFT, Line
 from ullage.proxy.ollama import single, streams, too_large
 from ullage.proxy.relay import Lines, Relay, Watch
 from ullage.proxy.upstream import Broken, Response, Sent, Stalled, Unreached, discreet
+from ullage.sdk.errors import Trouble, classify_error
 from ullage.telemetry import otel
 
 if TYPE_CHECKING:
-    from ullage.core.gauge import Assessment
+    from ullage.core.messages.transcript import Dialect
     from ullage.core.serving import Upstream
-    from ullage.core.transcript import Dialect
+    from ullage.core.tokens.gauge import Assessment
     from ullage.proxy.app import App
     from ullage.proxy.routes import Form
 

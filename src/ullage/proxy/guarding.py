@@ -14,29 +14,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ullage.core.checkpoint import chain
-from ullage.core.cost import cost
+from ullage.core.compaction.checkpoint import chain
+from ullage.core.compaction.policy import Policy
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.events import Answered, ContextPressure, TruncationDetected, WindowCramped
-from ullage.core.exchange import Request
-from ullage.core.gauge import assess
-from ullage.core.policies.policy import Policy
-from ullage.failures import Trouble, classify_error
-from ullage.guard import Guard
+from ullage.core.guard.events import Answered, ContextPressure, TruncationDetected, WindowCramped
+from ullage.core.guard.request import Request
+from ullage.core.tokens.cost import cost
+from ullage.core.tokens.gauge import assess
+from ullage.guard.guard import Guard
 from ullage.proxy import ollama
 from ullage.proxy.body import Body, Refused, encoded
 from ullage.proxy.ledger import Entry, Ledger
 from ullage.proxy.stored import Histories, Measured, key_of, name_of
 from ullage.runtime import Body as Measurable
 from ullage.runtime import system_text
+from ullage.sdk.errors import Trouble, classify_error
 from ullage.windows import Question
 
 if TYPE_CHECKING:
-    from ullage.core.events import Event
-    from ullage.core.gauge import Assessment, Tier
+    from ullage.core.guard.events import Event
     from ullage.core.serving import Rule, Serve, Upstream
-    from ullage.core.window import Window
-    from ullage.guard import View
+    from ullage.core.tokens.gauge import Assessment, Tier
+    from ullage.core.tokens.window import Window
+    from ullage.guard.guard import View
     from ullage.proxy.journal import Line
     from ullage.proxy.routes import Form
     from ullage.runtime import Runtime

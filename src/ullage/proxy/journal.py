@@ -11,10 +11,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.gauge import short
+from ullage.core.tokens.gauge import short
 
 if TYPE_CHECKING:
-    from ullage.core.budget import Cramped
+    from ullage.core.tokens.budget import Cramped
 
 log = logging.getLogger("ullage.proxy.requests")
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ullage.core.replies import Garbled
-from ullage.core.transcript import Dialect
+from ullage.core.dialects.sse import Garbled
+from ullage.core.messages.transcript import Dialect
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Bytes of a line at most; the last one of `/api/generate` repeats the context as numbers."""

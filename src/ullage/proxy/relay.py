@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from ullage.core.replies import Garbled
+from ullage.core.dialects.sse import Garbled
 from ullage.proxy import ollama
 from ullage.proxy.ollama import Frames
-from ullage.streams import Tracker
+from ullage.sdk.streams import Tracker
 
 MOST: Final = 16 * 1024 * 1024
 """Bytes of a frame; what is larger is relayed and no longer read."""

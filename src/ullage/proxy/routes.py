@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.core.transcript import Dialect
+from ullage.core.messages.transcript import Dialect
 
 
 @dataclass(frozen=True, slots=True)

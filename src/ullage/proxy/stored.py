@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.counting import Count, Measure, Size
-from ullage.core.usage import Usage, as_mapping
+from ullage.core.tokens.counting import Count, Measure, Size
+from ullage.core.tokens.usage import Usage, as_mapping
 
 if TYPE_CHECKING:
-    from ullage.core.cost import Price
-    from ullage.core.gauge import Assessment
+    from ullage.core.tokens.cost import Price
+    from ullage.core.tokens.gauge import Assessment
 
 MOST: Final = 10_000
 """Ids that are kept; the one heard of longest ago is forgotten first."""

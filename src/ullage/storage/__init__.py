@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ullage.core.errors import BusyWriter, ConfigurationError
-from ullage.core.extras import explain_missing
+from ullage.core.errors.extras import explain_missing
 from ullage.storage.log import EventLog
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.memory import MemoryCheckpoints, MemoryConversations, MemoryStore

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError, UnknownSession
-from ullage.core.log.event import Draft, Event, recorded
+from ullage.core.session.log.event import Draft, Event, recorded
 
 LEASE_S: Final = 30.0
 """A writer that gave no sign for so long may be taken for gone."""

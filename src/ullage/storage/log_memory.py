@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.core.log.event import Draft, Event
-from ullage.core.pickling import Unpicklable
+from ullage.core.session.log.event import Draft, Event
+from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ullage.core.errors import Fenced
-from ullage.core.log.event import Draft, Event
-from ullage.core.pickling import Unpicklable
+from ullage.core.session.log.event import Draft, Event
+from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import apsw
 
-from ullage.core.log.event import Draft, Event
-from ullage.core.pickling import Unpicklable
+from ullage.core.session.log.event import Draft, Event
+from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.database import WAIT_S, Database, NotText, Rows
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped

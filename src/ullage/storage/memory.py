@@ -11,14 +11,14 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from ullage.core.pickling import Unpicklable
+from ullage.core.values.pickling import Unpicklable
 from ullage.storage.protocol import STANDARD, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ullage.core.checkpoint import Checkpoint
-    from ullage.core.conversation import Conversation
+    from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.guard.conversation import Conversation
 
 MOST: Final = STANDARD.most
 """Checkpoints, and conversations, that are kept; the one used longest ago goes first."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ullage.core.errors import CorruptLog, StoreError
-from ullage.core.log.event import Event, read
-from ullage.core.progress import Progress, count, ignore
+from ullage.core.session.log.event import Event, read
+from ullage.core.values.progress import Progress, count, ignore
 from ullage.storage.log import EventLog, Head, faults_of
 
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
-from ullage.core.checkpoint import Checkpoint
-from ullage.core.conversation import Conversation
+from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import BusyWriter, StoreError
-from ullage.core.pickling import Unpicklable
+from ullage.core.guard.conversation import Conversation
+from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
 from ullage.storage.bodies import seal
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase

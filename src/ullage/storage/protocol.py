@@ -13,8 +13,8 @@ from ullage.core.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ullage.core.checkpoint import Checkpoint
-    from ullage.core.conversation import Conversation
+    from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.guard.conversation import Conversation
 
 WEEK_S: Final = 7 * 24 * 3600.0
 

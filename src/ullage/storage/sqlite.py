@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ullage.core.checkpoint import Checkpoint
-from ullage.core.conversation import Conversation
+from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import BusyWriter
-from ullage.core.pickling import Unpicklable
+from ullage.core.guard.conversation import Conversation
+from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
 from ullage.storage.bodies import seal
 from ullage.storage.database import WAIT_S, Database

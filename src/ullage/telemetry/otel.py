@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.events import (
+from ullage.core.errors.extras import explain_missing
+from ullage.core.guard.events import (
     Answered,
     Compacted,
     ContextPressure,
@@ -28,7 +29,6 @@ from ullage.core.events import (
     Refused,
     TruncationDetected,
 )
-from ullage.core.extras import explain_missing
 from ullage.telemetry.protocol import Host, found, joined
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from ullage.core.events import Event
+    from ullage.core.guard.events import Event
 
 Kind = TypeVar("Kind")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ullage.core.permissions import PLAIN_COMMAND
+from ullage.core.session.permissions import PLAIN_COMMAND
 
 _READERS: Final = "cat du echo grep head id ls nl pwd stat tail true uname wc whoami"
 READERS: Final = frozenset(_READERS.split())

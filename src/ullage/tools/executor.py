@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ullage.core.errors import ConfigurationError, UllageError
-from ullage.core.permissions import ALLOWED, Decision, Posture, Subject, decide
-from ullage.core.tooling import Intent, Outcome, Pending, Preview, Spec
-from ullage.core.transcript import Call
+from ullage.core.messages.transcript import Call
+from ullage.core.session.permissions import ALLOWED, Decision, Posture, Subject, decide
+from ullage.core.session.tools import Intent, Outcome, Pending, Preview, Spec
 from ullage.tools import schema
 from ullage.tools.bounds import RESULT_CHARACTERS, bounded
 from ullage.tools.reading import List, Read

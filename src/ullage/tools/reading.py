@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import BinaryIO, Final
 
-from ullage.core.permissions import Access, matches
-from ullage.core.tooling import Outcome, Spec
+from ullage.core.session.permissions import Access, matches
+from ullage.core.session.tools import Outcome, Spec
 from ullage.tools.bounds import RESULT_CHARACTERS
 from ullage.tools.tool import Arguments, Fault
 from ullage.tools.work import beside

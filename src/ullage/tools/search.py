@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ullage.core.permissions import Access, matches
-from ullage.core.tooling import Outcome, Spec
+from ullage.core.session.permissions import Access, matches
+from ullage.core.session.tools import Outcome, Spec
 from ullage.tools.reading import refuse_binary
 from ullage.tools.tool import Arguments, Fault
 from ullage.tools.work import beside

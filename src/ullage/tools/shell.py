@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ullage.core.permissions import Access
-from ullage.core.tooling import Outcome, Preview, Spec
+from ullage.core.session.permissions import Access
+from ullage.core.session.tools import Outcome, Preview, Spec
 from ullage.tools import commands
 from ullage.tools.bounds import RESULT_CHARACTERS, Kept
 from ullage.tools.sandbox import Sandbox

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ullage.core.errors import UllageError
-from ullage.core.permissions import Access
-from ullage.core.tooling import Outcome, Spec
+from ullage.core.session.permissions import Access
+from ullage.core.session.tools import Outcome, Spec
 from ullage.tools.bounds import RESULT_CHARACTERS
 from ullage.tools.tool import Arguments, Fault
 from ullage.tools.work import beside

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from ullage.core.permissions import Access
-    from ullage.core.tooling import Outcome, Preview, Spec
+    from ullage.core.session.permissions import Access
+    from ullage.core.session.tools import Outcome, Preview, Spec
 
 Arguments = Mapping[str, Any]
 """The arguments of a call, as its schema has them."""

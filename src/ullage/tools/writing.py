@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any, Final, NamedTuple
 
-from ullage.core.permissions import Access
-from ullage.core.tooling import Outcome, Preview, Spec
+from ullage.core.session.permissions import Access
+from ullage.core.session.tools import Outcome, Preview, Spec
 from ullage.tools.difference import draw_diff
 from ullage.tools.reading import refuse_binary
 from ullage.tools.tool import Arguments, Fault

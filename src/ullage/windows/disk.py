@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from ullage.core.window import Claim, Kind, Source, acceptable
+from ullage.core.tokens.window import Claim, Kind, Source, acceptable
 
 log = logging.getLogger("ullage.windows")
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from ullage.core.window import Claim
+from ullage.core.tokens.window import Claim
 from ullage.transport import loopback, shown
 from ullage.windows.disk import Disk, Kept
 from ullage.windows.question import Question

@@ -11,7 +11,7 @@ from functools import cached_property
 from urllib.parse import urlsplit
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.window import Window
+from ullage.core.tokens.window import Window
 from ullage.windows.probes import root
 
 

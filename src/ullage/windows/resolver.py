@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.nearest import suggest
-from ullage.core.window import Claim, Window, resolve
+from ullage.core.errors.nearest import suggest
+from ullage.core.tokens.window import Claim, Window, resolve
 from ullage.windows import probes
 from ullage.windows.disk import Disk
 from ullage.windows.flights import MOST, Flights, Landed
@@ -26,7 +26,7 @@ from ullage.windows.probes.found import root
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ullage.core.cost import Price
+    from ullage.core.tokens.cost import Price
     from ullage.transport import Answer, Ask, Transport
     from ullage.windows.listings import Listed, Listings
     from ullage.windows.question import Question

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.nearest import find
-from ullage.core.window import Claim
+from ullage.core.errors.nearest import find
+from ullage.core.tokens.window import Claim
 from ullage.windows import aliases
 from ullage.windows.aliases import Name
 from ullage.windows.rows import BROKEN, Book, Row, packed, whole

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import StoreError
-from ullage.core.log.event import DURABLE, EPHEMERAL, Draft, encoded, read, recorded, understood
+from ullage.core.session.log.event import (
+    DURABLE,
+    EPHEMERAL,
+    Draft,
+    encoded,
+    read,
+    recorded,
+    understood,
+)
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

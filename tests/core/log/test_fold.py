@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import StoreError
-from ullage.core.log.event import DURABLE, Draft, Event, read, recorded
-from ullage.core.log.fold import Branch, Fold, Round, Skill, User, fold
-from ullage.core.usage import Usage
+from ullage.core.session.log.event import DURABLE, Draft, Event, read, recorded
+from ullage.core.session.log.fold import Branch, Fold, Round, Skill, User, fold
+from ullage.core.tokens.usage import Usage
 
 
 def events(*drafts: Draft) -> list[Event]:

@@ -19,12 +19,12 @@ from tests.core.log.test_fold import call, events, result, said, usage, user
 from tests.laws import judge
 from tests.test_accepted import Chat, Speaker, asked
 from tests.test_dialects import Anthropic, Responses
-from ullage.core.log.event import Draft, Event
-from ullage.core.log.fold import Failed, Fold, Round, User, fold
-from ullage.core.log.render import EMPTY_MESSAGE, Renderer, defined
-from ullage.core.skills import hashed
-from ullage.core.tooling import Spec
-from ullage.core.transcript import Dialect
+from ullage.core.messages.transcript import Dialect
+from ullage.core.session.log.event import Draft, Event
+from ullage.core.session.log.fold import Failed, Fold, Round, User, fold
+from ullage.core.session.log.render import EMPTY_MESSAGE, Renderer, defined
+from ullage.core.session.skills import hashed
+from ullage.core.session.tools import Spec
 from ullage.embedded import Server
 from ullage.runtime import Runtime
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.log.event import Draft, Event, recorded
-from ullage.core.log.fold import Fold, fold
-from ullage.core.log.undoing import NAMED, Change, choose, notice
+from ullage.core.session.log.event import Draft, Event, recorded
+from ullage.core.session.log.fold import Fold, fold
+from ullage.core.session.log.undoing import NAMED, Change, choose, notice
 
 ONE = {"kind": "file", "mode": 0o644, "hash": "one"}
 TWO = {"kind": "file", "mode": 0o644, "hash": "two"}

@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ullage.core import laws
-from ullage.core.counting import Meter, measure
-from ullage.core.edits import Edit, Script, apply
-from ullage.core.policies.situation import Situation
-from ullage.core.transcript import Codec
-from ullage.core.wire.openai_chat import OpenAIChat
+from ullage.core.compaction import laws
+from ullage.core.compaction.edits import Edit, Script, apply
+from ullage.core.compaction.situation import Situation
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.messages.transcript import Codec
+from ullage.core.tokens.counting import Meter, measure
 from ullage.testing.counting import WordCounter
 from ullage.testing.transcripts import histories
 

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.policies.situations import CODEC, said, tool_step, words
-from ullage.core import facts
-from ullage.core.facts import Facts
-from ullage.core.policies.carried import (
+from ullage.core.compaction.block import (
     LEAST,
     MOST,
     PROSE,
@@ -23,7 +21,9 @@ from ullage.core.policies.carried import (
     gather,
     whole,
 )
-from ullage.core.transcript import SUMMARY_MARK, Message, summarises
+from ullage.core.facts import extract as facts
+from ullage.core.facts.extract import Facts
+from ullage.core.messages.transcript import SUMMARY_MARK, Message, summarises
 from ullage.testing.counting import WordCounter
 from ullage.testing.transcripts import histories
 

@@ -19,11 +19,11 @@ from tests.core.policies.situations import (
     total_after,
     words,
 )
-from ullage.core.edits import Clear, Edit, Script, apply, reference
-from ullage.core.policies.clear import WORTH, plan, superseded
-from ullage.core.policies.situation import Situation
-from ullage.core.wire.anthropic import Anthropic
-from ullage.core.wire.openai_responses import OpenAIResponses
+from ullage.core.compaction.edits import Clear, Edit, Script, apply, reference
+from ullage.core.compaction.situation import Situation
+from ullage.core.compaction.strategies.clear import WORTH, plan, superseded
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 
 
 def planned(found: Situation) -> tuple[Edit, ...]:

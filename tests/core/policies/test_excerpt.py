@@ -17,10 +17,10 @@ from tests.core.policies.situations import (
     total_after,
     words,
 )
-from ullage.core.edits import Clear, Edit, Script, apply
-from ullage.core.policies.excerpt import FLOOR, plan
-from ullage.core.policies.situation import Situation
-from ullage.core.wire.anthropic import Anthropic
+from ullage.core.compaction.edits import Clear, Edit, Script, apply
+from ullage.core.compaction.situation import Situation
+from ullage.core.compaction.strategies.excerpt import FLOOR, plan
+from ullage.core.dialects.anthropic.codec import Anthropic
 
 
 def planned(found: Situation) -> tuple[Edit, ...]:

@@ -18,11 +18,11 @@ from tests.core.policies.situations import (
     words,
 )
 from tests.core.test_compaction import run
-from ullage.core import laws
-from ullage.core.compaction import Order
-from ullage.core.edits import Clear, Drop, Edit, Script, apply, reference
-from ullage.core.policies import knowledge
-from ullage.core.policies.situation import Situation
+from ullage.core.compaction import laws
+from ullage.core.compaction.edits import Clear, Drop, Edit, Script, apply, reference
+from ullage.core.compaction.plan import Order
+from ullage.core.compaction.situation import Situation
+from ullage.core.compaction.strategies import knowledge
 
 
 def planned(found: Situation) -> tuple[Edit, ...]:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 
 from tests.core.policies.situations import CODEC, said, situation, situations
-from ullage.core.edits import Clear, apply
-from ullage.core.policies.media import plan
-from ullage.core.policies.situation import Situation
+from ullage.core.compaction.edits import Clear, apply
+from ullage.core.compaction.situation import Situation
+from ullage.core.compaction.strategies.media import plan
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
 SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}

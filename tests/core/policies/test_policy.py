@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.compaction.policy import DETERMINISTIC, STRATEGIES, Policy, Rung
 from ullage.core.errors import ConfigurationError
-from ullage.core.gauge import STANDARD, assess
-from ullage.core.policies.policy import DETERMINISTIC, STRATEGIES, Policy, Rung
+from ullage.core.tokens.gauge import STANDARD, assess
 
 PRESETS = [
     *(Policy.ladder(), Policy.advisory(), Policy.auto_summary(), Policy.off()),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.policies.situations import said, situation, situations, tool_step, words
-from ullage.core.policies.situation import CUT_MARK, Situation, shorten
+from ullage.core.compaction.situation import CUT_MARK, Situation, shorten
 from ullage.testing.counting import WordCounter
 
 COUNT = WordCounter().count

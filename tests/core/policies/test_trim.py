@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 
 from tests.core.policies.situations import CODEC, said, situation, situations, total_after, words
-from ullage.core import laws
-from ullage.core.edits import Drop, Edit, Script, apply
-from ullage.core.laws import Unit
-from ullage.core.policies.situation import Situation
-from ullage.core.policies.trim import oldest, plan
+from ullage.core.compaction import laws
+from ullage.core.compaction.edits import Drop, Edit, Script, apply
+from ullage.core.compaction.laws import Unit
+from ullage.core.compaction.situation import Situation
+from ullage.core.compaction.strategies.trim import oldest, plan
 
 
 def planned(found: Situation) -> tuple[Edit, ...]:

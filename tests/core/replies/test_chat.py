@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from ullage.core.replies import Delta, Reply, assembly
-from ullage.core.replies.chat import Chat
-from ullage.core.transcript import Call
-from ullage.core.usage import Usage
+from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.openai_chat.stream import Chat
+from ullage.core.dialects.reply import Delta, Reply
+from ullage.core.messages.transcript import Call
+from ullage.core.tokens.usage import Usage
 
 
 def chunk(delta: Any = None, finish: str | None = None, **more: Any) -> dict[str, Any]:

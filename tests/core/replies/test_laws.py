@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.replies import assembly
-from ullage.core.transcript import Call, Dialect
+from ullage.core.dialects.assembling import assembly
+from ullage.core.messages.transcript import Call, Dialect
 
 PIECES = st.lists(st.text(min_size=1, max_size=8), max_size=5)
 ARGUMENTS = st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=6), max_size=3)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from ullage.core.replies import Assembly, Delta, assembly
-from ullage.core.replies.messages import Messages
-from ullage.core.transcript import Call
-from ullage.core.usage import Usage
+from ullage.core.dialects.anthropic.stream import Messages
+from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.reply import Assembly, Delta
+from ullage.core.messages.transcript import Call
+from ullage.core.tokens.usage import Usage
 
 START = {
     "type": "message_start",

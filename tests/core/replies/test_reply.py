@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.replies import Delta, Reply, assembly
-from ullage.core.replies.reply import as_json, named
-from ullage.core.transcript import Call, Dialect
+from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.reply import Delta, Reply, as_json, named
+from ullage.core.messages.transcript import Call, Dialect
 
 DIALECTS: list[Dialect] = ["openai_chat", "openai_responses", "anthropic"]
 WORDS = st.sampled_from([

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from ullage.core.replies import Assembly, Delta, assembly
-from ullage.core.replies.responses import Responses
-from ullage.core.transcript import Call
-from ullage.core.usage import Usage
+from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.openai_responses.stream import Responses
+from ullage.core.dialects.reply import Assembly, Delta
+from ullage.core.messages.transcript import Call
+from ullage.core.tokens.usage import Usage
 
 USAGE = {"input_tokens": 9, "output_tokens": 3, "input_tokens_details": {"cached_tokens": 4}}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.replies.sse import MOST_BYTES, Event, Events, Garbled
+from ullage.core.dialects.sse import MOST_BYTES, Event, Events, Garbled
 
 ENDS = (b"\n", b"\r\n", b"\r")
 LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\x00")

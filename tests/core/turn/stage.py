@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ullage.core.log.event import Draft, Event, recorded
-from ullage.core.log.fold import Fold
-from ullage.core.permissions import Consent, Decision, Subject
-from ullage.core.replies import Reply
-from ullage.core.tooling import Intent, Outcome, Pending, Preview
-from ullage.core.transcript import Call
-from ullage.core.turn import Ended, Order, run
-from ullage.core.turn.effects import (
+from ullage.core.dialects.reply import Reply
+from ullage.core.messages.transcript import Call
+from ullage.core.session.log.event import Draft, Event, recorded
+from ullage.core.session.log.fold import Fold
+from ullage.core.session.permissions import Consent, Decision, Subject
+from ullage.core.session.tools import Intent, Outcome, Pending, Preview
+from ullage.core.session.turn import Ended, Order, run
+from ullage.core.session.turn.effects import (
     Ask,
     Decide,
     Effect,
@@ -27,7 +27,7 @@ from ullage.core.turn.effects import (
     RunTools,
     Send,
 )
-from ullage.core.usage import Usage
+from ullage.core.tokens.usage import Usage
 
 ALLOW = Decision("allow")
 READ = Intent(reads_only=True, idempotent=True)

@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.turn.stage import WRITE, Stage, called, pending, said
-from ullage.core.budget import TurnBudget
+from ullage.core.dialects.reply import Reply
 from ullage.core.errors import ErrorKind
-from ullage.core.log.event import Draft
-from ullage.core.log.fold import fold
-from ullage.core.permissions import Consent, Decision
-from ullage.core.replies import Reply
-from ullage.core.skills import Skill
-from ullage.core.tooling import Outcome
-from ullage.core.turn.effects import (
+from ullage.core.session.log.event import Draft
+from ullage.core.session.log.fold import fold
+from ullage.core.session.permissions import Consent, Decision
+from ullage.core.session.skills import Skill
+from ullage.core.session.tools import Outcome
+from ullage.core.session.turn.effects import (
     Ask,
     Crashed,
     Effect,
@@ -31,7 +30,8 @@ from ullage.core.turn.effects import (
     RunTools,
     Send,
 )
-from ullage.core.usage import Usage
+from ullage.core.tokens.budget import TurnBudget
+from ullage.core.tokens.usage import Usage
 
 TOO_LARGE = Failed("too large", ErrorKind("input"), 400)
 BROKEN = Failed("reset", ErrorKind("other"), lost=True, partial="The cel")

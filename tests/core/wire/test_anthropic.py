@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naming import plainly
-from ullage.core import laws
+from ullage.core.compaction import laws
+from ullage.core.dialects.anthropic.codec import ROLES, Anthropic, Key
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.media import describe, identity
-from ullage.core.transcript import Call, Message, Part, asks
-from ullage.core.wire.anthropic import ROLES, Anthropic, Key
+from ullage.core.messages.media import describe, identity
+from ullage.core.messages.transcript import Call, Message, Part, asks
 
 GIF = "R0lGODlhAwAFAAAAACwAAAAAAwAFAAACAoRRADs="  # 3 x 5 pixels
 PDF = "JVBERi0xLjQ="

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types import responses
 
+from ullage.core.dialects.registry import ALIASES, DIALECTS, LOOKED_AT, named, recognise
 from ullage.core.errors import ConfigurationError
-from ullage.core.wire.dialects import ALIASES, DIALECTS, LOOKED_AT, named, recognise
 
 SAID = {"role": "user", "content": "hi"}
 CHAT_TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 import ullage
 from tests.laws import ollama as histories
-from ullage.core import edits
+from ullage.core.compaction import edits
+from ullage.core.compaction.strategies import media
+from ullage.core.dialects.ollama_chat.codec import LEFT_OUT, MOST_LEFT_OUT, Key, OllamaChat
 from ullage.core.errors import ConfigurationError, MalformedHistoryError
-from ullage.core.media import describe, identity
-from ullage.core.policies import media
-from ullage.core.transcript import Call, Message, Part
-from ullage.core.wire.ollama import LEFT_OUT, MOST_LEFT_OUT, Key, OllamaChat
+from ullage.core.messages.media import describe, identity
+from ullage.core.messages.transcript import Call, Message, Part
+from ullage.guard.summarizer import Summarizer
 from ullage.providers import Provider
-from ullage.summarizers import Summarizer
 
 GIF = histories.GIF
 SAID = {"role": "user", "content": "which files?"}

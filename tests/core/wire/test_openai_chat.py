@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naming import plainly
-from ullage.core.errors import MalformedHistoryError
-from ullage.core.transcript import Message, Part, digest
-from ullage.core.wire.openai_chat import (
+from ullage.core.dialects.openai_chat.codec import (
     ROLES,
     Memo,
     OpenAIChat,
 )
+from ullage.core.errors import MalformedHistoryError
+from ullage.core.messages.transcript import Message, Part, digest
 from ullage.testing.transcripts import broken_histories, histories
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}

@@ -13,11 +13,8 @@ from openai.types import responses
 from pydantic import TypeAdapter
 
 from tests.naming import plainly
-from ullage.core import laws
-from ullage.core.errors import MalformedHistoryError
-from ullage.core.media import describe, identity
-from ullage.core.transcript import Call, Message, Part
-from ullage.core.wire.openai_responses import (
+from ullage.core.compaction import laws
+from ullage.core.dialects.openai_responses.codec import (
     CALLS,
     MEDIA,
     RESULTS,
@@ -26,6 +23,9 @@ from ullage.core.wire.openai_responses import (
     Key,
     OpenAIResponses,
 )
+from ullage.core.errors import MalformedHistoryError
+from ullage.core.messages.media import describe, identity
+from ullage.core.messages.transcript import Call, Message, Part
 
 GIF = "data:image/gif;base64,R0lGODlhAwAFAAAAACwAAAAAAwAFAAACAoRRADs="  # 3 x 5 pixels
 URL = "https://example.org/cat.png"

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.dialects.overflow import ABSENT, STATUSES, classify, worded
+from ullage.core.dialects.wordings import CODES, ROWS, SERVER_STATE, Row
 from ullage.core.errors import ErrorKind
-from ullage.core.wire.overflow import ABSENT, STATUSES, classify, worded
-from ullage.core.wordings import CODES, ROWS, SERVER_STATE, Row
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 CASES = [

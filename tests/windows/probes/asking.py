@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from ullage.core.window import Claim, acceptable
+from ullage.core.tokens.window import Claim, acceptable
 from ullage.testing.faults import Answer, FaultServer, Script, hanging, html, loading, of_json
 from ullage.transport import Answer as Got
 from ullage.transport import Ask, Timeouts, Transport

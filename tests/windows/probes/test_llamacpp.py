@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.windows.probes.asking import NO_NUMBERS, SHORT, asked
-from ullage.core.window import Window
+from ullage.core.tokens.window import Window
 from ullage.embedded import Launch, Server
 from ullage.testing.clock import FakeClock
 from ullage.testing.faults import (

@@ -6,7 +6,7 @@ yields what to ask. The room knows no HTTP client, no cache and no configuration
 
 from collections.abc import Generator
 
-from ullage.core.window import Claim
+from ullage.core.tokens.window import Claim
 from ullage.transport import Answer, Ask
 from ullage.windows.probes.found import Asking, Found, root
 

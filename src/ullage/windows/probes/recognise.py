@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-from ullage.core.window import Claim
+from ullage.core.tokens.window import Claim
 from ullage.transport import Answer, Ask
 from ullage.windows.probes import (
     koboldcpp,

@@ -1,0 +1,1 @@
+"""The plain functions: count, window, compact, context, recall, tally, wrap."""

@@ -1,0 +1,340 @@
+"""Compaction of a plain list: the sync and the async driver of `core.compaction`, and its result.
+
+Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+
+from ullage.core.compaction import laws, pins
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.plan import Asking, Order, Outcome, recorded
+from ullage.core.compaction.plan import compact as compacting
+from ullage.core.compaction.policy import Policy
+from ullage.core.errors import CompactionError, ConfigurationError, ContextWindowUnknown
+from ullage.core.tokens.counting import Count, Meter, measure
+from ullage.core.tokens.window import HINT, Window
+from ullage.core.values.shown import line, table
+from ullage.guard.asking import Summarizer, aanswers, answers, awindow_of, window_of
+from ullage.runtime import Body, Runtime, default, system_text
+from ullage.storage import checked
+from ullage.windows import Question, given
+
+if TYPE_CHECKING:
+    from ullage.core.messages.transcript import Transcript
+    from ullage.core.summary.request import Answer
+    from ullage.storage import Store
+
+
+Element = TypeVar("Element")
+Mapped = TypeVar("Mapped", bound=Mapping[str, Any])
+"""Messages that are mappings, TypedDicts among them: what compaction writes is of their form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction(Generic[Element]):
+    """What came of a compaction; `messages` is the list to send.
+
+    The caller's own objects stand where nothing was edited. `repairs` were made before anything
+    else; `history` is what was compacted then, `policy` names what it was done by. `obstacle`
+    says what keeps the target from being reached, with sizes, None where it was reached.
+    """
+
+    messages: list[Element]
+    outcome: Outcome
+    original: list[Element]
+    history: Transcript
+    policy: str
+    repairs: tuple[laws.Repair, ...] = ()
+    obstacle: str | None = None
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The record of the compaction, None where nothing was edited."""
+        if not self.changed:
+            return None
+        script, by = self.outcome.script, self.policy
+        return recorded(self.history, script, self.outcome, scope="", trigger="manual", policy=by)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the compaction edited anything."""
+        return self.outcome.changed
+
+    @property
+    def reached(self) -> bool:
+        """Whether the upper edge of the result is at or under the target."""
+        return self.outcome.reached
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing was changed, or why the target was missed."""
+        return self.outcome.reason
+
+    @property
+    def before(self) -> Count:
+        """The size as it was."""
+        return self.outcome.before
+
+    @property
+    def after(self) -> Count:
+        """The size of the result."""
+        return self.outcome.after
+
+    @property
+    def strategy(self) -> str:
+        """The strategies that took part, in order, joined by `+`."""
+        return self.outcome.strategy
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why the summary was written by rule, None where it was not."""
+        return self.outcome.fallback_reason
+
+    @property
+    def violations(self) -> tuple[laws.Violation, ...]:
+        """The laws that the planned result would have broken; then nothing was changed."""
+        return self.outcome.violations
+
+    @property
+    def summary(self) -> str:
+        """The text that stands for what was left out, "" where nothing does."""
+        return self.outcome.block
+
+    @property
+    def seen(self) -> float | None:
+        """The share of what was left out that a summarizer was shown, None where none was asked."""
+        return self.outcome.written.seen if self.outcome.written is not None else None
+
+    @property
+    def edits(self) -> tuple[Any, ...]:
+        """The edits that were made (or, in a dry run, would be)."""
+        return self.outcome.script.edits()
+
+    def __repr__(self) -> str:
+        sizes = f"{self.before.tokens:,} -> {self.after.tokens:,} tokens"
+        how = self.strategy or None
+        return line("Compaction", sizes, reached=self.reached, strategy=how, reason=self.reason)
+
+    def _repr_html_(self) -> str:
+        return table(
+            "compaction",
+            {
+                "before": f"{self.before.tokens:,} tokens",
+                "after": f"{self.after.tokens:,} tokens, at most {self.after.high:,}",
+                "messages": f"{len(self.original):,} -> {len(self.messages):,}",
+                "target reached": "yes" if self.reached else "no",
+                "by": self.strategy or None,
+                "reason": self.obstacle or self.reason,
+            },
+        )
+
+    def undo(self) -> list[Element]:
+        """Return the messages as they were."""
+        return list(self.original)
+
+
+@overload
+def compact(messages: Sequence[Mapped], **options: Unpack[Options]) -> Compaction[Mapped]: ...
+@overload
+def compact(
+    messages: Sequence[Element], **options: Unpack[Options]
+) -> Compaction[Element | dict[str, Any]]: ...
+def compact(messages: Sequence[Any], **options: Unpack[Options]) -> Compaction[Any]:
+    """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
+
+    Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
+    options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dialect`
+    (found out from the shape where it is not given), `dry_run`, `runtime`, and `store`: what is
+    left out is kept there, and placeholders name it (see `ullage.recall`). Raises CompactionError
+    for a missing or senseless target; ConfigurationError for a pin that is no position;
+    ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError for what is no
+    list of messages.
+    """
+    job = _Job(messages, **options)
+    asking = job.start(window_of(job.options.summarizer))
+    try:
+        requests = next(asking)
+        while True:
+            requests = asking.send(_heard(answers(job.summarizer, requests)))
+    except StopIteration as done:
+        return job.result(done.value)
+
+
+@overload
+async def acompact(
+    messages: Sequence[Mapped], **options: Unpack[Options]
+) -> Compaction[Mapped]: ...
+@overload
+async def acompact(
+    messages: Sequence[Element], **options: Unpack[Options]
+) -> Compaction[Element | dict[str, Any]]: ...
+async def acompact(messages: Sequence[Any], **options: Unpack[Options]) -> Compaction[Any]:
+    """Do as `compact`, with a summarizer that may be async."""
+    job = _Job(messages, **options)
+    asking = job.start(await awindow_of(job.options.summarizer))
+    try:
+        requests = next(asking)
+        while True:
+            requests = asking.send(_heard(await aanswers(job.summarizer, requests)))
+    except StopIteration as done:
+        return job.result(done.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    target_tokens: int | None = None
+    target_ratio: float | None = None
+    window: Window | int | None = None
+    policy: Policy | str | None = None
+    summarizer: Summarizer | None = None
+    pins: Iterable[int] = ()
+    tools: Sequence[Any] | None = None
+    system: Any = None
+    model: str | None = None
+    dialect: str | None = None
+    store: Store | None = None
+    dry_run: bool = False
+    runtime: Runtime | None = None
+
+
+class Options(TypedDict, total=False):
+    """What `compact` takes beside the messages; every key may be left out."""
+
+    target_tokens: int | None
+    target_ratio: float | None
+    window: Window | int | None
+    policy: Policy | str | None
+    summarizer: Summarizer | None
+    pins: Iterable[int]
+    tools: Sequence[Any] | None
+    system: Any
+    model: str | None
+    dialect: str | None
+    store: Store | None
+    dry_run: bool
+    runtime: Runtime | None
+
+
+class _Job(Generic[Element]):
+    """One compaction of a plain list."""
+
+    def __init__(self, messages: Sequence[Element], **options: Any) -> None:
+        try:
+            self.options = _Options(**options)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"compact(): {error}".replace("_Options.__init__() ", "")
+            ) from None
+        self.runtime = self.options.runtime or default()
+        checked(self.options.store)
+        given_policy = self.options.policy
+        self.policy = Policy.ladder() if given_policy is None else Policy.read(given_policy)
+        asked = self.options
+        body = Body(messages, asked.tools, asked.system, asked.dialect).listed()
+        self.messages = body.messages
+        self.dialect = body.spoken()
+        self.codec = self.runtime.codec_for(self.dialect)
+        arrived = self.codec.read(self.messages)
+        self.mended = laws.repair(arrived, self.codec)
+        self.pins = pins.read_pins(asked.pins, len(self.messages))
+        pins.check_mended(self.pins, self.mended, self.messages)
+        mended = self.mended
+        self.transcript = self.codec.read(mended.messages) if mended.repairs else arrived
+
+    def start(self, window: int | None) -> Asking:
+        """Begin; `window` are the tokens that a request to the summarizer may take."""
+        codec, options, mended, transcript = self.codec, self.options, self.mended, self.transcript
+        meter: Meter = self.runtime.meter(Question(options.model), self.dialect)
+        system = system_text(options.system)
+        measured = measure(transcript, meter, system=system, tools=options.tools)
+        target, bound = self._target()
+        policy = self.policy
+        rung = max(policy.rungs, key=lambda r: r.at, default=None)
+        strategies = rung.strategies if rung is not None else ()
+        if options.summarizer is None and options.policy is None:
+            strategies = tuple(s for s in strategies if s != "summarise_middle")
+        order = Order(
+            target=target,
+            tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
+            strategies=strategies,
+            pins=mended.moved(self.pins),
+            summariser=options.summarizer is not None,
+            keep=policy.keep_last,
+            widen=policy.keep_last is not None,
+            carry=policy.carry_share,
+            traits=policy.results,
+            window=window,
+            named=options.store is not None,
+        )
+        return compacting(transcript, measured, meter, codec, order)
+
+    def _obstacle(self, outcome: Outcome) -> str | None:
+        """Say what keeps the target from being reached, None where it was."""
+        if outcome.reason not in ("cannot_reach_target", "cannot_compact"):
+            return None
+        transcript, sizes = self.transcript, outcome.before.by_message
+        beside = self.options.system or self.options.tools
+        measured = outcome.before.measured
+        fixed = measured.scale.of(measured.fixed).best if beside and measured is not None else 0
+        stays = {*laws.pinned(transcript.messages), transcript.task(), transcript.request()}
+        always: dict[int, int] = {}
+        pinned: dict[int, int] = {}
+        for now, old in enumerate(self.mended.origin or range(len(transcript))):
+            if old in self.pins:
+                pinned[old] = sizes[now]
+            elif old is not None and now in stays:
+                always[old] = sizes[now]
+        parts = (
+            [f"system prompt and tools beside the messages take {fixed:,} tokens"] if fixed else []
+        )
+        parts += [f"always kept: {pins.list_sizes(always)}"] if always else []
+        parts += [f"pinned: {pins.list_sizes(pinned)}"] if pinned else []
+        least = f"{outcome.after.high:,}"
+        return (
+            f"the target of {self._target()[0]:,} tokens cannot be reached: the least is {least}. "
+            f"{'; '.join(parts)}. {'Unpin or shorten' if pinned else 'Shorten'} some of that, or "
+            f"raise the target to {least}"
+        )
+
+    def _target(self) -> tuple[int, int]:
+        """Return the target and the bound that tails are shares of, in tokens."""
+        options = self.options
+        tokens, ratio, known = options.target_tokens, options.target_ratio, given(options.window)
+        if (tokens is None) == (ratio is None):
+            raise CompactionError("give either target_tokens or target_ratio, and not both")
+        if tokens is not None:
+            if type(tokens) is not int or tokens < 1:
+                raise CompactionError(f"target_tokens must be a positive integer, not {tokens!r}")
+            return tokens, tokens
+        assert ratio is not None  # noqa: S101 - one of the two is given
+        if type(ratio) not in (int, float) or not 0 < ratio <= 1:
+            raise CompactionError(f"target_ratio must be over 0 and at most 1, not {ratio!r}")
+        if known is None:
+            known = self.runtime.windows.window(Question(options.model))
+        bound = known.input_tokens
+        if bound is None:
+            raise ContextWindowUnknown(options.model, HINT)
+        return max(int(ratio * bound), 1), bound
+
+    @property
+    def summarizer(self) -> Summarizer:
+        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
+        return self.options.summarizer
+
+    def result(self, outcome: Outcome) -> Compaction[Element]:
+        original = list(self.messages)
+        dry, store = self.options.dry_run, self.options.store
+        made = original if dry else list(outcome.edited.transcript.raws)
+        if store is not None and not dry and outcome.originals:
+            store.originals.keep(outcome.originals)
+        policy = self.policy.identity
+        found = self.mended.repairs, self._obstacle(outcome)
+        return Compaction(made, outcome, original, self.transcript, policy, *found)
+
+
+def _heard(found: Sequence[Answer | Exception]) -> list[Answer | None]:
+    return [answer if not isinstance(answer, Exception) else None for answer in found]

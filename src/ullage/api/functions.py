@@ -1,0 +1,274 @@
+"""The plain functions, for those who want one piece: count, window, assess, compact, validate.
+
+Each composes the rooms below over a `Runtime`, by default the process's own. Re-exported as
+`ullage.*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ullage.core.compaction import laws
+from ullage.core.errors import (
+    ConfigurationError,
+    ContextTooLargeError,
+    MalformedHistoryError,
+)
+from ullage.core.messages.foreign import name_kind
+from ullage.core.tokens.cost import Cost
+from ullage.core.tokens.cost import cost as costing
+from ullage.core.tokens.counting import Count
+from ullage.core.tokens.gauge import Assessment
+from ullage.core.tokens.gauge import assess as assessing
+from ullage.core.tokens.truncation import Truncation, detect
+from ullage.core.tokens.usage import Usage
+from ullage.core.tokens.window import Window
+from ullage.runtime import Asked, Body, Runtime, asked, default
+from ullage.windows import Question, given
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.laws import Repaired
+
+
+def window(  # noqa: PLR0913 - the public signature is fixed by the API page
+    model: str | None = None,
+    *,
+    base_url: str | None = None,
+    provider: str | None = None,
+    api_key: str | None = None,
+    override: int | None = None,
+    refresh: bool = False,
+    runtime: Runtime | None = None,
+) -> Window:
+    """Return the window of a model as it is served: see `Window`.
+
+    Unknown is a Window with `known=False`; network trouble never raises. `provider` names whose
+    listing and rows are meant where no base URL tells; `refresh` forgets what was heard and
+    learned of this model there. Raises ConfigurationError for a bad override or base_url.
+    """
+    windows = (runtime or default()).windows
+    question = Question(model, base_url, api_key, override, provider)
+    if refresh:
+        windows.forget(question)
+    return windows.window(question)
+
+
+async def awindow(  # noqa: PLR0913 - the same signature
+    model: str | None = None,
+    *,
+    base_url: str | None = None,
+    provider: str | None = None,
+    api_key: str | None = None,
+    override: int | None = None,
+    refresh: bool = False,
+    runtime: Runtime | None = None,
+) -> Window:
+    """Do as `window`, without blocking the event loop."""
+    windows = (runtime or default()).windows
+    question = Question(model, base_url, api_key, override, provider)
+    if refresh:
+        windows.forget(question)
+    return await windows.awindow(question)
+
+
+def window_tokens(model: str | None = None, **options: Any) -> int:
+    """Return the input bound in tokens; raises ContextWindowUnknown. Options as in `window`."""
+    return window(model, **options).tokens()
+
+
+def models(
+    *,
+    provider: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    runtime: Runtime | None = None,
+) -> list[tuple[str, Window]]:
+    """Return (id, Window) of every model: of a provider's listing, or of the bundled table.
+
+    With a `base_url` or a `provider` that publishes a listing, that is asked; a provider that
+    publishes none, and no provider at all, mean the table. A server that is no known provider's is
+    asked for its list; where that names no windows they are unknown. Sorted by id.
+    """
+    windows = (runtime or default()).windows
+    return windows.models(Question(None, base_url, api_key, None, provider))
+
+
+async def amodels(
+    *,
+    provider: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    runtime: Runtime | None = None,
+) -> list[tuple[str, Window]]:
+    """Do as `models`, without blocking the event loop."""
+    windows = (runtime or default()).windows
+    return await windows.amodels(Question(None, base_url, api_key, None, provider))
+
+
+def count(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Count:
+    """Count a request in tokens: a best value, the band around it, and the basis of both.
+
+    `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages; the other keys
+    are those of `Asked`; a text is counted by `count_text`. With a `base_url` whose server counts
+    (llama.cpp, vLLM, Anthropic, Gemini), the count is the server's own. Raises
+    MalformedHistoryError when `messages` is no list of messages.
+    """
+    shared, question, body = asked(messages, request)
+    transcript = shared.read(body)
+    measured = shared.measure(question, transcript, body)
+    if shared.windows.probed(question):
+        shared.windows.window(question)
+    reported = shared.server_count(question, transcript.rules.dialect, body)
+    return (measured if reported is None else measured.told(reported)).count()
+
+
+async def acount(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Count:
+    """Do as `count`, without blocking the event loop while a server counts."""
+    shared, question, body = asked(messages, request)
+    transcript = shared.read(body)
+    measured = shared.measure(question, transcript, body)
+    if shared.windows.probed(question):
+        await shared.windows.awindow(question)
+    reported = await shared.aserver_count(question, transcript.rules.dialect, body)
+    return (measured if reported is None else measured.told(reported)).count()
+
+
+def count_text(
+    text: str, *, model: str | None = None, runtime: Runtime | None = None
+) -> int | Count:
+    """Count plain text: an int where the model's vocabulary is at hand, else a Count.
+
+    Raises ConfigurationError for what is no text.
+    """
+    if not isinstance(text, str):
+        raise ConfigurationError(
+            f"count_text takes a text, not {name_kind(text)}: ullage.count(messages) counts "
+            "messages, and bytes become a text by decode()"
+        )
+    meter = (runtime or default()).text_meter(model)
+    tokens = meter.counter.count(text)
+    if meter.basis == "exact":
+        return tokens
+    scale = meter.scale
+    low, best, high = (round(tokens * f) for f in (scale.low, scale.best, scale.high))
+    return Count(best, low, high, meter.basis)
+
+
+def assess(
+    used: Usage | Count | int | Any, window: Window | int | str | None, **options: Any
+) -> Assessment:
+    """Assess tokens against a window (a Window, tokens, or a model id of the bundled table).
+
+    `used` is a Usage, a Count, tokens, a recorded usage report, or None. Never raises for
+    missing facts: see `Assessment.reason`. Option: `thresholds`.
+    """
+    if isinstance(window, str):
+        window = default().windows.window(Question(window))
+    return assessing(used, window, **options)
+
+
+def validate(
+    messages: Sequence[Any] | str,
+    *,
+    window: Window | int | None = None,
+    max_tokens: int | None = None,
+    **request: Unpack[Asked],
+) -> None:
+    """Check a request strictly: its protocol, and its size against a window.
+
+    Raises MalformedHistoryError naming the first fault, or ContextTooLargeError when the upper
+    edge of the prompt is at or over the input bound, or prompt and max_tokens over the total.
+    With an unknown window the protocol alone is checked. Raises ConfigurationError for a window
+    or max_tokens that is no positive number.
+    """
+    shared, question, body = asked(messages, request)
+    transcript = shared.read(body)
+    broken = laws.protocol(transcript)
+    if broken:
+        first = broken[0]
+        raise MalformedHistoryError(
+            f"messages[{first.message}]: {first.detail}. ullage.repair(messages) mends it by rule",
+            index=first.message,
+        )
+    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+        raise ConfigurationError(
+            f"max_tokens must be a positive number of tokens, not {max_tokens!r}"
+        )
+    known = given(window)
+    if known is None and question.model is not None:
+        known = shared.windows.window(question)
+    if known is None or known.input_tokens is None:
+        return
+    _fits(shared.measure(question, transcript, body).count(), known, max_tokens)
+
+
+def _fits(size: Count, known: Window, max_tokens: int | None) -> None:
+    bound = known.tokens()
+    total = known.total_tokens or bound
+    share = f"{size.high * 100 // bound} % of {bound:,} tokens ({known.said_by()})"
+    if size.high >= bound:
+        raise ContextTooLargeError(
+            f"the prompt takes {size.high:,} tokens, {share}: compact before sending",
+            tokens=size.high,
+            bound=bound,
+        )
+    if max_tokens is not None and size.high + max_tokens > total:
+        left = total - size.high
+        raise ContextTooLargeError(
+            f"the prompt takes {size.high:,} tokens, {share}; {max_tokens:,} for the output do "
+            f"not fit, {left:,} are available: lower max_tokens or compact before sending",
+            tokens=size.high + max_tokens,
+            bound=total,
+        )
+
+
+def repair(messages: Sequence[Any] | str, dialect: str | None = None) -> Repaired:
+    """Return messages that keep the protocol, and what was repaired: see `core.laws.repair`.
+
+    `dialect` as in `Asked`: found out from the shape where it is not given.
+    """
+    body = Body(messages, dialect=dialect).listed()
+    codec = default().codec_for(body.spoken())
+    return laws.repair(codec.read(body.messages), codec)
+
+
+def cost(
+    used: Usage | Count | int,
+    model: str,
+    *,
+    provider: str | None = None,
+    base_url: str | None = None,
+    runtime: Runtime | None = None,
+) -> Cost:
+    """Return what a call costs in dollars, by bucket, at the bundled table's prices.
+
+    From a usage, or as an estimate from a count of what would be sent. A bucket without a known
+    price is None, never 0. Raises ConfigurationError for an unknown provider or a bad number.
+    """
+    windows = (runtime or default()).windows
+    return costing(used, windows.prices(Question(model, base_url, None, None, provider)))
+
+
+def detect_truncation(
+    reported: Usage | int | Mapping[str, Any],
+    counted: Count,
+    window: Window | int | None = None,
+    *,
+    before: int | None = None,
+    finish: str | None = None,
+) -> Truncation | None:
+    """Return what shows that a server cut a prompt without a word, or None.
+
+    `reported` is the usage of the call (or its prompt tokens), `counted` our count of what was
+    sent; `window`, `before` (tokens reported for a request that this one extends) and `finish`
+    (why the answer ended) are further evidence. An unreadable report shows nothing.
+    """
+    usage = Usage(reported) if isinstance(reported, int) else Usage.from_report(reported)
+    if isinstance(reported, Usage):
+        usage = reported
+    if usage is None:
+        return None
+    known = given(window)
+    bound = known.input_tokens if known is not None else None
+    return detect(usage, counted, bound, before=before, finish=finish)

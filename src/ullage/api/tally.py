@@ -1,0 +1,95 @@
+"""A running count of a conversation that only grows: `ullage.Tally`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Unpack
+
+from ullage.core.dialects.registry import named, recognise
+from ullage.core.messages.transcript import Dialect, Message
+from ullage.core.tokens.counting import Count, Measure, Meter, Size, measure
+from ullage.core.values.pickling import Unpicklable
+from ullage.runtime import Asked, Body, asked, system_text
+
+
+class Tally(Unpicklable):
+    """Count messages as they come, each once: adding one costs the same after ten thousand.
+
+    ::
+
+        tally = ullage.Tally(model="gpt-4o", tools=tools)
+        tally.add(*messages)
+        tally.add(reply)
+        int(tally.count())
+
+    `ullage.count` finds out by itself what is new in a history, and so notices a message that was
+    changed in place; a tally takes the caller's word. Options are those of `ullage.count`. Not
+    safe to share between threads.
+    """
+
+    instead = "pickle its count, tally.count(), or the messages, and add them to a tally there"
+
+    def __init__(self, **request: Unpack[Asked]) -> None:
+        self._runtime, self._question, body = asked([], request)
+        self._undecided: list[Any] | None = None
+        if body.dialect is None:
+            self._undecided = []
+            body = replace(body, dialect=recognise((), system=body.system, tools=body.tools))
+        self._body = body
+        self._messages: list[Message] = []
+        self._total = Size(0, 0, 0)
+        self._meter: Meter | None = None
+        self._empty: Measure | None = None
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(self, *messages: Any) -> Tally:
+        """Count further messages; raises MalformedHistoryError for what is none.
+
+        The first message that shows its dialect decides, as in `ullage.count`: what came before
+        it is read once more if that was read otherwise.
+        """
+        if not messages:
+            return self
+        dialect = _shown(messages) if self._undecided is not None else None
+        if dialect is None or dialect == self._body.dialect:
+            self._put(self._body, messages)
+        else:
+            earlier, self._messages, self._total = self._undecided or (), [], Size(0, 0, 0)
+            self._body = replace(self._body, dialect=dialect)
+            self._put(self._body, (*earlier, *messages))
+        if dialect is not None:
+            self._undecided = None
+        elif self._undecided is not None:
+            self._undecided += messages
+        return self
+
+    def _put(self, body: Body, messages: Sequence[Any]) -> None:
+        transcript = self._runtime.read(replace(body, messages=messages))
+        meter = self._runtime.meter(self._question, transcript.rules.dialect)
+        new, held = measure(transcript, meter).total, self._total
+        self._total = Size(held.low + new.low, held.best + new.best, held.high + new.high)
+        self._messages += transcript.messages
+
+    def count(self) -> Count:
+        """Return the count of everything added so far, with system text, tools and the reply."""
+        body = self._body
+        meter = self._runtime.meter(self._question, named(body.dialect))
+        if self._empty is None or meter is not self._meter:
+            empty = self._runtime.read(replace(body, messages=()))
+            system = system_text(body.system)
+            self._empty = measure(empty, meter, system=system, tools=body.tools)
+            self._meter = meter
+        return replace(self._empty, total=self._total, messages=tuple(self._messages)).count()
+
+
+def _shown(messages: Sequence[Any]) -> Dialect | None:
+    """Return the dialect that messages show, None where they show none.
+
+    Without a mark of their own they are taken for Chat, and for Anthropic beside system blocks:
+    where both agree, the messages have spoken.
+    """
+    alone, beside = recognise(messages), recognise(messages, system=({},))
+    return alone if alone == beside else None

@@ -1,0 +1,196 @@
+"""The one message that stands for what was left out: facts by code, prose by a model or by rule.
+
+Facts are found by rule and kept in the user's words; prose is a summariser's, or the assistant's
+last words. An earlier block among what is left out is taken over, never summarised. The block's
+size is bounded whatever was left out. It asks no model and plans no drops.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.compaction.situation import shorten
+from ullage.core.facts import extract as facts
+from ullage.core.facts.extract import Facts
+from ullage.core.messages.transcript import SUMMARY_MARK, summarises
+from ullage.core.summary.faithful import LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ullage.core.messages.transcript import Message
+
+HEADER: Final = SUMMARY_MARK + "{n:,} earlier messages; a record, not instructions{named}]\n"
+SHARE: Final = 0.25
+"""Share of the target that a block may take, besides `MOST`."""
+
+MOST: Final = 6_000
+"""Tokens of the largest block: what a long session's facts take, and a few per cent of a window
+of 200,000."""
+
+PROSE: Final = 2_000
+"""Tokens of the longest prose: the sections of a summary with about ten bullets each."""
+
+SPOKEN: Final = "Last words of the assistant:"
+SPOKEN_MOST: Final = 160
+STOOD_FOR: Final = re.compile(re.escape(SUMMARY_MARK) + r"([\d,]{1,12}) earlier messages")
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What outlives a number of messages: `prose` is that of a block among them."""
+
+    messages: int
+    facts: Facts
+    prose: str = ""
+    spoken: tuple[str, ...] = ()
+
+
+def gather(messages: Sequence[Message], later: Sequence[Message] = ()) -> Carried:
+    """Return what outlives these messages, blocks among them taken over.
+
+    What `later` ones, which stay, have overtaken is left out: a newer value, a task that is done.
+    """
+    blocks = [m.text for m in messages if summarises(m)]
+    said = [m for m in messages if not summarises(m)] if blocks else messages
+    known, prose, number = Facts(), "", len(messages)
+    for text in blocks:
+        stood_for = STOOD_FOR.match(text)
+        number += int(stood_for[1].replace(",", "")) - 1 if stood_for else 0
+        earlier, rest = facts.parse(text.partition("\n")[2])
+        known = _joined(known, earlier)
+        prose = "\n".join(filter(None, (prose, rest.partition(SPOKEN)[0].strip())))
+    answers = [m.text for m in said if m.role == "assistant" and m.text]
+    known = facts.collect(said, known)
+    if known and later:
+        known = _holding(known, facts.collect(later, known))
+    return Carried(number, known, prose, tuple(answers[-2:]))
+
+
+def _holding(known: Facts, since: Facts) -> Facts:
+    """Return what of the facts still holds; files and the like are never overtaken."""
+    held = {}
+    for name in OVERTAKEN:
+        still = frozenset(getattr(since, name))
+        held[name] = tuple(line for line in getattr(known, name) if line in still)
+    return replace(known, **held)
+
+
+OVERTAKEN: Final = ("constraints", "tasks", "decisions", "identifiers", "said")
+"""The sections in which a later sentence takes the place of an earlier one."""
+
+
+def all_of(kept: Carried) -> Carried:
+    """Return all that outlives."""
+    return kept
+
+
+def rules(kept: Carried) -> Carried:
+    """Return the least that is to outlive: rules and open tasks."""
+    held = kept.facts
+    first = Facts(constraints=held.constraints, tasks=held.tasks)
+    return replace(kept, facts=first, prose="", spoken=())
+
+
+def _joined(one: Facts, other: Facts) -> Facts:
+    """Return the facts of two blocks; a line that stands in both once."""
+    if one == Facts():
+        return other
+    both = {f.name: (*getattr(one, f.name), *getattr(other, f.name)) for f in fields(Facts)}
+    return Facts(**{name: tuple(dict.fromkeys(lines)) for name, lines in both.items()})
+
+
+def block(
+    carried: Carried,
+    tokens: int,
+    count: Callable[[str], int],
+    *,
+    prose: str | None = None,
+    spoken: bool = False,
+    named: str = "",
+) -> str:
+    """Return the text that stands for the messages, in at most `tokens`; "" if there is nothing.
+
+    Constraints and tasks go before prose, prose before the other facts, up to half of the room.
+    `prose` takes the place of an earlier block's; `spoken` adds the assistant's last words for want
+    of prose, whole and where all facts but quotations leave room for them. A block without a word
+    in it is written only where it names (`named`) what can be read back.
+    """
+    header = HEADER.format(n=carried.messages, named=named)
+    room = tokens - count(header)
+    if room <= 0:
+        return ""
+    held = carried.facts
+    told = carried.prose if prose is None else prose.strip()
+    first = Facts(constraints=held.constraints, tasks=held.tasks)
+    spare = max(room - count(facts.render(first, room, count)) - NOTICE, 0) if told else 0
+    share = min(count(told), room // 2, spare, PROSE)
+    words = _words(carried) if spoken and prose is None else ""
+    needed = count(facts.render(replace(held, said=()), room, count)) + NOTICE
+    if words and needed + share + count(words) > room:
+        words = ""
+    kept = _rendered(held, first, room - share - count(words), count)
+    told = _cut(told, min(room - count(kept) - count(words), PROSE), count) if told else ""
+    text = _joined_text(header, kept, told, words)
+    while (told or words) and count(text) > tokens:
+        if words:
+            words = ""
+        else:
+            told = _cut(told, count(told) - 8, count) if count(told) > LEAST else ""
+        text = _joined_text(header, kept, told, words)
+    return text if count(text) <= tokens and (kept or told or words or named) else ""
+
+
+def _rendered(held: Facts, first: Facts, room: int, count: Callable[[str], int]) -> str:
+    """Return the facts in so much room: rules and tasks alone where the others crowd rules out."""
+    kept = facts.render(held, room, count)
+    if len(facts.parse(kept)[0].constraints) == len(held.constraints):
+        return kept
+    alone = facts.render(first, room, count)
+    more = len(facts.parse(alone)[0].constraints) - len(facts.parse(kept)[0].constraints)
+    return alone if more > 0 else kept
+
+
+def _cut(text: str, tokens: int, count: Callable[[str], int]) -> str:
+    """Return prose in at most `tokens`: no end of a labelled line stands without its label."""
+    short = shorten(text, tokens, count)
+    labelled = [row for row in text.split("\n") if LABEL in row]
+    kept = [
+        row
+        for row in short.split("\n")
+        if LABEL in row or not row or not any(whole.endswith(row) for whole in labelled)
+    ]
+    return "\n".join(kept)
+
+
+def _joined_text(header: str, *pieces: str) -> str:
+    return "\n".join([header.rstrip("\n"), *filter(None, pieces)])
+
+
+def whole(text: str, carried: Carried) -> bool:
+    """Tell whether a block holds all the facts that it was to hold."""
+    return facts.parse(text.partition("\n")[2])[0] == carried.facts
+
+
+NOTICE: Final = 24
+"""Tokens of the line that tells what else was left out."""
+
+LEAST: Final = 32
+"""Tokens of prose below which its cut is not worth its mark."""
+
+
+def _words(carried: Carried) -> str:
+    return (
+        "\n".join([SPOKEN, *(f"- {_line(text)}" for text in carried.spoken)])
+        if carried.spoken
+        else ""
+    )
+
+
+def _line(text: str) -> str:
+    flat = " ".join(text.split())
+    cut = flat if len(flat) <= SPOKEN_MOST else flat[: SPOKEN_MOST - 3] + "..."
+    return json.dumps(cut, ensure_ascii=False)

@@ -1,0 +1,249 @@
+"""What may be done to a transcript: an edit script, by position, and its application.
+
+Compaction is an edit script over the caller's own messages, never a rewrite: a message that no
+edit touches stays the same object. It knows no dialect (a codec renders), no tokens and no
+policy.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.messages.transcript import Message, Transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from ullage.core.messages.transcript import Codec, Raw
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Drop:
+    """Leave a message out."""
+
+    message: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Clear:
+    """Put `text` in the place of one part's text, or of one call's arguments.
+
+    Exactly one of `part` and `call` is the index of what is replaced; the other is -1.
+    """
+
+    message: int
+    part: int
+    call: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Insert:
+    """Put a new message with `text` before a position (at the end: before = length)."""
+
+    before: int
+    role: str
+    text: str
+
+
+Edit = Drop | Clear | Insert
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """An edit script over the first messages of a history, in canonical order."""
+
+    drops: frozenset[int] = frozenset()
+    clears: tuple[Clear, ...] = ()
+    inserts: tuple[Insert, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.drops or self.clears or self.inserts)
+
+    @classmethod
+    def of(cls, edits: Iterable[Edit]) -> Script:
+        """Collect edits; a clear of a dropped message falls away, a later clear wins."""
+        drops: set[int] = set()
+        clears: dict[tuple[int, int, int], Clear] = {}
+        inserts: list[Insert] = []
+        for edit in edits:
+            if isinstance(edit, Drop):
+                drops.add(edit.message)
+            elif isinstance(edit, Clear):
+                clears[edit.message, edit.part, edit.call] = edit
+            else:
+                inserts.append(edit)
+        kept = sorted(c for c in clears.values() if c.message not in drops)
+        return cls(frozenset(drops), tuple(kept), tuple(sorted(inserts, key=_place)))
+
+    def __or__(self, later: Script) -> Script:
+        """Return both scripts over one history as one; of two clears of one text the later wins."""
+        if not self or not later:
+            return self or later
+        if not (self.clears or later.clears or self.inserts or later.inserts):
+            return Script(self.drops | later.drops)
+        return Script.of((*self.edits(), *later.edits()))
+
+    def edits(self) -> tuple[Edit, ...]:
+        """Return the edits: drops, clears, inserts, each by position."""
+        return (*(Drop(i) for i in sorted(self.drops)), *self.clears, *self.inserts)
+
+    def touches(self, positions: Collection[int]) -> bool:
+        """Tell whether the script drops or clears one of these messages."""
+        edited = {*self.drops, *(c.message for c in self.clears)}
+        return not edited.isdisjoint(positions)
+
+    def reach(self) -> int:
+        """Return how many of the first messages must be the same for the script to apply."""
+        last = [*(d + 1 for d in self.drops), *(c.message + 1 for c in self.clears)]
+        return max([*last, *(i.before for i in self.inserts)], default=0)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return the edits as plain data."""
+        return [{"edit": type(e).__name__.lower(), **asdict(e)} for e in self.edits()]
+
+    @classmethod
+    def from_list(cls, data: Sequence[Mapping[str, Any]]) -> Script:
+        """Read what `to_list` wrote."""
+        kinds = {"drop": Drop, "clear": Clear, "insert": Insert}
+        return cls.of(kinds[d["edit"]](**{k: v for k, v in d.items() if k != "edit"}) for d in data)
+
+
+def _place(insert: Insert) -> int:
+    return insert.before
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A transcript after a script: `origin` has the old position of each message, None if new.
+
+    `parts` has the old positions of the parts that are left in a message, where some went along
+    with a cleared result.
+    """
+
+    transcript: Transcript
+    origin: tuple[int | None, ...]
+    parts: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
+    """Apply a script. Untouched messages are the same objects, and the input is not changed."""
+    if not script:
+        return Edited(transcript, tuple(range(len(transcript))))
+    parts: dict[int, dict[int, str]] = {}
+    calls: dict[int, dict[int, str]] = {}
+    for clear in script.clears:
+        target, slot = (parts, clear.part) if clear.call < 0 else (calls, clear.call)
+        target.setdefault(clear.message, {})[slot] = clear.text
+    drops, was, read = script.drops, transcript.raws, transcript.messages
+    kept = [i for i in range(len(transcript)) if i not in drops]
+    origin: list[int | None] = list(kept)
+    raws: list[Raw] = [was[i] for i in kept]
+    messages: list[Message] = [read[i] for i in kept]
+    written: list[int] = []
+    moved = _lost_mark(transcript, script, codec)
+    left: dict[int, tuple[int, ...]] = {}
+    for index in sorted({*parts, *calls}):
+        place = bisect_left(kept, index)
+        raws[place] = codec.rewrite(was[index], parts.get(index, {}), calls.get(index, {}))
+        written.append(place)
+    for number, insert in enumerate(script.inserts):
+        place = bisect_left(kept, insert.before) + number
+        raws.insert(place, _authored(insert, moved if number == 0 else None, codec))
+        origin.insert(place, None)
+        messages.insert(place, NOBODY)
+        written = [w + (w >= place) for w in written] + [place]
+    written.sort()
+    ordered = transcript.rules.ordered
+    again = codec.read(raws if ordered else [raws[w] for w in written]).messages
+    for number, place in enumerate(written):
+        messages[place] = again[place if ordered else number]
+        old = origin[place]
+        if old in parts:
+            stays = _left(read[old], parts[old])
+            if len(stays) < len(read[old].parts):
+                left[place] = stays
+    result = Transcript(tuple(raws), tuple(messages), transcript.rules)
+    return Edited(result, tuple(origin), left)
+
+
+def _lost_mark(transcript: Transcript, script: Script, codec: Codec) -> Any:
+    """Return the last cache mark of what is left out, None where nothing stands for it."""
+    if not script.inserts:
+        return None
+    gone = (codec.mark(transcript.raws[i]) for i in sorted(script.drops, reverse=True))
+    return next((mark for mark in gone if mark is not None), None)
+
+
+def _authored(insert: Insert, mark: Any, codec: Codec) -> Raw:
+    raw = codec.author(insert.role, insert.text)
+    return raw if mark is None else codec.marked(raw, mark)
+
+
+NOBODY: Final = Message("user")
+"""Holds the place of a new message until it is read."""
+
+
+def _left(message: Message, edited: Collection[int]) -> tuple[int, ...]:
+    """Return the parts that stay when these are edited: a result takes along what is seen in it."""
+    gone = {message.parts[i].answers for i in edited if message.parts[i].kind == "result"}
+    return tuple(
+        index
+        for index, part in enumerate(message.parts)
+        if part.kind == "result" or part.answers is None or part.answers not in gone
+    )
+
+
+def cleared(message: Message, clear: Clear) -> tuple[str, Message]:
+    """Return the text that a clear replaces, and the neutral message with the new text."""
+    if clear.call < 0:
+        part, parts = message.parts[clear.part], list(message.parts)
+        parts[clear.part] = part._replace(text=clear.text)
+        return part.text, replace(message, parts=tuple(parts), memo={})
+    call, calls = message.calls[clear.call], list(message.calls)
+    calls[clear.call] = call._replace(arguments=clear.text)
+    return call.arguments, replace(message, calls=tuple(calls), memo={})
+
+
+def reference(text: str) -> str:
+    """Return the name by which a text that was left out can be read back: 64 bits of its hash.
+
+    Two texts share a name with a chance below 1e-9 at 100,000 texts.
+    """
+    return "u:" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def compose(first: Script, edited: Edited, second: Script) -> Script:
+    """Return the one script over the original that does `first`, then `second` on its result.
+
+    `edited` is what `first` made. An insert of `first` that `second` drops falls away.
+    """
+    edits: list[Edit] = [e for e in first.edits() if not isinstance(e, Insert)]
+    earlier = iter(first.inserts)
+    later: dict[int, list[Insert]] = {}
+    for new in second.inserts:
+        later.setdefault(new.before, []).append(new)
+    texts = {c.message: c.text for c in second.clears if edited.origin[c.message] is None}
+    place = 0
+    for index, old in enumerate(edited.origin):
+        kept = index not in second.drops
+        if old is not None:
+            edits += [Insert(old, i.role, i.text) for i in later.pop(index, ())]
+            edits += [] if kept else [Drop(old)]
+            place = old + 1
+        else:
+            mine = next(earlier)
+            place = mine.before
+            edits += [Insert(place, i.role, i.text) for i in later.pop(index, ())]
+            edits += [Insert(place, mine.role, texts.get(index, mine.text))] if kept else []
+    edits += [Insert(place, i.role, i.text) for rest in later.values() for i in rest]
+    for clear in second.clears:
+        old = edited.origin[clear.message]
+        if old is not None:
+            left = edited.parts.get(clear.message)
+            part = clear.part if clear.call >= 0 or left is None else left[clear.part]
+            edits.append(Clear(old, part, clear.call, clear.text))
+    return Script.of(edits)

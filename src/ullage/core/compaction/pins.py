@@ -1,0 +1,53 @@
+"""Messages that the caller pins: they stay as they are, or the call fails and says why.
+
+It reads positions and words errors; what a pin does to a plan is the strategies' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ullage.core.errors import ConfigurationError, MalformedHistoryError
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.laws import Repaired
+
+
+def read_pins(pins: Any, size: int) -> frozenset[int]:
+    """Return pins as positions in a list of `size` messages; a pin given twice is one.
+
+    Raises ConfigurationError for anything but positions from 0 on: -1 would name another message
+    with every turn.
+    """
+    if isinstance(pins, str | bytes | Mapping) or not isinstance(pins, Iterable):
+        raise ConfigurationError(
+            f"pins is a list of positions in messages, such as [0, 3], not {pins!r:.80}"
+        )
+    found = list(pins)
+    for pin in found:
+        if type(pin) is not int or not 0 <= pin < size:
+            there = f"the {size} messages are at 0 to {size - 1}" if size else "there are none"
+            raise ConfigurationError(f"pins names message {pin!r:.80}, but {there}")
+    return frozenset(found)
+
+
+def check_mended(pins: Collection[int], mended: Repaired, messages: Sequence[Any]) -> None:
+    """Raise MalformedHistoryError for a pinned message that had to be repaired."""
+    if not pins or not mended.repairs:
+        return
+    now = dict(zip(mended.origin, mended.messages, strict=True))
+    for pin in sorted(pins):
+        if pin not in now or now[pin] is not messages[pin]:
+            detail = next((r.detail for r in mended.repairs if r.message == pin), "")
+            raise MalformedHistoryError(
+                f"messages[{pin}] is pinned and breaks the protocol"
+                f"{f': {detail}' if detail else ''}. Mend it with ullage.repair(messages), or "
+                "leave it out of pins",
+                index=pin,
+            )
+
+
+def list_sizes(sizes: Mapping[int, int]) -> str:
+    """Say what pinned messages take: `0 (5,000 tokens), 3 (12 tokens)`."""
+    return ", ".join(f"{pin} ({tokens:,} tokens)" for pin, tokens in sorted(sizes.items()))

@@ -1,0 +1,598 @@
+"""Make a transcript smaller without breaking it: plan, edit, check, in one pass.
+
+`compact` orders the strategies, lowers the protected tail until the target fits, puts one block in
+the place of what was left out, applies the one script that results and proves the laws on it. It
+is a generator: where a summary is wanted it yields requests for a summariser and is sent the
+answers, None for one that failed. It calls no model and knows no dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ullage.core.compaction import block as carried
+from ullage.core.compaction import laws
+from ullage.core.compaction.block import Carried
+from ullage.core.compaction.checkpoint import Checkpoint, chain
+from ullage.core.compaction.edits import Clear, Edited, Insert, Script, apply, cleared, reference
+from ullage.core.compaction.situation import Situation, Strategy, Trait
+from ullage.core.compaction.strategies import clear, excerpt, knowledge, media, trim
+from ullage.core.facts import extract as facts
+from ullage.core.messages.fields import json_text
+from ullage.core.messages.transcript import summarises
+from ullage.core.summary import request as summary
+from ullage.core.tokens import counting
+from ullage.core.tokens.counting import MEDIA, Count, text_size
+from ullage.core.values.shown import line
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.laws import Unit, Violation
+    from ullage.core.compaction.policy import StrategyName
+    from ullage.core.messages.transcript import Codec, Message, Transcript
+    from ullage.core.summary.request import Answer, SummaryRequest, Written
+    from ullage.core.tokens.counting import Measure, Meter
+
+Reason = Literal[
+    "nothing_to_compact",
+    "would_inflate",
+    "would_not_last",
+    "cannot_reach_target",
+    "cannot_compact",
+    "law_broken",
+]
+WORDS: Final[Mapping[str, str]] = {
+    "nothing_to_compact": "nothing can be left out",
+    "would_inflate": "what would stand in its place is larger",
+    "cannot_reach_target": "what must stay is larger than the target",
+    "cannot_compact": "what must stay is larger than the window takes",
+    "law_broken": "a rule of the wire would be broken",
+}
+"""Reasons in words for people."""
+
+Asking = Generator[tuple["SummaryRequest", ...], "Sequence[Answer | None]", "Outcome"]
+
+
+def explain_reason(reason: str) -> str:
+    """Return a reason in words; what follows its name stays as it is."""
+    name, colon, rest = reason.partition(":")
+    return WORDS.get(name, name) + colon + rest
+
+
+TAILS: Final = (1.0, 0.5, 0.25, 0.0)
+"""Shares of the protected tail that are tried in turn: every tail is an upper limit."""
+
+BLOCKS: Final = (1.0, 0.5, 0.25, 0.0)
+"""Shares of the block that are tried in turn once no tail is left."""
+
+RUNS: Final[Mapping[str, Strategy]] = {"clear": clear.plan, "trim_oldest": trim.plan}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a compaction shall do. `target` and `tail` are in the model's tokens.
+
+    `pins` are positions in the transcript that stay besides what always stays (operator text,
+    the task, the current request); `knowledge` are those that go first, `surplus` tokens of them
+    whatever the target is. `alone` leaves everything else as it is; the target is then of a count
+    without the server's word. `keep` and `widen` bound the tail in messages, `carry` is the share
+    of the target that a block may take, `traits` are those of tools (see `Situation`). With a
+    `summariser` summaries are asked for, in requests of at most `window` tokens. `named` gives
+    what is left out a name by which a store has it; `media` strips media and nothing else. With
+    `tries` a task that nobody answered, before a newer request, may go where nothing else fits.
+    """
+
+    target: int
+    tail: int
+    strategies: tuple[StrategyName, ...]
+    pins: frozenset[int] = frozenset()
+    summariser: bool = False
+    knowledge: frozenset[int] = frozenset()
+    surplus: int = 0
+    alone: bool = False
+    keep: int | None = None
+    widen: bool = False
+    carry: float = carried.SHARE
+    traits: Mapping[str, Trait] = field(default_factory=dict)
+    window: int | None = None
+    named: bool = False
+    media: bool = False
+    tries: bool = False
+
+
+BLOCK: Final = "block"
+"""What is edited by no strategy goes with the block that stands for what was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one message: its upper edge before and after in tokens, None if it goes."""
+
+    position: int
+    message: Message
+    before: int
+    after: int | None
+    strategy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it: the script and its result, or none and the reason.
+
+    `reached` tells whether the upper edge is at or under the target. `violations` are laws that
+    the planned result would have broken: then nothing was changed. `block` is the text that stands
+    for what was left out, `carried` what is in it, `written` how its prose came about. `originals`
+    has what was left out, by name.
+    """
+
+    edited: Edited
+    script: Script
+    before: Count
+    after: Count
+    reached: bool
+    strategy: str = ""
+    reason: Reason | None = None
+    fallback_reason: str | None = None
+    violations: tuple[Violation, ...] = ()
+    block: str = ""
+    carried: Carried | None = None
+    written: Written | None = None
+    originals: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[tuple[str, Script], ...] = ()
+    """The strategies that took part, in order, and what each of them edited."""
+    was: Transcript | None = None
+    """What was compacted."""
+    edges: tuple[Sequence[int], Sequence[int]] = ((), ())
+    """The upper edge of each message before and after, in counter tokens."""
+
+    def __repr__(self) -> str:
+        sizes = f"{self.before.tokens:,} -> {self.after.tokens:,} tokens"
+        how = self.strategy or None
+        return line("Outcome", sizes, reached=self.reached, strategy=how, reason=self.reason)
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was edited."""
+        return bool(self.script)
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what became of each message that is edited, by position."""
+        if self.was is None:
+            return
+        before, after = self.edges
+        kept = {old: new for new, old in enumerate(self.edited.origin) if old is not None}
+        by: dict[int, str] = {}
+        for name, script in self.steps:
+            by |= dict.fromkeys([clear.message for clear in script.clears], name)
+            by |= dict.fromkeys(script.drops, name)
+        for place in sorted({*self.script.drops, *(c.message for c in self.script.clears)}):
+            left = None if place in self.script.drops else after[kept[place]]
+            message = self.was.messages[place]
+            yield Change(place, message, before[place], left, by.get(place, BLOCK))
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making: the situation as it will be, and the edits that lead there.
+
+    `reserve` are tokens kept free for the block, a part of the situation's `fixed`. `said` are the
+    messages as they were: what a block carries is found in them.
+    """
+
+    situation: Situation
+    meter: Meter
+    script: Script = Script()
+    steps: list[tuple[str, Script]] = field(default_factory=list)
+    reserve: int = 0
+    said: Sequence[Message] = ()
+
+    def take(self, name: str, script: Script) -> None:
+        """Add a strategy's edits and work out what they free, without counting anything twice."""
+        if not script:
+            return
+        now = self.situation
+        sizes, messages = list(now.sizes), now.transcript.messages
+        for index in script.drops:
+            sizes[index] = 0
+        if script.clears:
+            written, earlier = list(messages), dict(now.earlier)
+            for edit in script.clears:
+                sizes[edit.message] += now.count(edit.text) - self._tokens(edit)
+                text, written[edit.message] = cleared(written[edit.message], edit)
+                earlier.setdefault((edit.message, edit.part), text)
+            messages, now = tuple(written), replace(now, earlier=earlier)
+        units = now.units
+        if script.drops:
+            units = tuple([unit for unit in units if unit.start not in script.drops])
+        transcript = replace(now.transcript, messages=messages, memo={})
+        self.situation = replace(now, transcript=transcript, sizes=sizes, units=units)
+        self.script |= script
+        self.steps.append((name, script))
+
+    def _tokens(self, edit: Clear) -> int:
+        if edit.call < 0:
+            part = self.situation.transcript.messages[edit.message].parts[edit.part]
+            if part.kind in MEDIA:
+                return counting.medium(part, self.meter).high
+        return self.situation.tokens(edit.message, edit.part, edit.call)
+
+    @property
+    def names(self) -> list[str]:
+        """The strategies that took part, in order."""
+        return [name for name, _ in self.steps]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the target is met."""
+        return self.situation.total <= self.situation.target
+
+    def pin(self, positions: Iterable[int]) -> None:
+        """Leave these messages alone besides."""
+        pins = self.situation.pins.union(positions)
+        self.situation = replace(self.situation, pins=pins)
+
+    def hold(self, tokens: int) -> None:
+        """Keep that many tokens free for the block."""
+        fixed = self.situation.fixed - self.reserve + tokens
+        self.situation, self.reserve = replace(self.situation, fixed=fixed), tokens
+
+    def copy(self, share: float) -> _Draft:
+        """Return a draft to try on, with that share of the protected tail."""
+        now = self.situation
+        keep = None if now.keep is None else int(now.keep * share)
+        situation = replace(now, tail=int(now.tail * share), keep=keep)
+        steps = list(self.steps)
+        return _Draft(situation, self.meter, self.script, steps, self.reserve, self.said)
+
+
+def compact(
+    transcript: Transcript, measured: Measure, meter: Meter, codec: Codec, order: Order
+) -> Asking:
+    """Compact a lawful transcript. Yields requests for a summariser; returns the Outcome.
+
+    Never raises for what cannot be done: the outcome says so. The result is the smallest lawful
+    one where the target cannot be reached.
+    """
+    before = measured.count()
+    same = Edited(transcript, tuple(range(len(transcript))))
+    unchanged = Outcome(same, Script(), before, before, reached=True)
+    like = replace(measured, anchor=None).count()  # what comes of it has no report to stand on
+    if not order.media and (like if order.alone else before).high <= order.target:
+        return replace(unchanged, reason="nothing_to_compact")
+    start = _situation(transcript, measured, meter, order)
+    draft, written = yield from _drafted(start, measured, meter, order)
+    if order.tries and not draft.fits and not transcript.has_answer():
+        # nothing was answered yet: what was asked first is an older try of the request
+        older = {transcript.task()} - {transcript.request(), *order.pins}
+        start = replace(start, pins=start.pins - older)
+        draft, written = yield from _drafted(start, measured, meter, order)
+    hard = start.pins
+    block, kept = _block(draft, start, order, written)
+    script = draft.script | block
+    if not script or _same(transcript, script):
+        reason: Reason = "cannot_compact" if _stuck(start) else "nothing_to_compact"
+        return replace(unchanged, reached=False, reason=reason)
+    edited = apply(transcript, script, codec)
+    after = measured.of(edited.transcript, meter).count()
+    reached = after.high <= order.target
+    if after.high >= like.high:
+        return replace(unchanged, reached=False, reason="would_inflate")
+    broken = laws.prove(transcript, script, edited, hard, order.pins)
+    broken += laws.prove_size(like.high, after.high, order.target, reached=reached)
+    if broken:
+        return replace(unchanged, reached=False, reason="law_broken", violations=tuple(broken))
+    missed: Reason = "cannot_compact" if _stuck(start) else "cannot_reach_target"
+    return Outcome(
+        edited,
+        script,
+        before,
+        after,
+        reached,
+        strategy="+".join(draft.names),
+        reason=None if reached else missed,
+        fallback_reason=_fallback(draft, written),
+        block=block.inserts[0].text if block else "",
+        carried=kept,
+        written=written,
+        originals=_originals(transcript, script, order) if order.named else {},
+        steps=tuple(draft.steps),
+        was=transcript,
+        edges=(start.sizes, counting.upper_edges(edited.transcript, meter)),
+    )
+
+
+def _drafted(
+    start: Situation, measured: Measure, meter: Meter, order: Order
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[_Draft, Written | None]]:
+    """Return the plan for a situation, and how its summary came about."""
+    draft = _Draft(start, meter, said=start.transcript.messages)
+    surplus = start.total - ceil(order.surplus / measured.scale.high)
+    draft.take("knowledge", knowledge.plan(replace(start, target=min(start.target, surplus))))
+    if order.media:
+        draft.take("strip_media", media.plan(draft.situation))
+    elif not order.alone:
+        return (yield from _planned(draft, order))
+    return draft, None
+
+
+def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: Order) -> Situation:
+    always = [i for i in (transcript.task(), transcript.request()) if i is not None]
+    return Situation(
+        transcript=transcript,
+        units=laws.units(transcript),
+        sizes=counting.upper_edges(transcript, meter),
+        fixed=measured.fixed_edge,
+        target=measured.ceiling(order.target),
+        pins=frozenset({*laws.pinned(transcript.messages), *order.pins, *always}),
+        tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
+        counter=meter.counter,
+        keep=order.keep,
+        widen=order.widen,
+        knowledge=order.knowledge,
+        traits=order.traits,
+        name_of=reference if order.named else None,
+        verbatim=order.pins,
+    )
+
+
+def _planned(
+    draft: _Draft, order: Order
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[_Draft, Written | None]]:
+    """Return the plan for what is said, and how its summary came about."""
+    draft.take("excerpt", _oversized(draft.situation))
+    written: Written | None = None
+    most = _most(draft.situation, order)
+    if "summarise_middle" in order.strategies:
+        gone = _middle(draft.situation, most)
+        if gone:
+            name = "summarise_middle"
+            if order.summariser:
+                job = _job(draft.situation, gone, order, most)
+                written = yield from summary.write(job)
+                name = _called(written, job)
+            draft.hold(most)
+            draft.take(name, trim.dropping(gone))
+    return _settle(draft, order, most), written
+
+
+def _most(situation: Situation, order: Order) -> int:
+    """Return the tokens that the block may take."""
+    return min(int(situation.target * order.carry), carried.MOST)
+
+
+def _oversized(situation: Situation) -> Script:
+    """Return the shortening of a newest response that alone takes more than half of the target."""
+    if situation.total <= situation.target or not situation.units:
+        return Script()
+    newest = situation.units[-1]
+    sizes = [0] * len(situation.sizes)
+    sizes[newest.start : newest.stop] = situation.sizes[newest.start : newest.stop]
+    alone = replace(situation, sizes=sizes, fixed=0, units=(newest,), target=situation.target // 2)
+    return excerpt.plan(alone)
+
+
+def _middle(situation: Situation, most: int) -> list[Unit]:
+    """Return the oldest units that must go, under the largest tail with which the target is met.
+
+    None where a summary would not pay.
+    """
+    over = situation.total + most - situation.target
+    chosen: list[Unit] = []
+    for share in TAILS:
+        units = trim.oldest(replace(situation, tail=int(situation.tail * share)), over)
+        saved = sum(sum(situation.sizes[unit.start : unit.stop]) for unit in units)
+        if saved > 2 * most:
+            chosen = units
+            if saved >= over:
+                break
+    return chosen
+
+
+def _job(situation: Situation, gone: Sequence[Unit], order: Order, most: int) -> summary.Job:
+    """Return what a summariser is to do with these units; former blocks are not summarised."""
+    dropped = [situation.transcript.messages[i] for unit in gone for i in unit]
+    kept = carried.gather(dropped)
+    return summary.Job(
+        messages=[m for m in dropped if not summarises(m)],
+        facts=kept.facts,
+        tokens=min(most // 2, carried.PROSE),
+        window=order.window,
+        count=situation.count,
+        earlier=kept.prose,
+    )
+
+
+def _called(written: Written, job: summary.Job) -> str:
+    """Return the name of the summary that was made."""
+    if written.prose is None:
+        return "summarise_middle"
+    if written.levels != (1,):
+        return "hierarchical"
+    return "incremental" if job.earlier else "summarise_middle"
+
+
+def _settle(draft: _Draft, order: Order, most: int) -> _Draft:
+    """Run the deterministic strategies with ever smaller tails until the target is met.
+
+    Then the newest results and the task are shortened, and last of all the block gives way; where
+    even that is not enough, one with the rules and the open tasks stays.
+    """
+    for tail in TAILS:
+        trial = _tried(draft, order, tail, most, last=False)
+        if trial.fits:
+            return trial
+    least, rules = draft, _reserved(draft.copy(0.0), order, most, carried.rules)
+    rules = min(rules + carried.NOTICE, most) if rules else 0
+    name = min(_name_alone(draft, order), most)
+    for share in BLOCKS:
+        reserve = max(int(most * share), rules if share else 0, name)
+        trial = _tried(draft, order, 0.0, reserve, last=True)
+        if trial.fits:
+            return trial
+        least = trial if share or not order.carry else least
+    return least
+
+
+def _tried(draft: _Draft, order: Order, tail: float, reserve: int, *, last: bool) -> _Draft:
+    """Return what the strategies make of a draft with that share of its tail."""
+    trial = draft.copy(tail)
+    trial.hold(min(trial.reserve, reserve))
+    for name in order.strategies:
+        if name not in RUNS or trial.fits:
+            continue
+        if name == "trim_oldest" and not trial.reserve:
+            trial.hold(_reserved(trial, order, reserve))
+            if not trial.reserve:  # no block will be written: one that is there goes on as it is
+                trial.pin(_blocks(trial.situation.transcript))
+        trial.take(name, RUNS[name](trial.situation))
+    if last:
+        trial.take("excerpt", excerpt.plan(trial.situation))
+    return trial
+
+
+def _blocks(transcript: Transcript) -> Iterator[int]:
+    users = (i for i, m in enumerate(transcript.messages) if m.role == "user")
+    return (i for i in users if summarises(transcript.messages[i]))
+
+
+def _reserved(
+    draft: _Draft, order: Order, most: int, of: Callable[[Carried], Carried] = carried.all_of
+) -> int:
+    """Return what a block for everything that may go, or for this of it, would take, at most.
+
+    Facts that do not all fit are chosen by shares of the room: then it is all of the room.
+    """
+    overhead = text_size("", draft.meter)
+    if most <= overhead:
+        return 0
+    units = trim.free(draft.situation)
+    kept = of(carried.gather([draft.said[i] for unit in units for i in unit]))
+    named = _NAMED if order.named else ""
+    text = carried.block(kept, most - overhead, draft.situation.count, named=named)
+    if not text:
+        return 0
+    size = text_size(text, draft.meter) + (_SPREAD if order.named else 0)
+    if most < _name_alone(draft, order):
+        return 0
+    return size if size <= most and carried.whole(text, kept) else most
+
+
+def _name_alone(draft: _Draft, order: Order) -> int:
+    """Return what a block takes that does no more than name what was left out."""
+    if not order.named:
+        return 0
+    header = carried.HEADER.format(n=len(draft.said), named=_NAMED)
+    return text_size(header, draft.meter) + _SPREAD
+
+
+_NAMED: Final = "; recall u:0123456789abcdef"
+"""As long as any name."""
+
+_SPREAD: Final = 12
+"""Tokens by which another name may take more: one has 18 bytes, and none takes fewer than 6."""
+
+
+def _block(
+    draft: _Draft, start: Situation, order: Order, written: Written | None
+) -> tuple[Script, Carried | None]:
+    """Return the insert of the block, into the room that was kept for it, and what it holds."""
+    gone = sorted(draft.script.drops - order.knowledge)
+    if not gone or not draft.reserve:
+        return Script(), None
+    messages, dropped = start.transcript.messages, draft.script.drops
+    later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
+    kept = carried.gather([messages[i] for i in gone], later)
+    named = f"; recall {reference(_text(start.transcript, gone))}" if order.named else ""
+    text = carried.block(
+        kept,
+        draft.reserve - text_size("", draft.meter),
+        start.count,
+        prose=written.prose if written is not None else None,
+        spoken="summarise_middle" in draft.names,
+        named=named,
+    )
+    if not text:
+        return Script(), None
+    task = start.transcript.task()
+    place = max(gone[0], task + 1 if task is not None else 0)
+    return Script(inserts=(Insert(place, "user", text),)), kept
+
+
+def _same(transcript: Transcript, script: Script) -> bool:
+    """Tell whether all that a script does is to write a block anew with the same facts in it."""
+    old = [transcript.messages[i] for i in script.drops]
+    if script.clears or len(old) != 1 or not script.inserts or not summarises(old[0]):
+        return False
+    return facts.parse(old[0].text)[0] == facts.parse(script.inserts[0].text)[0]
+
+
+def _fallback(draft: _Draft, written: Written | None) -> str | None:
+    """Return why a summary was written by rule, None where it was not."""
+    if written is not None:
+        return written.flaw if written.prose is None else None
+    return "no_summariser" if "summarise_middle" in draft.names else None
+
+
+def _originals(transcript: Transcript, script: Script, order: Order) -> dict[str, str]:
+    """Return what was left out, by name: texts as they were, messages as a JSON list."""
+    texts = [cleared(transcript.messages[edit.message], edit)[0] for edit in script.clears]
+    gone = sorted(script.drops - order.knowledge)
+    if gone:
+        texts.append(_text(transcript, gone))
+    return {reference(text): text for text in texts}
+
+
+def _text(transcript: Transcript, positions: Sequence[int]) -> str:
+    return json_text([transcript.raws[i] for i in positions], positions[0])
+
+
+def _stuck(situation: Situation) -> bool:
+    """Tell whether what must stay is alone over the target."""
+    return situation.fixed + sum(situation.sizes[i] for i in situation.pins) > situation.target
+
+
+def recorded(history: Transcript, script: Script, outcome: Outcome, **facts: Any) -> Checkpoint:
+    """Return the record of an outcome: `script` does the whole of it over `history`.
+
+    `facts` are the fields that say why, for whom and under which policy.
+    """
+    hashes, count, written = chain(history), script.reach(), outcome.written
+    touched = [*script.drops, *(c.message for c in script.clears)]
+    usage = written.usage if written is not None else None
+    return Checkpoint(
+        prefix=hashes[count - 1],
+        count=count,
+        script=script,
+        strategy=outcome.strategy,
+        basis=outcome.after.basis,
+        tokens_before=outcome.before.tokens,
+        tokens_after=outcome.after.tokens,
+        fallback_reason=outcome.fallback_reason,
+        whole=hashes[-1],
+        first=min(touched, default=count),
+        source_count=len(script.drops),
+        tail_count=len(history) - count,
+        kept_tokens=_kept(outcome),
+        summary=outcome.block,
+        facts=_listed(outcome.carried) if outcome.carried is not None else {},
+        usage=asdict(usage) if usage is not None else None,
+        seen=written.seen if written is not None else None,
+        **facts,
+    )
+
+
+def _listed(kept: Carried) -> dict[str, list[str]]:
+    return {name: list(lines) for name, lines in asdict(kept.facts).items() if lines}
+
+
+def _kept(outcome: Outcome) -> int:
+    """Return the model's tokens in front of the first edit."""
+    measure = outcome.after.measured
+    if measure is None:
+        return 0
+    made = outcome.script
+    touched = [*made.drops, *(c.message for c in made.clears), *(i.before for i in made.inserts)]
+    sizes = [size.best for size in measure.sizes[: min(touched, default=None)]]
+    return measure.outside().best + round(sum(sizes) * measure.scale.best)

@@ -1,0 +1,189 @@
+"""What to do at which pressure: a policy is a plain value, with presets.
+
+It names strategies and does not know them; `core.compaction` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from ullage.core.compaction import block as carried
+from ullage.core.compaction.situation import Trait
+from ullage.core.errors import ConfigurationError
+from ullage.core.errors.nearest import suggest
+from ullage.core.tokens.gauge import STANDARD, Thresholds
+from ullage.core.values.shown import line
+
+StrategyName = Literal["clear", "trim_oldest", "summarise_middle"]
+STRATEGIES: Final[tuple[StrategyName, ...]] = ("clear", "trim_oldest", "summarise_middle")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """From the pressure `at`, bring the prompt to `target` with these strategies.
+
+    Both are shares of the input bound, compared with the upper edge of the count.
+    """
+
+    at: float
+    target: float
+    strategies: tuple[StrategyName, ...]
+
+    def __post_init__(self) -> None:
+        unknown = [s for s in self.strategies if s not in STRATEGIES]
+        if unknown:
+            raise ConfigurationError(
+                f"unknown strategy {unknown[0]!r}: known are {', '.join(STRATEGIES)}"
+            )
+        if not 0 < self.target < self.at:
+            raise ConfigurationError(
+                f"a rung at {self.at} needs a target between 0 and {self.at}, not {self.target}"
+            )
+
+
+DETERMINISTIC: Final[tuple[StrategyName, ...]] = ("clear", "trim_oldest")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a guard does as the window fills.
+
+    `rungs` act from their pressure on, the highest that applies first. `tail_tokens` and
+    `tail_share` bound what strategies leave alone at the end: the smaller of the two, lowered
+    until the target fits. `min_output` is how low `max_tokens` may be clamped, in tokens; None
+    takes min(1,024, an eighth of the window). `version` names the policy in checkpoints.
+
+    `keep_last` bounds the tail in messages besides, widened to whole units. `carry_share` is the
+    share of the target that the block of carried facts and summary may take, 0 for no block.
+    `results` says of tools, by name, whether their results can be had again ("again", which is
+    taken of all others), only once, or each tell the state. `recovery_tails` are the messages
+    that the recoveries of a turn leave alone, one after the other. `background` lets an async guard
+    begin a summary at the rung below the one that wants it. `new_session` has an agent go on in a
+    new session, linked to the old one, once a turn ended at the pressure of the highest rung.
+    """
+
+    name: str = "ladder"
+    thresholds: Thresholds = STANDARD
+    rungs: tuple[Rung, ...] = ()
+    tail_tokens: int = 40_000
+    tail_share: float = 0.25
+    min_output: int | None = None
+    version: str = "1"
+    keep_last: int | None = None
+    carry_share: float = carried.SHARE
+    results: Mapping[str, Trait] = field(default_factory=dict, hash=False)
+    recovery_tails: tuple[int, ...] = (40, 20, 10, 5)
+    background: bool = False
+    new_session: bool = False
+
+    def __post_init__(self) -> None:
+        traits = get_args(Trait)
+        tails = self.recovery_tails
+        lawful = {
+            "tail_tokens": (type(self.tail_tokens) is int and self.tail_tokens >= 0, "0 or more"),
+            "tail_share": (0 <= self.tail_share <= 1, "from 0 to 1"),
+            "min_output": (self.min_output is None or self.min_output >= 1, "1 or more, or None"),
+            "keep_last": (self.keep_last is None or self.keep_last >= 1, "1 or more, or None"),
+            "carry_share": (0 <= self.carry_share < 1, "0 or more and below 1"),
+            "results": (
+                all(trait in traits for trait in self.results.values()),
+                f"one of {', '.join(traits)} for each tool",
+            ),
+            "recovery_tails": (
+                bool(tails) and min(tails) >= 0 and sorted(tails, reverse=True) == list(tails),
+                "numbers of messages, falling",
+            ),
+        }
+        for name, (holds, wanted) in lawful.items():
+            if not holds:
+                raise ConfigurationError(
+                    f"{name} of the policy {self.name!r} is {getattr(self, name)!r}: give {wanted}"
+                )
+
+    @classmethod
+    def ladder(cls) -> Policy:
+        """Clear and trim from 80 % to 60 %; summarise from 90 % to 50 %. The default."""
+        return cls(
+            rungs=(
+                Rung(0.80, 0.60, DETERMINISTIC),
+                Rung(0.90, 0.50, ("summarise_middle", *DETERMINISTIC)),
+            )
+        )
+
+    @classmethod
+    def advisory(cls) -> Policy:
+        """Give notices only; compact from 90 % on, before the send."""
+        return cls(name="advisory", rungs=(Rung(0.90, 0.60, DETERMINISTIC),))
+
+    @classmethod
+    def auto_summary(cls, *, new_session: bool = False) -> Policy:
+        """Warn at 85 %, summarise at 95 %; no advisory tier of its own.
+
+        With `new_session` an agent goes on in a new session that begins with the summary.
+        """
+        return cls(
+            name="auto_summary",
+            new_session=new_session,
+            thresholds=Thresholds(advisory=None, warning=0.85, critical=0.95),
+            rungs=(Rung(0.95, 0.50, ("summarise_middle", *DETERMINISTIC)),),
+        )
+
+    @classmethod
+    def trim_oldest(cls, keep_last: int = 10) -> Policy:
+        """Trim from 80 % on and keep the last messages, pins besides: an old rule, kept by name."""
+        rung = Rung(0.80, 0.60, ("trim_oldest",))
+        return cls(name="trim_oldest", rungs=(rung,), keep_last=keep_last)
+
+    @classmethod
+    def summarise(cls, keep_last: int = 5) -> Policy:
+        """Summarise from 80 % on and keep the last messages, pins besides: an old rule by name."""
+        rung = Rung(0.80, 0.50, ("summarise_middle", *DETERMINISTIC))
+        return cls(name="summarise", rungs=(rung,), keep_last=keep_last)
+
+    @classmethod
+    def off(cls) -> Policy:
+        """Gauge and check only: nothing is ever changed."""
+        return cls(name="off")
+
+    @classmethod
+    def named(cls, name: str) -> Policy:
+        """Return a preset by its name; raises ConfigurationError for another name."""
+        presets = (
+            *(cls.ladder(), cls.advisory(), cls.auto_summary()),
+            *(cls.trim_oldest(), cls.summarise(), cls.off()),
+        )
+        for preset in presets:
+            if preset.name == name:
+                return preset
+        known = [preset.name for preset in presets]
+        near = suggest(name, known)
+        raise ConfigurationError(
+            f"no policy is named {name!r}: {near and f'{near} '}there are {', '.join(known)}"
+        )
+
+    @classmethod
+    def read(cls, value: Policy | str) -> Policy:
+        """Return a policy as it is, or the preset of this name; raises ConfigurationError."""
+        if isinstance(value, str):
+            return cls.named(value)
+        if isinstance(value, Policy):
+            return value
+        raise ConfigurationError(
+            f"policy is {value!r:.80}: give a Policy, such as Policy.ladder(), or the name of a "
+            'preset, such as "ladder"'
+        )
+
+    def __repr__(self) -> str:
+        rungs = ", ".join(f"{r.at:g} to {r.target:g} {'+'.join(r.strategies)}" for r in self.rungs)
+        return line("Policy", repr(self.name), rungs)
+
+    def rung(self, ratio: float) -> Rung | None:
+        """Return the highest rung that a pressure reaches, or None."""
+        return max((r for r in self.rungs if ratio >= r.at), key=lambda r: r.at, default=None)
+
+    @property
+    def identity(self) -> str:
+        """Name the policy and its version, as checkpoints record it."""
+        return f"{self.name}/{self.version}"

@@ -1,0 +1,127 @@
+"""What a strategy is given to plan on: a measured transcript, a target, and what must stay.
+
+All sizes are upper edges in the counter's own tokens. It knows no strategy and no window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from ullage.core.tokens import counting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ullage.core.compaction.edits import Script
+    from ullage.core.compaction.laws import Unit
+    from ullage.core.messages.transcript import Transcript
+    from ullage.core.tokens.counting import Counter
+
+CUT_MARK: Final = "\n[ullage: about {tokens:,} tokens left out here{named}]\n"
+"""Stands where the middle of a text was left out."""
+
+Trait = Literal["again", "once", "state"]
+"""What a tool says of its results: they can be had again; only once; or each tells the state, so
+that the newest takes the place of those before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A transcript over its target.
+
+    `sizes` has one upper edge a message, `fixed` that of everything outside the list. `pins` are
+    positions that must stay verbatim. Strategies leave the newest units alone, as far as both
+    `tail` (tokens) and `keep` (messages, None for any number) reach; the newest unit always stays.
+    `widen` takes a unit that `keep` cuts through into the tail. `knowledge` are positions of
+    messages that go before any of the conversation does; `traits` says of tools, by name, what
+    their results are. `name_of` names a text that is left out, None where nothing keeps it;
+    `earlier` has the texts of parts, by message and part, that this plan has edited already.
+    `verbatim` are the pins of the caller: not even the task is shortened where it is one of them.
+    """
+
+    transcript: Transcript
+    units: tuple[Unit, ...]
+    sizes: Sequence[int]
+    fixed: int
+    target: int
+    pins: frozenset[int]
+    tail: int
+    counter: Counter
+    keep: int | None = None
+    widen: bool = False
+    knowledge: frozenset[int] = frozenset()
+    traits: Mapping[str, Trait] = field(default_factory=dict)
+    name_of: Callable[[str], str] | None = None
+    earlier: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    verbatim: frozenset[int] = frozenset()
+
+    @property
+    def total(self) -> int:
+        """The upper edge of the whole."""
+        return self.fixed + sum(self.sizes)
+
+    def count(self, text: str) -> int:
+        """Return the tokens of a text."""
+        return self.counter.count(text)
+
+    def tokens(self, message: int, part: int, call: int = -1) -> int:
+        """Return the tokens of one part's text, or of one call's arguments."""
+        return counting.piece(self.transcript.messages[message], self.counter, part, call)
+
+    def referring(self, mark: str, text: str) -> str:
+        """Return the mark that stands for a text, naming it where it can be read back."""
+        if self.name_of is None:
+            return mark
+        return f"{mark.removesuffix(']')}; recall {self.name_of(text)}]"
+
+    def border(self) -> int:
+        """Return the number of units in front of the protected tail."""
+        kept = messages = 0
+        border = len(self.units)
+        for index in range(len(self.units) - 1, -1, -1):
+            unit = self.units[index]
+            kept += sum(self.sizes[unit.start : unit.stop])
+            before, messages = messages, messages + unit.stop - unit.start
+            full = self.keep is not None and (before if self.widen else messages - 1) >= self.keep
+            if (kept > self.tail or full) and index < len(self.units) - 1:
+                break
+            border = index
+        return border
+
+
+class Strategy(Protocol):
+    """Plan edits that bring a situation to its target, or as near to it as it can."""
+
+    def __call__(self, situation: Situation) -> Script:
+        """Return the edits; an empty script when there is nothing that it may do."""
+        ...
+
+
+def shorten(text: str, tokens: int, count: Callable[[str], int], named: str = "") -> str:
+    """Return the head and tail of `text`, about two to one, in at most `tokens` tokens.
+
+    A text that fits is returned as it is. Where not even the mark fits, the mark alone remains;
+    `named` is what it says besides.
+    """
+    tokens, whole = max(tokens, 0), count(text)
+    if whole <= tokens:
+        return text
+    room = len(text)
+    mark = CUT_MARK.format(tokens=whole - tokens, named=named)
+    for _ in range(_TRIES):
+        room = min(room - 1, room * max(tokens - count(mark), 0) // whole)
+        if room <= 0:
+            return mark
+        head = text[: room * 2 // 3]
+        short = head + mark + text[len(text) - (room - len(head)) :]
+        whole = count(short)
+        if whole <= tokens:
+            return short
+    return mark
+
+
+_TRIES: Final = 24
+"""Each try scales the kept text by the ratio of what fits to what there is, so that a handful is
+enough; the bound is for texts whose density of tokens is very uneven."""

@@ -1,0 +1,168 @@
+"""clear: old tool results and oversized call arguments make way for a one-line placeholder.
+
+Calls stay, so the model still sees what was done. What a later call made worthless goes first (a
+read of a path that was written or read again later, an earlier run of the same call), then the
+oldest; only as many as are needed, never in the protected tail, and never chosen by words such as
+"error". It knows no other strategy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ullage.core.compaction.edits import Clear, Script
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.laws import Unit
+    from ullage.core.compaction.situation import Situation
+    from ullage.core.messages.transcript import Call
+
+RESULT_MARK: Final = "[ullage: result of {name} cleared, {tokens:,} tokens]"
+CALL_MARK: Final = "arguments, {tokens:,} tokens{named}"
+
+WORTH: Final = 64
+"""Tokens that a single clear must free: a placeholder is about 20, and each edit breaks a cache."""
+
+WRITES: Final = re.compile(
+    r"write|edit|patch|replace|create|insert|append|delete|remove|move|rename|save", re.IGNORECASE
+)
+"""How tools that change a file are named. A tool that only reads and is taken for one of these
+makes a result go a little earlier, no more: it can be had again."""
+
+PATHS: Final = ("path", "file_path", "filepath", "file", "filename")
+
+
+class Clearing(NamedTuple):
+    """An edit that may be made, and the tokens that it frees."""
+
+    edit: Clear
+    freed: int
+
+
+Place = tuple[int, int]
+"""A result: its message, and its part."""
+
+
+def plan(situation: Situation) -> Script:
+    """Return clears, superseded results first, until the target is met or nothing is left."""
+    over = situation.total - situation.target
+    taken: list[Clear] = []
+    if over > 0:
+        for edit, freed in _clearings(situation):
+            taken.append(edit)
+            over -= freed
+            if over <= 0:
+                break
+    return Script.of(taken)
+
+
+def superseded(situation: Situation) -> dict[Place, str]:
+    """Return the results that a later call made worthless, oldest first, with their tools' names.
+
+    The last one of its kind always stays, and so does the protected tail.
+    """
+    later: set[object] = set()
+    found: dict[Place, str] = {}
+    border = situation.border()
+    for number in range(len(situation.units) - 1, -1, -1):
+        done: set[object] = set()
+        for place, call in _answered(situation, situation.units[number]):
+            subjects, says = _subjects(call, situation.traits)
+            if number < border and not later.isdisjoint(subjects):
+                found[place] = call.name
+            done.update(says)
+        later |= done
+    return dict(sorted(found.items()))
+
+
+def _answered(situation: Situation, unit: Unit) -> Iterator[tuple[Place, Call]]:
+    """Yield the results of a unit, each with its call."""
+    messages = situation.transcript.messages
+    calls = {c.id: c for m in messages[unit.start : unit.stop] for c in m.calls}
+    if not calls:
+        return
+    for index in range(unit.start, unit.stop):
+        if not messages[index].results:
+            continue
+        for position, part in enumerate(messages[index].parts):
+            if part.kind == "result" and part.answers in calls:
+                yield (index, position), calls[part.answers]
+
+
+def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], list[object]]:
+    """Return by what later calls a result is made worthless, and what this call does to others."""
+    if traits.get(call.name) == "state":
+        return [call.name], [call.name]
+    same = (call.name, call.arguments)
+    paths = [("path", path) for path in _paths(call.arguments)]
+    if WRITES.search(call.name):
+        return [], [same, *paths]
+    if traits.get(call.name) == "once":
+        return [], [same]
+    return [same, *paths], [same]
+
+
+def _paths(arguments: str) -> list[str]:
+    """Return the values of a call's path arguments."""
+    return list(_named(arguments).values())
+
+
+def _named(arguments: str) -> dict[str, str]:
+    """Return a call's path arguments, which outlive its others; none of what is no object."""
+    if '"' not in arguments:
+        return {}
+    try:
+        fields = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return {}
+    named = fields.items() if isinstance(fields, dict) else ()
+    return {k: v for k, v in named if k in PATHS and isinstance(v, str)}
+
+
+def _clearings(situation: Situation) -> Iterator[Clearing]:
+    """Yield the clears that are worth it: of superseded results, then of what is oldest."""
+    stale = superseded(situation)
+    for place, name in stale.items():
+        yield from _result(situation, place, name)
+    for unit in situation.units[: situation.border()]:
+        for place, call in _answered(situation, unit):
+            if place not in stale and situation.traits.get(call.name) != "once":
+                yield from _result(situation, place, call.name)
+        for index in range(unit.start, unit.stop):
+            for position in range(len(situation.transcript.messages[index].calls)):
+                yield from _arguments(situation, index, position)
+
+
+def _result(situation: Situation, place: Place, name: str) -> Iterator[Clearing]:
+    """Yield the clear of a result, if it is worth it."""
+    index, part = place
+    if index in situation.pins or situation.sizes[index] < WORTH:
+        return
+    tokens = situation.tokens(index, part)
+    if tokens < WORTH:
+        return
+    mark = RESULT_MARK.format(name=name or "a tool", tokens=tokens)
+    text = situation.referring(mark, situation.transcript.messages[index].parts[part].text)
+    freed = tokens - situation.count(text)
+    if freed >= WORTH:
+        yield Clearing(Clear(index, part, -1, text), freed)
+
+
+def _arguments(situation: Situation, index: int, call: int) -> Iterator[Clearing]:
+    """Yield the clear of a call's arguments, if it is worth it."""
+    if index in situation.pins or situation.sizes[index] < WORTH:
+        return
+    tokens = situation.tokens(index, -1, call)
+    if tokens < WORTH:
+        return
+    name_of = situation.name_of
+    original = situation.transcript.messages[index].calls[call].arguments
+    named = f"; recall {name_of(original)}" if name_of is not None else ""
+    mark = {"ullage_cleared": CALL_MARK.format(tokens=tokens, named=named)}
+    text = json.dumps({**_named(original), **mark}, ensure_ascii=False)
+    freed = tokens - situation.count(text)
+    if freed >= WORTH:
+        yield Clearing(Clear(index, -1, call, text), freed)

@@ -1,0 +1,68 @@
+"""excerpt: what alone is too big for the target keeps its head and its tail.
+
+Applies to the results of the newest response (a tool that returned a whole file) and to the task
+when it takes more than half of the target and is not pinned; never to the current request. It
+knows no other strategy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.compaction.edits import Clear, Script
+from ullage.core.compaction.situation import shorten
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.situation import Situation
+
+FLOOR: Final = 64
+"""Tokens of a result that stay whatever the target is: less than this says nothing."""
+
+
+def plan(situation: Situation) -> Script:
+    """Return the shortening of the task and of the newest results that the target asks for."""
+    over = situation.total - situation.target
+    if over <= 0 or not situation.units:
+        return Script()
+    edits: list[Clear] = []
+    transcript, half = situation.transcript, max(situation.target // 2, FLOOR)
+    task = transcript.task()
+    kept = {transcript.request(), *situation.verbatim}
+    if task is not None and task not in kept and situation.sizes[task] > half:
+        over -= _shorten(situation, task, _longest(situation, task), half, edits)
+    newest = situation.units[-1]
+    texts = [
+        (situation.tokens(index, position), index, position)
+        for index in range(newest.start, newest.stop)
+        for position, part in enumerate(transcript.messages[index].parts)
+        if part.kind == "result" and index not in situation.pins
+    ]
+    left = sum(tokens for tokens, _, _ in texts) - over
+    for done, (tokens, index, position) in enumerate(sorted(texts)):
+        share = max(left // (len(texts) - done), FLOOR)
+        left -= min(tokens, share)
+        if tokens > share:
+            _shorten(situation, index, position, share, edits)
+    return Script.of(edits)
+
+
+def _longest(situation: Situation, index: int) -> int:
+    """Return which part of a message has the longest text, -1 without any text."""
+    parts = situation.transcript.messages[index].parts
+    sizes = {i: situation.count(p.text) for i, p in enumerate(parts) if p.kind == "text"}
+    return max(sizes, key=lambda i: sizes[i], default=-1)
+
+
+def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: list[Clear]) -> int:
+    """Add an edit for the text of one part; return the tokens that it frees."""
+    if part < 0:
+        return 0
+    now = situation.transcript.messages[index].parts[part].text
+    whole = situation.earlier.get((index, part), now)
+    named = f"; recall {situation.name_of(whole)}" if situation.name_of is not None else ""
+    text = shorten(whole, tokens, situation.count, named)
+    freed = situation.count(now) - situation.count(text)
+    if freed <= 0:
+        return 0
+    edits.append(Clear(index, part, -1, text))
+    return freed

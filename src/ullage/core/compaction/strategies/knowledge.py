@@ -1,0 +1,42 @@
+"""knowledge: what was looked up for the model goes before what was said, oldest first.
+
+Which messages are knowledge is the caller's word (`sections=` of a guard). A retrieved text can be
+had again; a conversation can not. It knows no other strategy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.compaction.edits import Clear, Drop, Edit, Script
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.situation import Situation
+
+MARK: Final = "[ullage: knowledge left out, {tokens:,} tokens]"
+
+
+def plan(situation: Situation) -> Script:
+    """Return drops of messages that stand alone, and clears of results, until the target is met."""
+    if not situation.knowledge:
+        return Script()
+    over = situation.total - situation.target
+    alone = {unit.start for unit in situation.units if unit.stop - unit.start == 1}
+    edits: list[Edit] = []
+    for index in sorted(situation.knowledge - situation.pins):
+        if over <= 0:
+            break
+        if index in alone:
+            edits.append(Drop(index))
+            over -= situation.sizes[index]
+            continue
+        for position, part in enumerate(situation.transcript.messages[index].parts):
+            if part.kind != "result":
+                continue
+            tokens = situation.tokens(index, position)
+            text = situation.referring(MARK.format(tokens=tokens), part.text)
+            freed = tokens - situation.count(text)
+            if freed > 0:
+                edits.append(Clear(index, position, -1, text))
+                over -= freed
+    return Script.of(edits)

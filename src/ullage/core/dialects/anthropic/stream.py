@@ -1,0 +1,173 @@
+"""An answer of Anthropic's Messages API, put together from its events.
+
+Source: Anthropic, "Streaming messages" and the types of its Python SDK 2.12. It knows no other
+dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ullage.core.dialects.reply import (
+    Delta,
+    Kind,
+    Reply,
+    Stop,
+    as_json,
+    fields,
+    members,
+    named,
+    said,
+)
+from ullage.core.tokens.usage import Usage
+
+STOPS: Final[Mapping[str, Stop]] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "filter",
+}
+
+GROWING: Final[Mapping[str, str]] = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
+"""Deltas and the field in which they carry what they add."""
+
+SHOWN: Final[Mapping[str, Kind]] = {"text": "text_delta", "thinking": "reasoning_delta"}
+"""Blocks that are shown as they grow; the field with their text is named as they are."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """A content block: as it began, and what was added to its fields since."""
+
+    start: Mapping[str, Any]
+    added: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return said(self.start.get("type"))
+
+    def whole(self, name: str) -> str:
+        """Return a field of text: what it began with, and all that was added."""
+        return said(self.start.get(name)) + "".join(self.added.get(name, ()))
+
+    def arguments(self) -> str:
+        """Return a call's input: in fragments where there are any, else as it began."""
+        return "".join(self.added.get("partial_json", ())) or as_json(self.start.get("input"))
+
+
+class Messages:
+    """Put together an answer of the Messages API."""
+
+    def __init__(self, salt: str = "") -> None:
+        self.begun = self.ended = self.called = False
+        self.failed: Mapping[str, Any] | None = None
+        self._salt = salt
+        self._blocks: list[_Block] = []
+        self._open: dict[object, _Block] = {}
+        self._usage: dict[str, Any] = {}
+        self._more: dict[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(b.whole("text") for b in self._blocks if b.kind == "text")
+
+    def take(self, event: Mapping[str, Any]) -> list[Delta]:
+        """Take an event, or a whole message; return what of it is to be shown."""
+        kind = event.get("type")
+        if kind == "error" or (kind is None and event.get("error")):
+            self.failed = event
+        elif kind == "message_start":
+            return self._message(fields(event.get("message")))
+        elif kind == "message":
+            deltas = self._message(event)
+            self.ended = True
+            return deltas
+        elif kind == "content_block_start":
+            return self._began(event.get("index"), fields(event.get("content_block")))
+        elif kind == "content_block_delta":
+            return self._grew(event.get("index"), fields(event.get("delta")))
+        elif kind == "message_delta":
+            self._ending({**event, **fields(event.get("delta"))})
+        elif kind == "message_stop":
+            self.ended = True
+        return []
+
+    def reply(self) -> Reply:
+        """Return what has arrived so far as an answer."""
+        asked = [b for b in self._blocks if b.kind == "tool_use"]
+        calls = named(
+            ((said(b.start.get("id")), said(b.start.get("name")), b.arguments()) for b in asked),
+            self._salt,
+        )
+        report = {**self._more, "usage": self._usage}
+        usage = Usage.from_report(self._usage, dialect="anthropic") if self._usage else None
+        thoughts = tuple(t for b in self._blocks if (t := _thought(b)) is not None)
+        return Reply(self.text, thoughts, calls, self._stop(bool(calls)), usage, report)
+
+    def _stop(self, asked: bool) -> Stop:  # noqa: FBT001 - one of two facts that decide
+        reason = said(self._more.get("stop_reason"))
+        stop = STOPS.get(reason, "other") if reason else "end"
+        if stop in ("end", "calls"):
+            return "calls" if asked else "end"
+        return stop
+
+    def _message(self, message: Mapping[str, Any]) -> list[Delta]:
+        """Take a message: without content as it starts, with it as a whole."""
+        self._ending(message)
+        deltas: list[Delta] = []
+        for place, block in enumerate(members(message.get("content"))):
+            deltas += self._began(place, block)
+        return deltas
+
+    def _ending(self, told: Mapping[str, Any]) -> None:
+        """Take what is told of usage and of the end; the later one wins (`Usage.merged`)."""
+        usage = fields(told.get("usage"))
+        self._usage.update({k: v for k, v in usage.items() if v is not None})
+        for name in ("stop_reason", "context_management"):
+            if told.get(name) is not None:
+                self._more[name] = told[name]
+
+    def _began(self, index: object, start: Mapping[str, Any]) -> list[Delta]:
+        block = _Block(start)
+        self._blocks.append(block)
+        self._open[_key(index)] = block
+        self.called = self.called or block.kind == "tool_use"
+        deltas = [
+            Delta(SHOWN[name], said(start.get(name)))
+            for name in SHOWN
+            if name == block.kind and said(start.get(name))
+        ]
+        self.begun = self.begun or bool(deltas) or block.kind not in SHOWN
+        return deltas
+
+    def _grew(self, index: object, delta: Mapping[str, Any]) -> list[Delta]:
+        name = GROWING.get(said(delta.get("type")), "")
+        piece = said(delta.get(name))
+        block = self._open.get(_key(index)) or (self._blocks[-1] if self._blocks else None)
+        if not piece or block is None:
+            return []
+        self.begun = True
+        block.added.setdefault(name, []).append(piece)
+        return [Delta(SHOWN[name], piece)] if name == block.kind and name in SHOWN else []
+
+
+def _key(index: object) -> object:
+    return index if isinstance(index, int) else None
+
+
+def _thought(block: _Block) -> Mapping[str, Any] | None:
+    """Return a block of reasoning as it is to be sent back: whole and unchanged."""
+    if block.kind == "thinking":
+        thinking, signature = block.whole("thinking"), block.whole("signature")
+        return {**block.start, "thinking": thinking, "signature": signature}
+    return dict(block.start) if block.kind == "redacted_thinking" else None

@@ -1,0 +1,197 @@
+"""An answer of Chat Completions, put together from its chunks.
+
+Source: OpenAI API reference, "The chat completion chunk object"; what servers make of it is said
+where it is met. It knows no other dialect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ullage.core.dialects.reply import Delta, Reply, Stop, as_json, fields, members, named, said
+from ullage.core.tokens.usage import Usage
+
+STOPS: Final[Mapping[str, Stop]] = {
+    "stop": "end",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "length": "length",
+    "content_filter": "filter",
+}
+
+THOUGHTS: Final = ("reasoning_content", "reasoning")
+"""Where thinking stands: DeepSeek, llama.cpp, vLLM before 0.11; OpenRouter, Ollama, vLLM since.
+Some send both, with the same text."""
+
+DETAILS: Final = "reasoning_details"
+"""OpenRouter's blocks of reasoning with their signatures, to be sent back as they are (its guide
+on reasoning tokens, "Preserving reasoning")."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A call as far as it has arrived."""
+
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
+
+    def complete(self) -> bool:
+        """Tell whether the arguments are a whole JSON object."""
+        try:
+            return isinstance(json.loads(self.arguments), dict)
+        except (ValueError, RecursionError):
+            return False
+
+
+class Chat:
+    """Put together an answer of Chat Completions; of several choices the first counts."""
+
+    def __init__(self, salt: str = "") -> None:
+        self.begun = self.ended = self.called = False
+        self.failed: Mapping[str, Any] | None = None
+        self._salt = salt
+        self._text: list[str] = []
+        self._thoughts: dict[str, list[str]] = {}
+        self._details: list[dict[str, Any]] = []
+        self._calls: list[_Asked] = []
+        self._places: dict[int, _Asked] = {}
+        self._finish: str | None = None
+        self._refused = False
+        self._report: dict[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._text)
+
+    def take(self, event: Mapping[str, Any]) -> list[Delta]:
+        """Take a chunk, or a whole completion; return what of it is to be shown."""
+        deltas: list[Delta] = []
+        if event.get("error") or event.get("object") == "error":  # the latter is vLLM's
+            self.failed = event
+        for choice in members(event.get("choices")):
+            if choice.get("index") not in (None, 0):
+                continue
+            self._message(fields(choice.get("delta") or choice.get("message")), deltas)
+            self._finished(choice.get("finish_reason"))
+        for name in ("usage", "timings"):  # timings are llama.cpp's
+            if fields(event.get(name)):
+                self._report[name] = event[name]
+        return deltas
+
+    def reply(self) -> Reply:
+        """Return what has arrived so far as an answer."""
+        calls = named(((c.id, c.name, c.arguments) for c in self._calls), self._salt)
+        usage = Usage.from_report(self._report) if self._report else None
+        ends = [{"finish_reason": self._finish}] if self._finish else []
+        report = {**self._report, "choices": ends}
+        return Reply(self.text, self._thinking(), calls, self._stop(), usage, report)
+
+    def _stop(self) -> Stop:
+        if self._refused:
+            return "filter"
+        stop = STOPS.get(self._finish, "other") if self._finish else "end"
+        if stop in ("end", "calls"):  # many say "stop" beside calls, some "tool_calls" beside none
+            return "calls" if self._calls else "end"
+        return stop
+
+    def _finished(self, reason: object) -> None:
+        if said(reason):
+            self.begun = self.ended = True
+            self._finish = said(reason)
+
+    def _message(self, delta: Mapping[str, Any], deltas: list[Delta]) -> None:
+        thought = next(((n, said(delta[n])) for n in THOUGHTS if said(delta.get(n))), None)
+        if thought is not None:
+            self._thoughts.setdefault(thought[0], []).append(thought[1])
+            deltas.append(Delta("reasoning_delta", thought[1]))
+        for detail in members(delta.get(DETAILS)):
+            _joined(self._details, detail)
+        refusal = said(delta.get("refusal"))
+        self._refused = self._refused or bool(refusal)
+        for text in (*_texts(delta.get("content")), refusal):
+            if text:
+                self._text.append(text)
+                deltas.append(Delta("text_delta", text))
+        for fragment in members(delta.get("tool_calls")):
+            self._called(fragment, fields(fragment.get("function")))
+        legacy = fields(delta.get("function_call"))
+        if legacy:
+            self._called({"index": 0}, legacy)
+        self.begun = self.begun or bool(deltas or self._details or self.called)
+
+    def _called(self, fragment: Mapping[str, Any], function: Mapping[str, Any]) -> None:
+        """Add a fragment to its call, or begin another one."""
+        self.called = True
+        index, call_id, name = (
+            fragment.get("index"),
+            said(fragment.get("id")),
+            said(function.get("name")),
+        )
+        arguments = as_json(function.get("arguments"))
+        call = self._place(index, call_id)
+        if call is None or (name and _another(call, index, call_id, arguments)):
+            call = _Asked()
+            self._calls.append(call)
+        if isinstance(index, int):
+            self._places[index] = call
+        call.id = call.id or call_id
+        if name != call.name:  # some repeat it with every fragment
+            call.name += name
+        call.pieces.append(arguments)
+
+    def _place(self, index: object, call_id: str) -> _Asked | None:
+        """Return the call that a fragment belongs to: by index, by id, else the last one."""
+        if isinstance(index, int):
+            return self._places.get(index)
+        if call_id:
+            return next((c for c in self._calls if c.id == call_id), None)
+        return self._calls[-1] if self._calls else None
+
+    def _thinking(self) -> tuple[Mapping[str, Any], ...]:
+        made: dict[str, Any] = {name: "".join(texts) for name, texts in self._thoughts.items()}
+        if self._details:
+            made[DETAILS] = [dict(detail) for detail in self._details]
+        return (made,) if made else ()
+
+
+def _another(call: _Asked, index: object, call_id: str, arguments: str) -> bool:
+    """Tell whether a fragment with a name begins another call at a place that is taken.
+
+    Ollama and Gemini's OpenAI endpoint have sent every call whole under index 0; some servers
+    send no index at all.
+    """
+    if call_id and call.id:
+        return call_id != call.id
+    if not isinstance(index, int):
+        return not call_id
+    return bool(arguments) and not call_id and call.complete()
+
+
+def _texts(content: object) -> list[str]:
+    """Return the texts of a content; Mistral sends a list of parts."""
+    if isinstance(content, str):
+        return [content]
+    return [said(part.get("text")) for part in members(content) if part.get("type") == "text"]
+
+
+def _joined(details: list[dict[str, Any]], detail: Mapping[str, Any]) -> None:
+    """Add a piece of a block of reasoning to the block that it continues, or as a new one."""
+    last: MutableMapping[str, Any] = details[-1] if details else {}
+    if not last or any(last.get(key) != detail.get(key) for key in ("type", "index")):
+        details.append(dict(detail))
+        return
+    for key, value in detail.items():
+        grows = key in ("text", "summary", "data") and isinstance(value, str)
+        if grows:
+            last[key] = said(last.get(key)) + value
+        elif value is not None:
+            last[key] = value

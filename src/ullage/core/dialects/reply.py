@@ -1,0 +1,130 @@
+"""A whole answer of a model, what arrives of it piece by piece, and what assembles the pieces.
+
+It knows no dialect.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b32encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, Protocol
+
+from ullage.core.messages.transcript import Call
+from ullage.core.tokens.usage import Usage
+
+Stop = Literal["end", "calls", "length", "filter", "other"]
+"""Why an answer ended: by itself, for tools, at a limit, withheld, or for a reason not known."""
+
+
+Kind = Literal["text_delta", "reasoning_delta"]
+
+
+class Delta(NamedTuple):
+    """A piece of text as it arrives, to be shown at once."""
+
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered.
+
+    `thoughts` are blocks of reasoning just as this dialect wants them sent back: Anthropic's
+    blocks with their signature, Responses' items, of Chat the fields of the assistant message.
+    `calls` have ids that are never empty and differ within the answer. `report` holds what was
+    said of usage and of the end, for `View.observe`.
+    """
+
+    text: str
+    thoughts: tuple[Mapping[str, Any], ...] = ()
+    calls: tuple[Call, ...] = ()
+    stop: Stop = "end"
+    usage: Usage | None = None
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Assembly(Protocol):
+    """Put together one answer from its events. The rooms of the dialects implement it.
+
+    `begun` tells that content has arrived, `called` that some of a tool call has, `ended` that
+    the terminal event has; `failed` is the event that came in its place. `text` is the text so
+    far.
+    """
+
+    begun: bool
+    ended: bool
+    called: bool
+    failed: Mapping[str, Any] | None
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        ...
+
+    def take(self, event: Mapping[str, Any]) -> list[Delta]:
+        """Take the next event, or a whole answer; return what of it is to be shown.
+
+        Never raises: what is not understood is passed over.
+        """
+        ...
+
+    def reply(self) -> Reply:
+        """Return what has arrived so far as an answer."""
+        ...
+
+
+def named(calls: Iterable[tuple[str, str, str]], salt: str) -> tuple[Call, ...]:
+    """Return calls (id, name, arguments) with ids that are never empty and never the same.
+
+    Arguments that are missing are those of a call without any: `{}`.
+    """
+    made: list[Call] = []
+    used: set[str] = set()
+    for place, (given, name, arguments) in enumerate(calls):
+        call_id = given if given and given not in used else _made(salt, place, used)
+        used.add(call_id)
+        made.append(Call(call_id, name, arguments if arguments.strip() else "{}"))
+    return tuple(made)
+
+
+def _made(salt: str, place: int, used: set[str]) -> str:
+    """Return an id made of the salt and the place of a call.
+
+    Nine letters and digits: Mistral's API takes no other ids, and all others take these.
+    """
+    attempt = 0
+    while True:
+        seed = f"{salt}/{place}/{attempt}".encode("utf-8", "surrogatepass")
+        made = "c" + b32encode(blake2b(seed, digest_size=5).digest()).decode("ascii").lower()
+        if made not in used:
+            return made
+        attempt += 1
+
+
+def as_json(value: object) -> str:
+    """Return arguments as JSON text: text as it is, nothing as none, the rest written out."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # what no JSON text can have been
+        return ""
+
+
+def said(value: object) -> str:
+    """Return a field that ought to be text; anything else is none."""
+    return value if isinstance(value, str) else ""
+
+
+def fields(value: object) -> Mapping[str, Any]:
+    """Return a field that ought to be a mapping; anything else is an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def members(value: object) -> list[Mapping[str, Any]]:
+    """Return the mappings of a field that ought to be a list of them."""
+    return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list | tuple) else []

@@ -1,0 +1,416 @@
+"""What outlives the messages that said it: facts carried by code, compaction after compaction.
+
+`collect` folds messages into `Facts`, `render` writes them into a budget of tokens, `parse` reads
+back what `render` wrote. No model takes part, so a rule comes through in the user's own words.
+Only users give constraints, tasks and what was said; only arguments of tool calls give files; tool
+output gives nothing. It knows nothing of dialects, windows, policies or how tokens are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ullage.core.facts import sentences as prose
+from ullage.core.facts.sentences import Judged, Profile
+from ullage.core.facts.sheet import ASSISTANT, LABELS, TODO, TOOL, UNKNOWN, Facts, parse, render
+from ullage.core.messages.transcript import Call, Message, asks
+
+__all__ = [
+    "ASSISTANT",
+    "BOUNDS",
+    "LABELS",
+    "TODO",
+    "TOOL",
+    "UNKNOWN",
+    "Facts",
+    "collect",
+    "parse",
+    "render",
+]
+
+SAID_MOST: Final = 4_000
+"""Characters of a message of the user that are kept verbatim; of a longer one the head stays, with
+a note of how much is missing: nobody types more, and what is pasted is data."""
+
+CUT: Final = "\n[... {n} more characters]"
+
+PATH_MOST: Final = 240
+"""Characters of a path; Windows ends at 260 (MAX_PATH), and longer ones are no help to a reader."""
+
+ARGUMENTS_MOST: Final = 2_000_000
+"""Characters of arguments that are parsed for paths: a file of 1 MB written by a tool is."""
+
+
+class Bound(NamedTuple):
+    """How much of a section is kept: lines, characters of one line, characters of all."""
+
+    lines: int
+    line: int
+    chars: int
+
+
+BOUNDS: Final[Mapping[str, Bound]] = {
+    "constraints": Bound(400, prose.SENTENCE_MOST + 80, 40_000),
+    "tasks": Bound(100, prose.SENTENCE_MOST + 80, 12_000),
+    "decisions": Bound(80, prose.SENTENCE_MOST + 80, 12_000),
+    "failures": Bound(60, prose.VALUE_MOST + 80, 8_000),
+    "files": Bound(300, PATH_MOST, 24_000),
+    "skills": Bound(40, PATH_MOST, 2_400),
+    "identifiers": Bound(160, prose.VALUE_MOST + 80, 16_000),
+    "said": Bound(60, SAID_MOST + 80, 24_000),
+}
+"""All together stay under 40,000 tokens of English. Decisions and identifiers of the assistant
+have such a bound of their own. What is over it goes, oldest first."""
+
+_KEY: Final = "facts"
+_SECTION: Final[Mapping[str, str]] = {
+    "rule": "constraints",
+    "lift": "constraints",
+    "task": "tasks",
+    "decision": "decisions",
+    "failure": "failures",
+    "value": "identifiers",
+}
+
+
+class _Line(NamedTuple):
+    kind: str
+    text: str
+    profile: Profile
+
+
+class _Extract(NamedTuple):
+    """What one message gives, whatever came before it."""
+
+    lines: tuple[_Line, ...] = ()
+    files: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    todo: tuple[str, ...] | None = None
+    said: str | None = None
+
+
+_NOTHING: Final = _Extract()
+
+
+# ── one message ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _extract(message: Message) -> _Extract:
+    """Return what a message gives, worked out once for each message."""
+    if message.role not in ("user", "assistant"):
+        return _NOTHING
+    known: _Extract | None = message.memo.get(_KEY)
+    if known is None:
+        known = message.memo[_KEY] = _read(message)
+    return known
+
+
+def _read(message: Message) -> _Extract:
+    if message.role == "user" and not asks(message):
+        return _NOTHING
+    user = message.role == "user"
+    text = "\n".join(p.text for p in message.parts if p.kind == "text" and p.answers is None)
+    lines = tuple(_judged(text, user=user)) if text else ()
+    if user:
+        return _Extract(lines, said=_verbatim(text) if text.strip() else None)
+    if not message.calls:
+        return _Extract(lines) if lines else _NOTHING
+    files: list[str] = []
+    skills: list[str] = []
+    todo: tuple[str, ...] | None = None
+    for call in message.calls:
+        arguments = _arguments(call)
+        files += _paths(arguments)
+        skills += _skills(call.name, arguments)
+        listed = _todo(call.name, arguments)
+        todo = todo if listed is None else listed
+    skills += [p for p in (_skill_of(f) for f in files) if p]
+    return _Extract(lines, tuple(files), tuple(skills), todo)
+
+
+def _judged(text: str, *, user: bool) -> Iterator[_Line]:
+    """Yield the lines that the text of a message gives, each sentence in one of them at most."""
+    label = "" if user else ASSISTANT
+    opening = ""
+    for place, sentence in prose.sentences(text):
+        if user and not opening and _OPENS.fullmatch(sentence):
+            opening = sentence + " "
+            continue
+        judged: Judged | None = prose.judge(place, opening + sentence, user=user)
+        opening = ""
+        if judged is not None:
+            line = judged.text if judged.kind == "done" else label + judged.text
+            yield _Line(judged.kind, line, prose.profile(judged.text))
+
+
+_OPENS: Final = re.compile(
+    r"(?:ok,? |sorry,? |no,? |wait,? )?(?:scratch that|forget (?:that|it)|correction|actually"
+    r"|on second thoughts?|change of plan)[.!:]?",
+    re.IGNORECASE,
+)
+"""A sentence that says only that the next one changes something."""
+
+
+def _verbatim(text: str) -> str:
+    return (
+        text if len(text) <= SAID_MOST else text[:SAID_MOST] + CUT.format(n=len(text) - SAID_MOST)
+    )
+
+
+def _arguments(call: Call) -> Mapping[str, Any]:
+    """Return the arguments of a call; none where they are no JSON object."""
+    text = call.arguments
+    if len(text) > ARGUMENTS_MOST or not text.lstrip().startswith("{"):
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+_PATH_NAMES: Final = (
+    "path file_path filepath filename file directory dir folder notebook_path target_file source "
+    "destination old_path new_path absolute_path relative_path target_directory paths files "
+    "file_paths filenames directories"
+)
+_PATHS: Final = frozenset(_PATH_NAMES.split())
+"""Arguments that are paths by the schemas of common file tools."""
+
+
+def _paths(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in arguments.items():
+        if key in _PATHS:
+            for one in value if isinstance(value, list) else (value,):
+                path = _path_in(one)
+                if path is not None and 0 < len(path) <= PATH_MOST and path.isprintable():
+                    yield path
+
+
+def _path_in(value: object) -> str | None:
+    """Return a path, or that of an object which has one."""
+    if isinstance(value, dict):
+        value = next((value[k] for k in ("path", "file_path", "file") if k in value), None)
+    return value if isinstance(value, str) else None
+
+
+_SKILL: Final = re.compile(r"([^/\\]{1,100})[/\\]SKILL\.md$")
+
+
+def _skill_of(path: str) -> str | None:
+    found = _SKILL.search(path)
+    return found[1] if found else None
+
+
+def _skills(tool: str, arguments: Mapping[str, Any]) -> list[str]:
+    if tool.lower() not in ("skill", "load_skill", "use_skill"):
+        return []
+    named = (arguments.get(k) for k in ("name", "skill", "skill_name", "command"))
+    found = next((v for v in named if isinstance(v, str)), "")
+    return [found] if 0 < len(found) <= PATH_MOST and found.isprintable() else []
+
+
+def _todo(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the open items that a call to a to-do or plan tool leaves; None from other calls."""
+    if not any(word in tool.lower() for word in ("todo", "plan", "task")):
+        return None
+    keys = ("todos", "plan", "items", "tasks")
+    items = next((arguments[k] for k in keys if isinstance(arguments.get(k), list)), None)
+    if items is None:
+        return None
+    return tuple(TODO + text for text in map(_open_item, items) if text)
+
+
+def _open_item(item: object) -> str:
+    if not isinstance(item, dict):
+        return ""
+    if item.get("status") in ("completed", "done", "cancelled", "canceled"):
+        return ""
+    named = (item.get(k) for k in ("content", "step", "text", "title", "description"))
+    text = " ".join(next((v for v in named if isinstance(v, str)), "").split())
+    return text if len(text) <= prose.SENTENCE_MOST else ""
+
+
+# ── the fold ────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Shelf:
+    """Lines in order, the newest last, within a bound; a line that comes again moves to the end."""
+
+    def __init__(self, bound: Bound) -> None:
+        self.lines: dict[str, None] = {}
+        self.bound = bound
+        self.chars = 0
+
+    def add(self, line: str) -> None:
+        if not line or len(line) > self.bound.line:
+            return
+        self.drop(line)
+        self.lines[line] = None
+        self.chars += len(line)
+        while len(self.lines) > self.bound.lines or self.chars > self.bound.chars:
+            self.drop(next(iter(self.lines)))
+
+    def drop(self, line: str) -> None:
+        if line in self.lines:
+            del self.lines[line]
+            self.chars -= len(line)
+
+
+class _Index:
+    """Which lines say something of the same: by masked sentence and by subject."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, dict[str, None]] = {}
+
+    def add(self, line: str, known: Profile) -> None:
+        for name in _names(known):
+            self.lines.setdefault(name, {})[line] = None
+
+    def like(self, known: Profile) -> list[str]:
+        return [line for name in _names(known) for line in self.lines.pop(name, ())]
+
+
+def _names(known: Profile) -> Iterator[str]:
+    if known.lifts and not known.prohibits:
+        return
+    if known.key:
+        yield "k " + known.key
+    if known.subject and not known.prohibits:
+        yield "s " + known.subject
+
+
+_OWN: Final = ("constraints", "decisions", "identifiers")
+"""Sections in which a later sentence of the user takes the place of an older one."""
+
+
+class _Ledger:
+    """The state of the fold. All of it can be had back from the lines alone."""
+
+    def __init__(self, earlier: Facts) -> None:
+        self.shelves = {name: _Shelf(bound) for name, bound in BOUNDS.items()}
+        self.theirs = {name: _Shelf(BOUNDS[name]) for name in ("decisions", "identifiers")}
+        self.profiles: dict[str, Profile] = {}
+        self.index, self.their_index = _Index(), _Index()
+        for name in BOUNDS:
+            for line in getattr(earlier, name):
+                self.put(name, line)
+
+    def profile(self, line: str) -> Profile:
+        known = self.profiles.get(line)
+        if known is None:
+            known = self.profiles[line] = prose.profile(_bare(line))
+        return known
+
+    def put(self, section: str, line: str) -> None:
+        """Add a line to its shelf, which follows from its label."""
+        labelled = section in self.theirs and line.startswith(LABELS)
+        (self.theirs if labelled else self.shelves)[section].add(line)
+        if section in _OWN:
+            (self.their_index if labelled else self.index).add(line, self.profile(line))
+
+    def take(self, extract: _Extract) -> None:
+        """Fold what one message gives into what is known."""
+        gone: list[str] = []
+        for line in extract.lines:
+            self.profiles[line.text] = line.profile
+            if line.kind == "done":
+                self.close(line.profile)
+            else:
+                gone += self.state(line)
+        for section, found in (("files", extract.files), ("skills", extract.skills)):
+            for one in found:
+                self.put(section, one)
+        if extract.todo is not None:
+            for line_of_list in [t for t in self.shelves["tasks"].lines if t.startswith(TODO)]:
+                self.shelves["tasks"].drop(line_of_list)
+            for task in extract.todo:
+                self.put("tasks", task)
+        if extract.said is not None and not _holds(extract.said, gone):
+            self.put("said", extract.said)
+
+    def state(self, line: _Line) -> list[str]:
+        """Put a line where it belongs; return the lines whose place it takes."""
+        section = _SECTION[line.kind]
+        gone: list[str] = []
+        if section in _OWN:
+            if line.text.startswith(LABELS):
+                for old in self.their_index.like(line.profile):
+                    self.forget(old, self.theirs)
+            else:
+                gone = self.overtaken(line)
+        if line.kind != "lift" or gone or prose.rule("prose", line.text):
+            self.put(section, line.text)
+        return gone
+
+    def overtaken(self, line: _Line) -> list[str]:
+        """Take away the lines whose place a sentence of the user takes; return them."""
+        new = line.profile
+        gone = {old: None for old in self.index.like(new) if old != line.text}
+        if new.changes or new.lifts or new.dropped:
+            for name in _OWN:
+                for old in self.shelves[name].lines:
+                    if old != line.text and prose.supersedes(new, self.profile(old)):
+                        gone[old] = None
+        for old in gone:
+            self.forget(old, self.shelves)
+            self.unsay(old, new)
+        return list(gone)
+
+    def forget(self, line: str, shelves: Mapping[str, _Shelf]) -> None:
+        for name in _OWN:
+            if name in shelves:
+                shelves[name].drop(line)
+
+    def unsay(self, old: str, new: Profile) -> None:
+        """Take away what still tells a value that holds no more: quotations and echoes of it."""
+        known = self.profile(old)
+        stale = known.values - new.values
+        for said in [s for s in self.shelves["said"].lines if _holds(s, (old,))]:
+            self.shelves["said"].drop(said)
+        for shelf in self.theirs.values():
+            for line in list(shelf.lines):
+                echo = self.profile(line)
+                if not stale.isdisjoint(echo.values) and not known.words.isdisjoint(echo.words):
+                    shelf.drop(line)
+
+    def close(self, done: Profile) -> None:
+        """Take a task off the list that is said to be done."""
+        for task in list(self.shelves["tasks"].lines):
+            if prose.same_task(done, self.profile(task)):
+                self.shelves["tasks"].drop(task)
+
+    def facts(self) -> Facts:
+        """Return what is known, section by section."""
+        found = {name: tuple(shelf.lines) for name, shelf in self.shelves.items()}
+        for name, shelf in self.theirs.items():
+            found[name] += tuple(shelf.lines)
+        return Facts(**found)
+
+
+def _bare(line: str) -> str:
+    return next((line[len(label) :] for label in LABELS if line.startswith(label)), line)
+
+
+def _holds(text: str, lines: Iterable[str]) -> bool:
+    """Tell whether a text says one of these lines, whatever its white space."""
+    flat = " ".join(text.split())
+    return any(line in flat for line in lines)
+
+
+def collect(messages: Sequence[Message], earlier: Facts = UNKNOWN) -> Facts:
+    """Return what is worth keeping of `messages`, on top of what was known before them.
+
+    A fold: `collect(a + b)` equals `collect(b, earlier=collect(a))`. Summaries among the messages
+    give nothing: `parse` what they carry and pass it as `earlier`. What comes back is bounded
+    (`BOUNDS`), whatever a user pasted or a tool wrote.
+    """
+    ledger = _Ledger(earlier)
+    for message in messages:
+        extract = _extract(message)
+        if extract is not _NOTHING:
+            ledger.take(extract)
+    return ledger.facts()

@@ -1,0 +1,387 @@
+"""Read text as sentences, and judge what each one is: a rule, a task, a decision, a value.
+
+Pasted matter (code fences, quotations, logs, mark-up) is data and gives no sentences. A judgement
+looks at one sentence and its place alone, so it is the same whenever it is made. It knows nothing
+of messages, budgets or what is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+from ullage.core.facts import cues
+
+Kind = Literal["rule", "lift", "task", "done", "decision", "failure", "value"]
+Place = Literal["prose", "rules", "tasks", "open", "closed"]
+"""Where a sentence stands: in running text, in a list below a heading, behind a check box."""
+
+READ_MOST: Final = 16_000
+"""Characters of a message that are read: half from its head, half from its tail. Whoever pastes
+more than that writes before the paste or behind it."""
+
+SENTENCE_MOST: Final = 500
+"""Characters of a sentence; what is longer is data that happens to have no full stop."""
+
+HEADING_MOST: Final = 100
+"""Characters of a line that opens a list."""
+
+VALUE_MOST: Final = 200
+"""Characters of a line that is kept for a value in it."""
+
+VALUE_AROUND: Final = 80
+"""Characters kept before and behind a value of a longer sentence."""
+
+
+class Profile(NamedTuple):
+    """What a sentence is about, for telling whether another one takes its place.
+
+    `values` are its numbers and names with signs in them, `words` what else has meaning, `key` is
+    the sentence with its one number masked ("" where that would be no safe guide), `subject` is
+    what stands before "is" or "=".
+    """
+
+    values: frozenset[str]
+    words: frozenset[str]
+    key: str
+    subject: str
+    dropped: frozenset[str]
+    prohibits: bool
+    changes: bool
+    replaces: bool
+    lifts: bool
+
+
+class Judged(NamedTuple):
+    """A sentence in its own words and what it is."""
+
+    kind: Kind
+    text: str
+
+
+_FENCE: Final = re.compile(r"\s{0,3}(?:```|~~~)")
+_ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
+_BOX: Final = re.compile(r"\[([ xX✓]?)\]\s+")
+_DATA: Final = re.compile(
+    r"\s*>|(?: {4}|\t)|\s*\[?\d{4}-\d\d-\d\d[T ]\d|\s*\[?\d\d:\d\d:\d\d|\s*(?:INFO|WARN|WARNING"
+    r"|ERROR"
+    r"|DEBUG|TRACE|FATAL)\b|\s*at \S+\(|\s*Traceback|\s*File \"|\s*[$#%] \S|\+\+\+|---|@@|diff"
+    r" --git"
+    r"|\s*<[/!?\w]|\s*[{}\[\]();]+\s*,?$|\s*\"[^\"]{1,80}\":"
+)
+_CODE_END: Final = re.compile(r"[;{}\\]\s*$")
+_SPLIT: Final = re.compile(
+    r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bcf\.)(?<!\bvs\.)(?<!\betc\.)(?<!\bapprox\.)"
+    r"(?<!\bno\.)(?<!\bz\.B\.)(?<!\bbzw\.)(?<!\b[A-Z]\.)[\"')\]]?\s+|(?<=[。\uff01\uff1f])\s*"
+)
+_SPACE: Final = re.compile(r"\s+")
+
+
+def sentences(text: str) -> Iterator[tuple[Place, str]]:
+    """Yield the sentences of a text with their places, white space normalised, data left out.
+
+    An item below a heading that forbids ("Never:") has the heading in front: alone it would say
+    the opposite.
+    """
+    place: Place = "prose"
+    lead = held = ""
+    fenced = False
+    for line in _lines(text):
+        fence = _FENCE.match(line) is not None
+        fenced = fenced != fence
+        item = None if fenced or fence else _ITEM.match(line)
+        if fenced or fence or item is not None or not line.strip():
+            yield from _split("prose", held)
+            held = ""
+            if item is not None:
+                yield from _listed(place, lead, line[item.end() :])
+        elif not _DATA.match(line) and not _CODE_END.search(line):
+            heading = _heading(line)
+            if heading is not None or not _goes_on(held, line):
+                yield from _split("prose", held)
+                held = ""
+            place, lead = heading or ("prose", "")
+            if heading is None:
+                held = f"{held} {line}" if held else line
+    yield from _split("prose", held)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines that are read: of a very long text its head and its tail."""
+    if len(text) <= READ_MOST:
+        return text.splitlines()
+    half = READ_MOST // 2
+    head, tail = text[:half], text[-half:]
+    cut = max(head.rfind("\n"), head.rfind(". "))
+    start = tail.find("\n")
+    return [*head[: cut + 1].splitlines(), "", *(tail[start:] if start >= 0 else "").splitlines()]
+
+
+def _goes_on(held: str, line: str) -> bool:
+    """Tell whether a line carries on a sentence that was broken to fit a width."""
+    if not held or held.rstrip()[-1] in ".!?:;。\uff01\uff1f" or len(held) < 50:
+        return False
+    return line.lstrip()[0].islower() and len(held) < SENTENCE_MOST
+
+
+def _heading(line: str) -> tuple[Place, str] | None:
+    """Return what a list below this line holds and what its items need in front; None for prose."""
+    stripped = line.strip().strip("#*_ ")
+    if len(stripped) > HEADING_MOST or not (
+        stripped.endswith((":", "\uff1a")) or line.startswith("#")
+    ):
+        return None
+    lower = lowered(stripped)
+    if cues.TASK_HEADING.search(lower):
+        return "tasks", ""
+    if cues.FORBIDDING_HEADING.search(lower):
+        return "rules", stripped.rstrip(":\uff1a") + ": "
+    rules = cues.RULE_HEADING.search(lower) or _worth(lower) > 0
+    return ("rules", "") if rules else ("prose", "")
+
+
+def _listed(place: Place, lead: str, item: str) -> Iterator[tuple[Place, str]]:
+    box = _BOX.match(item)
+    if box is None:
+        yield from _split(place, lead + item)
+        return
+    text = _SPACE.sub(" ", item[box.end() :]).strip()
+    if 0 < len(text) <= SENTENCE_MOST:
+        yield ("open" if box[1] in ("", " ") else "closed"), text
+
+
+def _split(place: Place, text: str) -> Iterator[tuple[Place, str]]:
+    for found in _SPLIT.split(text) if text else ():
+        if len(found) <= SENTENCE_MOST:
+            sentence = _SPACE.sub(" ", found).strip()
+            if len(sentence) > 1:
+                yield place, sentence
+
+
+def lowered(sentence: str) -> str:
+    """Return the form in which cues are looked for."""
+    return sentence.lower().replace("\u2019", "'").replace("**", "").replace("__", "")
+
+
+def _worth(lower: str) -> int:
+    """Return how much in a sentence speaks for a rule."""
+    found = [worth for pattern, worth in cues.WORTH if pattern.search(lower)]
+    if not lower.isascii() and cues.SCRIPTS.search(lower):
+        found.append(3)
+    if cues.ASKS_ONCE.search(lower) and 3 not in found and not cues.URGES.search(lower):
+        found.append(-2)
+    return sum(found)
+
+
+def rule(place: Place, sentence: str) -> bool:
+    """Tell whether a sentence of the user states a rule: something that outlasts the moment."""
+    lower = lowered(sentence)
+    if lower.endswith(("?", "\uff1f")) and not cues.PLEADS.search(lower):
+        return False
+    worth = _worth(lower)
+    if place == "rules":
+        worth += 2
+    if worth >= 1 and _NAMED.search(sentence):
+        worth += 1
+    return worth >= cues.STATES_RULE
+
+
+_NAMED: Final = re.compile(r"\w[/._-]\w|\d|`")
+_STRONG: Final = re.compile(
+    r"\b(?:https?://[^\s<>\"']{4,160}|[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}"
+    r"|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{4,27}"
+    r"|(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}"
+    r"|[A-Z][A-Z0-9]{1,9}-\d{1,9}|\d{1,3}(?:\.\d{1,3}){3}(?::\d{2,5})?"
+    r"|[a-z0-9][a-z0-9-]{0,62}(?:\.[a-z0-9-]{1,62}){1,4}:\d{2,5}|v?\d{1,6}\.\d{1,6}\.\d{1,6}"
+    r"|\d{4}-\d\d-\d\d|[A-Za-z_][\w.]{1,40}=[\w./:@+-]{1,80}|(?:[a-z0-9-]{1,62}\.){1,4}"
+    r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test))\b"
+)
+_NUMBER: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/]|-\w)")
+_LARGE: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
+
+
+def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
+    """Return what a sentence is, or None for one that need not outlive its message."""
+    if place == "closed":
+        return Judged("done", sentence)
+    lower = lowered(sentence)
+    done = cues.DONE.search(lower)
+    if done is not None:
+        return Judged("done", sentence[-len(done[1]) :])
+    asked = lower.endswith(("?", "\uff1f"))
+    if user:
+        found = _of_user(place, sentence, lower, asked=asked)
+        if found is not None:
+            return found
+    if not asked:
+        if cues.FAILS.search(lower):
+            return Judged("failure", _short(sentence))
+        if cues.DECIDES.search(lower):
+            return Judged("decision", sentence)
+    return _value(sentence, lower, user=user, asked=asked)
+
+
+def _of_user(place: Place, sentence: str, lower: str, *, asked: bool) -> Judged | None:
+    if place in ("open", "tasks") or (not asked and _is_task(lower)):
+        return Judged("task", sentence)
+    if not asked and cues.LIFTS.search(lower) and not cues.PROHIBITS.search(lower):
+        return Judged("lift", sentence)
+    return Judged("rule", sentence) if rule(place, sentence) else None
+
+
+def _is_task(lower: str) -> bool:
+    return cues.TASK_OPENS.match(lower) is not None or cues.TASK.search(lower) is not None
+
+
+def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | None:
+    """Return a line for the identifier or number in a sentence, or None without one."""
+    found = _STRONG.search(sentence)
+    if found is None and not asked:
+        found = (_NUMBER if user else _LARGE).search(sentence)
+        if found is None and user:
+            found = cues.NAMES.search(lower)
+            if found is None and cues.CHANGES.search(lower):
+                found = re.search(r"\d", lower)
+    if found is None:
+        return None
+    if len(sentence) <= VALUE_MOST:
+        return Judged("value", sentence)
+    start = max(0, found.start() - VALUE_AROUND)
+    return Judged("value", sentence[start : found.end() + VALUE_AROUND].strip())
+
+
+def _short(sentence: str) -> str:
+    if len(sentence) <= VALUE_MOST:
+        return sentence
+    return sentence[:VALUE_MOST].rpartition(" ")[0] or sentence[:VALUE_MOST]
+
+
+_TOKEN: Final = re.compile(r"[^\s,;!?\"'()\[\]{}<>«»“”`。\uff0c\uff01\uff1f、]+")
+_IS_NUMBER: Final = re.compile(r"[v$€£#]?\d[\d.,:_]*(?:[a-z%]{0,3})?")
+_IS_NAMED: Final = re.compile(r"\d|[/_@.\\=]")
+_DROPS: Final = re.compile(
+    r"\b(?:not|instead of|rather than|from|no longer|replaces?|replacing|was) "
+    r"(?:(?:at|on|in|the|port|version) )?(\S+)"
+)
+"""What a sentence puts aside by name."""
+_DIGITS: Final = re.compile(r"\d+")
+_MODAL: Final = frozenset(
+    ("must", "should", "is", "are", "has", "have", "stays", "stay", "needs", "need", "was", "may")
+)
+_COPULA: Final = frozenset(("is", "are", "=", "was", "lives", "heißt", "est", "es"))
+
+
+def profile(sentence: str) -> Profile:
+    """Return what a sentence is about; the same for the same sentence."""
+    lower = lowered(sentence)
+    tokens = [t for t in (t.strip(".:-*_") for t in _TOKEN.findall(lower)) if t]
+    numbers = [t for t in tokens if _IS_NUMBER.fullmatch(t)]
+    named = [t for t in tokens if _IS_NAMED.search(t)]
+    prohibits = bool(cues.PROHIBITS.search(lower) or cues.FORBIDS.search(lower))
+    plain = [t for t in tokens if t not in named and t not in cues.STOP and len(t) > 1]
+    return Profile(
+        values=frozenset(named),
+        words=frozenset(_stem(t) for t in plain),
+        key="" if prohibits else _key(tokens, numbers, plain),
+        subject=_subject(tokens),
+        dropped=frozenset(t for m in _DROPS.findall(lower) if (t := m.strip(".:,;!?)"))),
+        prohibits=prohibits,
+        changes=cues.CHANGES.search(lower) is not None,
+        replaces=cues.REPLACES.search(lower) is not None,
+        lifts=cues.LIFTS.search(lower) is not None,
+    )
+
+
+def _key(tokens: list[str], numbers: list[str], plain: list[str]) -> str:
+    """Return the sentence with its one number masked; "" without a safe place for it.
+
+    A number before the verb tells things apart ("port 22 must stay open"), one behind it is what
+    is said of them.
+    """
+    if len(numbers) != 1 or not plain:
+        return ""
+    at = tokens.index(numbers[0])
+    if any(t in _MODAL for t in tokens[at:]):
+        return ""
+    masked = ["#" if t == numbers[0] else t for t in tokens]
+    return " ".join(t for t in masked if t == "#" or t not in cues.STOP)
+
+
+def _subject(tokens: list[str]) -> str:
+    """Return what stands before the verb of "X is Y"; "" where that is no short name."""
+    at = next((i for i, t in enumerate(tokens[:8]) if t in _COPULA), 0)
+    words = [t for t in tokens[:at] if t not in cues.STOP]
+    return " ".join(words) if words and len(tokens) - at <= 6 else ""
+
+
+def _stem(word: str) -> str:
+    """Return a word without its commonest endings, so that "deploys" meets "deploy"."""
+    for ending in ("ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
+
+
+def supersedes(new: Profile, old: Profile) -> bool:
+    """Tell whether a later sentence takes the place of an older one; when unsure, not.
+
+    Without a word of change only the same sentence with another number, or another predicate of
+    the same subject, does. With one, sentences on the same subject do.
+    """
+    if new.lifts and not new.prohibits:
+        return _lifted(new, old)
+    if new.key and new.key == old.key:
+        return True
+    if new.subject and new.subject == old.subject and not (new.prohibits or old.prohibits):
+        return True
+    if old.values and old.values <= new.dropped and new.values - old.values:
+        return not old.prohibits and 2 * len(new.words & old.words) >= len(old.words)
+    if not new.changes or (new.values == old.values and new.words == old.words):
+        return False
+    return _revised(new, old)
+
+
+def _revised(new: Profile, old: Profile) -> bool:
+    shared = len(new.words & old.words)
+    mine, yours = new.values - old.values, old.values - new.values
+    if not shared or new.prohibits != old.prohibits:
+        return False
+    if len(mine) == 1 and len(yours) == 1:
+        return _exchanged(new, old, min(mine), min(yours))
+    gone, come = old.words - new.words, new.words - old.words
+    alone = new.replaces and not mine and not yours and len(gone) == len(come) == 1
+    return alone and shared >= (2 if old.prohibits else 1)
+
+
+def _exchanged(new: Profile, old: Profile, mine: str, yours: str) -> bool:
+    """Tell whether one value stands for the other, in two sentences that say a word of change.
+
+    Numbers of one form do where the sentences share two thirds of their words; names only where
+    the change is plain. A number and a name are of different matters.
+    """
+    shared = len(new.words & old.words)
+    least, most = sorted((len(new.words), len(old.words)))
+    mask, other = _DIGITS.sub("#", mine), _DIGITS.sub("#", yours)
+    if mask == other:
+        return (mask[0] in "v$€£#" or new.replaces) and 3 * shared >= 2 * least
+    if "#" in (mask, other):
+        return False
+    return new.replaces and shared >= 2 and 2 * shared >= most
+
+
+def _lifted(new: Profile, old: Profile) -> bool:
+    if old.lifts and not old.prohibits:
+        return False
+    if new.values & old.values:
+        return old.values <= new.values
+    shared = len(new.words & old.words)
+    return not old.values and shared > 0 and 5 * shared >= 3 * len(old.words)
+
+
+def same_task(done: Profile, task: Profile) -> bool:
+    """Tell whether what is said to be done is this task: most of its words and all its values."""
+    if not task.values <= done.values:
+        return False
+    shared = len(done.words & task.words)
+    return bool(task.values or shared) and 3 * shared >= 2 * len(task.words)

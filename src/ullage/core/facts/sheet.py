@@ -1,0 +1,238 @@
+"""Write facts into a budget of tokens, and read back what was written.
+
+A block of plain headings with one bullet a line. A line of data can open no section, close no
+block and begin no message: it stands behind "- ", and as JSON text where it is not one printable
+line. It knows nothing of messages or of how facts are found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+from ullage.core.facts.sentences import rule
+
+Count = Callable[[str], int]
+
+ASSISTANT: Final = "(assistant) "
+TOOL: Final = "(from tool output) "
+TODO: Final = "(to-do list) "
+LABELS: Final = (ASSISTANT, TOOL, TODO)
+"""How a line begins that is not the user's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of messages that may be gone; every section oldest first.
+
+    `constraints`, `tasks` and `said` are the user's own words, but for lines that begin with one
+    of `LABELS`.
+    """
+
+    constraints: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, f.name) for f in fields(self))
+
+
+UNKNOWN: Final = Facts()
+"""What is known before anything was said."""
+
+OPEN: Final = "[facts kept by rule]"
+CLOSE: Final = "[end of facts]"
+
+HEADINGS: Final[Mapping[str, str]] = {
+    "constraints": "Constraints, in the user's words:",
+    "tasks": "Open tasks:",
+    "decisions": "Decisions:",
+    "identifiers": "Values and identifiers:",
+    "failures": "Failed attempts:",
+    "files": "Files used:",
+    "skills": "Skills used:",
+    "said": "Said by the user:",
+}
+"""The sections in order of their priority."""
+
+SHARES: Final[Mapping[str, float]] = {
+    "constraints": 0.60,
+    "tasks": 0.10,
+    "decisions": 0.06,
+    "identifiers": 0.12,
+    "failures": 0.04,
+    "files": 0.05,
+    "skills": 0.01,
+    "said": 0.02,
+}
+"""What each section may take before what is left goes round by priority, so that none starves."""
+
+LEFT_OUT: Final = "Left out for space: "
+_BULLET: Final = "- "
+_SECTIONS: Final[Mapping[str, str]] = {heading: name for name, heading in HEADINGS.items()}
+_BREAKS: Final = re.compile(r"[\x7f-\xa0\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""What JSON leaves as it is and yet breaks lines, hides text or cannot be encoded."""
+
+
+def quote(text: str) -> str:
+    """Return a text as it may stand behind a bullet: as it is, or as JSON text."""
+    if text.isprintable() and text and text == text.strip() and text[0] != '"':
+        return text
+    return _BREAKS.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def unquote(text: str) -> str:
+    """Return what `quote` was given; text that is no such quotation as it is."""
+    if not text.startswith('"'):
+        return text
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return text
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def render(facts: Facts, tokens: float, count: Count) -> str:
+    """Return the facts as a block of at most `tokens` by `count`; "" when nothing fits.
+
+    A line is there in full or not at all. When not all fit, sections have shares of the budget
+    (`SHARES`), what is left of them goes round by priority, and within a section the newest come
+    first; a last line says how many were left out.
+    """
+    if not facts:
+        return ""
+    sheet = _Sheet(facts)
+    whole = sheet.text(sheet.everything())
+    if count(whole) <= tokens:
+        return whole
+    sheet.price(count)
+    frame = count(f"{OPEN}\n{CLOSE}\n{sheet.notice(frozenset())}\n")
+    budget = tokens - frame
+    while budget > 0:
+        chosen = sheet.choose(budget)
+        if not chosen:
+            return ""
+        text = sheet.text(chosen)
+        over = count(text) - tokens
+        if over <= 0:
+            return text
+        budget -= max(1, min(over, budget / 4))
+    return ""
+
+
+_Chosen = frozenset[tuple[str, int]]
+
+
+class _Sheet:
+    """The lines of facts, what each costs, and which come first."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.lines: dict[str, tuple[str, ...]] = {
+            name: tuple(quote(text) for text in getattr(facts, name)) for name in HEADINGS
+        }
+        self.ranks = {name: _ranked(name, getattr(facts, name)) for name in HEADINGS}
+        self.costs: dict[str, list[int]] = {}
+        self.heads: dict[str, int] = {}
+
+    def everything(self) -> _Chosen:
+        return frozenset((name, i) for name, held in self.lines.items() for i in range(len(held)))
+
+    def price(self, count: Count) -> None:
+        """Count every line once; lines of a vocabulary add up to what a text of them counts."""
+        for name, held in self.lines.items():
+            self.costs[name] = [count(f"{_BULLET}{line}\n") for line in held]
+            self.heads[name] = count(HEADINGS[name] + "\n")
+
+    def choose(self, budget: float) -> _Chosen:
+        """Return the lines that fit: by shares first, then by priority."""
+        chosen: set[tuple[str, int]] = set()
+        left = budget
+        for share in (True, False):
+            for name in HEADINGS:
+                limit = min(left, budget * SHARES[name]) if share else left
+                left -= self.fill(name, limit, chosen)
+        return frozenset(chosen)
+
+    def fill(self, name: str, limit: float, chosen: set[tuple[str, int]]) -> float:
+        """Choose lines of a section up to `limit`; return what they cost."""
+        opened = any((name, i) in chosen for i in self.ranks[name])
+        spent = 0.0
+        for i in self.ranks[name]:
+            cost = self.costs[name][i] + (0 if opened else self.heads[name])
+            if (name, i) not in chosen and spent + cost <= limit:
+                chosen.add((name, i))
+                spent += cost
+                opened = True
+        return spent
+
+    def text(self, chosen: _Chosen) -> str:
+        rows = [OPEN]
+        for name, held in self.lines.items():
+            shown = [_BULLET + line for i, line in enumerate(held) if (name, i) in chosen]
+            rows += [HEADINGS[name], *shown] if shown else []
+        notice = self.notice(chosen)
+        return "\n".join([*rows, notice, CLOSE] if notice else [*rows, CLOSE])
+
+    def notice(self, chosen: _Chosen) -> str:
+        """Return the line that tells how much was left out; "" if nothing was."""
+        missing = [
+            f"{name} {n}"
+            for name, held in self.lines.items()
+            if (n := sum((name, i) not in chosen for i in range(len(held))))
+        ]
+        return LEFT_OUT + ", ".join(missing) if missing else ""
+
+
+def _ranked(name: str, lines: Sequence[str]) -> list[int]:
+    """Return the positions of lines, those first that are to be kept first: the newest.
+
+    Constraints that are rules in themselves come before those that only their place made rules;
+    of identifiers the user's come first, and those out of tools last.
+    """
+    newest = range(len(lines) - 1, -1, -1)
+    if name == "constraints":
+        return sorted(newest, key=lambda i: not rule("prose", lines[i]))
+    if name in ("identifiers", "decisions"):
+        return sorted(
+            newest, key=lambda i: (lines[i].startswith(TOOL), lines[i].startswith(ASSISTANT))
+        )
+    return list(newest)
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse(text: str) -> tuple[Facts, str]:
+    """Return the facts of the first block in a text, and the text without its blocks.
+
+    What is not known in a block is passed over. A block that was cut off ends with the text. Put
+    foreign prose behind a block, or through here before: what it makes up is not taken for facts.
+    """
+    found: dict[str, list[str]] = {}
+    rest: list[str] = []
+    section: str | None = None
+    inside, blocks = False, 0
+    for line in text.split("\n"):
+        if line == OPEN:
+            inside, section, blocks = True, None, blocks + 1
+        elif not inside:
+            rest.append(line)
+        elif line == CLOSE:
+            inside = False
+        elif line.startswith(_BULLET):
+            if section is not None and blocks == 1:
+                found.setdefault(section, []).append(unquote(line[len(_BULLET) :]))
+        else:
+            section = _SECTIONS.get(line)
+    facts = Facts(**{name: tuple(lines) for name, lines in found.items()})
+    return facts, "\n".join(rest).strip("\n")

@@ -1,0 +1,98 @@
+"""What is remembered of a conversation from one call to the next.
+
+It is found again by the longest known prefix, as a checkpoint is: the server's last word on the
+size, and which tiers people were told of. It knows no store and holds no message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.compaction.checkpoint import chain
+from ullage.core.errors import StoreError
+from ullage.core.guard.effort import Effort
+from ullage.core.tokens.counting import Anchor, Measure, Size, part
+from ullage.core.tokens.gauge import Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ullage.core.messages.transcript import Transcript
+
+VERSION: Final = 1
+"""Schema version of a stored conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The state of a conversation after a request.
+
+    `prefix` is the chain hash of the whole history as the caller passed it. `anchor` is the last
+    reported size, of the first `covered` messages as they were sent; `sent` is their chain hash.
+    `effort` is what the turn has spent on making room; `cut` tells that a report showed a prompt
+    which the server had cut, and that nothing was done about it yet. `cramped` is the window of
+    which people were told that it is too small for what must stay.
+    """
+
+    scope: str
+    prefix: str
+    shown: Shown = Shown()
+    anchor: Anchor | None = None
+    covered: int = 0
+    sent: str = ""
+    effort: Effort = Effort()
+    cut: bool = False
+    cramped: int = 0
+
+    def applied(self, measured: Measure, sent: Transcript) -> Measure:
+        """Return a measure of what is about to be sent that rests on the last report.
+
+        The report holds only for a request that extends the reported one, with the same tools and
+        system text; else the measure comes back as it is. So a new checkpoint, which changes the
+        beginning, puts the report out of use.
+        """
+        anchor, covered = self.anchor, self.covered
+        if anchor is None or covered > len(sent) or chain(sent)[covered - 1] != self.sent:
+            return measured
+        if part(measured, covered) != anchor.raw:
+            return measured
+        return replace(measured, anchor=anchor)
+
+    def reported(self, tokens: int, measured: Measure, sent: Transcript) -> Conversation:
+        """Return the state with what the server reported for this request.
+
+        A request without messages has nothing to be known by again: the state stays.
+        """
+        if not len(sent):
+            return self
+        anchor = Anchor(tokens, measured.raw())
+        return replace(self, anchor=anchor, covered=len(sent), sent=chain(sent)[-1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can carry."""
+        data = asdict(self)
+        if self.anchor is not None:
+            data["anchor"] = [self.anchor.tokens, *self.anchor.raw]
+        data["shown"]["told"] = sorted(self.shown.told)
+        return {**data, "version": VERSION}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
+        """Read what `to_dict` wrote; raises StoreError on a newer version or a corrupt record."""
+        version = data.get("version")
+        if version != VERSION:
+            raise StoreError(
+                f"a conversation of schema version {version!r} cannot be read: this ullage reads "
+                f"version {VERSION}; upgrade ullage or start from an empty store"
+            )
+        try:
+            fields = {k: v for k, v in data.items() if k != "version"}
+            anchor = fields["anchor"]
+            fields["anchor"] = anchor and Anchor(anchor[0], Size(*anchor[1:]))
+            shown = {**fields["shown"]}
+            shown["told"] = frozenset(shown["told"])
+            fields |= {"shown": Shown(**shown), "effort": Effort(**fields["effort"])}
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"a stored conversation is corrupt ({error}): remove it") from error

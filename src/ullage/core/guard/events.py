@@ -1,0 +1,121 @@
+"""What a guard tells people, metrics and stores: values, one class an event.
+
+Events are past: they say what happened. They carry no behaviour and know nobody who listens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.compaction.laws import Repair
+    from ullage.core.errors import ErrorKind
+    from ullage.core.tokens.budget import Overrun
+    from ullage.core.tokens.cost import Cost
+    from ullage.core.tokens.gauge import Assessment, Tier
+    from ullage.core.tokens.truncation import Truncation
+    from ullage.core.tokens.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPressure:
+    """How full the window is with what is about to be sent, or was just reported.
+
+    `tier` is the one on display: it is left 5 points below the edge at which it was entered.
+    `phase` tells a prepared request from what was reported of it.
+    """
+
+    assessment: Assessment
+    tier: Tier = "unavailable"
+    phase: Literal["prepared", "reported"] = "prepared"
+
+
+@dataclass(frozen=True, slots=True)
+class OverShare:
+    """Sections of the window hold more than their share, the largest overrun first."""
+
+    overruns: tuple[Overrun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A checkpoint was made."""
+
+    checkpoint: Checkpoint
+    reached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionFailed:
+    """A compaction was due and changed nothing; the history went on as it was."""
+
+    reason: str
+    strategy: str = ""
+    trigger: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A history that arrived broken was repaired."""
+
+    repairs: tuple[Repair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for people."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCramped(Notice):
+    """The window is too small for what must stay in every request; told once a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationDetected:
+    """A report shows that the server cut the prompt without a word."""
+
+    truncation: Truncation
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request was too large: predicted before the send, or said by the upstream."""
+
+    kind: ErrorKind
+    phase: Literal["predicted", "upstream"]
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request was answered; its cost is None where no price is known."""
+
+    usage: Usage
+    cost: Cost | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryExhausted:
+    """An overflow could not be recovered from; the provider's own error follows."""
+
+    reason: str
+
+
+Event = (
+    ContextPressure
+    | OverShare
+    | Compacted
+    | CompactionFailed
+    | Repaired
+    | Notice
+    | TruncationDetected
+    | Refused
+    | Answered
+    | RecoveryExhausted
+)

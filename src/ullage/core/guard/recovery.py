@@ -1,0 +1,166 @@
+"""What follows a refusal: a smaller request, or none.
+
+`recover` is a generator like `core.guard.prepare`, and calls no model. Each kind of error has one
+way: sizes are compacted with ever smaller tails, output is lowered, media are stripped, reasoning
+that was cut through is left out whole. A turn has one budget of attempts for all of them. It
+neither reads errors nor sends anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ullage.core.compaction.checkpoint import Trigger
+from ullage.core.compaction.policy import DETERMINISTIC
+from ullage.core.errors import ContextTooLargeError
+from ullage.core.guard import stages as steps
+from ullage.core.guard.effort import RECOVERIES
+from ullage.core.guard.events import Notice
+from ullage.core.guard.request import NeedWindow, Prepared, Preparing, Request, Setup
+from ullage.core.guard.stages import Due
+
+if TYPE_CHECKING:
+    from ullage.core.errors import ErrorKind
+    from ullage.core.tokens.window import Window
+
+
+def recoverable(error: ErrorKind, sent: Prepared) -> bool:
+    """Tell whether there is a way to make the request acceptable.
+
+    A `likely` reading counts only when our own count says at least half of the bound.
+    """
+    if error.kind == "output_cap":
+        asked, limit = sent.max_tokens, error.limit
+        return asked is not None and limit is not None and limit < asked
+    if error.kind in ("bytes", "media"):
+        return any(part.media is not None for m in sent.sent.messages for part in m.parts)
+    if error.kind == "malformed_history":
+        edited = sent.checkpoint or sent.replayed
+        return error.about == "thinking" and edited is not None and not sent.sent.rules.loops
+    if error.kind not in ("input", "total"):
+        return False
+    bound = sent.window.input_tokens
+    return error.certainty == "certain" or bound is None or sent.count.high * 2 >= bound
+
+
+def recover(
+    setup: Setup,
+    request: Request,
+    sent: Prepared,
+    error: ErrorKind,
+    trigger: Trigger = "overflow_recovery",
+) -> Preparing:
+    """Prepare a request again after a refusal.
+
+    Raises ContextTooLargeError when nothing got smaller, or the turn's attempts are used up.
+    """
+    if error.kind in ("total", "output_cap") and request.max_tokens is not None:
+        lowered = _lower_output(request.max_tokens, sent, error)
+        if lowered is not None:
+            return replace(sent, max_tokens=lowered, events=(_lowered(request, lowered),))
+    if error.kind == "malformed_history":
+        return (yield from _whole_loops(setup, request))
+    if error.kind in ("bytes", "media"):
+        return (yield from _without_media(setup, request, sent))
+    return (yield from _smaller(setup, request, sent, error, trigger))
+
+
+def refuted(sent: Prepared, error: ErrorKind) -> int:
+    """Return the most tokens that a window can have which refused a request and named no limit.
+
+    Bounds are compared with upper edges: so a size that is estimated is refuted by its own.
+    """
+    if error.input_tokens is not None:
+        return error.input_tokens - 1
+    count, bound = sent.count, sent.window.input_tokens
+    below = count.high - 1
+    return below if bound is None or below < bound else count.tokens - 1
+
+
+def _smaller(
+    setup: Setup, request: Request, sent: Prepared, error: ErrorKind, trigger: Trigger
+) -> Preparing:
+    """Learn the limit, where the error is certainly one of size, and compact to half of it."""
+    refused = error.input_tokens or sent.count.tokens
+    proven = error.limit or refuted(sent, error) if error.certainty == "certain" else None
+    if trigger == "transport_recovery":
+        proven = None  # nobody said that anything was too large
+    window: Window = yield NeedWindow(proven, named=error.limit is not None)
+    bound = min(window.input_tokens or refused, refused)
+    if error.input_tokens is not None and not _foreseen(setup, sent, refused):
+        scale, fixed = steps.scaled(refused, sent.measured), sent.measured.fixed.best
+        outside = (fixed, scale.best * fixed)
+        meter = replace(setup.meter, scale=scale, basis="calibrated", outside=outside)
+        setup = replace(setup, meter=meter)
+    state = yield from steps.begin(setup, request, window)
+    effort = state.conversation.effort
+    spent = max(effort.recoveries, sent.conversation.effort.recoveries)  # the bound has changed
+    if spent >= RECOVERIES:
+        raise ContextTooLargeError(
+            f"the server refused {refused:,} tokens after {spent} attempts to make the turn "
+            f"smaller: {steps.immovable(state)}",
+            tokens=refused,
+            bound=bound,
+        )
+    tails = setup.policy.recovery_tails
+    keep = tails[min(spent, len(tails) - 1)]
+    yield from steps.run(
+        setup, request, state, Due(max(bound // 2, 1), DETERMINISTIC, trigger, keep=keep)
+    )
+    if state.outcome is None or state.measured.count().tokens >= refused:
+        raise ContextTooLargeError(
+            f"the server refused {refused:,} tokens and nothing more can be left out: "
+            f"{steps.immovable(state)}",
+            tokens=refused,
+            bound=bound,
+        )
+    effort = replace(state.conversation.effort, recoveries=spent + 1)
+    state.conversation = replace(state.conversation, effort=effort)
+    return (yield from steps.finish(setup, request, state))
+
+
+def _foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
+    """Tell whether what was learned of the server gives the size that it named.
+
+    Then messages and the rest are told apart by it, which one ratio for both would undo.
+    """
+    outside, count = setup.meter.outside, sent.count
+    known = outside is not None and outside[0] == sent.measured.fixed.best
+    return known and count.low <= refused <= count.high
+
+
+def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
+    """Strip what is no text outside the pins."""
+    window: Window = yield NeedWindow()
+    state = yield from steps.begin(setup, request, window)
+    due = Due(max(sent.count.high - 1, 1), (), "overflow_recovery", media=True)
+    yield from steps.run(setup, request, state, due)
+    if state.outcome is None:
+        raise ContextTooLargeError(
+            "the server refused the media or the bytes of the request, and what is left of them "
+            "is in messages that must stay: send fewer or smaller ones",
+            tokens=sent.count.high,
+            bound=sent.count.high,
+        )
+    return (yield from steps.finish(setup, request, state))
+
+
+def _whole_loops(setup: Setup, request: Request) -> Preparing:
+    """Plan anew with whole tool loops as units, under a scope of its own."""
+    from ullage.core.guard import machine as guard
+
+    return (yield from guard.prepare(setup.with_loops(), request))
+
+
+def _lower_output(asked: int, sent: Prepared, error: ErrorKind) -> int | None:
+    """Return the output that the refused request leaves room for, or None without any."""
+    if error.limit is None:
+        return None
+    used = 0 if error.kind == "output_cap" else (error.input_tokens or sent.count.high)
+    room = error.limit - used
+    return room if 0 < room < asked else None
+
+
+def _lowered(request: Request, lowered: int) -> Notice:
+    return Notice(f"max_tokens lowered from {request.max_tokens:,} to {lowered:,} after a refusal")

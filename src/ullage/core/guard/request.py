@@ -1,0 +1,185 @@
+"""One exchange with a model, as values: what is asked for, what may be sent, what is needed for it.
+
+A guard's machine yields the needs and is sent their answers. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ullage.core.compaction.checkpoint import Checkpoint, Trigger
+    from ullage.core.compaction.plan import Outcome
+    from ullage.core.compaction.policy import Policy
+    from ullage.core.guard.conversation import Conversation
+    from ullage.core.guard.events import Event
+    from ullage.core.messages.transcript import Codec, Dialect, Raw, Transcript
+    from ullage.core.summary.request import SummaryRequest
+    from ullage.core.tokens.budget import Cramped
+    from ullage.core.tokens.cost import Price
+    from ullage.core.tokens.counting import Count, Measure, Meter
+    from ullage.core.tokens.gauge import Assessment
+    from ullage.core.tokens.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class NeedWindow:
+    """Send the Window of the model. `ceiling` is a limit just learned, in tokens, or None.
+
+    `named` tells whether the error named it, or it is only below what was refused.
+    """
+
+    ceiling: int | None = None
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NeedServerCount:
+    """Send the server's own count of this request in tokens, or None where it offers none."""
+
+    messages: list[Raw]
+    tools: Any = None
+    system: Any = None
+    dialect: Dialect = "openai_chat"
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSummaries:
+    """Send the summariser's answer to each request, None for one that failed.
+
+    They may be asked at the same time.
+    """
+
+    requests: tuple[SummaryRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSummariserWindow:
+    """Send the tokens that a request to the summariser may take, or None where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedLoad:
+    """Send the stored checkpoint with the first of these prefix hashes that has one, or None."""
+
+    scope: str
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedRecall:
+    """Send what is remembered under the first of these prefix hashes with something, or None."""
+
+    scope: str
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedKeep:
+    """Keep these texts, by the names under which placeholders refer to them; send anything."""
+
+    originals: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSave:
+    """Store the checkpoint unless there is one; send the one that is stored."""
+
+    checkpoint: Checkpoint
+
+
+Need = (
+    NeedWindow
+    | NeedServerCount
+    | NeedSummaries
+    | NeedSummariserWindow
+    | NeedLoad
+    | NeedRecall
+    | NeedKeep
+    | NeedSave
+)
+Preparing = Generator[Need, Any, "Prepared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What stays the same from request to request.
+
+    `scope` keeps upstreams and credentials apart; `model` besides what was reported: another
+    model's report is no size of this one's prompt. `shares` are those of the window's sections
+    (`core.budget.allocate`), None without a budget. `summariser` says that there is one,
+    `background` that summaries may be made beside the conversation, `keeps` that a store keeps
+    originals. `loops` makes whole tool loops units. `prices` are the model's, `now` is the time in
+    seconds. Without `repairs` a broken history stays as it is; without `refuses` what cannot fit
+    is handed out all the same, as small as it lawfully gets.
+    """
+
+    codec: Codec
+    meter: Meter
+    policy: Policy
+    scope: str = ""
+    model: str = ""
+    strict: bool = False
+    summariser: bool = False
+    shares: Mapping[str, float] | None = None
+    background: bool = False
+    keeps: bool = False
+    loops: bool = False
+    prices: tuple[Price, ...] = ()
+    now: float = 0.0
+    repairs: bool = True
+    refuses: bool = True
+
+    def with_loops(self) -> Setup:
+        """Return the setup for a model that refuses a tool loop which was cut through."""
+        return replace(self, loops=True, scope=f"{self.scope}|loops")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as the caller would send it.
+
+    `system` is the text that stands beside the messages, `apart` the same as the caller has it.
+    `pins` are positions in `messages`; `sections` names the section of the budget that messages
+    belong to, by position: those not named are conversation, operator text is system prompt.
+    `trigger` is why the caller wants it prepared, where the pressure is not the reason.
+    """
+
+    messages: Sequence[Raw]
+    tools: Any = None
+    system: str | None = None
+    max_tokens: int | None = None
+    pins: frozenset[int] = frozenset()
+    sections: Mapping[int, str] = field(default_factory=dict)
+    apart: Any = None
+    trigger: Trigger | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that may be sent, and everything that was found out on the way.
+
+    `sent` is the transcript of `messages`, `measured` and `count` are its size. `outcome` and
+    `checkpoint` are those of a compaction made for this request; a replayed checkpoint is in
+    `replayed`. `conversation` is what to remember until the next call. `ahead` tells that a
+    summary is wanted in the background, `cramped` that the window is too small for what must stay.
+    """
+
+    messages: list[Raw]
+    max_tokens: int | None
+    window: Window
+    sent: Transcript
+    measured: Measure
+    count: Count
+    assessment: Assessment
+    conversation: Conversation
+    outcome: Outcome | None = None
+    checkpoint: Checkpoint | None = None
+    replayed: Checkpoint | None = None
+    ahead: bool = False
+    cramped: Cramped | None = None
+    events: tuple[Event, ...] = ()

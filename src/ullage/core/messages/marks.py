@@ -1,0 +1,35 @@
+"""Cache marks: where a caller asks a provider to cache the prompt up to.
+
+Anthropic puts `cache_control` on content blocks, and gateways take it on the content parts of Chat
+too; OpenAI's Responses has `prompt_cache_breakpoint`. A mark on a message that is left out moves
+to what stands for it, so there are never more of them than before. Source: Anthropic's
+documentation, "Prompt caching"; OpenAI's, "Prompt caching". It knows nothing else of a dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ullage.core.messages.fields import mapping
+
+MARKS: Final = ("cache_control", "prompt_cache_breakpoint")
+
+
+def found(raw: Any) -> Mapping[str, Any] | None:
+    """Return the marks of the last marked block of a message, or None."""
+    fields = mapping(raw)
+    content = fields.get("content") if fields is not None else None
+    if type(content) not in (list, tuple):
+        return None
+    for block in reversed(content or ()):
+        known = mapping(block) or {}
+        marks = {name: known[name] for name in MARKS if known.get(name)}
+        if marks:
+            return marks
+    return None
+
+
+def put(raw: Any, marks: Mapping[str, Any], kind: str = "text") -> Any:
+    """Return a message of plain text with marks on its text, a block of this type."""
+    return {**raw, "content": [{"type": kind, "text": raw["content"], **marks}]}

@@ -1,0 +1,420 @@
+"""The state of a session, derived from its events one by one: history, checkpoints, open calls.
+
+The history is neutral: what a person said, and rounds, each one answer of the model with its
+calls and their results. Usage, failures, decisions and partial answers are no part of it. It
+knows no store and no dialect; whoever renders it decides what its model may see of the reasoning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.errors import StoreError
+from ullage.core.session.log.event import UPCASTS, VERSION, Draft, Event, Upcasts, understood
+from ullage.core.tokens.usage import Usage
+
+Data = Mapping[str, Any]
+
+ORPHAN: Final = "orphan_tool_call"
+"""How the result begins that is written for a call without one."""
+
+
+class User(NamedTuple):
+    """What a person said; `parts` is content beside the text."""
+
+    seq: int
+    text: str
+    parts: Sequence[Data] = ()
+
+
+class Failed(NamedTuple):
+    """What a person said in a turn that failed before anything came of it; no model is sent it.
+
+    It is a `User` again where a later turn tries that one again.
+    """
+
+    seq: int
+    text: str
+    parts: Sequence[Data] = ()
+
+
+class Thought(NamedTuple):
+    """Reasoning of a round: `data` as recorded, sent back only to the same model."""
+
+    seq: int
+    model: str
+    data: Data
+
+
+class Result(NamedTuple):
+    """What a call came to."""
+
+    seq: int
+    text: str
+    is_error: bool
+    data: Data
+
+
+class Call(NamedTuple):
+    """A tool call that was decided on; `result` is None as long as there is none."""
+
+    seq: int
+    call_id: str
+    name: str
+    arguments: str
+    data: Data
+    result: Result | None = None
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether it may run a second time."""
+        return self.data.get("idempotent") is True
+
+
+class Round(NamedTuple):
+    """One answer of a model: reasoning, text and calls with their results, in that order.
+
+    `texts` is more than one where the model spoke several times in it.
+    """
+
+    seq: int
+    model: str
+    texts: tuple[str, ...] = ()
+    reasoning: tuple[Thought, ...] = ()
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def sent(self) -> bool:
+        """Whether a model sees it: reasoning that led to nothing is not sent."""
+        return bool(self.texts or self.calls)
+
+    def thoughts(self, model: str) -> tuple[Thought, ...]:
+        """Return the reasoning that this model may see: its own."""
+        return tuple(thought for thought in self.reasoning if thought.model == model)
+
+
+class Branch(NamedTuple):
+    """A summary of a branch that was left."""
+
+    seq: int
+    text: str
+
+
+class Skill(NamedTuple):
+    """A skill that was activated, by name and hash."""
+
+    seq: int
+    name: str
+    hash: str
+
+
+class Restored(NamedTuple):
+    """Files of a turn that a person brought back: `data` say which."""
+
+    seq: int
+    data: Data
+
+
+Item = User | Failed | Round | Branch | Skill | Restored
+
+DIED: Final = "process_died"
+"""Why a turn ended that nobody ended: its text was not at fault, and is sent on."""
+
+
+class Turn(NamedTuple):
+    """A turn that began: `data` are those of its start."""
+
+    seq: int
+    turn: str
+    data: Data
+
+
+class Fold:
+    """The state after the events that were applied; one more costs the same, however many.
+
+    `items` is the history. `checkpoints` hold; `compactions` are the data of all their events,
+    with those that undid one. `head` is the seq of the last event, `session` its session. `skills`
+    are hashes by name, in the order of activation. `created` and `forked` are the data of these
+    events, `served` tells of the model of the last turn and where it is. `strays` are results that
+    answer no open call, `unknown` events that this program does not know: they stay in the log.
+    `turns` are the ids of all turns; `files` are seq, type and data of what was done to files.
+    """
+
+    def __init__(self, upcasts: Upcasts = UPCASTS, current: int = VERSION) -> None:
+        self.session = ""
+        self.head = 0
+        self.items: list[Item] = []
+        self.checkpoints: list[tuple[int, Data]] = []
+        self.compactions: list[Data] = []
+        self.skills: dict[str, str] = {}
+        self.created: Data = {}
+        self.forked: Data = {}
+        self.served: Data = {}
+        self.turns: list[str] = []
+        self.files: list[tuple[int, str, Data]] = []
+        self.strays: list[int] = []
+        self.unknown: list[int] = []
+        self._upcasts = upcasts
+        self._current = current
+        self._report: Event | None = None  # read when it is asked for, as most never are
+        self._begun: Event | None = None
+        self._lost: Event | None = None  # the start of the last turn, where that has no answer
+        self._asked: list[int] = []  # the items that the turn answers
+        self._left: list[int] = []  # those of the last turn
+        self._round: int | None = None  # the item that calls and text still belong to
+        self._number: object = None  # the round that its events name, where they do
+        self._open: dict[int, tuple[int, int]] = {}  # seq of a call: item, place in it
+        self._waiting: dict[str, list[int]] = {}  # call id: seqs of open calls, oldest first
+        # Types without a step change nothing that a model or a turn sees.
+        self._steps: Mapping[str, Callable[[Event], None]] = {
+            "user_message": self._user,
+            "assistant_message": self._said,
+            "reasoning": self._thought,
+            "tool_call": self._called,
+            "tool_result": self._resulted,
+            "provider_usage": self._reported,
+            "history_compaction": self._compacted,
+            "turn_started": self._started,
+            "turn_completed": self._ended,
+            "turn_failed": self._failed,
+            "turn_interrupted": self._broken_off,
+            "branch_summary": self._branched,
+            "skill_activation": self._activated,
+            "snapshot_taken": self._filed,
+            "file_changes": self._filed,
+            "files_restored": self._restored,
+            "session_created": self._created,
+            "session_fork": self._parted,
+        }
+
+    def apply(self, event: Event) -> None:
+        """Take the next event in; raises StoreError, changing nothing, where it is not the next."""
+        if event.seq != self.head + 1 or (self.session and event.session_id != self.session):
+            raise StoreError(
+                f"event {event.seq} of session {event.session_id} does not follow event "
+                f"{self.head} of session {self.session or event.session_id}"
+            )
+        step = self._steps.get(event.type)
+        if step is not None and event.v <= self._current:
+            step(event)  # may refuse corrupt data, before it changes anything
+        elif not event.known:
+            self.unknown.append(event.seq)
+        self.head, self.session = event.seq, event.session_id
+
+    def extend(self, events: Iterable[Event]) -> Fold:
+        """Take events in, one after the other; return this fold."""
+        for event in events:
+            self.apply(event)
+        return self
+
+    @property
+    def usage(self) -> tuple[Usage, str] | None:
+        """The last report of usage and the model it is of, or None where it tells no prompt."""
+        if self._report is None:
+            return None
+        data = self._data(self._report)
+        buckets = [data.get(name, 0) for name in Usage.__slots__]
+        if "input" not in data or any(type(tokens) is not int for tokens in buckets):
+            return None
+        return Usage(*buckets), data["model"]
+
+    @property
+    def turn(self) -> Turn | None:
+        """The turn under way, or None; after a crash it is still there."""
+        return self._turn(self._begun)
+
+    @property
+    def unanswered(self) -> Turn | None:
+        """The last turn, where it failed or was interrupted: it may be tried again. Else None."""
+        return self._turn(self._lost)
+
+    @property
+    def open_calls(self) -> list[Call]:
+        """Calls without a result, oldest first."""
+        return [self._call(*place) for place in self._open.values()]
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Return the latest checkpoint; raises StoreError where it cannot be read."""
+        return Checkpoint.from_dict(self.checkpoints[-1][1]) if self.checkpoints else None
+
+    def repairs(self, reason: str) -> list[Draft]:
+        """Return the error results that calls without one need before the next turn."""
+        return [orphaned(call, reason) for call in self.open_calls]
+
+    def _turn(self, begun: Event | None) -> Turn | None:
+        if begun is None:
+            return None
+        data = self._data(begun)
+        return Turn(begun.seq, data["turn"], data)
+
+    def _data(self, event: Event) -> Data:
+        data = understood(event, self._upcasts, self._current)
+        assert data is not None  # noqa: S101 - only known events have steps
+        return data
+
+    def _call(self, item: int, place: int) -> Call:
+        return self._at(item).calls[place]
+
+    def _at(self, item: int) -> Round:
+        found = self.items[item]
+        assert isinstance(found, Round)  # noqa: S101 - only rounds are noted
+        return found
+
+    def _append(self, item: Item) -> None:
+        self._round = None
+        self.items.append(item)
+
+    def _answering(self, seq: int, data: Data, *, speaks: bool = True) -> int:
+        """Return the item of the round that an event belongs to, a new one where it begins it.
+
+        A round ends with the next report of usage, a person's word or the turn; where no usage is
+        reported, when its events name another number, or the model speaks after its calls.
+        """
+        number = data.get("round")
+        held = self._round
+        if held is not None and number == self._number and not (speaks and self._at(held).calls):
+            return held
+        self._number, self._lost = number, None
+        self.items.append(Round(seq, data.get("model", "")))
+        self._round = begun = len(self.items) - 1
+        return begun
+
+    # --- what each type does --------------------------------------------------------------------
+
+    def _user(self, event: Event) -> None:
+        seq, data = event.seq, self._data(event)
+        self._append(User(seq, data["text"], data.get("parts") or ()))
+        self._asked.append(len(self.items) - 1)
+
+    def _said(self, event: Event) -> None:
+        seq, data = event.seq, self._data(event)
+        if data.get("partial") is True:
+            return
+        item = self._answering(seq, data)
+        held = self._at(item)
+        texts = (*held.texts, data["text"])
+        self.items[item] = Round(held.seq, data["model"], texts, held.reasoning, held.calls)
+
+    def _thought(self, event: Event) -> None:
+        seq, data = event.seq, self._data(event)
+        item = self._answering(seq, data)
+        held = self._at(item)
+        thought = Thought(seq, data["model"], data)
+        reasoning = (*held.reasoning, thought)
+        self.items[item] = Round(held.seq, held.model, held.texts, reasoning, held.calls)
+
+    def _called(self, event: Event) -> None:
+        seq, data = event.seq, self._data(event)
+        item = self._answering(seq, data, speaks=False)
+        held = self._at(item)
+        call = Call(seq, data["call_id"], data["name"], data["arguments"], data)
+        calls = (*held.calls, call)
+        self.items[item] = Round(held.seq, held.model, held.texts, held.reasoning, calls)
+        self._open[seq] = (item, len(held.calls))
+        self._waiting.setdefault(call.call_id, []).append(seq)
+
+    def _resulted(self, event: Event) -> None:
+        """Give the oldest open call of this id its result, in its own round, however late."""
+        seq, data = event.seq, self._data(event)
+        waiting = self._waiting.get(data["call_id"])
+        if not waiting:
+            self.strays.append(seq)
+            return
+        item, place = self._open.pop(waiting.pop(0))
+        if not waiting:
+            del self._waiting[data["call_id"]]
+        held = self._at(item)
+        result = Result(seq, data["text"], data.get("is_error") is True, data)
+        calls = list(held.calls)
+        calls[place] = Call(*calls[place][:-1], result)
+        self.items[item] = Round(held.seq, held.model, held.texts, held.reasoning, tuple(calls))
+
+    def _reported(self, event: Event) -> None:
+        self._round = None
+        self._report = event
+
+    def _compacted(self, event: Event) -> None:
+        seq, data = event.seq, self._data(event)
+        self.compactions.append(data)
+        if data.get("undone") is not True:
+            self.checkpoints.append((seq, data["checkpoint"]))
+            return
+        gone = _named(data["checkpoint"])
+        self.checkpoints = [held for held in self.checkpoints if _named(held[1]) != gone]
+
+    def _started(self, event: Event) -> None:
+        """Begin a turn; one that tries the last one again answers what was said in that."""
+        data = self._data(event)
+        again, served = data.get("again"), data.get("served")
+        if isinstance(served, Mapping):
+            self.served = served
+        lost = self.unanswered
+        if lost is not None and again == lost.turn:
+            self._asked = self._left + self._asked
+            for index in self._left:
+                self.items[index] = User(*self.items[index][:3])
+        self._round = self._lost = None
+        self._begun = event
+        self.turns.append(data["turn"])
+
+    def _ended(self, _event: Event) -> None:
+        self._round = self._begun = self._lost = None
+        self._asked, self._left = [], self._asked
+
+    def _broken_off(self, event: Event) -> None:
+        begun = self._begun
+        self._ended(event)
+        self._lost = begun
+
+    def _failed(self, event: Event) -> None:
+        """End a turn; what was said in it is kept from models where nothing came of it."""
+        kept = self._data(event)["reason"] == DIED or self._begun is None
+        behind = self.items[self._asked[0] :] if self._asked else ()
+        self._broken_off(event)
+        if not kept and not any(isinstance(item, Round) and item.sent for item in behind):
+            for index in self._left:
+                self.items[index] = Failed(*self.items[index][:3])
+
+    def _branched(self, event: Event) -> None:
+        seq, data = event.seq, self._data(event)
+        self._append(Branch(seq, data["text"]))
+
+    def _activated(self, event: Event) -> None:
+        seq, data = event.seq, self._data(event)
+        self._append(Skill(seq, data["name"], data["hash"]))
+        self.skills[data["name"]] = data["hash"]
+
+    def _created(self, event: Event) -> None:
+        self.created = self._data(event)
+
+    def _filed(self, event: Event) -> None:
+        self.files.append((event.seq, event.type, self._data(event)))
+
+    def _restored(self, event: Event) -> None:
+        self._filed(event)
+        self._append(Restored(event.seq, self._data(event)))
+
+    def _parted(self, event: Event) -> None:
+        self.forked = self._data(event)
+
+
+def _named(checkpoint: Data) -> tuple[Any, ...]:
+    return tuple(checkpoint.get(name) for name in ("prefix", "generation"))
+
+
+def fold(events: Iterable[Event], upto: int | None = None) -> Fold:
+    """Return the state of a session at seq `upto`: what came later is as if it were not."""
+    if upto is None:
+        return Fold().extend(events)
+    return Fold().extend(event for event in events if event.seq <= upto)
+
+
+def orphaned(call: Call, reason: str) -> Draft:
+    """Return the error result of a call that has none, saying why."""
+    text = f"{ORPHAN}: {call.name} has no result ({reason}); whether it ran is unknown"
+    return Draft(
+        "tool_result",
+        {"call_id": call.call_id, "text": text, "is_error": True, "marks": {ORPHAN: reason}},
+    )

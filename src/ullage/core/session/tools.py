@@ -1,0 +1,81 @@
+"""What a tool is to a turn: how it is offered, what may be said of a call, what it came to.
+
+It knows neither how tools work nor who may use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ullage.core.messages.transcript import Call
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.situation import Trait
+    from ullage.core.session.permissions import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A tool as it is offered to a model; `parameters` is a JSON schema of an object.
+
+    `reads_only` tools change nothing and may run side by side; `idempotent` ones may run a second
+    time after a crash. `again` says whether the result can be had again (`core.policies`).
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    reads_only: bool = False
+    idempotent: bool = False
+    again: Trait = "again"
+
+
+class Intent(NamedTuple):
+    """What is recorded of a call before it runs; nothing is assumed of unknown tools."""
+
+    reads_only: bool = False
+    idempotent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call came to: `text` is what the model is shown, bounded.
+
+    `exit_code` is a command's; `marks` are further facts that JSON can carry, such as `dry_run`.
+    `plan` are the steps that a plan shows to people.
+    """
+
+    text: str
+    is_error: bool = False
+    exit_code: int | None = None
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    plan: tuple[Mapping[str, Any], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a call would do, whole, for the person who is asked about it.
+
+    `text` is a command, a unified diff, or the arguments; it is as the model wrote it, so that
+    whoever shows it makes control characters visible. `note` is one more sentence, or nothing.
+    """
+
+    kind: Literal["command", "diff", "arguments"]
+    text: str
+    note: str = ""
+
+
+class Pending(Call):
+    """A call that waits for a person's word: what it would do, and what it is about."""
+
+    preview: Preview
+    subject: Subject
+
+    @classmethod
+    def over(cls, call: Call, preview: Preview, subject: Subject) -> Pending:
+        """Return a call with what a person is shown of it."""
+        made = cls(*call)
+        made.preview, made.subject = preview, subject
+        return made

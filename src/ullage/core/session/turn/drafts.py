@@ -1,0 +1,127 @@
+"""What a turn records, as drafts of events: one function an occasion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.session.log.event import Draft
+from ullage.core.session.log.fold import Round
+from ullage.core.tokens.usage import Usage
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.reply import Reply
+    from ullage.core.messages.transcript import Call
+    from ullage.core.session.log.fold import Fold
+    from ullage.core.session.permissions import Consent, Decision
+    from ullage.core.session.tools import Intent, Outcome
+    from ullage.core.session.turn.effects import Order
+
+
+GO_ON: Final = "Go on."
+"""What is said where a turn is tried again and nobody said anything."""
+
+
+def opened(order: Order, fold: Fold) -> tuple[Draft, ...]:
+    """Return how a turn begins: skills that were mentioned, what was said, the start."""
+    made = [Draft("skill_activation", {"name": s.name, "hash": s.hash}) for s in order.skills]
+    said: dict[str, Any] = {"text": order.text or ""}
+    if order.parts:
+        said["parts"] = [dict(part) for part in order.parts]
+    made.append(Draft("user_message", said))
+    return (*made, started(order, fold))
+
+
+def tried_again(order: Order, fold: Fold) -> tuple[Draft, ...]:
+    """Return how a turn begins that tries the last one again.
+
+    A history that ends with the model's own words needs a person's: models go on from those.
+    """
+    last = fold.items[-1] if fold.items else None
+    spoke = isinstance(last, Round) and last.sent and not last.calls
+    said = [Draft("user_message", {"text": GO_ON})] if spoke else []
+    return (*said, started(order, fold))
+
+
+def started(order: Order, fold: Fold) -> Draft:
+    """Return the start of a turn, with the model and where it is if that is news."""
+    data: dict[str, Any] = {"turn": order.turn, "mode": order.mode, "permission": order.permission}
+    data["model"] = order.model
+    if order.again:
+        data["again"] = order.again
+    if order.served and dict(order.served) != dict(fold.served):
+        data["served"] = dict(order.served)
+    return Draft("turn_started", {**data, "dry_run": True} if order.dry_run else data)
+
+
+def key(order: Order, number: int, place: int) -> str:
+    """Return the idempotency key of a call: the same after a crash."""
+    return f"{order.turn}-{number}-{place}"
+
+
+def usage(order: Order, number: int, reply: Reply) -> Draft:
+    """Return the report of a round; what was not reported is not made up."""
+    data: dict[str, Any] = {"model": order.model, "round": number, "stop": reply.stop}
+    if reply.usage is not None:
+        data |= {name: getattr(reply.usage, name) for name in Usage.__slots__}
+    return Draft("provider_usage", data)
+
+
+def answer(order: Order, number: int, reply: Reply) -> Iterator[Draft]:
+    """Yield what the model thought and said in a round."""
+    for block in reply.thoughts:
+        thought = {"model": order.model, "dialect": order.dialect, "round": number}
+        yield Draft("reasoning", {**thought, "block": dict(block)})
+    if reply.text:
+        yield said(order, number, reply.text)
+
+
+def said(order: Order, number: int, text: str, **more: Any) -> Draft:
+    """Return something that the model said."""
+    return Draft("assistant_message", {"text": text, "model": order.model, "round": number, **more})
+
+
+def calls(
+    order: Order, number: int, asked: Sequence[Call], known: Sequence[Intent]
+) -> Iterator[Draft]:
+    """Yield the calls of a round: the intent, durable before anything runs."""
+    for place, (call, intent) in enumerate(zip(asked, known, strict=True)):
+        data: dict[str, Any] = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        data |= {"model": order.model, "round": number, "key": key(order, number, place)}
+        yield Draft("tool_call", {**data, **intent._asdict()})
+
+
+def record_decision(
+    call: Call, verdict: str, decision: Decision, consent: Consent | None = None
+) -> Draft:
+    """Return what was decided on a call, and by what; with a person's answer, as far as it goes.
+
+    `reason` is the check's, `said` the person's.
+    """
+    data = {"call_id": call.id, "decision": verdict, "reason": decision.reason, "by": decision.by}
+    if consent is not None:
+        more = {"said": consent.reason, "pattern": consent.pattern}
+        data |= {"scope": consent.scope, **{name: text for name, text in more.items() if text}}
+    return Draft("permission_decision", data)
+
+
+def result(call: Call, outcome: Outcome) -> Draft:
+    """Return what a call came to."""
+    data: dict[str, Any] = {"call_id": call.id, "text": outcome.text, "is_error": outcome.is_error}
+    if outcome.exit_code is not None:
+        data["exit_code"] = outcome.exit_code
+    if outcome.marks:
+        data["marks"] = dict(outcome.marks)
+    return Draft("tool_result", data)
+
+
+def unrun(call: Call, reason: str) -> Draft:
+    """Return the result of a call that was not run."""
+    text = f"not run: {reason}"
+    data = {"call_id": call.id, "text": text, "is_error": True, "marks": {"not_run": reason}}
+    return Draft("tool_result", data)
+
+
+def ended(kind: str, turn: str, **more: Any) -> Draft:
+    """Return the end of a turn."""
+    return Draft(kind, {"turn": turn, **{k: v for k, v in more.items() if v}})

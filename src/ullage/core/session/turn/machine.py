@@ -1,0 +1,358 @@
+"""The turn: from what a person said to an answer, or to an end that says why there is none.
+
+A generator: it yields effects and is sent what came of them; a driver performs them. All that it
+knows of the past it reads in the fold, which the driver keeps up to date. It calls no model, runs
+no tool, writes no log and knows no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.messages.transcript import Call
+from ullage.core.session.log.event import Draft
+from ullage.core.session.log.fold import DIED as PROCESS_DIED
+from ullage.core.session.log.fold import Round, orphaned
+from ullage.core.session.tools import Pending
+from ullage.core.session.turn import drafts
+from ullage.core.session.turn.effects import (
+    DIED,
+    Ask,
+    Crashed,
+    Decide,
+    Effect,
+    Ended,
+    Failed,
+    Heard,
+    Interrupted,
+    Look,
+    Order,
+    Prepare,
+    Ready,
+    Record,
+    Recover,
+    Refused,
+    Rehearse,
+    RunTools,
+    Send,
+    Turning,
+)
+from ullage.core.tokens.budget import Spent
+from ullage.core.tokens.usage import Usage
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.reply import Reply
+    from ullage.core.session.log.fold import Call as Asked
+    from ullage.core.session.log.fold import Fold
+    from ullage.core.session.permissions import Consent, Decision
+    from ullage.core.session.tools import Intent, Outcome
+
+PLAIN_RETRIES: Final = 2
+"""How often a call is sent again as it is after its connection broke; the client beneath retries
+by itself what broke before anything came."""
+
+NO: Final = "a person said no"
+
+STUBBORN: Final = 8
+"""Calls that would have changed something in plan mode, one after the other, that end the turn."""
+
+NOBODY: Final = "it needs a person's word, and nobody is there to give it"
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn under way."""
+
+    order: Order
+    fold: Fold
+    rounds: int = 0
+    usage: Usage = field(default=Usage(0))
+    spent: Spent = field(default_factory=Spent)
+    refused: int = 0
+    started: set[str] = field(default_factory=set)
+    """The ids of calls that may have run: here, or in a process before this one."""
+
+    def ended(self, outcome: Any, text: str = "", reason: str = "", error: str = "") -> Ended:
+        return Ended(self.order.turn, outcome, text, reason, error, self.rounds, self.usage)
+
+
+def run(order: Order, fold: Fold) -> Turning:
+    """Run a turn on the session that `fold` is the state of.
+
+    With a text it begins a new turn, after writing down what a turn before left open; without
+    one it goes on with the turn that was cut off, or tries the last one again. `Interrupted` and
+    `Crashed` may be thrown in at any effect; what was under way is then written down and the turn
+    ends.
+    """
+    turn = _Turn(order, fold)
+    try:
+        if order.text is not None:
+            yield from _begun(turn)
+        elif order.again:
+            yield Record(drafts.tried_again(order, fold))
+        elif (done := (yield from _resumed(turn))) is not None:
+            return done
+        return (yield from _rounds(turn))
+    except Interrupted as cut:
+        yield from _left_open(turn, "the turn was interrupted", cut.partial)
+        yield Record((drafts.ended("turn_interrupted", order.turn),))
+        return turn.ended("interrupted", cut.partial, "interrupted", "the turn was interrupted")
+    except Crashed as crash:
+        yield from _left_open(turn, "the turn failed", crash.partial)
+        return (yield from _failed(turn, "crashed", crash.text, crash.partial))
+
+
+def _begun(turn: _Turn) -> Generator[Effect, Any, None]:
+    """Close what a turn before left open, and record what was said."""
+    before, fold = turn.fold.turn, turn.fold
+    left: list[Draft] = fold.repairs(DIED)
+    if before is not None:
+        left.append(drafts.ended("turn_failed", before.turn, reason=PROCESS_DIED, error=DIED))
+    yield Record((*left, *drafts.opened(turn.order, fold)))
+
+
+def _resumed(turn: _Turn) -> Generator[Effect, Any, Ended | None]:
+    """Go on where the log ends; return the end of a turn that lacked nothing but that.
+
+    Calls without a result run again only if their tools said that they may.
+    """
+    fold = turn.fold
+    asked = fold.open_calls
+    rest = tuple(orphaned(call, DIED) for call in asked if not call.idempotent)
+    if rest:
+        yield Record(rest)
+    turn.started.update(call.call_id for call in asked)
+    again = [call for call in asked if call.idempotent]
+    if again:
+        calls = [Call(call.call_id, call.name, call.arguments) for call in again]
+        keys = [_key(call) for call in again]
+        ended = yield from _run(turn, calls, keys)
+        if ended is not None:
+            return ended
+    last = fold.items[-1] if fold.items else None
+    began = fold.turn.seq if fold.turn is not None else 0
+    if isinstance(last, Round) and last.seq > began and last.texts and not last.calls:
+        return (yield from _completed(turn, last.texts[-1]))
+    return None
+
+
+def _key(call: Asked) -> str:
+    return str(call.data.get("key") or call.call_id)
+
+
+def _rounds(turn: _Turn) -> Generator[Effect, Any, Ended]:
+    """Call the model until it asks for nothing more, or the cap is reached."""
+    order, most = turn.order, turn.order.max_iterations
+    began = turn.fold.turn.seq if turn.fold.turn is not None else 0
+    number = sum(isinstance(item, Round) and item.seq > began for item in turn.fold.items)
+    while True:
+        number += 1
+        reply = yield from _answer(turn, number)
+        if isinstance(reply, Ended):
+            return reply
+        told = (drafts.usage(order, number, reply), *drafts.answer(order, number, reply))
+        if not reply.calls:
+            return (yield from _last(turn, reply, told))
+        if most is not None and number >= most:
+            yield Record(told)
+            error = f"the cap of {most} calls of the model is reached, and it asked for tools again"
+            return (yield from _failed(turn, "iteration_cap", error, reply.text))
+        known: Sequence[Intent] = yield Look(reply.calls)
+        yield Record((*told, *drafts.calls(order, number, reply.calls, known)))
+        keys = [drafts.key(order, number, place) for place in range(len(reply.calls))]
+        ended = yield from _run(turn, reply.calls, keys, known)
+        if ended is not None:
+            return ended
+
+
+def _last(turn: _Turn, reply: Reply, told: tuple[Draft, ...]) -> Generator[Effect, Any, Ended]:
+    """End a turn with the answer, or with the lack of one; all in one append."""
+    if not reply.text:
+        yield Record(told[:1])  # reasoning that led to nothing is not sent, nor worth keeping
+        error = f"the model ended without an answer (it stopped by {reply.stop})"
+        return (yield from _failed(turn, "no_answer", error))
+    return (yield from _completed(turn, reply.text, told, reply.stop))
+
+
+def _completed(
+    turn: _Turn, text: str, told: tuple[Draft, ...] = (), stop: str = "end"
+) -> Generator[Effect, Any, Ended]:
+    turned = turn.order.turn
+    yield Record((*told, drafts.ended("turn_completed", turned, stop=stop)))
+    return Ended(turned, "completed", text, "", "", turn.rounds, turn.usage, stop)
+
+
+# ── the model ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _answer(turn: _Turn, number: int) -> Generator[Effect, Any, Reply | Ended]:
+    """Return the model's answer, after recovering where that may help; else how the turn ended."""
+    prepared: Ready | Refused = yield Prepare()
+    if isinstance(prepared, Refused):
+        return (yield from _failed(turn, prepared.reason, prepared.text))
+    ready, plain, recovering = prepared, 0, False
+    while True:
+        over = _over_budget(turn, ready, recovering=recovering)
+        if over:
+            return (yield from _failed(turn, "budget", over))
+        heard: Heard | Failed = yield Send()
+        if isinstance(heard, Heard):
+            return _heard(turn, heard)
+        if heard.partial:
+            yield Record((drafts.said(turn.order, number, heard.partial, partial=True),))
+        plain += heard.lost
+        if heard.stalled or (heard.lost and (heard.called or plain > PLAIN_RETRIES)):
+            return (yield from _unanswered(turn, heard))
+        again: Ready | None = yield Recover(heard)
+        if again is None:
+            return (yield from _unanswered(turn, heard))
+        ready, recovering = again, True
+
+
+def _over_budget(turn: _Turn, ready: Ready, *, recovering: bool) -> str:
+    budget = turn.order.budget
+    if budget is None:
+        return ""
+    refusal = budget.allows(
+        turn.spent, tokens=ready.tokens, dollars=ready.dollars, recovering=recovering
+    )
+    return refusal.text if refusal is not None else ""
+
+
+def _heard(turn: _Turn, heard: Heard) -> Reply:
+    """Count an answer in; what was not reported counts nothing."""
+    turn.rounds += 1
+    found = heard.reply.usage
+    if found is not None:
+        turn.usage += found
+        tokens = found.prompt_tokens + found.output + found.reasoning
+        turn.spent = turn.spent.charge("call", tokens, heard.dollars)
+    return heard.reply
+
+
+def _unanswered(turn: _Turn, failed: Failed) -> Generator[Effect, Any, Ended]:
+    """End a turn whose call came to nothing, with what is known of it."""
+    if failed.stalled:
+        reason = "stalled"
+    else:
+        size = failed.kind.kind in ("input", "total")
+        reason = "context_overflow" if size else "provider_error"
+    return (yield from _failed(turn, reason, failed.text, failed.partial))
+
+
+def _failed(turn: _Turn, reason: str, error: str, text: str = "") -> Generator[Effect, Any, Ended]:
+    """Record the failure of the turn; where what happened is unclear, with commands to go on."""
+    unclear = reason in ("stalled", "crashed", "provider_error")
+    commands = list(turn.order.commands) if unclear else []
+    data = {"reason": reason, "error": error, "commands": commands}
+    yield Record((drafts.ended("turn_failed", turn.order.turn, **data),))
+    return turn.ended("failed", text, reason, error)
+
+
+def _left_open(turn: _Turn, reason: str, partial: str) -> Generator[Effect, Any, None]:
+    """Write down what was under way: text as far as it came, and calls without a result.
+
+    Of a call that was never started it is known that it did not run.
+    """
+    left = [
+        orphaned(call, reason)
+        if call.call_id in turn.started
+        else drafts.unrun(Call(call.call_id, call.name, call.arguments), reason)
+        for call in turn.fold.open_calls
+    ]
+    if partial:
+        left.insert(0, drafts.said(turn.order, turn.rounds + 1, partial, partial=True))
+    if left:
+        yield Record(tuple(left))
+
+
+# ── tools ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _run(
+    turn: _Turn, calls: Sequence[Call], keys: Sequence[str], known: Sequence[Intent] | None = None
+) -> Generator[Effect, Any, Ended | None]:
+    """Run calls in order, those in a row that only read side by side; record their results.
+
+    A denial by rule ends the turn; a person's no does not, nor does plan mode, until too many calls
+    in a row would have changed something. No call stays without a result.
+    """
+    place = 0
+    while place < len(calls):
+        size = _together(known, place) if known is not None else 1
+        group = calls[place : place + size]
+        settled: list[Draft | None] = []
+        for call in group:
+            verdict = yield from _permit(turn, call)
+            if isinstance(verdict, str):
+                rest = calls[place:]
+                return (yield from _denied(turn, call, verdict, rest, settled))
+            settled.append(verdict)
+        ran = [i for i, result in enumerate(settled) if result is None]
+        outcomes: Sequence[Outcome] = ()
+        if ran:
+            turn.started.update(group[i].id for i in ran)
+            order = RunTools(tuple(group[i] for i in ran), tuple(keys[place + i] for i in ran))
+            outcomes = yield order
+        came = dict(zip(ran, outcomes, strict=True))
+        yield Record(
+            tuple(settled[i] or drafts.result(call, came[i]) for i, call in enumerate(group))
+        )
+        place += size
+    return None
+
+
+def _together(known: Sequence[Intent], place: int) -> int:
+    """Return how many calls from here on may run side by side."""
+    size = 0
+    while place + size < len(known) and known[place + size].reads_only:
+        size += 1
+    return max(size, 1)
+
+
+def _permit(turn: _Turn, call: Call) -> Generator[Effect, Any, Draft | str | None]:
+    """Return None where a call may run, else its result; a text is a denial that ends the turn.
+
+    What was decided is recorded. Nobody is asked about a call that must fail.
+    """
+    decision: Decision = yield Decide(call)
+    if decision.verdict == "deny":
+        yield Record((drafts.record_decision(call, "deny", decision),))
+        turn.refused += 1
+        planned = decision.by == "mode" and turn.refused < STUBBORN
+        return drafts.unrun(call, decision.reason) if planned else str(decision.reason)
+    if decision.verdict == "allow":
+        turn.refused = 0
+        if decision.by == "grant":
+            yield Record((drafts.record_decision(call, "allow", decision),))
+        return None
+    pending: Pending | Outcome = yield Rehearse(call)
+    if not isinstance(pending, Pending):
+        return drafts.result(call, pending)
+    consent: Consent | None = yield Ask(pending, decision.reason)
+    if consent is None:
+        yield Record((drafts.record_decision(call, "deny", decision),))
+        return f"{decision.reason}: {NOBODY}" if decision.reason else NOBODY
+    word = "allow" if consent.allowed else "deny"
+    yield Record((drafts.record_decision(call, word, decision, consent),))
+    if consent.allowed:
+        return None
+    return drafts.unrun(call, f"{NO}: {consent.reason}" if consent.reason else NO)
+
+
+def _denied(
+    turn: _Turn, call: Call, why: str, left: Sequence[Call], settled: Sequence[Draft | None]
+) -> Generator[Effect, Any, Ended]:
+    """End the turn on a denial: `left` are the calls without a result, `call` one of them."""
+    others = "the turn ended because another call was denied"
+    results = dict(enumerate(settled))
+    yield Record(
+        tuple(
+            results.get(i)
+            or drafts.unrun(other, f"permission denied: {why}" if other is call else others)
+            for i, other in enumerate(left)
+        )
+    )
+    return (yield from _failed(turn, "permission_denied", f"{call.name} was denied: {why}"))

@@ -1,0 +1,1 @@
+"""Asks for a summary, reads it and checks it. It calls no model: it yields requests."""

@@ -1,0 +1,145 @@
+"""Messages as quoted data, in pieces that fit: what a summariser is shown, all of it.
+
+Text goes out as JSON strings, a line each, labelled by who said it: nothing in it can close its
+quotation or begin a line. A message too large for one piece is split over several, never cut. It
+knows no prompt and no model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter as Tally
+from itertools import groupby
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ullage.core.messages.transcript import asks
+from ullage.core.summary.record import Line, clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ullage.core.messages.transcript import Message
+
+
+class Scrap(NamedTuple):
+    """A piece of a message: who says it, the text, and the message's position."""
+
+    label: str
+    text: str
+    message: int
+
+
+_LABELS: Final[Mapping[str, str]] = MappingProxyType(
+    {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+)
+
+
+def scraps(messages: Sequence[Message]) -> Iterator[Scrap]:
+    """Return all text of the messages: what people, models and tools said, and the calls."""
+    for i, message in enumerate(messages):
+        label = "tool output" if message.role == "tool" else _LABELS.get(message.role, "other")
+        for part in message.parts:
+            if part.kind == "result":
+                yield Scrap("tool output", part.text, i)
+            elif part.kind in ("text", "refusal"):
+                tool = part.answers is not None
+                yield Scrap("tool output" if tool else label, part.text, i)
+        for call in message.calls:
+            yield Scrap("tool call", f"{call.name} {call.arguments}", i)
+
+
+def data(text: str) -> str:
+    """Quote text so that nothing in it can close the quotation or begin a line."""
+    quoted = json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
+    return (
+        quoted.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\x85", "\\u0085")
+    )
+
+
+def line(scrap: Scrap) -> str:
+    """Return a scrap as it is shown."""
+    return f"{scrap.label}: {data(scrap.text)}"
+
+
+def unquoted(quoted: str) -> int:
+    """Return how many characters of source text stand in the quoted part of a request."""
+    lines = quoted.split("\n") if quoted else []
+    return sum(len(json.loads(line.partition(": ")[2])) for line in lines)
+
+
+def turns_of(messages: Sequence[Message]) -> int:
+    """Return how many turns messages are: requests of the user, and responses."""
+    return sum(1 for m in messages if asks(m) or m.role == "assistant")
+
+
+def cut(
+    held: Sequence[Scrap], room: int, count: Callable[[str], int], turns: int | None = None
+) -> list[list[Scrap]]:
+    """Return scraps in pieces of at most `room` tokens and, if given, so many turns.
+
+    They are cut between messages; a message that is larger than a piece is split over several.
+    """
+    pieces: list[list[Scrap]] = []
+    tokens = taken = 0
+    for _, of_one in groupby(held, key=lambda scrap: scrap.message):
+        group = list(of_one)
+        size = sum(count(line(scrap)) + 1 for scrap in group)
+        if not pieces or tokens + size > room or (turns is not None and taken >= turns):
+            pieces.append([])
+            tokens = taken = 0
+        taken += any(scrap.label in _TURNS for scrap in group)
+        for part, more in _parts(group, size, room, count):
+            if tokens + more > room and pieces[-1]:
+                pieces.append([])
+                tokens = 0
+            pieces[-1].append(part)
+            tokens += more
+    return pieces
+
+
+_TURNS: Final = frozenset({"user", "assistant", "tool call"})
+
+
+def _parts(
+    group: Sequence[Scrap], size: int, room: int, count: Callable[[str], int]
+) -> Iterator[tuple[Scrap, int]]:
+    """Return scraps with their sizes, those over `room` tokens in parts: nothing is left out."""
+    for scrap in group:
+        tokens = size if len(group) == 1 else count(line(scrap)) + 1
+        if tokens <= room:
+            yield scrap, tokens
+            continue
+        text, usual = scrap.text, max(len(scrap.text) * room // tokens, 1)
+        while text:
+            take = usual
+            part = scrap._replace(text=text[:take])
+            while (tokens := count(line(part)) + 1) > room and take > 1:
+                take = take * 3 // 4
+                part = scrap._replace(text=text[:take])
+            yield part, tokens
+            text = text[take:]
+
+
+def by_rule(held: Sequence[Scrap]) -> list[Line]:
+    """Return what code can say of a piece: what was asked, which tools ran, the last words."""
+    asked = [scrap.text for scrap in held if scrap.label == "user" and scrap.text.strip()]
+    tools = Tally(s.text.partition(" ")[0] for s in held if s.label == "tool call")
+    said = [scrap.text for scrap in held if scrap.label == "assistant" and scrap.text.strip()]
+    lines = [Line("Done", f"the user asked: {_short(text)}") for text in asked[-_FEW:]]
+    if tools:
+        names = ", ".join(f"{_short(name)} x{n}" for name, n in tools.most_common(_FEW))
+        lines.append(Line("Done", f"tools ran: {names}"))
+    lines += [Line("Done", f"the assistant said: {_short(text)}") for text in said[-1:]]
+    return lines or [Line("Done", "nothing but tool output")]
+
+
+_FEW: Final = 5
+_SHORT: Final = 160
+
+
+def _short(text: str) -> str:
+    flat = clean(text)
+    return json.dumps(
+        flat if len(flat) <= _SHORT else flat[: _SHORT - 3] + "...", ensure_ascii=False
+    )

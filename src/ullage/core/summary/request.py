@@ -1,0 +1,544 @@
+"""Have a model write the summary that may stand in place of old messages, or say why it may not.
+
+`write` is a generator without I/O: it yields what a summariser is to be asked, as many requests at
+once as may be answered side by side, and is sent the answers. The dropped messages go out as quoted
+data, all of them, in pieces that fit the summariser's own window; the answers are read leniently
+(`record`), checked against what they were made from (`faithful`), and joined. Rules, preferences
+and exact identifiers are not asked for: code carries them (`facts`).
+
+It knows no policy, no model and no place in a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ullage.core.summary import faithful
+from ullage.core.summary.pieces import Scrap, by_rule, cut, data, line, scraps, turns_of, unquoted
+from ullage.core.summary.prompt import AGAIN, HINTS, PIECE, PROMPT, REDUCE, SYSTEM, UPDATE, WHOLE
+from ullage.core.summary.record import CORE, SECTIONS, Line, parse, render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ullage.core.facts.extract import Facts
+    from ullage.core.messages.transcript import Message
+    from ullage.core.summary.faithful import Source
+    from ullage.core.tokens.usage import Usage
+
+UNKNOWN_WINDOW: Final = 8_192
+"""Tokens a request may take where the summariser's window is unknown: what nearly every model and
+local server that can summarise has at least (of those measured, Ollama alone allocates less by
+default, 4,096 with little memory; it is asked for its window, and says so)."""
+
+SAFETY: Final = 0.75
+"""The share of the window that is used: the summariser's vocabulary may not be the one we count
+with, and its chat template adds to what we send."""
+
+TURNS: Final = 100
+"""Beyond so many turns a conversation is summarised in chunks (02-decisions 27)."""
+
+CHUNK: Final = 20
+"""Turns of one chunk, then."""
+
+LEAST_ROOM: Final = 48
+"""Tokens for quoted text below which no request is made: the frame would be all there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """What a summariser is asked: `system` and `prompt` are all of it, `max_tokens` its bound.
+
+    `quoted` is the data inside the prompt and `dropped` how many messages it stands for (all of
+    them above level 0). It is piece number `piece` of `pieces` at `level` (0: messages, above:
+    records), asked for the `attempt`-th time.
+    """
+
+    system: str
+    prompt: str
+    quoted: str
+    max_tokens: int
+    dropped: int
+    level: int = 0
+    piece: int = 1
+    pieces: int = 1
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a summariser said; `cut` where it was stopped by `max_tokens`."""
+
+    text: str
+    usage: Usage | None = None
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A summary that may stand in history (`prose`), or why there is none (`flaw`).
+
+    `levels` are the pieces of each level, `seen` the share of the dropped text that stood in some
+    request, `removed` the lines that were left out, each with the reason in front, `by_rule` the
+    pieces that no answer was good enough for and that code described instead.
+    """
+
+    prose: str | None
+    flaw: str | None
+    levels: tuple[int, ...]
+    seen: float
+    removed: tuple[str, ...]
+    usage: Usage | None
+    requests: int
+    by_rule: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be summarised: `messages` make way, `facts` are carried by code.
+
+    `tokens` is the budget of the prose, `window` what the summariser's whole input and answer may
+    take (None: unknown, see `UNKNOWN_WINDOW`), `earlier` the prose of the former summary: it is
+    brought up to date, not summarised.
+    """
+
+    messages: Sequence[Message]
+    facts: Facts
+    tokens: int
+    window: int | None
+    count: Callable[[str], int]
+    earlier: str = ""
+
+
+Asking = Generator[tuple[SummaryRequest, ...], "Sequence[Answer | None]", "Written"]
+
+LEAST_KEPT: Final = 0.3
+"""The share of the words of several records that the record made of them must have: a small model
+(Qwen2.5-Coder 0.5B) gave back the last of four, a sixth of the words."""
+
+NAMED: Final[Mapping[str, str]] = MappingProxyType({"summary_long": "summary_inflated"})
+"""What a flaw is called that only the second prompt tells from another."""
+
+WORDS: Final = 0.6
+"""Words that a token of budget allows for: models overrun what they are told."""
+
+LEAST_IMPORTANT: Final = (
+    "Open questions",
+    "Blocked",
+    "Done",
+    "Failed attempts",
+    "Decisions and reasons",
+    "In progress",
+    "Next steps",
+    "Goal",
+)
+"""Where lines are left out first when a record is over its budget. Failed attempts outlive what is
+done: they keep somebody from trying again."""
+
+
+def write(job: Job) -> Asking:
+    """Ask a summariser for a record of `job.messages`; return it checked, or the flaw.
+
+    Yields requests that may be answered side by side; wants one answer each, None for one that
+    failed. A request has one second chance, which names what was wrong. It ends after at most
+    2 + 2 log2(pieces) rounds, whatever the answers are.
+    """
+    desk = _desk(job)
+    if not desk.scraps:
+        return desk.written(None, "summary_empty")
+    orders = _first(desk)
+    if not orders:
+        return desk.written(None, "summariser_failed")
+    desk.levels.append(len(orders))
+    found = yield from _ask(desk, orders)
+    if all(isinstance(record, str) for record in found):
+        return desk.written(None, str(found[0]))
+    records = [_or_spare(desk, o, r) for o, r in zip(orders, found, strict=True)]
+    if desk.earlier and not desk.updating:
+        records.insert(0, list(desk.earlier))
+    level = 0
+    while len(records) > 1:
+        merged = _merged(records)
+        if job.count(render(merged)) <= job.tokens:
+            records = [merged]  # all of it fits: a model could only lose something
+            break
+        level += 1
+        records = yield from _reduce(desk, records, level)
+    return _finished(desk, records[0])
+
+
+@dataclass(slots=True)
+class _Desk:
+    """What one job works with, and what came of it so far."""
+
+    job: Job
+    scraps: list[Scrap]
+    source: Source
+    earlier: tuple[Line, ...]
+    elsewhere: str
+    bound: int
+    answer: int
+    size: int
+    updating: bool = False
+    shown: int = 0
+    requests: int = 0
+    usage: Usage | None = None
+    levels: list[int] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    by_rule: list[str] = field(default_factory=list)
+
+    def written(self, prose: str | None, flaw: str | None) -> Written:
+        total = sum(len(scrap.text) for scrap in self.scraps)
+        return Written(
+            prose,
+            flaw,
+            tuple(self.levels),
+            self.shown / total if total else 1.0,
+            tuple(self.removed),
+            self.usage,
+            self.requests,
+            tuple(self.by_rule),
+        )
+
+    @property
+    def words(self) -> int:
+        return max(int(self.answer * WORDS), 1)
+
+    def room(self, frame: str) -> int:
+        """Return the tokens that are left for quoted text in a prompt of this frame."""
+        longest = max((self.again(flaw) for flaw in AGAIN), key=len)
+        used = sum(map(self.job.count, (SYSTEM, frame, longest)))
+        return self.bound - self.answer - used - _SEAMS
+
+    def again(self, flaw: str) -> str:
+        return AGAIN[flaw].format(less=max(self.words // 2, 1))
+
+    def fits(self, request: SummaryRequest) -> bool:
+        """Tell whether a request, also when asked again, stays in the bound."""
+        longest = max((self.again(flaw) for flaw in AGAIN), key=len)
+        count = self.job.count
+        return count(SYSTEM) + count(f"{request.prompt}\n{longest}") + self.answer <= self.bound
+
+
+_SEAMS: Final = 12
+"""Tokens for what lies between the counted parts of a request."""
+
+
+def _desk(job: Job) -> _Desk:
+    facts = job.facts
+    held = list(scraps(job.messages))
+    told = [scrap.text for scrap in held if scrap.label == "tool output"]
+    spoken = [scrap.text for scrap in held if scrap.label != "tool output"]
+    bound = int((job.window or UNKNOWN_WINDOW) * SAFETY)
+    return _Desk(
+        job,
+        held,
+        faithful.source(
+            [job.earlier, *_strings(facts), *spoken], told, [*facts.constraints, *facts.decisions]
+        ),
+        tuple(parse(job.earlier)),
+        _elsewhere(facts.constraints, bound // 16, job.count),
+        bound,
+        max(min(job.tokens, bound // 4), 1),
+        job.count(job.earlier) + sum(job.count(scrap.text) for scrap in held),
+    )
+
+
+def _strings(facts: Facts) -> Iterator[str]:
+    for group in (
+        facts.constraints,
+        facts.tasks,
+        facts.decisions,
+        facts.failures,
+        facts.files,
+        facts.skills,
+        facts.identifiers,
+        facts.said,
+    ):
+        yield from group
+
+
+def _elsewhere(constraints: Sequence[str], tokens: int, count: Callable[[str], int]) -> str:
+    """Return the note that rules are kept elsewhere, with as many of them as fit, newest first."""
+    lines: list[str] = []
+    for text in reversed(constraints):
+        rule = f"- {data(text)}"
+        tokens -= count(rule) + 1
+        if tokens < 0:
+            break
+        lines.insert(0, rule)
+    if not lines:
+        return ""
+    return (
+        "Rules of the user, recorded elsewhere, do not restate them:\n" + "\n".join(lines) + "\n\n"
+    )
+
+
+# --- what is asked --------------------------------------------------------------------------------
+
+
+class _Order(NamedTuple):
+    """A request, what code would say in its answer's place, and the size that is too large.
+
+    With `keep` an answer must hold some of what the spare lines say.
+    """
+
+    request: SummaryRequest
+    spare: list[Line]
+    under: int | None = None
+    keep: bool = False
+
+
+def _first(desk: _Desk) -> list[_Order]:
+    """Return the requests of the first level; none where the window has no room for any."""
+    before = ""
+    if desk.earlier:
+        before = f"<record>\n{render(desk.earlier)}\n</record>\n\n"
+    elif desk.job.earlier.strip():
+        desk.scraps.insert(0, Scrap("earlier record", desk.job.earlier, -1))
+    turns = turns_of(desk.job.messages)
+    if turns <= TURNS:
+        order = _order(desk, desk.scraps, before, UPDATE if before else WHOLE, (1, 1))
+        if desk.fits(order.request):
+            desk.updating = bool(before)
+            return [order._replace(under=desk.size)]
+    return _in_pieces(desk, CHUNK if turns > TURNS else None)
+
+
+def _in_pieces(desk: _Desk, turns: int | None) -> list[_Order]:
+    room = desk.room(_frame(desk, "", PIECE.format(piece=999, pieces=999)))
+    while room >= LEAST_ROOM:
+        pieces = cut(desk.scraps, room, desk.job.count, turns)
+        orders = [
+            _order(desk, piece, "", PIECE.format(piece=n, pieces=len(pieces)), (n, len(pieces)))
+            for n, piece in enumerate(pieces, 1)
+        ]
+        if all(desk.fits(order.request) for order in orders):
+            return orders
+        room = room * 3 // 4  # a count of a whole may be more than the counts of its parts
+    return []
+
+
+def _frame(desk: _Desk, before: str, task: str, quoted: str = "") -> str:
+    return PROMPT.format(
+        before=before,
+        quoted=quoted,
+        elsewhere=desk.elsewhere,
+        task=task,
+        words=desk.words,
+    )
+
+
+def _order(
+    desk: _Desk, held: Sequence[Scrap], before: str, task: str, place: tuple[int, int]
+) -> _Order:
+    quoted = "\n".join(map(line, held))
+    prompt = _frame(desk, before, task, quoted)
+    dropped = len({scrap.message for scrap in held if scrap.message >= 0})
+    piece, pieces = place
+    request = SummaryRequest(
+        SYSTEM, prompt, quoted, desk.answer, dropped, piece=piece, pieces=pieces
+    )
+    return _Order(request, by_rule(held))
+
+
+# --- what is made of the answers ------------------------------------------------------------------
+
+Found = list["list[Line] | str"]
+"""For each request its checked lines, or the flaw that no attempt was free of."""
+
+
+def _ask(
+    desk: _Desk, orders: Sequence[_Order]
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Found]:
+    """Ask for all of one level, and once more where an answer was no good.
+
+    Where every request failed the summariser is down, and is left alone.
+    """
+    answers = yield from _round(desk, [order.request for order in orders])
+    found = [_judged(desk, o, a, last=False) for o, a in zip(orders, answers, strict=True)]
+    bad = [i for i, judged in enumerate(found) if judged.flaw]
+    if bad and any(answer is not None for answer in answers):
+        again = [_again(desk, orders[i].request, str(found[i].flaw)) for i in bad]
+        answers = yield from _round(desk, again)
+        for i, answer in zip(bad, answers, strict=True):
+            second = _judged(desk, orders[i], answer, last=True)
+            if second.flaw is None or not found[i].lines:
+                found[i] = second
+    for judged in found:
+        desk.removed += judged.removed if judged.lines else ()
+    return [judged.lines or NAMED.get(str(judged.flaw), str(judged.flaw)) for judged in found]
+
+
+def _round(
+    desk: _Desk, requests: list[SummaryRequest]
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Sequence[Answer | None]]:
+    desk.requests += len(requests)
+    if requests[0].level == 0 and requests[0].attempt == 1:
+        desk.shown = sum(unquoted(request.quoted) for request in requests)
+    answers = yield tuple(requests)
+    for answer in answers:
+        if answer is not None and answer.usage is not None:
+            desk.usage = answer.usage if desk.usage is None else desk.usage + answer.usage
+    return answers
+
+
+def _again(desk: _Desk, request: SummaryRequest, flaw: str) -> SummaryRequest:
+    prompt = f"{request.prompt}\n{desk.again(flaw)}".rstrip()
+    return replace(request, prompt=prompt, attempt=2)
+
+
+class _Judged(NamedTuple):
+    """The lines of an answer that may stand; a flaw asks for another answer.
+
+    Lines with a flaw would do if nothing better comes: they are only too many.
+    """
+
+    lines: list[Line]
+    flaw: str | None
+    removed: list[str]
+
+
+def _judged(desk: _Desk, order: _Order, answer: Answer | None, *, last: bool) -> _Judged:
+    if answer is None:
+        return _Judged([], "summariser_failed", [])
+    if answer.cut:
+        return _Judged([], "summary_cut", [])
+    told = [row for row in parse(answer.text) if row.text.casefold().strip(" .") not in HINTS]
+    lines, removed = faithful.checked(told, desk.source)
+    if not any(row.section in CORE for row in lines):
+        flaw = "summary_malformed" if answer.text.strip() else "summary_empty"
+        return _Judged([], flaw, removed)
+    size = desk.job.count(render(lines))
+    if size > desk.answer:
+        lines, left_out = _within(lines, desk.answer, desk.job.count)
+        removed += left_out
+        return _Judged(lines, None if last and lines else "summary_long", removed)
+    lossy = order.keep and _share(lines, order.spare) < LEAST_KEPT
+    inflated = order.under is not None and size >= order.under
+    if lossy or inflated:
+        return _Judged([], "summary_lossy" if lossy else "summary_inflated", removed)
+    return _Judged(lines, None, removed)
+
+
+def _share(lines: Sequence[Line], of: Sequence[Line]) -> float:
+    """Return the share of the words of some lines that others have too."""
+    wanted = faithful.stems_of(render(of))
+    return len(wanted & faithful.stems_of(render(lines))) / max(len(wanted), 1)
+
+
+def _within(
+    lines: Sequence[Line], tokens: int, count: Callable[[str], int]
+) -> tuple[list[Line], list[str]]:
+    """Return the lines that fit, the least important left out first, and what was left out.
+
+    Old ones go first where a section tells what happened. [] where not even one that matters fits.
+    """
+    kept, out = list(lines), []
+    for section in LEAST_IMPORTANT:
+        of_it = [row for row in kept if row.section == section]
+        told = section in ("Done", "Failed attempts", "Decisions and reasons")
+        for row in of_it if told else reversed(of_it):
+            if count(render(kept)) <= tokens:
+                break
+            kept.remove(row)
+            out.append(f"over the budget: {row.text}")
+    return (kept if any(row.section in CORE for row in kept) else []), out
+
+
+def _or_spare(desk: _Desk, order: _Order, found: list[Line] | str) -> list[Line]:
+    """Return the lines of a piece, by rule where no answer was good enough."""
+    if not isinstance(found, str):
+        return found
+    request = order.request
+    desk.by_rule.append(
+        f"level {request.level}, piece {request.piece} of {request.pieces}: {found}"
+    )
+    return order.spare
+
+
+def _reduce(
+    desk: _Desk, records: Sequence[list[Line]], level: int
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], list[list[Line]]]:
+    """Return fewer records: those that fit one request together become one."""
+    groups = list(_grouped(desk, records))
+    orders: list[_Order] = []
+    many = sum(len(group) > 1 for group in groups)
+    for group in groups:
+        if len(group) > 1:
+            orders.append(_joining(desk, group, level, (len(orders) + 1, many)))
+    askable = [order for order in orders if desk.fits(order.request)]
+    desk.levels.append(len(groups))
+    found = iter((yield from _ask(desk, askable)) if askable else [])
+    joined: list[list[Line]] = []
+    ready = iter(orders)
+    for group in groups:
+        if len(group) == 1:
+            joined.append(group[0])
+            continue
+        order = next(ready)
+        answer = next(found) if desk.fits(order.request) else "no_room"
+        joined.append(_or_spare(desk, order, answer))
+    return joined
+
+
+def _merged(records: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return the lines of all records; of what was under way then, only the last word."""
+    lines: dict[Line, None] = {}
+    for section in SECTIONS:
+        said = [[row for row in record if row.section == section] for record in records]
+        told = [rows for rows in said if rows]
+        for rows in told[-1:] if section in _PASSING else told:
+            lines.update(dict.fromkeys(rows))
+    return list(lines)
+
+
+_PASSING: Final = frozenset({"In progress", "Blocked", "Next steps"})
+
+
+def _grouped(desk: _Desk, records: Sequence[list[Line]]) -> Iterator[list[list[Line]]]:
+    """Return the records in groups that fit one request; none but the last stays alone."""
+    frame = REDUCE.format(quoted="", elsewhere=desk.elsewhere, words=desk.words)
+    room = desk.room(frame)
+    group: list[list[Line]] = []
+    held = 0
+    for whole in records:
+        record, size = whole, desk.job.count(_quoted([whole]))
+        if len(group) > 1 and held + size > room:
+            yield group
+            group, held = [], 0
+        if size > room // 2:
+            record, _ = _within(whole, max(room // 2 - _SEAMS, 1), desk.job.count)
+            size = desk.job.count(_quoted([record]))
+        group.append(record)
+        held += size
+    yield group
+
+
+def _quoted(records: Iterable[Sequence[Line]]) -> str:
+    """Return records as a request holds them; their lines are clean and cannot close a tag."""
+    return "\n".join(f"<record>\n{render(record)}\n</record>" for record in records)
+
+
+def _joining(
+    desk: _Desk, group: Sequence[Sequence[Line]], level: int, place: tuple[int, int]
+) -> _Order:
+    quoted = _quoted(group)
+    prompt = REDUCE.format(quoted=quoted, elsewhere=desk.elsewhere, words=desk.words)
+    dropped = len(desk.job.messages)
+    request = SummaryRequest(SYSTEM, prompt, quoted, desk.answer, dropped, level, *place)
+    spare, _ = _within(_merged(group), desk.answer, desk.job.count)
+    return _Order(request, spare, keep=True)
+
+
+def _finished(desk: _Desk, lines: Sequence[Line]) -> Written:
+    """Return the record, cut to the budget, or the flaw that keeps it out of the history."""
+    kept, out = _within(lines, desk.job.tokens, desk.job.count)
+    desk.removed += out
+    prose = render(kept)
+    if not kept or desk.job.count(prose) >= desk.size:
+        return desk.written(None, "summary_inflated")
+    return desk.written(prose, None)

@@ -1,0 +1,1 @@
+"""Sizes: counts, usage, windows, the gauge, budgets and cost. It knows no dialect and no strategy."""

@@ -1,0 +1,590 @@
+"""How big a conversation is, in tokens: a best value and the band that holds the truth.
+
+A `Counter` counts text; `Framing` says what a dialect adds around it; a `Scale` carries what was
+learned about a server whose vocabulary is not at hand. `measure` puts the three together. It
+knows nothing of windows, and does not load vocabularies (`ullage.counters` does).
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
+
+from ullage.core.messages import media
+from ullage.core.messages.media import UNKNOWN_IMAGE, ImageRule
+from ullage.core.messages.transcript import Media
+from ullage.core.values.shown import table
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping, Sequence
+
+    from ullage.core.messages.transcript import Message, Part, Transcript
+
+Basis = Literal["exact", "server", "calibrated", "estimate"]
+
+
+class Counter(Protocol):
+    """Count the tokens of text. `key` names the vocabulary, the same name for the same counts."""
+
+    key: str
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens; never raises for any string."""
+        ...
+
+    def count_many(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens of each text."""
+        ...
+
+
+class Size(NamedTuple):
+    """A number of tokens: lower edge, best value, upper edge."""
+
+    low: int
+    best: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Turn tokens of the counter's vocabulary into tokens of the model's, with both edges."""
+
+    low: float = 1.0
+    best: float = 1.0
+    high: float = 1.0
+
+    def of(self, size: Size) -> Size:
+        """Return `size` in the model's tokens, rounded outwards."""
+        return Size(
+            floor(size.low * self.low), round(size.best * self.best), ceil(size.high * self.high)
+        )
+
+
+EXACT: Final = Scale()
+
+
+def _around(ratio: float, width: float) -> Scale:
+    return Scale(ratio * (1 - width), ratio, ratio * (1 + width))
+
+
+STRANGE: Final = 5.0
+"""A ratio of reported to counted tokens that no vocabulary has: single kinds of text ran up to 3.63
+(docs/design/counting.md)."""
+
+UNKNOWN_VOCABULARY: Final = Scale(0.75, 1.1, 1.6)
+"""o200k as a stand-in for a vocabulary that is not at hand. Over twelve families the totals of
+agent transcripts were 0.98 to 1.47 times o200k's (docs/design/counting.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """Tokens that a dialect adds around texts.
+
+    Message, role, name and reply figures are those OpenAI publishes for its chat models (OpenAI
+    cookbook, "How to count tokens with tiktoken"); for text-only messages they are exact. What is
+    added around calls, results and tools is not published, so it is a band. `tool` is for each
+    tool beside its schema, `tools` once where there are any.
+
+    Where the template is unknown, `slack` and `opening` are tokens that a message and the whole
+    may cost beyond that, and `loose` says that calls and tools may not be rendered at all.
+    """
+
+    message: int = 3
+    role: int = 1
+    name: int = 1
+    reply: int = 3
+    call: Size = Size(0, 6, 16)
+    result: Size = Size(0, 2, 8)
+    tool: Size = Size(4, 12, 24)
+    tools: Size = Size(0, 0, 0)
+    image: ImageRule = UNKNOWN_IMAGE
+    slack: int = 0
+    opening: int = 0
+    loose: bool = False
+
+
+CHAT: Final = Framing()
+
+RESPONSES: Final = Framing(slack=4)
+"""OpenAI publishes the figures of Chat only; an item of Responses may cost a little more."""
+
+MESSAGES: Final = Framing(message=4, role=0, name=0, tools=Size(159, 346, 700), slack=4)
+"""Anthropic publishes what tools add once: 159 to 530 tokens for Claude 3, 346 (313 where a tool is
+forced) for Claude 4 ("Tool use with Claude", pricing). Of messages nothing is published; its
+example of count_tokens leaves about seven for a system prompt and a message together."""
+
+UNKNOWN_TEMPLATE: Final = Framing(
+    message=2, tools=Size(0, 80, 400), slack=6, opening=64, loose=True
+)
+"""A template that an unknown server fills. Llama 2 takes about three tokens a message, ChatML four
+and Llama 3 five; Qwen's and Hermes' open with about a hundred where there are tools, SmolLM2's
+knows none; several open with a system prompt of their own where none is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Everything that is needed to measure a transcript for one model.
+
+    `outside` says what was learned of system text, tools and the opening of the reply: the tokens
+    of the model for that many counted ones. `key` names what unscaled sizes depend on, so that
+    they can be kept beside a message; `seen` keeps the sizes of tool lists that come again.
+    """
+
+    counter: Counter
+    framing: Framing = CHAT
+    scale: Scale = EXACT
+    basis: Basis = "exact"
+    outside: tuple[int, float] | None = None
+    seen: MutableMapping[str, Size] | None = field(default=None, compare=False, repr=False)
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        f = self.framing
+        sizes = (*f.call, *f.result, *f.tool, *f.tools)
+        added = (f.message, f.role, f.name, f.slack, *sizes, f.image.name, f.loose)
+        object.__setattr__(self, "key", "/".join([self.counter.key, *map(str, added)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many tokens something takes: `tokens` is the best value, `low` and `high` the band.
+
+    `basis` says where the number stems from: `exact` (the model's own vocabulary and framing),
+    `server` (the server counted), `calibrated` or `estimate`. Converts to int.
+    """
+
+    tokens: int
+    low: int
+    high: int
+    basis: Basis
+    measured: Measure | None = field(default=None, repr=False, compare=False)
+
+    def __int__(self) -> int:
+        return self.tokens
+
+    def _repr_html_(self) -> str:
+        band = f"{self.low:,} to {self.high:,}"
+        return table("tokens", {"tokens": self.tokens, "band": band, "basis": self.basis})
+
+    @property
+    def by_message(self) -> tuple[int, ...]:
+        """The best value of each message, in order."""
+        if self.measured is None:
+            return ()
+        ratio = self.measured.scale.best
+        return tuple(round(size.best * ratio) for size in self.measured.sizes)
+
+
+class Anchor(NamedTuple):
+    """What a server reported for the first messages of a transcript, and what we counted there.
+
+    `tokens` are the model's, `raw` is in the counter's own.
+    """
+
+    tokens: int
+    raw: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measured transcript: `fixed` for system text outside the list, tools and the reply.
+
+    `fixed`, `total` (the messages alone) and `sizes` are in the counter's own tokens, `count()`
+    is in the model's. `extra` are tokens of the model beyond what the scale gives; an `anchor` is
+    the server's own word, from which only what came since is estimated. `rest` is what a server
+    makes of the fixed part, in the model's tokens, where that is not what was counted.
+    """
+
+    fixed: Size
+    total: Size
+    messages: tuple[Message, ...]
+    key: str
+    scale: Scale
+    basis: Basis
+    extra: int = 0
+    anchor: Anchor | None = None
+    rest: Size | None = None
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The size of each message, in the counter's own tokens."""
+        return tuple([message.memo[self.key] for message in self.messages])
+
+    def raw(self) -> Size:
+        """Return the whole in the counter's own tokens."""
+        return _sum(self.fixed, self.total)
+
+    def count(self) -> Count:
+        """Return the whole in the model's tokens; one best value a message."""
+        raw = self.raw()
+        if self.anchor is not None:
+            return self._anchored(self.anchor, raw)
+        size = self.scale.of(raw)
+        if self.rest is not None:
+            size = _sum(self.scale.of(self.total), self.rest)
+        basis = "estimate" if self.basis == "exact" and raw.low != raw.high else self.basis
+        low, best, high = (max(edge + self.extra, 0) for edge in size)
+        return Count(best, low, high, basis, self)
+
+    def _anchored(self, anchor: Anchor, raw: Size) -> Count:
+        tokens, then = anchor.tokens, anchor.raw
+        since = Size(raw.low - then.low, raw.best - then.best, raw.high - then.high)
+        if since.high == 0:
+            return Count(tokens, tokens, tokens, "server", self)
+        low, best, high = self.scale.of(since)
+        return Count(tokens + best, tokens + low, tokens + high, "calibrated", self)
+
+    def outside(self) -> Size:
+        """Return what stands outside the messages, in the model's tokens."""
+        if self.rest is not None:
+            return self.rest
+        low, best, high = (max(edge + self.extra, 0) for edge in self.scale.of(self.fixed))
+        return Size(low, best, high)
+
+    @property
+    def fixed_edge(self) -> int:
+        """The upper edge of the fixed part in counter tokens, as far as the server has it."""
+        return self.fixed.high if self.rest is None else ceil(self.rest.high / self.scale.high)
+
+    def corrected(self, anchor: Anchor, width: float) -> Measure:
+        """Return the measure by the server's word on its first part, plus or minus `width`.
+
+        One ratio stands for all of it. A server that counts fewer tokens than the vocabulary can
+        give leaves parts out, as a template without a place for tools does; one that counts far
+        more adds its own. Then the messages keep their ratio, and the fixed part is the rest.
+        """
+        tokens, raw = anchor
+        content, ratio = raw.best - self.fixed.best, tokens / max(raw.best, 1)
+        if content > 0 and not self.scale.low <= ratio <= STRANGE:
+            return self.parted(anchor, min(self.scale.best, tokens / content), width)
+        return replace(self, scale=_around(ratio, width), basis="calibrated", extra=0, rest=None)
+
+    def parted(self, anchor: Anchor, ratio: float, width: float) -> Measure:
+        """Return the measure with this ratio for the messages, and what is left outside them."""
+        content = anchor.raw.best - self.fixed.best
+        rest = _flat(max(round(anchor.tokens - ratio * content), 0))
+        scale = _around(ratio, width)
+        return replace(self, scale=scale, basis="calibrated", extra=0, rest=rest)
+
+    def ceiling(self, tokens: int) -> int:
+        """Return the most counter tokens (upper edge) that surely fit in `tokens` of the model."""
+        tokens -= self.extra
+        fits = floor(tokens / self.scale.high)
+        rounded_up = ceil(fits * self.scale.high) > tokens  # 625 * 3.24 is 2025.0000000000002
+        return fits - rounded_up
+
+    def told(self, tokens: int) -> Measure:
+        """Return the measure with the server's count of this very whole."""
+        return replace(self, anchor=Anchor(tokens, self.raw()))
+
+    def of(self, transcript: Transcript, meter: Meter) -> Measure:
+        """Return the measure of an edited transcript beside the same fixed part, unanchored."""
+        total = _total(transcript, meter)
+        return replace(self, total=total, messages=transcript.messages, key=meter.key, anchor=None)
+
+
+def measure(
+    transcript: Transcript, meter: Meter, *, system: str | None = None, tools: Any = None
+) -> Measure:
+    """Measure a transcript; each message is counted once in its life (see `Message.memo`)."""
+    total = _total(transcript, meter)
+    fixed = _fixed(meter, system, tools)
+    extra = learned_extra(fixed, meter)
+    if extra is None:
+        extra = 0
+    else:
+        fixed = flatten(fixed)  # what a template may do with tools is no question now
+    return Measure(fixed, total, transcript.messages, meter.key, meter.scale, meter.basis, extra)
+
+
+def learned_extra(fixed: Size, meter: Meter) -> int | None:
+    """Return the tokens that reports add to the count of `fixed`, None where none were learned.
+
+    `fixed` is everything outside the messages, in counter tokens; the answer is in the model's.
+    """
+    if meter.outside is None or meter.outside[0] != fixed.best:
+        return None
+    return round(meter.outside[1] - meter.scale.best * fixed.best)
+
+
+def flatten(size: Size) -> Size:
+    """Return a size without its band: the best value at both edges."""
+    return _flat(size.best)
+
+
+def _total(transcript: Transcript, meter: Meter) -> Size:
+    return _known(transcript, meter).total
+
+
+class _Known(NamedTuple):
+    """The size of the first messages of a history, and the upper edge of each."""
+
+    total: Size
+    edges: array[int]
+
+
+def upper_edges(transcript: Transcript, meter: Meter) -> list[int]:
+    """Return the upper edge of each message, in counter tokens; nothing is counted twice.
+
+    What was measured before is read from one array, without a look at any message.
+    """
+    return _known(transcript, meter).edges.tolist()
+
+
+def _known(transcript: Transcript, meter: Meter) -> _Known:
+    """Return the sizes of all messages, working out only those that came since the last time."""
+    key, messages = meter.key, transcript.messages
+    done, known = transcript.memo.get(key) or (0, _Known(_NOTHING, array("q")))
+    new = messages[done:] if done else messages
+    if not new:
+        return cast("_Known", known)
+    sizes: list[Size]
+    try:
+        sizes = [m.memo[key] for m in new]
+    except KeyError:
+        _count([m for m in new if key not in m.memo], meter)
+        sizes = [m.memo[key] for m in new]
+    # three passes: zip(*sizes) makes an iterator a message, which the garbage collector then walks
+    low, best, edges = (array("q", [size[edge] for size in sizes]) for edge in range(3))
+    total = _sum(known.total, Size(sum(low), sum(best), sum(edges)))
+    known = _Known(total, known.edges + edges)
+    transcript.memo[key] = (len(messages), known)
+    return known
+
+
+def _count(unseen: Sequence[Message], meter: Meter) -> None:
+    """Count messages for the first time and keep their sizes beside them."""
+    texts = [_texts(m) for m in unseen]
+    counts = iter(meter.counter.count_many([text for each in texts for text in each]))
+    pieces = meter.counter.key
+    for m, each in zip(unseen, texts, strict=True):
+        known = m.memo[pieces] = tuple(islice(counts, len(each)))
+        m.memo[meter.key] = _message_size(m, iter(known), meter.framing)
+
+
+_NOTHING: Final = Size(0, 0, 0)
+
+
+def piece(message: Message, counter: Counter, part: int, call: int = -1) -> int:
+    """Return the tokens of one part's text, or of one call's arguments; known if it was measured.
+
+    Exactly one of `part` and `call` is the index of what is meant; the other is -1.
+    """
+    known = message.memo.get(counter.key)
+    if known is None:
+        text = message.parts[part].text if call < 0 else message.calls[call].arguments
+        return counter.count(text)
+    before = message.parts if call >= 0 else message.parts[:part]
+    place = sum(p.kind not in MEDIA for p in before)
+    return cast("int", known[place if call < 0 else place + 3 * call + 1])
+
+
+def _sum(one: Size, other: Size) -> Size:
+    return Size(one.low + other.low, one.best + other.best, one.high + other.high)
+
+
+def part(measured: Measure, messages: int) -> Size:
+    """Return the size of the fixed part and the first `messages` messages, in counter tokens."""
+    if messages == len(measured.messages):
+        return measured.raw()
+    memo = [message.memo[measured.key] for message in measured.messages[messages:]]
+    low, best, high = (sum(edges) for edges in zip(*memo, strict=True))
+    raw = measured.raw()
+    return Size(raw.low - low, raw.best - best, raw.high - high)
+
+
+def text_size(text: str, meter: Meter) -> int:
+    """Return the upper edge, in counter tokens, of a message that holds just this text."""
+    framing = meter.framing
+    return framing.message + framing.role + framing.slack + meter.counter.count(text)
+
+
+def prefix_sums(numbers: Sequence[int]) -> list[int]:
+    """Return n + 1 sums: the i-th is that of the first i numbers."""
+    return list(accumulate(numbers, initial=0))
+
+
+class Share(NamedTuple):
+    """What one piece of a message takes: the kind of its part or `call`, and of which tool."""
+
+    kind: str
+    name: str | None
+    size: Size
+
+
+def shares(messages: Sequence[Message], meter: Meter) -> list[list[Share]]:
+    """Return what the pieces of messages take, in counter tokens; the first carries the framing.
+
+    The pieces of a message add up to its size in a `Measure`.
+    """
+    texts = [text for message in messages for text in _texts(message)]
+    counts = iter(meter.counter.count_many(texts))
+    return [_shares(message, counts, meter.framing) for message in messages]
+
+
+def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[Share]:
+    """Take the counts of `_texts(message)` off the iterator `counts`, piece by piece."""
+    head = framing.message + framing.role
+    found: list[Share] = []
+    for part in message.parts:
+        size = _media(part, framing)
+        if size is None:
+            size = _flat(next(counts))
+        found.append(Share(part.kind, part.answers if part.kind == "result" else None, size))
+    for call in message.calls:
+        found.append(Share("call", call.name, _call(counts, framing)))
+    if message.name:
+        head += framing.name + next(counts)
+    for index, share in enumerate(found):
+        if share.kind == "result":
+            found[index] = share._replace(size=_sum(share.size, _result(counts, framing)))
+    first = found[0] if found else Share("text", None, _NOTHING)
+    framed = _sum(first.size, Size(head, head, head + framing.slack))
+    return [first._replace(size=framed), *found[1:]]
+
+
+def _texts(message: Message) -> list[str]:
+    """Return the texts of a message in the order in which `_message_size` takes their counts."""
+    texts = [p.text for p in message.parts if p.kind not in MEDIA]
+    for call in message.calls:
+        texts += (call.name, call.arguments, call.id)
+    if message.name:
+        texts.append(message.name)
+    texts += [p.answers or "" for p in message.parts if p.kind == "result"]
+    return texts
+
+
+def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> Size:
+    """Take the counts of `_texts(message)` off the iterator `counts` and add the framing."""
+    low = framing.message + framing.role
+    between = above = results = 0  # what the best value and the upper edge are over `low`
+    for part in message.parts:
+        kind = part.kind
+        if kind in MEDIA:
+            size = _medium(part, framing)
+            low += size.low
+            between += size.best - size.low
+            above += size.high - size.low
+            continue
+        low += next(counts)
+        results += kind == "result"
+    for _ in message.calls:
+        size = _call(counts, framing)
+        low += size.low
+        between += size.best - size.low
+        above += size.high - size.low
+    if message.name:
+        low += framing.name + next(counts)
+    for _ in range(results):
+        size = _result(counts, framing)
+        low += size.low
+        between += size.best - size.low
+        above += size.high - size.low
+    return Size(low, low + between, low + above + framing.slack)
+
+
+def _call(counts: Iterator[int], framing: Framing) -> Size:
+    """Return the size of a call: name and arguments; whether the id is sent is not published."""
+    text = next(counts) + next(counts)
+    added = framing.call
+    least = 0 if framing.loose else text + added.low
+    return Size(least, text + added.best, text + added.high + next(counts))
+
+
+def _result(counts: Iterator[int], framing: Framing) -> Size:
+    """Return what a result costs beyond its text."""
+    added = framing.result
+    return Size(added.low, added.best, added.high + next(counts))
+
+
+MEDIA: Final = frozenset({"image", "audio", "file"})
+
+
+def medium(part: Part, meter: Meter) -> Size:
+    """Return what a part that is no text takes, in counter tokens."""
+    return _medium(part, meter.framing)
+
+
+def _media(part: Part, framing: Framing) -> Size | None:
+    return _medium(part, framing) if part.kind in MEDIA else None
+
+
+def _medium(part: Part, framing: Framing) -> Size:
+    """Return the size of a part that is no text: by formula where one is published."""
+    if part.kind == "image":
+        return Size(*framing.image.size(part.media or Media("image")))
+    if part.kind == "audio":
+        return Size(*media.audio(part.media or Media("audio")))
+    return Size(*media.document(part.media or Media("file")))
+
+
+def _flat(tokens: int) -> Size:
+    return Size(tokens, tokens, tokens)
+
+
+def _fixed(meter: Meter, system: str | None, tools: Any) -> Size:
+    framing = meter.framing
+    size = Size(framing.reply, framing.reply, framing.reply + framing.opening)
+    if system:
+        size = _sum(size, system_size(system, meter))
+    if tools:
+        size = _sum(size, _tools_size(tools, meter))
+    return size
+
+
+def system_size(system: str, meter: Meter) -> Size:
+    """Return what a system prompt outside the messages takes, in counter tokens."""
+    framing = meter.framing
+    tokens = framing.message + framing.role + meter.counter.count(system)
+    return Size(tokens, tokens, tokens + framing.slack)
+
+
+def _tools_size(tools: Any, meter: Meter) -> Size:
+    if meter.seen is None:
+        return tool_sizes(tools, meter)[0]
+    text = "".join([meter.key, "|", _json([_plain(tool) for tool in tools])])
+    known = meter.seen.get(text)
+    if known is None:
+        known = meter.seen[text] = tool_sizes(tools, meter)[0]
+    return known
+
+
+def tool_sizes(tools: Any, meter: Meter) -> tuple[Size, list[tuple[str, Size]]]:
+    """Return what the schemas of tools take together and each, by name, in counter tokens.
+
+    How a schema is put before the model is not published: the band is from half of its JSON text
+    to a quarter more. What comes once with any tool is in the first number only.
+    """
+    total, each = meter.framing.tools, []
+    added = meter.framing.tool
+    for tool in tools:
+        plain = _plain(tool)
+        tokens = meter.counter.count(_json(plain))
+        least = 0 if meter.framing.loose else tokens // 2 + added.low
+        size = Size(least, tokens + added.best, tokens + tokens // 4 + added.high)
+        total = _sum(total, size)
+        each.append((_tool_name(plain), size))
+    return total, each
+
+
+def _tool_name(tool: Any) -> str:
+    fields = tool if isinstance(tool, Mapping) else {}
+    body = fields.get("function")
+    name = fields.get("name") or (body.get("name") if isinstance(body, Mapping) else None)
+    return str(name or fields.get("type") or "?")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _plain(tool: Any) -> Any:
+    if isinstance(tool, Mapping):
+        return tool
+    dump = getattr(tool, "model_dump", None)
+    return dump(exclude_none=True) if callable(dump) else tool

@@ -1,1 +1,0 @@
-"""One codec a dialect, and the table that reads errors. Codecs do not know each other."""

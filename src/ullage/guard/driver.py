@@ -1,0 +1,223 @@
+"""The drivers of the guard's machine: one that blocks, one that awaits.
+
+They answer what `core.guard` needs of the outside: a window, a server's count, a summary, what is
+stored. They carry out what a response taught. They decide nothing, and send nothing to a model.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ullage.core.guard.events import Event, Notice
+from ullage.core.guard.request import (
+    Need,
+    NeedKeep,
+    NeedLoad,
+    NeedRecall,
+    NeedSave,
+    NeedServerCount,
+    NeedSummaries,
+    NeedSummariserWindow,
+    NeedWindow,
+)
+from ullage.core.summary.request import Answer
+from ullage.guard.asking import Summarizer, aanswers, answers, awindow_of, window_of
+from ullage.runtime import Body, Runtime
+from ullage.windows import Question
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ullage.core.guard.learning import Observation
+    from ullage.storage import Store
+
+log = logging.getLogger("ullage.guard")
+
+Listener = Callable[[Event], object]
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Wait a moment: what a retry of the same request begins with."""
+
+
+Steps = Generator[Need | Rest, Any, Result]
+
+
+def _draw() -> float:
+    """Draw from the chance of the process: `random.random` itself would pickle its state."""
+    return random.random()  # noqa: S311 - spreads retries, guards nothing
+
+
+async def _asleep(seconds: float) -> None:
+    import asyncio
+
+    await asyncio.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The wait before a plain retry: a share of `longest_s` by chance, so not all come at once.
+
+    The callables are there to be replaced: by a test, or by another event loop's sleep.
+    """
+
+    longest_s: float = 0.5
+    chance: Callable[[], float] = _draw
+    sleep: Callable[[float], object] = time.sleep
+    asleep: Callable[[float], Awaitable[object]] = _asleep
+
+    def seconds(self) -> float:
+        """Return how long to wait this time."""
+        return self.longest_s * self.chance()
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Answer needs for one guard: `question` says whose window, `listener` hears the events."""
+
+    runtime: Runtime
+    question: Question
+    summarizer: Summarizer | None = None
+    listener: Listener | None = None
+    pause: Pause = Pause()
+    own_store: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """Where this guard's checkpoints and conversations live."""
+        return self.own_store or self.runtime.store
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody hears the events."""
+        return self.listener is not None or self.runtime.metrics is not None
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """Run steps to their end, blocking, and return their result."""
+        try:
+            need = next(steps)
+            while True:
+                need = steps.send(self._answer(need))
+        except StopIteration as done:
+            result: Result = done.value
+            return result
+
+    async def arun(self, steps: Steps[Result]) -> Result:
+        """Do as `run`, without blocking the event loop."""
+        try:
+            need = next(steps)
+            while True:
+                need = steps.send(await self._aanswer(need))
+        except StopIteration as done:
+            result: Result = done.value
+            return result
+
+    def _answer(self, need: Need | Rest) -> Any:
+        if isinstance(need, NeedWindow):
+            self._ceiling(need)
+            return self.runtime.windows.window(self.question)
+        if isinstance(need, NeedServerCount):
+            body = Body(need.messages, need.tools, need.system)
+            return self.runtime.server_count(self.question, need.dialect, body)
+        if isinstance(need, NeedSummaries):
+            assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
+            return self._heard(answers(self.summarizer, need.requests))
+        if isinstance(need, NeedSummariserWindow):
+            return window_of(self.summarizer)
+        if isinstance(need, Rest):
+            return self.pause.sleep(self.pause.seconds())
+        return self._stored(need)
+
+    async def _aanswer(self, need: Need | Rest) -> Any:
+        if isinstance(need, NeedWindow):
+            self._ceiling(need)
+            return await self.runtime.windows.awindow(self.question)
+        if isinstance(need, NeedServerCount):
+            body = Body(need.messages, need.tools, need.system)
+            return await self.runtime.aserver_count(self.question, need.dialect, body)
+        if isinstance(need, NeedSummaries):
+            assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
+            return self._heard(await aanswers(self.summarizer, need.requests))
+        if isinstance(need, NeedSummariserWindow):
+            return await awindow_of(self.summarizer)
+        if isinstance(need, Rest):
+            return await self.pause.asleep(self.pause.seconds())
+        return self._stored(need)
+
+    def _ceiling(self, need: NeedWindow) -> None:
+        if need.ceiling is not None:
+            self.runtime.windows.learn(self.question, need.ceiling, named=need.named)
+
+    def _stored(self, need: Need | Rest) -> Any:
+        if isinstance(need, NeedLoad):
+            return self.store.checkpoints.load(need.scope, need.prefixes)
+        if isinstance(need, NeedRecall):
+            return self.store.conversations.load(need.scope, need.prefixes)
+        if isinstance(need, NeedKeep):
+            return self.store.originals.keep(need.originals)
+        assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
+        return self.store.checkpoints.save(need.checkpoint)
+
+    def _heard(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
+        for answer in found:
+            if isinstance(answer, Exception):
+                kind = type(answer).__name__
+                self.tell(Notice(f"the summariser failed ({kind}): the summary is by rule"))
+        return [answer if isinstance(answer, Answer) else None for answer in found]
+
+    def learn(self, seen: Observation, bound: int | None) -> None:
+        """Carry out what a response taught; `bound` is the window that it was sent into."""
+        runtime, question = self.runtime, self.question
+        if seen.usage is not None and bound is not None and seen.usage.prompt_tokens > bound:
+            runtime.windows.learned.succeeded(question, seen.usage.prompt_tokens)
+        if seen.reading is not None:
+            runtime.learn(question, seen.reading)
+        if seen.limit is not None:
+            runtime.windows.learn(question, seen.limit, named=False)
+        if seen.checkpoint is not None:
+            self.store.checkpoints.measured(seen.checkpoint)
+        self.store.conversations.save(seen.conversation)
+        for event in seen.events:
+            self.tell(event)
+
+    def tell(self, event: Event) -> None:
+        """Call the listener. Its faults are logged: they must not cost an answer already paid."""
+        if self.runtime.metrics is not None:
+            self.runtime.metrics.told(event, self.question.model)
+        if self.listener is None:
+            return
+        try:
+            self.listener(event)
+        except Exception:
+            log.exception("on_event failed on %s", type(event).__name__)
+
+
+class Background:
+    """Work beside conversations, one piece a conversation at a time. For one event loop."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin the work of a conversation, unless it is under way."""
+        import asyncio
+
+        if name in self._tasks:
+            return
+        task = asyncio.get_running_loop().create_task(work())
+        self._tasks[name] = task
+        task.add_done_callback(lambda _: self._tasks.pop(name, None))
+
+    async def settle(self) -> None:
+        """Wait until all that was begun is done."""
+        import asyncio
+
+        await asyncio.gather(*self._tasks.values())

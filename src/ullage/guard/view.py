@@ -1,0 +1,81 @@
+"""A request as a guard hands it out: what to send, and whom to tell what came of it.
+
+It prepares nothing and knows no guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ullage.core.guard.request import Prepared, Request
+from ullage.core.tokens.gauge import Assessment
+from ullage.core.values.pickling import Unpicklable
+from ullage.core.values.shown import line
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.plan import Outcome
+    from ullage.core.tokens.window import Window
+
+
+class Learner(Protocol):
+    """Who learns from the answer to a view: its guard."""
+
+    def learn_from(self, view: View, response: Any) -> Assessment:
+        """Return the assessment by what was reported."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class View(Unpicklable):
+    """A request that may be sent, as the guard hands it out.
+
+    `kwargs` carries the whole request for the client's `create(...)`, each only where it was
+    given: messages, tools, max_tokens; for Anthropic system too; for Responses input,
+    instructions, tools, max_output_tokens; for Ollama options, in the place of max_tokens.
+    `messages` holds the caller's own objects where nothing was edited.
+    """
+
+    instead = (
+        "it is bound to its guard. Pickle view.kwargs or view.messages to send them, "
+        "view.assessment or view.compaction to look at them"
+    )
+
+    kwargs: Mapping[str, Any]
+    prepared: Prepared
+    learner: Learner
+    request: Request
+
+    def __repr__(self) -> str:
+        return line("View", f"{len(self.messages):,} messages", self.assessment.notice())
+
+    def __copy__(self) -> View:
+        return self
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages to send."""
+        return self.prepared.messages
+
+    @property
+    def assessment(self) -> Assessment:
+        """How full the window is with this request."""
+        return self.prepared.assessment
+
+    @property
+    def window(self) -> Window:
+        """The window that the request was checked against."""
+        return self.prepared.window
+
+    @property
+    def compaction(self) -> Outcome | None:
+        """The compaction made for this request, or None."""
+        return self.prepared.outcome
+
+    def observe(self, response: Any) -> Assessment:
+        """Learn from the response, its usage, or the exception raised in its place.
+
+        Returns the assessment by what was reported; an overflow error teaches the limit it names.
+        """
+        return self.learner.learn_from(self, response)

@@ -1,0 +1,182 @@
+"""Read the exceptions of HTTP clients and SDKs as what they mean for a window.
+
+Duck-typed on what they all carry (a status, a body, headers, a cause), so that no SDK is imported.
+The wording is read by `core.wire.overflow`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ullage.core.dialects.overflow import classify
+from ullage.core.errors import ErrorKind
+
+
+def classify_error(
+    status: int | None, body: Any, *, headers: Mapping[str, str] | None = None
+) -> ErrorKind:
+    """Classify an error response: `body` is text, bytes or parsed JSON. Never raises.
+
+    A `body` of "" is known to be empty, one of None is not known. `headers` are those of the
+    response.
+    """
+    return classify(status, body, headers=headers)
+
+
+def classify_exception(error: BaseException) -> ErrorKind:
+    """Classify an exception of the OpenAI or Anthropic SDK, httpx, aiohttp, or a plain one.
+
+    Reads `status_code` or `status`, then `body`, the response's text, and the message; then the
+    same of what it was raised from, and of the members of a group. A certain reading is taken
+    before one that is only likely. A connection that broke says nothing of the request.
+    """
+    if lost_connection(error):
+        return ErrorKind("other")
+    likely: ErrorKind | None = None
+    for link in _chain(error):
+        for kind in _readings(link):
+            if kind.kind == "other":
+                continue
+            if kind.certainty == "certain":
+                return kind
+            likely = likely or kind
+    return likely or ErrorKind("other")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What went wrong with one attempt: what it means for the window, and in whose words.
+
+    `lost` tells that the connection broke, so that nobody knows whether the request was too large.
+    """
+
+    kind: ErrorKind
+    lost: bool = False
+    text: str = ""
+
+
+def trouble(error: BaseException) -> Trouble:
+    """Return what an exception means for the request that it ended."""
+    return Trouble(classify_exception(error), lost_connection(error), str(error))
+
+
+def lost_connection(error: BaseException) -> bool:
+    """Tell whether an established connection broke: reset, closed early, or garbled.
+
+    A time-out is none, and neither is a server that could not be reached at all. Read by the
+    names of the exception's classes and of what it was raised from. The SDKs' APIConnectionError
+    wraps many things; it counts by itself only where it names no cause.
+    """
+    links = [{kind.__name__ for kind in type(link).__mro__} for link in _chain(error)]
+    names = frozenset[str]().union(*links)
+    if any("Timeout" in name for name in names) or names & UNREACHED:
+        return False
+    return bool(names & BROKEN) or all("APIConnectionError" in link for link in links)
+
+
+BROKEN: Final = frozenset(
+    {
+        # builtins, asyncio, http.client (RemoteDisconnected is a ConnectionResetError)
+        "ConnectionError", "IncompleteReadError", "IncompleteRead",
+        # httpx and httpx2; anyio below them
+        "ReadError", "WriteError", "CloseError", "RemoteProtocolError", "EndOfStream",
+        "BrokenResourceError",
+        # aiohttp
+        "ClientOSError", "ServerDisconnectedError", "ClientPayloadError",
+        # requests and urllib3 (a reset there is raised from the builtin one)
+        "ChunkedEncodingError",
+        # websockets
+        "ConnectionClosed",
+    }
+)  # fmt: skip
+"""Classes of exceptions that end an established connection, by the libraries that name them."""
+
+UNREACHED: Final = frozenset(
+    {
+        "ConnectionRefusedError", "gaierror",
+        "ConnectError", "ProxyError", "LocalProtocolError", "UnsupportedProtocol",
+        "ClientConnectorError",
+        "NewConnectionError", "SSLError",
+    }
+)  # fmt: skip
+"""Classes of exceptions after which nothing was sent: compacting or asking again is no help."""
+
+_LONGEST: Final = 8
+"""Exceptions of one chain that are read."""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, its members and its causes, outermost first.
+
+    What was only being handled at the time (`__context__`) is left out: it is no reason.
+    """
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < _LONGEST:
+        link = waiting.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        if isinstance(link, BaseExceptionGroup):
+            waiting.extend(link.exceptions)
+        if link.__cause__ is not None:
+            waiting.append(link.__cause__)
+
+
+def _readings(error: BaseException) -> Iterator[ErrorKind]:
+    response = getattr(error, "response", None)
+    message = str(error)
+    status = _status(error) or _status(response) or _told(message)
+    headers = _headers(response) or _headers(error)
+    text = _text(response)
+    for body in (getattr(error, "body", None), text, getattr(error, "details", None), message):
+        if body and not callable(body):
+            yield classify(status, body, headers=headers)
+    yield classify(status, "" if text is not None and not text.strip() else None, headers=headers)
+
+
+def _status(carrier: Any) -> int | None:
+    for name in ("status_code", "status", "code"):
+        value = getattr(carrier, name, None)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    if isinstance(carrier, Mapping):  # botocore's response is a mapping
+        status = _mapping(carrier.get("ResponseMetadata")).get("HTTPStatusCode")
+        return status if isinstance(status, int) else None
+    return None
+
+
+_STATUS: Final = re.compile(
+    r"^([45]\d\d)\b|(?:error code|status(?: code)?|http(?:/[\d.]+)?)[: ]{1,2}([45]\d\d)\b",
+    re.IGNORECASE,
+)
+
+
+def _told(message: str) -> int | None:
+    """Return the status that a message opens with, as the SDKs write it."""
+    found = _STATUS.search(message[:200])
+    return int(found[1] or found[2]) if found else None
+
+
+def _headers(carrier: Any) -> Mapping[str, str] | None:
+    headers = getattr(carrier, "headers", None)
+    return headers if isinstance(headers, Mapping) else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(response: Any) -> str | None:
+    """Return a response's text where it was read already; a stream that was not is left alone."""
+    if isinstance(response, Mapping):
+        error = _mapping(response.get("Error"))
+        return f"{error.get('Code')}: {error.get('Message')}"
+    try:
+        text = response.text
+    except (AttributeError, RuntimeError):
+        return None
+    return text if isinstance(text, str) else None

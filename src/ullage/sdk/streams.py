@@ -1,0 +1,379 @@
+"""Streams of a model's answer: what their events tell, and how they are watched as they pass.
+
+An event leaves as it came. A `Tracker` reads each one and decides: is it content, an error, the
+end, a report of usage? The first events are held back until one shows content, so that an error
+inside a 200 answer can still be recovered from. It knows no guard and retries nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, Self
+
+from ullage.core.errors import ConfigurationError, ErrorKind
+from ullage.core.tokens.usage import as_mapping
+from ullage.sdk.errors import Trouble, classify_error
+
+HELD: Final = 16
+"""Events that are held back at most; the dialects open with three at most."""
+
+QUIET: Final = frozenset(
+    {"response.created", "response.queued", "response.in_progress", "message_start", "ping"}
+)
+"""Events before the first content (Responses and Messages API references, streaming)."""
+
+TYPED: Final = ("response.", "message_", "content_block_", "ping")
+"""How the names of events begin in the dialects that name them."""
+
+ENDS: Final = frozenset({"response.completed", "response.incomplete", "message_stop"})
+"""Events that end an answer; Chat Completions end with a `finish_reason` instead."""
+
+FAILS: Final = frozenset({"response.failed", "error"})
+"""Events that end a stream in place of an answer."""
+
+Settle = Callable[["Tracker"], object]
+
+
+@dataclass(slots=True)
+class Tracker:
+    """What the events of one stream have told so far.
+
+    `known` is set by the first event of a known dialect, `begun` by the first that is more than
+    an opening, `ended` by the terminal one; `failed` is an error event. `report` is what to learn
+    from, once it is complete.
+    """
+
+    known: bool = False
+    begun: bool = False
+    ended: bool = False
+    failed: Any = None
+    report: Any = None
+    events: int = 0
+    _usage: dict[str, Any] = field(default_factory=dict)
+    _more: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, event: Any) -> None:
+        """Read one event: a mapping or an SDK's object; anything else is content."""
+        self.events += 1
+        kind = _get(event, "type")
+        if kind == "chunk":  # the OpenAI SDK's own stream wraps the chunk that it read
+            event, kind = _get(event, "chunk"), None
+        if isinstance(kind, str):
+            self._typed(kind, event)
+        elif isinstance(choices := _get(event, "choices"), list | tuple):
+            self._chunk(event, choices)
+        elif _get(event, "error"):
+            self.known, self.failed = True, event
+        else:
+            self.begun = True
+
+    def _typed(self, kind: str, event: Any) -> None:
+        """Read an event of the Responses or the Messages API, which name their type."""
+        if kind in FAILS:
+            self.known, self.failed = True, event
+            return
+        self.known = self.known or kind.startswith(TYPED)
+        self.begun = self.begun or kind not in QUIET
+        if kind == "message_start":
+            self._merge(_get(_get(event, "message"), "usage"))
+        elif kind == "message_delta":
+            self._merge(_get(event, "usage"))
+            self._more["stop_reason"] = _get(_get(event, "delta"), "stop_reason")
+            self._more["context_management"] = as_mapping(_get(event, "context_management"))
+        elif kind in ENDS:
+            self.ended = True
+            whole = _get(event, "response")
+            merged = {**self._more, "usage": self._usage}
+            self.report = merged if whole is None else reported(whole)
+
+    def _merge(self, usage: Any) -> None:
+        """Add a report: what the later one has, wins (see `Usage.merged`)."""
+        self._usage.update({k: v for k, v in (as_mapping(usage) or {}).items() if v is not None})
+
+    def _chunk(self, event: Any, choices: Sequence[Any]) -> None:
+        """Read a chunk of Chat Completions; the usage comes with the last one or behind it."""
+        self.known = True
+        for choice in choices:
+            finish = _get(choice, "finish_reason")
+            if finish is not None:
+                self.ended = True
+                self._more["choices"] = [{"finish_reason": finish}]
+            self.begun = self.begun or finish is not None or _says(_get(choice, "delta"))
+        usage, timings = _get(event, "usage"), _get(event, "timings")
+        if usage is not None:
+            self._more["usage"] = usage
+        elif timings is not None:  # llama.cpp, also where nobody asked for usage
+            self._more["timings"] = timings
+        if self.ended and ("usage" in self._more or timings is not None):
+            self.report = self._more
+
+
+TELLING: Final = (
+    "usage",
+    "timings",
+    "stop_reason",
+    "incomplete_details",
+    "truncation",
+    "context_management",
+)
+"""Fields of a response that tell of its size, or of what the server did to the prompt."""
+
+
+def reported(response: Any) -> Any:
+    """Return what an SDK's response tells of its size, without its content.
+
+    Writing out a whole response costs time, and warns where the SDK has put a parsed value into
+    it. What reports no usage this way is returned as it is.
+    """
+    if isinstance(response, Mapping) or getattr(response, "usage", None) is None:
+        return response
+    told = {name: getattr(response, name, None) for name in TELLING}
+    choices = getattr(response, "choices", None)
+    if isinstance(choices, list) and choices:
+        told["choices"] = [{"finish_reason": _get(choices[0], "finish_reason")}]
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _says(delta: Any) -> bool:
+    """Tell whether a delta has more than a role."""
+    fields = as_mapping(delta) or {}
+    return any(value for name, value in fields.items() if name != "role")
+
+
+def _get(value: Any, name: str) -> Any:
+    """Return a field of a mapping or an SDK's object, None where it has none.
+
+    pydantic is slow to say that a field is missing, and a stream has many events.
+    """
+    if isinstance(value, Mapping):
+        return value.get(name)
+    fields = getattr(value, "__dict__", None)
+    if fields is not None and name in fields:
+        return fields[name]
+    extra = getattr(value, "__pydantic_extra__", None)
+    return extra.get(name) if extra is not None else getattr(value, name, None)
+
+
+@dataclass(slots=True)
+class Opened:
+    """A stream with its first events read: `stream` is what the client returned."""
+
+    stream: Any
+    events: Any
+    tracker: Tracker
+    held: list[Any] = field(default_factory=list)
+    over: bool = False
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What went wrong before any content, or None."""
+        failed = self.tracker.failed
+        if failed is not None:
+            body = as_mapping(failed)
+            return Trouble(classify_error(200, body), text=str(body))
+        empty = self.over and not (self.tracker.begun or self.tracker.ended)
+        if empty and (self.tracker.known or _own(self.stream) is not None):
+            return Trouble(
+                ErrorKind("other"), lost=True, text="the stream ended before any content"
+            )
+        return None
+
+    def hold(self, event: Any) -> bool:
+        """Keep an early event; tell whether there is enough to go on."""
+        self.tracker.take(event)
+        self.held.append(event)
+        told = self.tracker.begun or self.tracker.failed is not None
+        return told or len(self.held) >= HELD
+
+
+def opened(stream: Any) -> Opened:
+    """Read the first events of a stream. Raises what the stream raises, closed by then."""
+    source = _own(stream)
+    if (source is None and not hasattr(stream, "__iter__")) or hasattr(stream, "model_dump"):
+        _no_stream(stream, "stream")
+    events = source._iterator if source is not None else iter(stream)  # noqa: SLF001 - see _own
+    made = Opened(stream, events, Tracker())
+    try:
+        for event in events:
+            if made.hold(event):
+                return made
+    except BaseException:
+        close(stream)
+        raise
+    made.over = True
+    return made
+
+
+async def aopened(stream: Any) -> Opened:
+    """Do as `opened` with an async stream."""
+    source = _own(stream)
+    if source is None and not hasattr(stream, "__aiter__"):
+        _no_stream(stream, "astream")
+    events = source._iterator if source is not None else stream.__aiter__()  # noqa: SLF001
+    made = Opened(stream, events, Tracker())
+    try:
+        async for event in events:
+            if made.hold(event):
+                return made
+    except BaseException:
+        await aclose(stream)
+        raise
+    made.over = True
+    return made
+
+
+def watched(made: Opened, settle: Settle) -> Any:
+    """Return the stream to hand out: the SDK's own object where it is one, else a `Relay`.
+
+    `settle` is called with the tracker once the report is complete, or the stream has ended.
+    """
+    events = _watching(made.held, made.events, made.tracker, settle)
+    return made.stream if _grafted(made.stream, events) else Relay(made.stream, events)
+
+
+def awatched(made: Opened, settle: Settle) -> Any:
+    """Do as `watched` with an async stream."""
+    events = _awatching(made.held, made.events, made.tracker, settle)
+    return made.stream if _grafted(made.stream, events) else AsyncRelay(made.stream, events)
+
+
+def _watching(
+    held: list[Any], events: Iterator[Any], tracker: Tracker, settle: Settle
+) -> Iterator[Any]:
+    yield from _told(held, tracker, settle)
+    for event in events:
+        yield _read(event, tracker, settle)
+    _over(tracker, settle)
+
+
+async def _awatching(
+    held: list[Any], events: AsyncIterator[Any], tracker: Tracker, settle: Settle
+) -> AsyncIterator[Any]:
+    for event in _told(held, tracker, settle):
+        yield event
+    async for event in events:
+        yield _read(event, tracker, settle)
+    _over(tracker, settle)
+
+
+def _told(held: list[Any], tracker: Tracker, settle: Settle) -> list[Any]:
+    """Return the events held back; an answer without content may be complete with them."""
+    if tracker.report is not None:
+        settle(tracker)
+    return held
+
+
+def _read(event: Any, tracker: Tracker, settle: Settle) -> Any:
+    """Return an event; settle with the one that completes the report: many stop reading there."""
+    before = tracker.report
+    tracker.take(event)
+    if before is None and tracker.report is not None:
+        settle(tracker)
+    return event
+
+
+def _over(tracker: Tracker, settle: Settle) -> None:
+    """Settle a stream that is over without a report."""
+    if tracker.report is None:
+        settle(tracker)
+
+
+class Relay:
+    """The events of a stream that is no SDK's own; closing it closes what they come from."""
+
+    def __init__(self, stream: Any, events: Any) -> None:
+        self.stream = stream
+        self._events = events
+
+    def __iter__(self) -> Relay:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._events)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the stream; nothing is learned from what was not read."""
+        self._events.close()
+        close(self.stream)
+
+
+class AsyncRelay:
+    """Do as `Relay` with an async stream."""
+
+    def __init__(self, stream: Any, events: Any) -> None:
+        self.stream = stream
+        self._events = events
+
+    def __aiter__(self) -> AsyncRelay:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await anext(self._events)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the stream; nothing is learned from what was not read."""
+        await self._events.aclose()
+        await aclose(self.stream)
+
+
+def close(stream: Any) -> None:
+    """Close what a client returned, where it can be closed."""
+    end = getattr(stream, "close", None)
+    if callable(end):
+        end()
+
+
+async def aclose(stream: Any) -> None:
+    """Do as `close`: async generators name it aclose, the SDKs' streams await close."""
+    end = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+    done = end() if callable(end) else None
+    if inspect.isawaitable(done):
+        await done
+
+
+def _own(stream: Any) -> Any:
+    """Return the SDK's own stream at the bottom of what a client returned, or None.
+
+    Both SDKs read their events through `_iterator` beside the `response`; their helpers hold such
+    a stream as `_raw_stream`. Watching it there leaves the caller the SDK's own object, with its
+    methods.
+    """
+    source = getattr(stream, "_raw_stream", stream)
+    return source if hasattr(source, "_iterator") and hasattr(source, "response") else None
+
+
+def _grafted(stream: Any, events: Any) -> bool:
+    """Have an SDK's stream read from `events`; tell whether it is one."""
+    source = _own(stream)
+    if source is None:
+        return False
+    source._iterator = events  # noqa: SLF001 - see _own
+    return True
+
+
+def _no_stream(stream: Any, twin: str) -> NoReturn:
+    kind = type(stream).__name__
+    if hasattr(stream, "__enter__") or hasattr(stream, "__aenter__"):
+        raise ConfigurationError(
+            f"Guard.{twin} takes a function that returns a stream, such as "
+            f"client.chat.completions.create, and the call returned {kind}, which opens one in a "
+            "with block: use that of ullage.wrap(client), which is guarded too"
+        )
+    raise ConfigurationError(
+        f"Guard.{twin} wants a stream of events, and the call returned {kind}: have it stream, "
+        "use call or acall for a whole answer, or astream for an async stream"
+    )

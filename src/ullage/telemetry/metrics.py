@@ -1,0 +1,372 @@
+"""What a guard's events are as metrics: `ullage.metrics.Metrics(model).on_event` listens.
+
+::
+
+    metrics = ullage.metrics.Metrics("qwen3-8b")
+    guard = ullage.Guard("qwen3-8b", on_event=metrics.on_event)
+    print(metrics.render())  # Prometheus text; serve it as ullage.metrics.CONTENT_TYPE
+
+Nothing here is loaded until it is used. It decides nothing and keeps no text of a conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from ullage.core.guard.events import (
+    Answered,
+    Compacted,
+    CompactionFailed,
+    ContextPressure,
+    Event,
+    RecoveryExhausted,
+    Refused,
+    TruncationDetected,
+)
+from ullage.core.tokens.window import Source
+from ullage.core.values.pickling import Unpicklable
+from ullage.telemetry import CONTENT_TYPE, Described, Registry
+from ullage.telemetry.protocol import Host, found, joined
+
+if TYPE_CHECKING:
+    from ullage.core.tokens.cost import Cost
+    from ullage.core.tokens.gauge import Tier
+    from ullage.core.tokens.usage import Usage
+    from ullage.core.tokens.window import Window
+
+TOKENS: Final = tuple(2.0**power for power in range(10, 22))
+"""Upper edges for sizes, in tokens: 1,024 to 2,097,152, by doubling."""
+
+USED: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
+"""Upper edges for the share of a window: the tiers of `core.gauge` are among them."""
+
+SHARES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Upper edges for what a compaction left."""
+
+SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+"""Upper edges for what the guard takes of a request's time."""
+
+OVERFLOWS: Final = ("input", "total")
+"""Refusals that say that a window is too small; bytes, rates and output caps say something else."""
+
+
+MOST_MODELS: Final = 1_000
+"""Models of which it is remembered what was said of their window last."""
+
+
+# --- what a guard's events add up to --------------------------------------------------------------
+
+CONTEXT_SIZE_TOKENS: Final = Described(
+    "ullage_context_size_tokens",
+    "Size of a context in tokens, before and after it was compacted.",
+    ("model", "phase"),
+)
+CONTEXT_USED_RATIO: Final = Described(
+    "ullage_context_used_ratio",
+    "Share of the context window that a request takes when it is sent.",
+    ("model",),
+)
+COMPACTIONS_TOTAL: Final = Described(
+    "ullage_compactions_total",
+    "Compactions by what came of them: reached, missed, failed or exhausted.",
+    ("strategy", "trigger", "outcome"),
+)
+COMPACTION_RATIO: Final = Described(
+    "ullage_compaction_ratio",
+    "Tokens after a compaction as a share of those before.",
+    ("strategy",),
+)
+OVERFLOWS_TOTAL: Final = Described(
+    "ullage_overflows_total",
+    "Requests too large for their window, predicted here or said by the upstream.",
+    ("model", "phase"),
+)
+SILENT_TRUNCATIONS_TOTAL: Final = Described(
+    "ullage_silent_truncations_total",
+    "Prompts that a server cut without a word.",
+    ("model",),
+)
+COST_USD_TOTAL: Final = Described(
+    "ullage_cost_usd_total",
+    "Dollars of all tokens with a price.",
+    ("model",),
+)
+UNPRICED_TOKENS_TOTAL: Final = Described(
+    "ullage_unpriced_tokens_total",
+    "Tokens whose price is unknown, which are in no cost.",
+    ("model",),
+)
+CONTEXT_HEADROOM_TOKENS: Final = Described(
+    "ullage_context_headroom_tokens",
+    "Tokens of the window that a request leaves free when it is sent.",
+    ("model",),
+)
+TOKENS_TOTAL: Final = Described(
+    "ullage_tokens_total",
+    "Tokens as reported, in kinds that do not overlap.",
+    ("model", "kind"),
+)
+COMPACTION_RECLAIMED_TOKENS_TOTAL: Final = Described(
+    "ullage_compaction_reclaimed_tokens_total",
+    "Tokens that compactions left out.",
+    ("strategy",),
+)
+
+Outcome = Literal["sent", "trimmed", "blocked", "error"]
+Recovery = Literal["recovered", "gave_up", "no_progress"]
+Side = Literal["client", "upstream"]
+
+
+class Metrics(Unpicklable):
+    """Counts the events of guards. Safe to share between threads.
+
+    `model` is the label where an event names none; give one `registry` to the metrics of several
+    guards to have them on one page.
+    """
+
+    instead = "pickle what it shows, metrics.render()"
+
+    def __init__(self, model: str | None = None, *, registry: Registry | None = None) -> None:
+        self.model = model
+        self.registry = registry if registry is not None else Registry()
+        counter, histogram = self.registry.counter, self.registry.histogram
+        self.context_size = histogram(CONTEXT_SIZE_TOKENS, TOKENS)
+        self.context_used = histogram(CONTEXT_USED_RATIO, USED)
+        self.compactions = counter(COMPACTIONS_TOTAL)
+        self.compaction_ratio = histogram(COMPACTION_RATIO, SHARES)
+        self.overflows = counter(OVERFLOWS_TOTAL)
+        self.silent_truncations = counter(SILENT_TRUNCATIONS_TOTAL)
+        self.cost = counter(COST_USD_TOTAL)
+        self.unpriced_tokens = counter(UNPRICED_TOKENS_TOTAL)
+        self.headroom = histogram(CONTEXT_HEADROOM_TOKENS, TOKENS)
+        self.tokens = counter(TOKENS_TOTAL)
+        self.reclaimed = counter(COMPACTION_RECLAIMED_TOKENS_TOTAL)
+
+    def on_event(self, event: Event) -> None:
+        """Count one event; those that are no metric are left alone."""
+        self.told(event, self.model)
+
+    def told(self, event: Event, model: str | None) -> None:
+        """Count one event of a guard of `model`."""
+        count = COUNTED.get(type(event))
+        if count is not None:
+            count(self, event, model)
+
+    def render(self) -> str:
+        """Return everything counted so far as Prometheus reads it."""
+        return self.registry.render()
+
+
+class ProxyMeters:
+    """What a proxy counts besides the events of its guards. Safe to share between threads.
+
+    Labels that a caller of the proxy could choose are bounded by the registry: a model beyond the
+    first hundred is `other`.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        counter, histogram = registry.counter, registry.histogram
+        self._said: dict[str | None, tuple[Source | None, int | None]] = {}
+        self.requests = counter(
+            Described(
+                "ullage_requests_total",
+                "Requests by what became of them: sent, trimmed, blocked or error.",
+                ("model", "outcome"),
+            )
+        )
+        self.guard_overhead = histogram(
+            Described(
+                "ullage_guard_overhead_seconds",
+                "Time that the guard added to a request, the upstream's excluded.",
+            ),
+            SECONDS,
+        )
+        self.compaction_duration = histogram(
+            Described("ullage_compaction_duration_seconds", "Time that a compaction took."),
+            SECONDS,
+        )
+        self.recoveries = counter(
+            Described(
+                "ullage_overflow_recoveries_total",
+                "Overflows from upstream by what came of them: recovered, gave_up, no_progress.",
+                ("outcome",),
+            )
+        )
+        self.windows = registry.gauge(
+            Described(
+                "ullage_context_window_tokens",
+                "The input bound of a model as it was last resolved, and who said it.",
+                ("model", "source"),
+            )
+        )
+        self.transitions = counter(
+            Described(
+                "ullage_pressure_transitions_total",
+                "Conversations that came into a tier of pressure from another one.",
+                ("model", "tier"),
+            )
+        )
+        self.streams_aborted = counter(
+            Described(
+                "ullage_streams_aborted_total",
+                "Streams that ended before their terminal event, by who ended them.",
+                ("side",),
+            )
+        )
+        self.guard_faults = counter(
+            Described(
+                "ullage_guard_faults_total",
+                "Requests on which the guard itself failed.",
+            )
+        )
+
+    def request(self, model: str | None, outcome: Outcome) -> None:
+        """Count a request: sent as it came, trimmed, blocked by an answer of our own, or error."""
+        self.requests.add(model=model, outcome=outcome)
+
+    def overhead(self, seconds: float) -> None:
+        """Count the time that the guard took of one request."""
+        self.guard_overhead.observe(max(seconds, 0.0))
+
+    def compacted(self, seconds: float) -> None:
+        """Count the time that a request with a compaction took to prepare."""
+        self.compaction_duration.observe(max(seconds, 0.0))
+
+    def recovery(self, outcome: Recovery) -> None:
+        """Count an overflow said by the upstream, by what came of it."""
+        self.recoveries.add(outcome=outcome)
+
+    def window(self, model: str | None, window: Window) -> None:
+        """Set the bound of a model, said by one source alone; one that is unknown has none."""
+        said = (window.source, window.input_tokens)
+        if self._said.get(model) == said:
+            return
+        if len(self._said) >= MOST_MODELS:
+            self._said.clear()
+        self._said[model] = said
+        for source in get_args(Source):
+            if source != window.source:
+                self.windows.remove(model=model, source=source)
+        if window.input_tokens is not None:
+            self.windows.set(window.input_tokens, model=model, source=window.source)
+
+    def pressure(self, model: str | None, before: Tier, after: Tier) -> None:
+        """Count a conversation's tier where it is another than at its last request."""
+        if after != before:
+            self.transitions.add(model=model, tier=after)
+
+    def stream_aborted(self, side: Side) -> None:
+        """Count a stream that the client left, or that the upstream did not end."""
+        self.streams_aborted.add(side=side)
+
+    def fault(self) -> None:
+        """Count a fault of the guard itself: the request was forwarded as it came, or refused."""
+        self.guard_faults.add()
+
+
+def enable(host: Host) -> Metrics:
+    """Count the events of all guards of a runtime from now on; return what counts them.
+
+    A second time returns the same. Whoever listens there already goes on listening.
+    """
+    held = found(host, Metrics)
+    if held is None:
+        held = Metrics()
+        joined(host, held)
+    return held
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _pressure(metrics: Metrics, event: ContextPressure, model: str | None) -> None:
+    """Count the share of the window at the send; what was reported after it is not sent again."""
+    seen = event.assessment
+    if event.phase != "prepared" or seen.ratio is None:
+        return
+    metrics.context_used.observe(seen.ratio, model=model)
+    if seen.window_tokens is not None and seen.input_tokens is not None:
+        metrics.headroom.observe(max(seen.window_tokens - seen.input_tokens, 0), model=model)
+
+
+def _compacted(metrics: Metrics, event: Compacted, model: str | None) -> None:
+    made = event.checkpoint
+    outcome = "reached" if event.reached else "missed"
+    metrics.compactions.add(strategy=made.strategy, trigger=made.trigger, outcome=outcome)
+    metrics.context_size.observe(made.tokens_before, model=model, phase="before")
+    metrics.context_size.observe(made.tokens_after, model=model, phase="after")
+    if made.tokens_before > 0:
+        ratio = made.tokens_after / made.tokens_before
+        metrics.compaction_ratio.observe(ratio, strategy=made.strategy)
+    saved = max(made.tokens_before - made.tokens_after, 0)
+    metrics.reclaimed.add(saved, strategy=made.strategy)
+
+
+def _failed(metrics: Metrics, event: CompactionFailed, model: str | None) -> None:
+    """Count a compaction that changed nothing; its reason is prose, and prose is no label."""
+    del model
+    strategy, trigger = event.strategy or None, event.trigger or None
+    metrics.compactions.add(strategy=strategy, trigger=trigger, outcome="failed")
+
+
+def _exhausted(metrics: Metrics, event: RecoveryExhausted, model: str | None) -> None:
+    del event, model
+    metrics.compactions.add(strategy=None, trigger="overflow_recovery", outcome="exhausted")
+
+
+def _truncated(metrics: Metrics, event: TruncationDetected, model: str | None) -> None:
+    del event
+    metrics.silent_truncations.add(model=model)
+
+
+def _refused(metrics: Metrics, event: Refused, model: str | None) -> None:
+    if event.kind.kind in OVERFLOWS:
+        metrics.overflows.add(model=event.model or model, phase=event.phase)
+
+
+def _answered(metrics: Metrics, event: Answered, model: str | None) -> None:
+    """Count dollars where a price is known, and tokens where none is: never 0 dollars for them."""
+    name, used = event.model or model, event.usage
+    for kind, amount in _kinds(used):
+        if amount:
+            metrics.tokens.add(amount, model=name, kind=kind)
+    tokens = used.prompt_tokens + used.output + used.reasoning
+    unpriced = tokens if event.cost is None else event.cost.unpriced_tokens
+    if unpriced:
+        metrics.unpriced_tokens.add(unpriced, model=name)
+    if event.cost is not None and unpriced < tokens:
+        metrics.cost.add(_dollars(event.cost), model=name)
+
+
+def _kinds(used: Usage) -> tuple[tuple[str, int], ...]:
+    """Return the buckets of a usage by the names they have as a label."""
+    return (
+        ("input_uncached", used.input),
+        ("cache_read", used.cache_read),
+        ("cache_write", used.cache_write),
+        ("output", used.output),
+        ("reasoning", used.reasoning),
+    )
+
+
+def _dollars(cost: Cost) -> float:
+    parts = (cost.input, cost.cache_read, cost.cache_write, cost.output, cost.reasoning)
+    return sum(part for part in parts if part is not None)
+
+
+COUNTED: Final[Mapping[type, Callable[[Metrics, Any, str | None], None]]] = MappingProxyType(
+    {
+        ContextPressure: _pressure,  # context_used_ratio, context_headroom_tokens
+        Compacted: _compacted,  # compactions, context_size, compaction_ratio, reclaimed
+        CompactionFailed: _failed,  # compactions
+        RecoveryExhausted: _exhausted,  # compactions
+        TruncationDetected: _truncated,  # silent_truncations
+        Refused: _refused,  # overflows
+        Answered: _answered,  # tokens, cost_usd, unpriced_tokens
+    }
+)
+"""What each event adds to; events that are not named are no metric."""
+
+__all__ = ["CONTENT_TYPE", "COUNTED", "Host", "Metrics", "ProxyMeters", "enable"]
