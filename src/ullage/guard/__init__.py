@@ -1,1 +1,1 @@
-"""The guard for programs: `Guard`, its drivers, how requests are sent, how summaries are asked for."""
+"""The guard for programs: `Guard`, its drivers, how requests are sent and summaries asked for."""

@@ -1,1 +1,1 @@
-"""One folder a dialect, and the tables that read providers' errors. Dialects do not know each other."""
+"""One folder a dialect, and the tables that read providers' errors. No dialect knows another."""

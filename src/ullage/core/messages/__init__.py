@@ -1,1 +1,1 @@
-"""The neutral view over the caller's own messages, and what one reads of them: fields, media, marks."""
+"""The neutral view over the caller's own messages: fields, media, marks."""
