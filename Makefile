@@ -71,7 +71,7 @@ demo: $(VENV)/.run-project ## a guarded and an unguarded conversation on a real 
 test: lint types contracts gates ## every gate, then the test suite with its coverage budget
 	@echo "== test"
 	@mkdir -p build
-	@$(PY) -m ullage.testing.browser
+	@$(PY) -m tests.support.browser
 	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) -n $(WORKERS) --dist loadfile --cov --cov-report= \
 		--cov-report=json:build/coverage.json $(ARGS)
 	@$(PY) -m tools.coverage_gate build/coverage.json
@@ -79,7 +79,7 @@ test: lint types contracts gates ## every gate, then the test suite with its cov
 .PHONY: test-long
 test-long: setup ## the same suite with 10,000 examples a property, and the tests that take minutes
 	@echo "== test-long"
-	@$(PY) -m ullage.testing.browser
+	@$(PY) -m tests.support.browser
 	@$(PYTEST) --hypothesis-profile=long -m "" --timeout=3600 $(ARGS)
 
 .PHONY: nightly
@@ -182,7 +182,7 @@ table: setup ## build the bundled table of models again from the data that requi
 lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--upgrade for newer ones)
 	@$(COMPILE) --extra embedded --extra sqlite --extra proxy --output-file requirements/run.txt \
 		pyproject.toml requirements/build.in
-	@$(COMPILE) --extra embedded --extra testing --extra dev --constraints requirements/run.txt \
+	@$(COMPILE) --extra embedded --extra dev --constraints requirements/run.txt \
 		--output-file requirements/dev.txt pyproject.toml requirements/build.in
 	@for f in requirements/uv.in requirements/clients.in $(wildcard requirements/bench-*.in); do \
 		$(COMPILE) --output-file $${f%.in}.txt $$f || exit 1; done

@@ -11,7 +11,7 @@ from tools.profiles import SHORT
 
 settings.load_profile(SHORT)  # --hypothesis-profile names another
 
-pytest_plugins = ["ullage.testing.fixtures"]
+pytest_plugins = ["tests.support.fixtures"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,6 +17,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 
 import ullage
+from tests.support.faults import Answer, FaultServer, closed_port, hanging, html, of_json
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.ollama_chat.codec import OllamaChat
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
@@ -38,7 +39,6 @@ from ullage.runtime import (
     system_text,
     weight,
 )
-from ullage.testing.faults import Answer, FaultServer, closed_port, hanging, html, of_json
 from ullage.transport import Timeouts, Transport
 from ullage.windows import Question
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ullage.testing.faults import (
+from tests.support.faults import (
     Answer,
     FaultServer,
     closed_port,

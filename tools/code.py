@@ -169,7 +169,7 @@ def mocks(module: Module) -> Iterator[Finding]:
             case _:
                 continue
         if imported & MOCKS:
-            text = "a mock: write a fake, or use one of ullage.testing"
+            text = "a mock: write a fake, or use one of tests.support"
             yield module.finding("mock", node.lineno, text)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.faults import Answer, FaultServer, of_json, sse
 from ullage.agent import Agent, Session
 from ullage.providers import Limits, Provider
-from ullage.testing.faults import Answer, FaultServer, of_json, sse
 
 CHAT = "POST /v1/chat/completions"
 

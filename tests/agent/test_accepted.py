@@ -11,13 +11,13 @@ from typing import Any, Final
 import pytest
 
 from tests.agent.acting import data, types
+from tests.support import tinymodel
+from tests.support.fixtures import StartServer
 from ullage.agent import Agent, Session
 from ullage.core.messages.transcript import Dialect
 from ullage.embedded import Launch, Server
 from ullage.providers import Provider
 from ullage.storage.log import verify
-from ullage.testing import tinymodel
-from ullage.testing.fixtures import StartServer
 
 DIALECTS: Final[tuple[Dialect, ...]] = ("openai_chat", "openai_responses", "anthropic")
 

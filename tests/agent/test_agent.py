@@ -21,6 +21,7 @@ from tests.agent.acting import (
     scripted,
     types,
 )
+from tests.support.faults import FaultServer, hanging, of_json
 from ullage.agent import Agent, Live, Session
 from ullage.agent.keeping import SessionStore
 from ullage.core.compaction.policy import Policy
@@ -33,7 +34,6 @@ from ullage.guard.guard import Guard
 from ullage.providers import Provider
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.testing.faults import FaultServer, hanging, of_json
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
 

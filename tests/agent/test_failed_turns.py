@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.agent.acting import CHAT, agent, bodies, called, data, overflow, said, scripted
+from tests.support.faults import FaultServer, hanging, of_json
 from ullage.agent import Session
 from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import Failed, fold
-from ullage.testing.faults import FaultServer, hanging, of_json
 
 BROKEN = of_json({"error": {"message": "no such model"}}, 404)
 

@@ -28,6 +28,7 @@ from tests.agent.canaries import (
     read,
 )
 from tests.naming import plainly
+from tests.support.faults import Answer, FaultServer, of_json
 from ullage.agent import Agent, Session
 from ullage.cli.main import main
 from ullage.core.errors import ConfigurationError, CorruptLog, StoreError
@@ -41,7 +42,6 @@ from ullage.storage import ndjson
 from ullage.storage.log import verify
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.testing.faults import Answer, FaultServer, of_json
 
 # ── orders in what tools put out ────────────────────────────────────────────────────────────────
 

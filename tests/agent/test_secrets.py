@@ -22,15 +22,7 @@ from tests.agent.canaries import (
     read,
     strings,
 )
-from ullage.agent import Agent, Live, Session
-from ullage.cli.main import main
-from ullage.core.messages.redaction import Redactor
-from ullage.guard.summarizer import Summarizer
-from ullage.providers import CallFailed, Client, Limits, Provider
-from ullage.storage import ndjson
-from ullage.storage.log_memory import MemoryLog
-from ullage.storage.log_sqlite import SqliteLog
-from ullage.testing.faults import (
+from tests.support.faults import (
     Answer,
     FaultServer,
     closed_port,
@@ -39,6 +31,14 @@ from ullage.testing.faults import (
     of_json,
     sse,
 )
+from ullage.agent import Agent, Live, Session
+from ullage.cli.main import main
+from ullage.core.messages.redaction import Redactor
+from ullage.guard.summarizer import Summarizer
+from ullage.providers import CallFailed, Client, Limits, Provider
+from ullage.storage import ndjson
+from ullage.storage.log_memory import MemoryLog
+from ullage.storage.log_sqlite import SqliteLog
 
 KEY: Final = 'sk-Sent/inel+42"q\\zz9'
 """A key with all that JSON, URLs and base64 write in another way."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import FakeClock
 from ullage.agent.session import Live, Session
 from ullage.core.errors import BusyWriter, ConfigurationError, Fenced, StoreError
 from ullage.core.messages.redaction import REDACTED, Redactor
@@ -17,7 +18,6 @@ from ullage.core.session.log.event import Draft, Event
 from ullage.storage.log import EventLog, Owner
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.testing.clock import FakeClock
 
 OTHER = replace(Owner.here("another"), place="")
 """An owner of whom nobody knows whether it lives."""

@@ -17,8 +17,8 @@ import pytest
 
 from tests.agent.thinking import Thinking
 from tests.agent.victim import FENCED, SCRIPT, SESSION, Job, Workers, lines, opened, place
+from tests.support.waiting import eventually
 from ullage.storage.log import verify
-from ullage.testing.waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked and looked at")
 

@@ -13,6 +13,7 @@ import pytest
 import ullage
 from tests.conversations import conversation, prose
 from tests.importers.writing import assistant, lines, user
+from tests.support.counting import WordCounter
 from ullage import importers
 from ullage.api.context import WIDE, calibrated, compaction_point, of_session, served
 from ullage.core.compaction.policy import Policy
@@ -24,7 +25,6 @@ from ullage.core.tokens.usage import Usage
 from ullage.core.tokens.window import Window, resolve
 from ullage.embedded import Server
 from ullage.runtime import Runtime
-from ullage.testing.counting import WordCounter
 
 SESSIONS = Path(__file__).parents[1] / "recordings" / "sessions"
 HISTORY: list[dict[str, Any]] = [

@@ -15,10 +15,10 @@ import pytest
 
 import ullage
 from tests.conversations import conversation
+from tests.support import tinymodel
+from tests.support.fixtures import StartServer
 from ullage.core.tokens.counting import EXACT, UNKNOWN_TEMPLATE, Meter, measure
 from ullage.embedded import Launch, Server
-from ullage.testing import tinymodel
-from ullage.testing.fixtures import StartServer
 
 CONVERSATIONS = 200
 ENOUGH = 0.99

@@ -12,10 +12,10 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 
 import ullage
+from tests.support.faults import FaultServer, closed_port, html, of_json
 from tests.voyage import Message, log_of
 from ullage.embedded import Server
 from ullage.runtime import Runtime
-from ullage.testing.faults import FaultServer, closed_port, html, of_json
 from ullage.transport import Timeouts, Transport
 
 MODEL = "gpt-4o"

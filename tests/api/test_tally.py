@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ullage
+from tests.support.transcripts import histories, texts
 from ullage.core.errors import MalformedHistoryError
 from ullage.runtime import Runtime
-from ullage.testing.transcripts import histories, texts
 
 SHARED = Runtime()
 MODELS = st.sampled_from(["gpt-4o", "claude-sonnet-4-5", "nobodys-model"])

@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 import ullage
+from tests.support.faults import FaultServer, dropped, of_json, sse
 from tests.voyage import WINDOW, immovable, of
 from tests.wrapped import DIALECTS, REFUSED, Talk, answered, history_of, step, tools_of, user
 from ullage import events
@@ -25,7 +26,6 @@ from ullage.core.settings import Settings
 from ullage.embedded import Server
 from ullage.guard.driver import Pause
 from ullage.runtime import Runtime
-from ullage.testing.faults import FaultServer, dropped, of_json, sse
 
 
 @pytest.fixture(params=DIALECTS)

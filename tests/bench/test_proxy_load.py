@@ -17,7 +17,7 @@ from bench.proxy.contenders import environment
 from bench.proxy.load import MARK, SHARES, Client, Job, Load, percentiles
 from bench.proxy.processes import Program, free_port
 from bench.proxy.workloads import PATH
-from ullage.testing.waiting import eventually
+from tests.support.waiting import eventually
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"

@@ -17,7 +17,7 @@ from bench.proxy.contenders import Place as Told
 from bench.proxy.processes import Cores, Program, free_port, listening
 from bench.proxy.rounds import Rig, set_up, soaked
 from bench.proxy.workloads import Bodies, Plan
-from ullage.testing.waiting import eventually
+from tests.support.waiting import eventually
 
 NOWHERE = Cores(None, None)
 TINY = Plan(

@@ -17,8 +17,8 @@ from bench.proxy import answers
 from bench.proxy.contenders import environment
 from bench.proxy.faking import FAULTS, Settings
 from bench.proxy.processes import HOST, Program
+from tests.support.waiting import eventually
 from ullage.core.dialects import overflow
-from ullage.testing.waiting import eventually
 
 TEXT = answers.WORD * 20
 ASK: list[Any] = [{"role": "user", "content": "Say a word, many times."}]

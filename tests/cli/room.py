@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.agent.acting import data, scripted
 from tests.cli.terminal import Terminal
+from tests.support.faults import Answer, FaultServer
 from ullage.agent import Session
 from ullage.storage import open_log
-from ullage.testing.faults import Answer, FaultServer
 
 ULLAGE = str(Path(sys.executable).with_name("ullage"))
 

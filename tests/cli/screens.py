@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.agent.acting import called, chunk, said, scripted
 from tests.cli.room import Room
-from ullage.testing.faults import Answer, sse
+from tests.support.faults import Answer, sse
 
 SCREENS = Path(__file__).parents[2] / "docs" / "screens"
 MAKE = "python -m tests.cli.screens"

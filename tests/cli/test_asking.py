@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.agent.acting import bodies, called, said
 from tests.cli.room import ULLAGE, Room, running
+from tests.support.faults import Answer
 from ullage.cli import lines
 from ullage.cli.sign import EVERY_S
-from ullage.testing.faults import Answer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 

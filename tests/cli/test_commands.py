@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import ullage
+from tests.support.faults import FaultServer, Script, of_json
 from ullage import importers
 from ullage.cli import window
 from ullage.cli.main import main
 from ullage.embedded import Server
-from ullage.testing.faults import FaultServer, Script, of_json
 
 HISTORY = [{"role": "user", "content": "How much is left in the cask?"}]
 

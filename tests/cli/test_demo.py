@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faults import closed_port
 from ullage.cli import scenario
 from ullage.cli.duel import Chat, RefusedError
 from ullage.cli.main import main
-from ullage.testing.faults import closed_port
 from ullage.transport import Transport
 
 

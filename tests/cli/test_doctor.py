@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.faults import Answer, FaultServer, Script, closed_port, hanging, html, of_json
+from tests.support.fixtures import StartServer
+from tests.support.recording import Recording
 from ullage.cli import doctor
 from ullage.cli.main import main
 from ullage.core.tokens.window import Claim, resolve
 from ullage.embedded import Launch, Server
-from ullage.testing.faults import Answer, FaultServer, Script, closed_port, hanging, html, of_json
-from ullage.testing.fixtures import StartServer
-from ullage.testing.recording import Recording
 from ullage.transport import Timeouts
 from ullage.windows.table import Table
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from tests.agent.acting import chunk, scripted
 from tests.cli.room import Room, running
+from tests.support.faults import Answer, sse
 from ullage.cli import flow, lines
-from ullage.testing.faults import Answer, sse
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 PERSIAN = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 PDF\u200c\u0647\u0627"

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 
 from tests.cli import real, reports
+from tests.support.browser import Browser, obtain
 from ullage.cli.page import COLUMNS, page
 from ullage.core.errors import ConfigurationError
-from ullage.testing.browser import Browser, obtain
 
 NAMES = sorted(reports.samples())
 SHOTS = Path(__file__).parents[2] / "build" / "context"

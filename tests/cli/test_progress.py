@@ -15,8 +15,8 @@ import pytest
 from tests.cli.recorded import long, recorded
 from tests.cli.terminal import Terminal
 from tests.embedded.shelf import Habits, Index
+from tests.support.faults import Answer, FaultServer, of_json
 from ullage.cli.progress import Bar
-from ullage.testing.faults import Answer, FaultServer, of_json
 
 ULLAGE = [sys.executable, "-m", "ullage"]
 EAGER = [

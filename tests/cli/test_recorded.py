@@ -12,12 +12,12 @@ import pytest
 
 import ullage
 from tests.importers.writing import assistant, call, item, lines, result, rollout, user
+from tests.support.faults import FaultServer, closed_port, of_json
 from ullage.cli.main import main
 from ullage.core.compaction.policy import Policy
 from ullage.core.session.log.event import Draft
 from ullage.embedded import Launch, Server, catalog
 from ullage.runtime import Runtime
-from ullage.testing.faults import FaultServer, closed_port, of_json
 
 Said = Callable[..., str]
 

@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 
 from tests.agent.acting import CHAT, bodies, said
+from tests.support.faults import Answer, FaultServer, of_json
 from ullage.cli.main import main
 from ullage.storage import open_log
-from ullage.testing.faults import Answer, FaultServer, of_json
 
 Capture = pytest.CaptureFixture[str]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.agent.acting import bodies, called, chunk, said, scripted
+from tests.support.faults import FaultServer, hanging, of_json, sse
 from ullage.agent import Agent, Session
 from ullage.cli import activity, asking, chat, run
 from ullage.cli.main import main, parser
@@ -24,7 +25,6 @@ from ullage.core.session.tools import Pending, Preview
 from ullage.providers import Provider
 from ullage.storage import open_log
 from ullage.storage.log import Owner
-from ullage.testing.faults import FaultServer, hanging, of_json, sse
 
 
 class Desk:

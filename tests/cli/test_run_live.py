@@ -16,12 +16,12 @@ import pytest
 from tests.agent.acting import bodies, called, chunk, said, scripted
 from tests.cli.room import ULLAGE, Room, running
 from tests.cli.terminal import Terminal
+from tests.support.faults import FaultServer, hanging, sse
 from ullage.agent import Session
 from ullage.cli import desk
 from ullage.cli.main import main, parser
 from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
-from ullage.testing.faults import FaultServer, hanging, sse
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 

@@ -22,14 +22,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.faults import FaultServer, drip, of_json
+from tests.support.waiting import eventually
 from ullage.cli import serve
 from ullage.cli.main import main, parser
 from ullage.core import serving
 from ullage.core.errors import ConfigurationError
 from ullage.core.serving import Serve, Upstream
 from ullage.proxy import app
-from ullage.testing.faults import FaultServer, drip, of_json
-from ullage.testing.waiting import eventually
 
 TOKEN = "sentinel-token-0123456789"
 FILE = """

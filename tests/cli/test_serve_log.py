@@ -16,8 +16,8 @@ from typing import Any, Final
 import httpx2
 import pytest
 
-from ullage.testing.faults import FaultServer, drip, of_json
-from ullage.testing.waiting import eventually
+from tests.support.faults import FaultServer, drip, of_json
+from tests.support.waiting import eventually
 
 SECRET: Final = "sentinel-text-of-the-conversation"
 KEY: Final = "sentinel-key-0123456789"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli import recorded as made
+from tests.support.faults import FaultServer, of_json
 from ullage.agent import Session
 from ullage.cli import verify
 from ullage.cli.main import main
@@ -23,7 +24,6 @@ from ullage.core.errors import StoreError
 from ullage.core.session.log.event import Draft
 from ullage.storage.log import Head, Stamped
 from ullage.storage.log_memory import MemoryLog
-from ullage.testing.faults import FaultServer, of_json
 
 Run = Callable[..., int]
 Capture = pytest.CaptureFixture[str]

@@ -11,13 +11,13 @@ import pytest
 
 from tests.agent import acting
 from tests.cli import recorded as made
+from tests.support.faults import FaultServer, of_json
 from ullage.agent import Session
 from ullage.cli.main import main
 from ullage.core.compaction import laws
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.embedded import Server
 from ullage.storage import open_log
-from ullage.testing.faults import FaultServer, of_json
 
 Run = Callable[..., int]
 Capture = pytest.CaptureFixture[str]

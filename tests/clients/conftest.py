@@ -10,8 +10,8 @@ import pytest
 from tests.clients.upstream import CALLING, Pair, models
 from tests.clients.watching import Guarded, guarded
 from tests.proxy.serving import listening
+from tests.support.fixtures import StartServer
 from ullage.embedded import Launch
-from ullage.testing.fixtures import StartServer
 
 Behind = Callable[[int], tuple[Pair, str]]
 

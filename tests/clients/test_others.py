@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from tests.clients.watching import Guarded
-from ullage.testing import tinymodel
+from tests.support import tinymodel
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.clients.watching import Guarded
-from ullage.testing import tinymodel
+from tests.support import tinymodel
 
 TURNS: Final = 14
 ANSWER: Final = 64

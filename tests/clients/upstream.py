@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import httpx2
 
+from tests.support import tinymodel
 from ullage.embedded import Server
-from ullage.testing import tinymodel
 
 CALL: Final = '[CALL=read]{"path":"cellar.txt"}'
 """All that the calling model says; its template writes calls like this, from which the server

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ullage
+from tests.support.faults import FaultServer, of_json
 from ullage.counters import remote
 from ullage.counters.remote import Counts, Place, Prompt, asking, counted
 from ullage.embedded import Server
 from ullage.runtime import Runtime
-from ullage.testing.faults import FaultServer, of_json
 from ullage.transport import Answer, Ask, Timeouts, Transport
 
 BASE = "http://127.0.0.1:1"

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.embedded.shelf import Habits, Index
+from tests.support import faults
 from ullage.core.errors import ConfigurationError
 from ullage.embedded import cached, fetch, model, smollm2
 from ullage.embedded.catalog import ROWS, Part, Row
-from ullage.testing import faults
 
 DATA = (b"first half, ", b"second half")
 NOTHING = "0" * 64

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.embedded.asking import ask, gone
+from tests.support import faults, tinymodel
+from tests.support.fixtures import StartServer
+from tests.support.waiting import eventually
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.embedded import Launch, Server, cached, child, server
-from ullage.testing import faults, tinymodel
-from ullage.testing.fixtures import StartServer
-from ullage.testing.waiting import eventually
 
 ONE_THREAD = Launch(threads=1)
 # A parent that starts a server, tells its pid, and then waits for its standard input to end.

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.executor.calls import call, ran
+from tests.support.waiting import eventually
 from ullage.core.session.permissions import Posture
-from ullage.testing.waiting import eventually
 from ullage.tools import Executor, Limits, search
 from ullage.tools.matcher import matching
 

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from tests.executor.calls import call, dry, ran
+from tests.support.waiting import eventually
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.permissions import Posture
 from ullage.core.session.tools import Outcome
-from ullage.testing.waiting import eventually
 from ullage.tools import Executor, Sandbox, Workspace, sandbox, seccomp, shell
 from ullage.tools.confine import __file__ as confine
 

@@ -13,6 +13,7 @@ import openai
 import pytest
 
 import ullage
+from tests.support.faults import FaultServer, closed_port, hanging, loading, of_json
 from tests.voyage import (
     TOOLS,
     WINDOW,
@@ -30,7 +31,6 @@ from ullage.core.guard.events import Event
 from ullage.embedded import Server
 from ullage.guard.driver import Pause
 from ullage.runtime import Runtime
-from ullage.testing.faults import FaultServer, closed_port, hanging, loading, of_json
 from ullage.transport import Timeouts, Transport
 
 MODEL = "gpt-4o"

@@ -11,13 +11,13 @@ import openai
 import pytest
 
 import ullage
+from tests.support.faults import FaultServer, of_json
 from tests.voyage import TOOLS, WINDOW, Chat, Stubborn, immovable, log_of, of, opening, same_objects
 from ullage import events
 from ullage.core.guard.events import Event
 from ullage.embedded import Server
 from ullage.guard.driver import Pause
 from ullage.runtime import Runtime
-from ullage.testing.faults import FaultServer, of_json
 
 MODEL = "gpt-4o"
 

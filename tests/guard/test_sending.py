@@ -13,10 +13,10 @@ import openai
 import pytest
 
 import ullage
+from tests.support.faults import Answer, FaultServer, of_json, sse
 from tests.voyage import opening
 from ullage.embedded import Server
 from ullage.runtime import Runtime
-from ullage.testing.faults import Answer, FaultServer, of_json, sse
 
 ASK = [{"role": "user", "content": "What is in the cellar?"}]
 CHAT_TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.support import faults
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
 from ullage.core.summary.request import SummaryRequest
 from ullage.core.tokens.usage import Usage
 from ullage.embedded import Server
 from ullage.guard.summarizer import Summarizer
 from ullage.runtime import Runtime
-from ullage.testing import faults
 
 REQUEST = SummaryRequest("You keep records.", "Record this: x", "x", 64, 3)
 DIALECTS = ("openai_chat", "anthropic")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
-from ullage.testing import transcripts
+from tests.support import transcripts
 
 Message = dict[str, Any]
 Form = Literal["ids", "names", "places"]

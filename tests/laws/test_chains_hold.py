@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws import judge
+from tests.support import transcripts
+from tests.support.counting import WordCounter
 from ullage.core.compaction import block as carried
 from ullage.core.compaction import laws
 from ullage.core.compaction.plan import Order, Outcome, compact
@@ -27,8 +29,6 @@ from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 from ullage.core.messages.transcript import Codec
 from ullage.core.summary.request import Answer, SummaryRequest
 from ullage.core.tokens.counting import Meter, measure
-from ullage.testing import transcripts
-from ullage.testing.counting import WordCounter
 
 METER = Meter(WordCounter())
 NAME = re.compile(r"recall (u:[0-9a-f]{16})")

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 import ullage
 from tests.laws import judge, ollama
-from ullage.testing import transcripts
+from tests.support import transcripts
 
 Strategy = Callable[..., st.SearchStrategy[list[Any]]]
 RATIOS = st.floats(0.05, 0.95)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ullage
 from tests.laws import judge
-from ullage.testing.transcripts import broken_histories, histories
+from tests.support.transcripts import broken_histories, histories
 
 UNCHANGED = ("nothing_to_compact", "would_inflate")
 RATIOS = st.floats(0.05, 0.95)

@@ -18,6 +18,7 @@ import pytest
 
 import ullage
 from tests.laws import test_chains_hold as chains_hold
+from tests.support.transcripts import anthropic, responses
 from ullage.core.compaction import block as carried
 from ullage.core.compaction import laws
 from ullage.core.compaction import plan as compaction
@@ -28,7 +29,6 @@ from ullage.core.compaction.situation import Situation
 from ullage.core.compaction.strategies import trim
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.messages.transcript import SUMMARY_MARK, summarises
-from ullage.testing.transcripts import anthropic, responses
 
 Strategy = Callable[[Situation], Script]
 

@@ -21,9 +21,9 @@ from tests.providers.serving import (
     serving,
     streamed,
 )
+from tests.support.faults import Answer, FaultServer, closed_port, cut_short, dropped, html, sse
 from ullage.core.dialects.reply import Delta
 from ullage.providers import Client, Limits, Provider
-from ullage.testing.faults import Answer, FaultServer, closed_port, cut_short, dropped, html, sse
 
 BUSY = {"error": {"message": "slow down", "type": "rate_limit_error"}}
 OVERFLOW = {

@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from tests.providers.serving import Caller, events
+from tests.support.faults import Answer, FaultServer
 from ullage.core.dialects.reply import Reply
-from ullage.testing.faults import Answer, FaultServer
 
 STREAMS: Final = Path(__file__).parent / "streams"
 """Answers that llama.cpp b11669 and b11549 streamed, as their bytes."""

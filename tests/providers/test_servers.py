@@ -9,10 +9,10 @@ import pytest
 
 import ullage
 from tests.providers.serving import Caller
+from tests.support.fixtures import StartServer
 from ullage.core.dialects.reply import Delta
 from ullage.embedded import Launch, Server
 from ullage.runtime import Runtime
-from ullage.testing.fixtures import StartServer
 
 SCHEMA: Final = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 LOOK: Final = {"name": "look", "description": "Look it up.", "parameters": SCHEMA}

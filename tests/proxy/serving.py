@@ -13,12 +13,12 @@ from typing import Any, Self
 import httpx2
 import uvicorn
 
+from tests.support.faults import Answer, FaultServer, Request, sse
+from tests.support.waiting import eventually
 from ullage.core.serving import Rule, Serve, Upstream
 from ullage.proxy.app import App
 from ullage.runtime import Runtime
 from ullage.storage.memory import MemoryStore
-from ullage.testing.faults import Answer, FaultServer, Request, sse
-from ullage.testing.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"

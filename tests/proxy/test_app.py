@@ -23,13 +23,13 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
+from tests.support.faults import FaultServer, closed_port, of_json
 from ullage.core.errors import StoreError
 from ullage.core.serving import Rule, Serve, Upstream
 from ullage.proxy.app import App
 from ullage.proxy.ledger import Entry
 from ullage.runtime import Runtime
 from ullage.storage.memory import MemoryStore
-from ullage.testing.faults import FaultServer, closed_port, of_json
 
 FORWARDED = {"/v1/completions", "/v1/embeddings", "/v1/messages/count_tokens"}
 

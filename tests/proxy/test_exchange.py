@@ -27,6 +27,7 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
+from tests.support.faults import FaultServer, closed_port, of_json
 from ullage.core.serving import Rule, Serve, Upstream
 from ullage.embedded import Launch, Server
 from ullage.proxy import exchange as module
@@ -36,7 +37,6 @@ from ullage.proxy.ledger import Entry, Ledger
 from ullage.proxy.upstream import AiohttpSender, Sent, Stalled, Unreached
 from ullage.runtime import Runtime
 from ullage.storage.memory import MemoryStore
-from ullage.testing.faults import FaultServer, closed_port, of_json
 
 QUIET: dict[str, Any] = {"status": 200, "headers": ((b"Content-Type", b"text/event-stream"),)}
 

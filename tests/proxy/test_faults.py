@@ -29,10 +29,7 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
-from ullage.core.compaction.policy import Policy
-from ullage.core.serving import Rule
-from ullage.proxy.relay import broken_off
-from ullage.testing.faults import (
+from tests.support.faults import (
     Answer,
     FaultServer,
     closed_port,
@@ -43,7 +40,10 @@ from ullage.testing.faults import (
     of_json,
     sse,
 )
-from ullage.testing.waiting import eventually
+from tests.support.waiting import eventually
+from ullage.core.compaction.policy import Policy
+from ullage.core.serving import Rule
+from ullage.proxy.relay import broken_off
 
 DIALECTS = tuple(PATHS)
 WIDE = (Rule(window=16_384),)

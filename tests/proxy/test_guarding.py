@@ -21,6 +21,7 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
+from tests.support.faults import FaultServer, of_json
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ErrorKind
 from ullage.core.guard.events import Notice, TruncationDetected
@@ -34,7 +35,6 @@ from ullage.proxy.ledger import Ledger
 from ullage.runtime import Runtime
 from ullage.sdk.errors import Trouble
 from ullage.storage.memory import MemoryStore
-from ullage.testing.faults import FaultServer, of_json
 
 DIALECTS = tuple(PATHS)
 TIGHT = (Rule(window=4096),)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.faults import FaultServer, closed_port, hanging, of_json
 from ullage.core.serving import Upstream
 from ullage.proxy import pages
 from ullage.proxy.ledger import Entry, Ledger
 from ullage.proxy.pages import ABSENT_S, FRESH_S, Pages, Readiness, owned, reaching
 from ullage.telemetry import CONTENT_TYPE
 from ullage.telemetry.metrics import Metrics
-from ullage.testing.faults import FaultServer, closed_port, hanging, of_json
 from ullage.transport import Transport
 
 LOCAL = Upstream("local", "http://127.0.0.1:1", "sentinel-key-0123456789")

@@ -26,7 +26,7 @@ import httpx2
 import pytest
 
 from tests.proxy.strangers import MODEL, PROSE, Stranger
-from ullage.testing.waiting import eventually
+from tests.support.waiting import eventually
 
 WINDOW: Final = 4_096
 CLIENTS, TURNS = 4, 24

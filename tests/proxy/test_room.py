@@ -13,10 +13,10 @@ import pytest
 
 import ullage
 from tests.proxy.serving import CHAT, PATHS, Proxy, proxied
+from tests.support import tinymodel
+from tests.support.fixtures import StartServer
 from ullage.embedded import Launch, Server
 from ullage.runtime import Runtime
-from ullage.testing import tinymodel
-from ullage.testing.fixtures import StartServer
 
 WINDOW: Final = 4096
 BARE: Final = tinymodel.CHAT_TEMPLATE.split("{%- endif -%}\n", 1)[1]

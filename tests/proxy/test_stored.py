@@ -9,12 +9,12 @@ import httpx2
 import pytest
 
 from tests.proxy.serving import RESPONSES, Proxy, asked, proxied, talk
+from tests.support.faults import Answer, FaultServer, of_json, sse
 from ullage.core.serving import Rule
 from ullage.core.tokens.counting import EXACT, Measure, Size
 from ullage.core.tokens.usage import Usage
 from ullage.proxy import stored
 from ullage.proxy.stored import Histories, Measured, key_of, name_of
-from ullage.testing.faults import Answer, FaultServer, of_json, sse
 
 WINDOW = 1_000
 RULES = (Rule(window=WINDOW),)

@@ -25,9 +25,9 @@ from tests.proxy.strangers import (
     result,
     working,
 )
+from tests.support.fixtures import StartServer
 from ullage.core.serving import Rule
 from ullage.embedded import Launch
-from ullage.testing.fixtures import StartServer
 
 TOOL_TURNS, SMALL_TURNS = 40, 80
 

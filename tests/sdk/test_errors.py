@@ -9,11 +9,7 @@ import httpx2
 import openai
 import pytest
 
-from ullage import classify_error, classify_exception
-from ullage.core.errors import ErrorKind
-from ullage.embedded import Server
-from ullage.sdk.errors import Trouble, lost_connection, trouble
-from ullage.testing.faults import (
+from tests.support.faults import (
     Answer,
     FaultServer,
     closed_port,
@@ -23,6 +19,10 @@ from ullage.testing.faults import (
     html,
     of_json,
 )
+from ullage import classify_error, classify_exception
+from ullage.core.errors import ErrorKind
+from ullage.embedded import Server
+from ullage.sdk.errors import Trouble, lost_connection, trouble
 
 CHAT = "POST /v1/chat/completions"
 QUESTION = [{"role": "user", "content": "hello"}]

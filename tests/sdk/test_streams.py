@@ -16,6 +16,7 @@ from openai.resources.chat import Completions
 from openai.types import Completion
 
 import ullage
+from tests.support.faults import Answer, FaultServer, dropped, hanging, of_json, sse
 from tests.voyage import TOOLS, log_of, of, opening, same_objects
 from ullage import events
 from ullage.core.guard.events import Event
@@ -24,7 +25,6 @@ from ullage.guard.driver import Pause
 from ullage.guard.sending import read_call
 from ullage.runtime import Runtime
 from ullage.sdk.streams import HELD, Relay, Tracker
-from ullage.testing.faults import Answer, FaultServer, dropped, hanging, of_json, sse
 
 MODEL = "gpt-4o"
 FULL = {

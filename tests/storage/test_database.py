@@ -15,12 +15,12 @@ import apsw
 import pytest
 
 from tests.storage.records import checkpoint, talk
+from tests.support.clock import FakeClock
 from ullage.core.errors import StoreError
 from ullage.storage import BusyWriter, Limits
 from ullage.storage.database import APPLICATION, MIGRATIONS, Database, _retried, _write_ahead
 from ullage.storage.log_sqlite import SqliteLog
 from ullage.storage.sqlite import MOST_TOUCHES, SqliteStore
-from ullage.testing.clock import FakeClock
 
 ROOT = Path(__file__).parents[2]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="permissions and forks are POSIX's")

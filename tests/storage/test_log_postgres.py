@@ -14,14 +14,14 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
+from tests.support import postgres
+from tests.support.waiting import eventually
 from ullage.core.errors import BusyWriter, ConfigurationError, CorruptLog, Fenced, StoreError
 from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
 from ullage.storage.log import Owner, verify
 from ullage.storage.log_postgres import APPEND, PostgresLog
 from ullage.storage.postgres_database import ConnectionLost, PostgresDatabase, Rows
-from ullage.testing import postgres
-from ullage.testing.waiting import eventually
 
 WORD = Draft("user_message", {"text": "x"})
 HERE = Owner("here", 1, "", "")

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from tests.storage.records import checkpoint, talk
+from tests.support import postgres
 from ullage.core.errors import BusyWriter, ConfigurationError, StoreError
 from ullage.storage import Limits, open_log, open_store
 from ullage.storage.postgres import ASKED_AT_ONCE, MOST_TOUCHES, PostgresStore, key
 from ullage.storage.postgres_database import MIGRATIONS, ConnectionLost, PostgresDatabase
-from ullage.testing import postgres
 
 FORK = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 

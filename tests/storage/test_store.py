@@ -18,12 +18,12 @@ from hypothesis.stateful import (
 )
 
 from tests.storage.records import checkpoint, sized, talk
+from tests.support.clock import FakeClock
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.storage import Limits, MemoryStore, Store
 from ullage.storage.postgres import PostgresStore
 from ullage.storage.sqlite import SqliteStore
-from ullage.testing.clock import FakeClock
 
 Opened = Callable[[Limits], Store]
 SMALL = Limits(most=3, characters=12, ttl_s=10)

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.support.faults import Answer, FaultServer
+from tests.support.recording import Recording
 from ullage.core.tokens.window import resolve
-from ullage.testing.faults import Answer, FaultServer
-from ullage.testing.recording import Recording
 from ullage.transport import Answer as Got
 from ullage.transport import Timeouts, Transport
 from ullage.windows.listings import Asking, Listed, Listings

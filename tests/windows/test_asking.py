@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import FakeClock
+from tests.support.faults import Answer, FaultServer, html, of_json
 from tests.windows.listed import SAID, recorded
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.window import Window
-from ullage.testing.clock import FakeClock
-from ullage.testing.faults import Answer, FaultServer, html, of_json
 from ullage.transport import Timeouts, Transport
 from ullage.windows import Options, Question, Resolver
 from ullage.windows.disk import FILE

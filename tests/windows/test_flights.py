@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ullage.testing.clock import FakeClock
+from tests.support.clock import FakeClock
 from ullage.windows.flights import MOST, Flights, Landed
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ullage
+from tests.support.faults import FaultServer, closed_port, of_json
 from ullage.core.settings import Settings
 from ullage.runtime import Runtime
-from ullage.testing.faults import FaultServer, closed_port, of_json
 from ullage.windows.table import Table
 
 OFFLINE = Runtime(settings=Settings(offline=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faults import FaultServer, html
 from tests.windows.listed import (
     KEY,
     LISTINGS,
@@ -25,7 +26,6 @@ from tests.windows.listed import (
     windowless,
 )
 from ullage.core.tokens.window import Claim, resolve
-from ullage.testing.faults import FaultServer, html
 from ullage.transport import Answer as Got
 from ullage.transport import Transport
 from ullage.windows.listings import MOST_PAGES, Asking, Listed

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.faults import FaultServer, closed_port, hanging, html
+from tests.support.recording import Recording
 from tests.windows.listed import (
     FOLDER,
     LISTINGS,
@@ -21,8 +23,6 @@ from tests.windows.listed import (
     windowless,
 )
 from ullage.core.tokens.window import acceptable
-from ullage.testing.faults import FaultServer, closed_port, hanging, html
-from ullage.testing.recording import Recording
 from ullage.transport import Answer as Got
 from ullage.transport import Timeouts
 from ullage.windows.listings import MOST_PAGES, Listed

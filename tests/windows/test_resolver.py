@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from ullage.core.errors import ConfigurationError, ContextWindowUnknown
-from ullage.testing.clock import FakeClock
-from ullage.testing.faults import (
+from tests.support.clock import FakeClock
+from tests.support.faults import (
     Answer,
     FaultServer,
     closed_port,
@@ -20,7 +19,8 @@ from ullage.testing.faults import (
     loading,
     of_json,
 )
-from ullage.testing.waiting import eventually
+from tests.support.waiting import eventually
+from ullage.core.errors import ConfigurationError, ContextWindowUnknown
 from ullage.transport import Answer as Got
 from ullage.transport import Ask, Timeouts, Transport
 from ullage.windows import Options, Question, Resolver

@@ -7,14 +7,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.support.counting import WordCounter
+from tests.support.transcripts import histories
 from ullage.core.compaction import laws
 from ullage.core.compaction.edits import Edit, Script, apply
 from ullage.core.compaction.situation import Situation
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.messages.transcript import Codec
 from ullage.core.tokens.counting import Meter, measure
-from ullage.testing.counting import WordCounter
-from ullage.testing.transcripts import histories
 
 CODEC = OpenAIChat()
 METER = Meter(WordCounter())

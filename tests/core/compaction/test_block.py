@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.compaction.situations import CODEC, said, tool_step, words
+from tests.support.counting import WordCounter
+from tests.support.transcripts import histories
 from ullage.core.compaction.block import (
     LEAST,
     MOST,
@@ -24,8 +26,6 @@ from ullage.core.compaction.block import (
 from ullage.core.facts import extract as facts
 from ullage.core.facts.extract import Facts
 from ullage.core.messages.transcript import SUMMARY_MARK, Message, summarises
-from ullage.testing.counting import WordCounter
-from ullage.testing.transcripts import histories
 
 COUNT = WordCounter().count
 RULES = [

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.guard.driving import World, setup, talk, window
+from tests.support.transcripts import histories
 from ullage.core.compaction.checkpoint import VERSION, Checkpoint, chain
 from ullage.core.compaction.edits import Clear, Drop, Insert, Script
 from ullage.core.compaction.policy import Policy
@@ -21,7 +22,6 @@ from ullage.core.guard.request import Request
 from ullage.core.messages.transcript import DIGEST_BYTES, Rules
 from ullage.core.tokens.cost import Price
 from ullage.core.tokens.usage import Usage
-from ullage.testing.transcripts import histories
 
 CHECKPOINT = Checkpoint(
     scope="s",

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.transcripts import histories
 from ullage.core.compaction.edits import (
     Clear,
     Drop,
@@ -25,7 +26,6 @@ from ullage.core.compaction.edits import (
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.messages.transcript import Transcript
-from ullage.testing.transcripts import histories
 
 CODEC = OpenAIChat()
 POSITIONS = st.integers(0, 20)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.compaction.situations import said, situation, situations, tool_step, words
+from tests.support.counting import WordCounter
 from ullage.core.compaction.situation import CUT_MARK, Situation, shorten
-from ullage.testing.counting import WordCounter
 
 COUNT = WordCounter().count
 MARK_TOKENS = COUNT(CUT_MARK.format(tokens=10**6, named=""))

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.compaction.test_laws import CLAUDE, calls, read, result, user
+from tests.support import transcripts
 from ullage.core.compaction import laws
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.dialects.openai_responses.codec import OpenAIResponses
-from ullage.testing import transcripts
 
 READERS: list[Any] = [
     (OpenAIChat, transcripts.histories),

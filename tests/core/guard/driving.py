@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.counting import WordCounter
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
@@ -27,7 +28,6 @@ from ullage.core.guard.request import (
 from ullage.core.summary.request import Answer
 from ullage.core.tokens.counting import EXACT, Basis, Meter, Scale
 from ullage.core.tokens.window import Claim, Window, resolve
-from ullage.testing.counting import WordCounter
 
 
 def window(tokens: int | None, **claim: Any) -> Window:

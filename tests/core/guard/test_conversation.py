@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.counting import WordCounter
+from tests.support.transcripts import histories
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import VERSION, Conversation
@@ -17,8 +19,6 @@ from ullage.core.guard.effort import Effort
 from ullage.core.messages.transcript import Transcript
 from ullage.core.tokens.counting import Measure, Meter, Scale, measure
 from ullage.core.tokens.gauge import Shown
-from ullage.testing.counting import WordCounter
-from ullage.testing.transcripts import histories
 
 GUESS = Scale(0.75, 1.1, 1.6)
 HISTORY: list[dict[str, Any]] = [

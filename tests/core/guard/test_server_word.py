@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.core.guard.driving import World, setup, talk, window
+from tests.support.counting import WordCounter
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.guard import machine as guard
 from ullage.core.guard.events import CompactionFailed, WindowCramped
@@ -17,7 +18,6 @@ from ullage.core.guard.request import Need, NeedSave, NeedServerCount, Prepared,
 from ullage.core.tokens.calibration import Calibration, Reading, learn
 from ullage.core.tokens.counting import Anchor, Meter, Scale, Size, measure
 from ullage.core.tokens.sections import used
-from ullage.testing.counting import WordCounter
 
 GUESS = Scale(0.75, 1.1, 1.6)
 TOOLS = [{"name": f"tool{n}", "description": "it reads a file " * 40} for n in range(30)]

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.counting import WordCounter
+from tests.support.transcripts import histories
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.tokens.composition import (
@@ -36,8 +38,6 @@ from ullage.core.tokens.counting import (
 )
 from ullage.core.tokens.gauge import Thresholds
 from ullage.core.tokens.window import Claim, Window, resolve
-from ullage.testing.counting import WordCounter
-from ullage.testing.transcripts import histories
 
 METER = Meter(WordCounter())
 TOOL = {

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naming import plainly
+from tests.support.counting import WordCounter
+from tests.support.transcripts import broken_histories, histories
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.messages import media
@@ -37,8 +39,6 @@ from ullage.core.tokens.counting import (
     text_size,
     tool_sizes,
 )
-from ullage.testing.counting import WordCounter
-from ullage.testing.transcripts import broken_histories, histories
 
 EDGES = st.floats(0.25, 4.0)
 SCALES = st.lists(EDGES, min_size=3, max_size=3).map(lambda edges: Scale(*sorted(edges)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.counting import WordCounter
 from ullage.core.messages.transcript import Call, Message, Part
 from ullage.core.tokens.counting import CHAT, Meter, Scale
 from ullage.core.tokens.outputs import Answer, settle
 from ullage.core.tokens.usage import Usage
-from ullage.testing.counting import WordCounter
 
 METER = Meter(WordCounter(), CHAT, Scale(0.9, 1.0, 1.2), "estimate")
 

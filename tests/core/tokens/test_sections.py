@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.counting import WordCounter
+from tests.support.transcripts import histories
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.budget import SHARES, allocate, overruns
 from ullage.core.tokens.counting import EXACT, UNKNOWN_VOCABULARY, Meter, Scale, measure
 from ullage.core.tokens.sections import MARKS, checked, used
-from ullage.testing.counting import WordCounter
-from ullage.testing.transcripts import histories
 
 TOOL = {
     "type": "function",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from tests.support.faults import Answer, FaultServer, Script, hanging, html, loading, of_json
 from ullage.core.tokens.window import Claim, acceptable
-from ullage.testing.faults import Answer, FaultServer, Script, hanging, html, loading, of_json
 from ullage.transport import Answer as Got
 from ullage.transport import Ask, Timeouts, Transport
 from ullage.windows.probes import Asking, Found, probe

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.windows.probes.asking import NO_NUMBERS, SHORT, asked
-from ullage.core.tokens.window import Window
-from ullage.embedded import Launch, Server
-from ullage.testing.clock import FakeClock
-from ullage.testing.faults import (
+from tests.support.clock import FakeClock
+from tests.support.faults import (
     Answer,
     FaultServer,
     closed_port,
@@ -23,8 +20,11 @@ from ullage.testing.faults import (
     loading,
     of_json,
 )
-from ullage.testing.fixtures import StartServer
-from ullage.testing.recording import Recording
+from tests.support.fixtures import StartServer
+from tests.support.recording import Recording
+from tests.windows.probes.asking import NO_NUMBERS, SHORT, asked
+from ullage.core.tokens.window import Window
+from ullage.embedded import Launch, Server
 from ullage.transport import Transport
 from ullage.windows import Question, Resolver
 from ullage.windows.probes import root

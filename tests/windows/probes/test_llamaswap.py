@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.faults import Answer, Script, loading, of_json
 from tests.windows.probes.asking import broken, find, first, listing, nothing, told
-from ullage.testing.faults import Answer, Script, loading, of_json
 
 PROPS = of_json({"default_generation_settings": {"n_ctx": 16_384}, "total_slots": 1})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.faults import Answer, FaultServer, Script, of_json
 from tests.windows.probes.asking import (
     NO_NUMBERS,
     asked,
@@ -19,7 +20,6 @@ from tests.windows.probes.asking import (
     nothing,
     told,
 )
-from ullage.testing.faults import Answer, FaultServer, Script, of_json
 
 MODEL = "qwen3:14b"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.faults import FaultServer, Script, closed_port, hanging, html, of_json
 from tests.windows.probes.asking import (
     BROKEN,
     asked,
@@ -17,7 +18,6 @@ from tests.windows.probes.asking import (
     nothing,
     told,
 )
-from ullage.testing.faults import FaultServer, Script, closed_port, hanging, html, of_json
 from ullage.transport import Answer, Ask
 from ullage.windows.probes import probe
 from ullage.windows.probes.recognise import OTHER, PROBES

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.faults import FaultServer, Script, of_json
 from tests.windows.probes.asking import (
     NO_NUMBERS,
     broken,
@@ -16,7 +17,6 @@ from tests.windows.probes.asking import (
     nothing,
     told,
 )
-from ullage.testing.faults import FaultServer, Script, of_json
 from ullage.transport import Transport
 from ullage.windows.probes import probe
 

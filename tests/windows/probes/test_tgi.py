@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.faults import Script, of_json
 from tests.windows.probes.asking import NO_NUMBERS, broken, find, hear, listing, nothing, told
-from ullage.testing.faults import Script, of_json
 
 SHAPE = {
     "model_id": "HuggingFaceH4/zephyr-7b-beta",

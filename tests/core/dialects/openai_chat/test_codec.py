@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naming import plainly
+from tests.support.transcripts import broken_histories, histories
 from ullage.core.dialects.openai_chat.codec import (
     ROLES,
     Memo,
@@ -19,7 +20,6 @@ from ullage.core.dialects.openai_chat.codec import (
 )
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages.transcript import Message, Part, digest
-from ullage.testing.transcripts import broken_histories, histories
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
 

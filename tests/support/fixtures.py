@@ -1,4 +1,4 @@
-"""Pytest fixtures with real servers; `pytest_plugins = ["ullage.testing.fixtures"]`.
+"""Pytest fixtures with real servers; `pytest_plugins = ["tests.support.fixtures"]`.
 
 `tiny_model` is the path of the tiny GGUF, `tiny_server` a server of it with a window of 2,048
 tokens, `llama_server` a function that starts further ones. `postgres_server` is a PostgreSQL,
@@ -16,9 +16,9 @@ from typing import Protocol
 
 import pytest
 
+from tests.support import postgres, tinymodel
 from ullage.core.errors import ConfigurationError
 from ullage.embedded import Launch, Server
-from ullage.testing import postgres, tinymodel
 
 
 class StartServer(Protocol):

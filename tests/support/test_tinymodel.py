@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.embedded.asking import ask
+from tests.support import tinymodel
+from tests.support.fixtures import StartServer
 from ullage.embedded import Launch, Server
-from ullage.testing import tinymodel
-from ullage.testing.fixtures import StartServer
 
 WEATHER = {
     "type": "function",

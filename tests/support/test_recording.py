@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.embedded.asking import ask
-from ullage.testing.faults import FaultServer
-from ullage.testing.recording import Recording
+from tests.support.faults import FaultServer
+from tests.support.recording import Recording
 
 FOLDER = Path(__file__).parents[1] / "recordings"
 FILES = sorted(FOLDER.glob("*.json"))

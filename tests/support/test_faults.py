@@ -8,9 +8,9 @@ from typing import Self
 
 import pytest
 
-from ullage.testing import faults
-from ullage.testing.faults import Answer, FaultServer
-from ullage.testing.waiting import eventually
+from tests.support import faults
+from tests.support.faults import Answer, FaultServer
+from tests.support.waiting import eventually
 
 
 class Client:

@@ -182,7 +182,7 @@ class Server:
             _copied(self._installation, self._programs(scratch))
             shutil.chown(scratch, self.user)
         try:
-            done = subprocess.run(  # noqa: S603 - initdb, with constant settings
+            done = subprocess.run(
                 [
                     str(self._programs(scratch) / "bin" / "initdb"),
                     *("-D", str(scratch / "data"), *INIT),
@@ -220,7 +220,7 @@ class Server:
     def _popen(
         self, command: Sequence[str], log: IO[bytes], stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - the server or its watcher, constant but for paths
+        return subprocess.Popen(
             command,
             cwd=self.folder,
             env=_environment(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.testing.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 def test_only_advance_moves_it() -> None:

@@ -13,16 +13,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.support import postgres as room
+from tests.support.postgres import PostgresError, Server, obtain
+from tests.support.waiting import eventually
 from ullage.core.errors import ConfigurationError
-from ullage.testing import postgres as room
-from ullage.testing.postgres import PostgresError, Server, obtain
-from ullage.testing.waiting import eventually
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sockets, users and shells of POSIX")
 
 STARTED = """
 import sys
-from ullage.testing.postgres import Server, obtain
+from tests.support.postgres import Server, obtain
 server = Server(obtain()).__enter__()
 print(server.pid, server.folder, flush=True)
 sys.stdin.read()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.testing.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def test_it_asks_until_the_claim_is_true() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.embedded.asking import gone
+from tests.support.fixtures import StartServer
 from ullage.embedded import Launch, Server
-from ullage.testing.fixtures import StartServer
 
 
 def test_the_same_launch_gives_the_same_server(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ullage.testing.faults import Answer, of_json
+from tests.support.faults import Answer, of_json
 
 
 @dataclass(frozen=True, slots=True)

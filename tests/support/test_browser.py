@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import browser as room
+from tests.support.browser import VERSION, Browser, BrowserError, Program, main, obtain
+from tests.support.waiting import eventually
 from ullage.core.errors import ConfigurationError
-from ullage.testing import browser as room
-from ullage.testing.browser import VERSION, Browser, BrowserError, Program, main, obtain
-from ullage.testing.waiting import eventually
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>
 body { background: rgb(250, 250, 250) }
