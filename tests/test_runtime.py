@@ -22,6 +22,7 @@ from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.ollama_chat.codec import OllamaChat
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.dialects.openai_responses.codec import OpenAIResponses
+from ullage.core.dialects.registry import DIALECTS, find
 from ullage.core.messages.media import image_rule
 from ullage.core.messages.transcript import Message, Part, Transcript
 from ullage.core.settings import Settings
@@ -29,7 +30,6 @@ from ullage.core.tokens.calibration import Reading
 from ullage.embedded import Server
 from ullage.runtime import (
     BESIDE,
-    FRAMINGS,
     MOST_METERS,
     Body,
     Messages,
@@ -138,7 +138,8 @@ def test_a_first_report_that_no_vocabulary_explains_calibrates_nothing_yet(runti
 
 
 def test_a_dialect_has_its_own_framing_and_a_model_its_own_images(runtime) -> None:
-    for dialect, framing in FRAMINGS.items():
+    for dialect in DIALECTS:
+        framing = find(dialect).framing
         meter = runtime.meter(Question("gpt-4o"), dialect)
         assert (meter.framing.message, meter.framing.slack) == (framing.message, framing.slack)
         assert meter.framing.image == image_rule("gpt-4o")

@@ -15,10 +15,16 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from tools.files import Finding
+from ullage.core.dialects.names import DIALECTS
 
 FILE_LINES: Final = 600
 FUNCTION_LINES: Final = 60
 VAGUE: Final = frozenset({"util", "helper", "common", "misc", "manager"})
+DIALECTS_ROOM: Final = "src/ullage/core/dialects/"
+PROVIDERS: Final = frozenset({"anthropic", "gemini"})
+"""Dialects that are called as their provider is."""
+PROVIDERS_ROOMS: Final = frozenset({"counters", "importers", "windows"})
+"""Rooms that know providers by name."""
 BROAD: Final = frozenset({"Exception", "BaseException"})
 MOCKS: Final = frozenset({"mock", "unittest.mock", "pytest_mock"})
 WORLD: Final = frozenset({"__import__", "breakpoint", "eval", "exec", "input", "open", "print"})
@@ -183,7 +189,22 @@ def inline_waivers(module: Module) -> Iterator[Finding]:
             yield module.finding("file-noqa", number, "waives a rule for the whole file")
 
 
+def dialect_literal(module: Module) -> Iterator[Finding]:
+    """Keep what is known of a dialect in its folder: nothing else compares its name."""
+    path = PurePosixPath(module.path)
+    if not module.path.startswith("src/") or DIALECTS_ROOM in module.path:
+        return
+    provider = any(room in path.parts for room in PROVIDERS_ROOMS)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and node.value in DIALECTS:
+            if provider and node.value in PROVIDERS:
+                continue
+            text = f"the dialect {node.value!r} by name: read its value (core.dialects.registry)"
+            yield module.finding("dialect-literal", node.lineno, text)
+
+
 RULES: Final = (
+    dialect_literal,
     file_lines,
     function_lines,
     file_name,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ullage.core import errors
     from ullage.core.compaction import edits
     from ullage.core.compaction.policy import Policy, Rung
+    from ullage.core.dialects.usage import Usage
     from ullage.core.errors import (
         BusyWriter,
         CompactionError,
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from ullage.core.tokens.counting import Count
     from ullage.core.tokens.gauge import Assessment, Thresholds
     from ullage.core.tokens.truncation import Truncation
-    from ullage.core.tokens.usage import Usage
     from ullage.core.tokens.window import Claim, Window
     from ullage.guard.driver import Pause
     from ullage.guard.guard import Guard
@@ -97,7 +97,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.compaction.policy": ("Policy", "Rung"),
     "ullage.core.summary.request": ("Answer", "SummaryRequest"),
     "ullage.core.tokens.truncation": ("Truncation",),
-    "ullage.core.tokens.usage": ("Usage",),
+    "ullage.core.dialects.usage": ("Usage",),
     "ullage.core.tokens.window": ("Claim", "Window"),
     "ullage.guard.driver": ("Pause",),
     "ullage.sdk.errors": ("classify_error", "classify_exception"),

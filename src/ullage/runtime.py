@@ -12,12 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ullage import config
 from ullage.core.dialects import registry as dialects
-from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages.foreign import find_adapter, name_kind
 from ullage.core.messages.media import image_rule
@@ -25,16 +24,7 @@ from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Message
 from ullage.core.settings import Settings
 from ullage.core.tokens.calibration import learn
-from ullage.core.tokens.counting import (
-    CHAT,
-    EXACT,
-    MESSAGES,
-    RESPONSES,
-    UNKNOWN_TEMPLATE,
-    Framing,
-    Meter,
-    measure,
-)
+from ullage.core.tokens.counting import EXACT, Meter, measure
 from ullage.core.values.pickling import Unpicklable
 from ullage.counters import Vocabularies, band, remote, vocabulary
 from ullage.storage import MemoryStore, open_store
@@ -44,9 +34,10 @@ from ullage.windows import Options, Question, Resolver
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-    from ullage.core.messages.transcript import Codec, Dialect, Transcript
+    from ullage.core.messages.size import Size
+    from ullage.core.messages.transcript import Codec, DialectName, Transcript
     from ullage.core.tokens.calibration import Calibration, Reading
-    from ullage.core.tokens.counting import Measure, Size
+    from ullage.core.tokens.counting import Measure
     from ullage.counters import Vocabulary
     from ullage.storage import Store
     from ullage.telemetry.protocol import Listener
@@ -62,15 +53,6 @@ MOST_TOOLS: Final = 200
 """Lists of tools whose sizes are kept."""
 
 MOST_METERS: Final = 1_000
-
-FRAMINGS: Final[Mapping[Dialect, Framing]] = MappingProxyType(
-    {
-        "openai_chat": CHAT,
-        "openai_responses": RESPONSES,
-        "anthropic": MESSAGES,
-        "ollama_chat": UNKNOWN_TEMPLATE,
-    }
-)
 
 
 class Messages(dict[Any, Message]):
@@ -151,8 +133,7 @@ class Runtime(Unpicklable):
         self._whole_loops: set[tuple[str, str | None]] = set()
         self.vocabularies = Vocabularies()
         self._remembered = remembered
-        self.codec = OpenAIChat(Messages(remembered), Readings(remembered))
-        self._codecs: dict[Dialect, Codec] = {}
+        self._codecs: dict[DialectName, Codec] = {}
         self._counts = remote.Counts()
         self._lessons: MutableMapping[tuple[str, str | None], Calibration] = _Bounded(MOST_METERS)
         self._meters: dict[object, Meter] = {}
@@ -184,13 +165,12 @@ class Runtime(Unpicklable):
         """Remember that a model wants tool loops whole."""
         self._whole_loops.add((question.scope, question.model))
 
-    def codec_for(self, dialect: Dialect) -> Codec:
+    def codec_for(self, dialect: DialectName) -> Codec:
         """Return the codec of a dialect; what it read before is shared."""
-        if dialect == "openai_chat":
-            return self.codec
         codec = self._codecs.get(dialect)
         if codec is None:
-            codec = self._codecs[dialect] = _codec(dialect, self._remembered)
+            memo, readings = Messages(self._remembered), Readings(self._remembered)
+            codec = self._codecs[dialect] = dialects.find(dialect).make_codec(memo, readings)
         return codec
 
     def read(self, body: Body) -> Transcript:
@@ -204,7 +184,7 @@ class Runtime(Unpicklable):
         system = system_text(body.system)
         return measure(transcript, meter, system=system, tools=body.tools)
 
-    def meter(self, question: Question, dialect: Dialect = "openai_chat") -> Meter:
+    def meter(self, question: Question, dialect: DialectName = dialects.DEFAULT) -> Meter:
         """Return how to measure for a model: exactly where its vocabulary is at hand.
 
         A server that is no known provider's may serve anything under any name: there only the ids
@@ -233,13 +213,12 @@ class Runtime(Unpicklable):
         known: Vocabulary,
         hosted: bool,  # noqa: FBT001 - a fact of the question, not a switch
         model: str | None,
-        dialect: Dialect,
+        dialect: DialectName,
         learned: Calibration | None,
     ) -> Meter:
         counter = self.vocabularies.counter(known.name)
-        framing = replace(
-            FRAMINGS[dialect] if hosted else UNKNOWN_TEMPLATE, image=image_rule(model)
-        )
+        framing = dialects.find(dialect).framing if hosted else UNKNOWN_TEMPLATE
+        framing = replace(framing, image=image_rule(model))
         if known.exact and hosted and known.family is None:
             return Meter(counter, framing, EXACT, "exact", seen=self._tools)
         if learned is None or not learned.seen:
@@ -250,7 +229,7 @@ class Runtime(Unpicklable):
 
     def text_meter(self, model: str | None) -> Meter:
         """Return the meter of a model that is named alone; one look-up after the first."""
-        return self._plain.get((model, "openai_chat")) or self.meter(Question(model))
+        return self._plain.get((model, dialects.DEFAULT)) or self.meter(Question(model))
 
     def learn(self, question: Question, reading: Reading) -> None:
         """Calibrate by one report; one that cannot be true is left out."""
@@ -261,7 +240,7 @@ class Runtime(Unpicklable):
                 self._lessons[key] = learned
         self._plain.clear()
 
-    def server_count(self, question: Question, dialect: Dialect, body: Body) -> int | None:
+    def server_count(self, question: Question, dialect: DialectName, body: Body) -> int | None:
         """Ask the server to count a request; None where it counts none, or has no answer."""
         ask = self._count(question, dialect, body)
         if ask is None:
@@ -269,7 +248,9 @@ class Runtime(Unpicklable):
         known = self._counts.known(ask)
         return known if known is not None else self._counts.heard(ask, self.transport.ask(ask))
 
-    async def aserver_count(self, question: Question, dialect: Dialect, body: Body) -> int | None:
+    async def aserver_count(
+        self, question: Question, dialect: DialectName, body: Body
+    ) -> int | None:
         """Do as `server_count`, without blocking the event loop."""
         ask = self._count(question, dialect, body)
         if ask is None:
@@ -294,13 +275,17 @@ class Runtime(Unpicklable):
             self._dropped[question.key] = told
         return told
 
-    def _count(self, question: Question, dialect: Dialect, body: Body) -> Ask | None:
+    def _count(self, question: Question, dialect: DialectName, body: Body) -> Ask | None:
         found = self.windows.counts_at(question)
         if found is None:
             return None
         server, base = found
         prompt = remote.Prompt(
-            dialect, question.model or "", plain(body.messages), plain(body.tools), body.system
+            dialects.find(dialect),
+            question.model or "",
+            plain(body.messages),
+            plain(body.tools),
+            body.system,
         )
         return remote.asking(remote.Place(server, base, question.api_key), prompt)
 
@@ -317,7 +302,7 @@ class Body:
     system: Any = None
     dialect: str | None = None
 
-    def spoken(self) -> Dialect:
+    def spoken(self) -> DialectName:
         """Return the dialect: the one that is named, else the one that the shape shows."""
         if self.dialect is not None:
             return dialects.named(self.dialect)
@@ -332,7 +317,7 @@ class Body:
         messages = self.messages
         if isinstance(messages, str) and self.dialect is not None:
             dialect = self.spoken()
-            if dialect == "openai_responses":
+            if dialects.find(dialect).fields.takes_text:
                 said = {"role": "user", "content": messages}
                 return replace(self, messages=[said], dialect=dialect)
         if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray):
@@ -381,9 +366,9 @@ def _instead(value: Any) -> str:
 class Asked(TypedDict, total=False):
     """What a request is, beside its messages, and whom it is for; every key may be left out.
 
-    `dialect` is openai_chat, openai_responses, anthropic or ollama_chat, found out from the shape
-    otherwise; `system` is text or Anthropic's blocks. `base_url`, `provider` and `api_key` say who
-    serves `model`; `runtime` carries caches and lessons, by default this process's own.
+    `dialect` is the name of one, found out from the shape otherwise; `system` is text or blocks of
+    text. `base_url`, `provider` and `api_key` say who serves `model`; `runtime` carries caches and
+    lessons, by default this process's own.
     """
 
     model: str | None
@@ -418,22 +403,6 @@ def system_text(system: Any) -> str | None:
         return system
     blocks = [b.model_dump() if hasattr(b, "model_dump") else b for b in system]
     return "\n".join(str(b.get("text", "")) if isinstance(b, Mapping) else str(b) for b in blocks)
-
-
-def _codec(dialect: Dialect, remembered: int) -> Codec:
-    """Load the codec of a dialect: most programs speak one."""
-    memo, readings = Messages(remembered), Readings(remembered)
-    if dialect == "ollama_chat":
-        from ullage.core.dialects.ollama_chat.codec import OllamaChat
-
-        return OllamaChat(memo, readings)
-    if dialect == "anthropic":
-        from ullage.core.dialects.anthropic.codec import Anthropic
-
-        return Anthropic(memo, readings)
-    from ullage.core.dialects.openai_responses.codec import OpenAIResponses
-
-    return OpenAIResponses(memo, readings)
 
 
 def plain(items: Any) -> Any:

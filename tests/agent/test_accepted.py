@@ -14,12 +14,12 @@ from tests.agent.acting import data, types
 from tests.support import tinymodel
 from tests.support.fixtures import StartServer
 from ullage.agent import Agent, Session
-from ullage.core.messages.transcript import Dialect
+from ullage.core.messages.transcript import DialectName
 from ullage.embedded import Launch, Server
 from ullage.providers import Provider
 from ullage.storage.log import verify
 
-DIALECTS: Final[tuple[Dialect, ...]] = ("openai_chat", "openai_responses", "anthropic")
+DIALECTS: Final[tuple[DialectName, ...]] = ("openai_chat", "openai_responses", "anthropic")
 
 WINDOW: Final = 8192
 
@@ -68,13 +68,13 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def agent(server: Server, model: str, dialect: Dialect, workspace: Path) -> Agent:
+def agent(server: Server, model: str, dialect: DialectName, workspace: Path) -> Agent:
     return Agent(Provider(model, server.base_url, dialect), workspace=workspace)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_real_calls_are_run_and_every_dialect_takes_the_history_then(
-    calling: Server, speaking: Server, session: Session, workspace: Path, dialect: Dialect
+    calling: Server, speaking: Server, session: Session, workspace: Path, dialect: DialectName
 ):
     capped = agent(calling, "calling", dialect, workspace).run(
         session,
@@ -100,7 +100,7 @@ def test_real_calls_are_run_and_every_dialect_takes_the_history_then(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_turn_needs_no_client_library_of_openai_or_anthropic(
-    speaking: Server, tmp_path: Path, dialect: Dialect
+    speaking: Server, tmp_path: Path, dialect: DialectName
 ):
     command = [sys.executable, "-c", TURN, speaking.base_url, dialect]
     run = subprocess.run(
@@ -111,7 +111,7 @@ def test_a_turn_needs_no_client_library_of_openai_or_anthropic(
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic"])
 def test_tools_that_the_server_leaves_out_of_the_prompt_cost_no_answer(
-    llama_server: StartServer, session: Session, workspace: Path, dialect: Dialect
+    llama_server: StartServer, session: Session, workspace: Path, dialect: DialectName
 ):
     bare = tinymodel.CHAT_TEMPLATE.split("{%- endif -%}\n", 1)[1]
     server = llama_server(Launch(window=2048, chat_template=bare))

@@ -17,11 +17,12 @@ from tests.support.counting import WordCounter
 from ullage import importers
 from ullage.api.context import WIDE, calibrated, compaction_point, of_session, served
 from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError, MalformedHistoryError
 from ullage.core.tokens.composition import SCHEMA, Span, Subject, compose
-from ullage.core.tokens.counting import UNKNOWN_TEMPLATE, Meter, Scale, measure
-from ullage.core.tokens.usage import Usage
+from ullage.core.tokens.counting import Meter, Scale, measure
 from ullage.core.tokens.window import Window, resolve
 from ullage.embedded import Server
 from ullage.runtime import Runtime

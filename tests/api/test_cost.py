@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import ullage
+from ullage.core.dialects.usage import Usage
 from ullage.core.settings import Settings
 from ullage.core.tokens.cost import MILLION, Price
 from ullage.core.tokens.cost import cost as priced
-from ullage.core.tokens.usage import Usage
 from ullage.runtime import Runtime
 from ullage.windows import Question
 

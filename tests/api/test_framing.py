@@ -17,7 +17,8 @@ import ullage
 from tests.conversations import conversation
 from tests.support import tinymodel
 from tests.support.fixtures import StartServer
-from ullage.core.tokens.counting import EXACT, UNKNOWN_TEMPLATE, Meter, measure
+from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
+from ullage.core.tokens.counting import EXACT, Meter, measure
 from ullage.embedded import Launch, Server
 
 CONVERSATIONS = 200
@@ -83,7 +84,7 @@ def test_the_servers_count_is_what_it_bills(server, billed) -> None:
 
 def test_the_band_of_an_unknown_template_holds_what_is_billed(billed) -> None:
     meter = Meter(Tiny(), UNKNOWN_TEMPLATE, EXACT, "estimate")
-    codec = ullage.Runtime().codec
+    codec = ullage.Runtime().codec_for("openai_chat")
     inside = 0
     for seed, tokens in enumerate(billed):
         messages, tools = conversation(seed)

@@ -20,7 +20,7 @@ from tests.support.faults import FaultServer, dropped, of_json, sse
 from tests.voyage import WINDOW, immovable, of
 from tests.wrapped import DIALECTS, REFUSED, Talk, answered, history_of, step, tools_of, user
 from ullage import events
-from ullage.api.wrap import CHAT, MOST_GUARDS, _credential, wrap
+from ullage.api.wrap import MOST_GUARDS, _credential, forms, wrap
 from ullage.core.guard.events import Event
 from ullage.core.settings import Settings
 from ullage.embedded import Server
@@ -355,10 +355,11 @@ def test_a_derived_class_is_wrapped_and_a_model_may_be_named_for_its_deployment(
 def test_the_guards_of_many_models_are_bounded() -> None:
     with Talk("http://127.0.0.1:9/v1", "chat", False) as talk:
         shared = talk.client._ullage_shared
-        made = [shared.guard(talk.bare, CHAT, f"m{n}") for n in range(MOST_GUARDS + 8)]
+        form = forms()["openai"]["chat", "completions"]
+        made = [shared.guard(talk.bare, form, f"m{n}") for n in range(MOST_GUARDS + 8)]
         assert len(shared.guards) == MOST_GUARDS
-        assert shared.guard(talk.bare, CHAT, f"m{MOST_GUARDS}") is made[MOST_GUARDS]
-        assert shared.guard(talk.bare, CHAT, "m0") is not made[0]
+        assert shared.guard(talk.bare, form, f"m{MOST_GUARDS}") is made[MOST_GUARDS]
+        assert shared.guard(talk.bare, form, "m0") is not made[0]
 
 
 class Other:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import ullage
 from tests.support.faults import FaultServer, of_json
+from ullage.core.dialects import registry
+from ullage.core.dialects.registry import find
 from ullage.counters import remote
 from ullage.counters.remote import Counts, Place, Prompt, asking, counted
 from ullage.embedded import Server
@@ -37,7 +39,7 @@ DIALECTS = ["openai_chat", "openai_responses", "anthropic"]
 
 
 def asked(server: str, dialect: str, key: str | None = "sk-1", **more: Any) -> Ask:
-    found = asking(Place(server, BASE, key), Prompt(dialect, "m", HELLO, **more))
+    found = asking(Place(server, BASE, key), Prompt(find(dialect), "m", HELLO, **more))
     assert found is not None
     return found
 
@@ -76,7 +78,7 @@ def test_what_a_request_lacks_is_not_sent(dialect: str):
 
 
 def test_llama_cpp_counts_nothing_in_a_dialect_that_it_does_not_speak():
-    assert remote.asking(Place("llama.cpp", BASE), Prompt("ollama_chat", "m", HELLO)) is None
+    assert remote.asking(Place("llama.cpp", BASE), Prompt(find("ollama_chat"), "m", HELLO)) is None
 
 
 def test_vllm_tokenizes_a_chat_with_its_template():
@@ -104,7 +106,7 @@ def test_anthropic_is_asked_with_its_own_headers():
 def test_gemini_is_asked_in_its_own_words_whatever_the_path_of_its_openai_dialect():
     place = Place("gemini", "https://g.example/v1beta/openai", "sk-1")
     said = [*HELLO, {"role": "assistant", "content": "hi"}]
-    found = asking(place, Prompt("openai_chat", "models/gemini-2.5-pro", said, system="s"))
+    found = asking(place, Prompt(find("openai_chat"), "models/gemini-2.5-pro", said, system="s"))
     assert found is not None
     assert found.url == "https://g.example/v1beta/models/gemini-2.5-pro:countTokens"
     assert found.headers() == {"x-goog-api-key": "sk-1"}
@@ -122,7 +124,7 @@ def test_gemini_is_asked_in_its_own_words_whatever_the_path_of_its_openai_dialec
 
 def test_a_model_id_cannot_lead_to_another_path_of_gemini():
     place = Place("gemini", "https://g.example", "sk-1")
-    found = asking(place, Prompt("openai_chat", "../../v1/files?x=", HELLO))
+    found = asking(place, Prompt(find("openai_chat"), "../../v1/files?x=", HELLO))
     assert found is not None
     assert found.url == "https://g.example/v1beta/models/..%2F..%2Fv1%2Ffiles%3Fx%3D:countTokens"
 
@@ -130,18 +132,18 @@ def test_a_model_id_cannot_lead_to_another_path_of_gemini():
 @pytest.mark.parametrize(
     ("server", "prompt", "key"),
     [
-        ("ollama", Prompt("openai_chat", "m", HELLO), "sk-1"),
-        ("", Prompt("openai_chat", "m", HELLO), "sk-1"),
-        ("vllm", Prompt("anthropic", "m", HELLO), "sk-1"),
-        ("vllm", Prompt("openai_responses", "m", HELLO), "sk-1"),
-        ("anthropic", Prompt("anthropic", "m", HELLO), None),
-        ("anthropic", Prompt("openai_chat", "m", HELLO), "sk-1"),
-        ("gemini", Prompt("openai_chat", "m", HELLO), None),
-        ("gemini", Prompt("openai_chat", "m", HELLO, tools=[CHAT_TOOL]), "sk-1"),
-        ("gemini", Prompt("openai_responses", "m", HELLO), "sk-1"),
-        ("gemini", Prompt("openai_chat", "m", [{"role": "tool", "content": "x"}]), "sk-1"),
-        ("gemini", Prompt("openai_chat", "m", [{"role": "user", "content": []}]), "sk-1"),
-        ("gemini", Prompt("openai_chat", "m", [{**HELLO[0], "name": "ada"}]), "sk-1"),
+        ("ollama", Prompt(find("openai_chat"), "m", HELLO), "sk-1"),
+        ("", Prompt(find("openai_chat"), "m", HELLO), "sk-1"),
+        ("vllm", Prompt(find("anthropic"), "m", HELLO), "sk-1"),
+        ("vllm", Prompt(find("openai_responses"), "m", HELLO), "sk-1"),
+        ("anthropic", Prompt(find("anthropic"), "m", HELLO), None),
+        ("anthropic", Prompt(find("openai_chat"), "m", HELLO), "sk-1"),
+        ("gemini", Prompt(find("openai_chat"), "m", HELLO), None),
+        ("gemini", Prompt(find("openai_chat"), "m", HELLO, tools=[CHAT_TOOL]), "sk-1"),
+        ("gemini", Prompt(find("openai_responses"), "m", HELLO), "sk-1"),
+        ("gemini", Prompt(find("openai_chat"), "m", [{"role": "tool", "content": "x"}]), "sk-1"),
+        ("gemini", Prompt(find("openai_chat"), "m", [{"role": "user", "content": []}]), "sk-1"),
+        ("gemini", Prompt(find("openai_chat"), "m", [{**HELLO[0], "name": "ada"}]), "sk-1"),
     ],
 )
 def test_what_a_server_does_not_count_is_not_asked(server: str, prompt: Prompt, key: str | None):
@@ -375,4 +377,5 @@ def test_a_count_of_a_responses_input_is_what_llama_cpp_then_reports(
 
 
 def test_a_dialect_that_llama_cpp_does_not_speak_has_no_path():
-    assert set(remote._LLAMA_CPP) == set(DIALECTS)
+    paths = {name: find(name).endpoint.counts for name in registry.DIALECTS}
+    assert [name for name, path in paths.items() if path is None] == ["ollama_chat"]

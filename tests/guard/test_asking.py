@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import ullage
+from ullage.core.dialects.usage import Usage
 from ullage.core.summary.request import Answer, SummaryRequest
-from ullage.core.tokens.usage import Usage
 from ullage.guard.asking import PARALLEL, aanswers, answers, awindow_of, window_of
 
 REQUESTS = [SummaryRequest("s", f"p{n}", "q", 100, n) for n in range(9)]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support import faults
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
 from ullage.core.summary.request import SummaryRequest
-from ullage.core.tokens.usage import Usage
 from ullage.embedded import Server
 from ullage.guard.summarizer import Summarizer
 from ullage.runtime import Runtime
@@ -88,6 +88,48 @@ def test_the_answer_is_bounded_by_all_who_have_a_say(runtime: Runtime) -> None:
         assert [m["role"] for m in body["messages"]] == ["system", "user"]
 
 
+RESPONSE = {
+    "object": "response",
+    "status": "incomplete",
+    "incomplete_details": {"reason": "max_output_tokens"},
+    "output": [
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Goal:\n- go"}],
+        }
+    ],
+    "usage": {"input_tokens": 9, "output_tokens": 3},
+}
+OLLAMA = {
+    "message": {"role": "assistant", "content": "Goal:\n- go"},
+    "done": True,
+    "done_reason": "length",
+    "prompt_eval_count": 9,
+    "eval_count": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "path", "body"),
+    [("responses", "/v1/responses", RESPONSE), ("ollama", "/api/chat", OLLAMA)],
+)
+def test_every_dialect_can_be_asked(
+    runtime: Runtime, dialect: str, path: str, body: dict[str, Any]
+) -> None:
+    with faults.FaultServer({f"POST {path}": faults.of_json(body)}) as served:
+        summarizer = at(f"{served.root_url}/v1", runtime, dialect=dialect, window=4096)
+        answer = summarizer(REQUEST)
+        assert (answer.text, answer.cut, answer.usage) == ("Goal:\n- go", True, Usage(9, output=3))
+        sent = body_of(served)
+    if dialect == "ollama":
+        assert sent["options"]["num_predict"] == REQUEST.max_tokens
+        assert [m["role"] for m in sent["messages"]] == ["system", "user"]
+    else:
+        assert sent["max_output_tokens"] == REQUEST.max_tokens
+        assert sent["instructions"] == REQUEST.system
+
+
 @pytest.mark.parametrize("path", ["", "/v1", "/v1/"])
 def test_anthropic_servers_are_found_with_and_without_v1(runtime: Runtime, path: str) -> None:
     with faults.FaultServer({"POST /v1/messages": faults.of_json(MESSAGES)}) as served:
@@ -155,7 +197,6 @@ def test_a_server_that_is_not_there_is_an_error_and_no_answer(runtime: Runtime) 
         ({"model": ""}, "needs a model"),
         ({"base_url": ""}, "needs a base_url"),
         ({"base_url": "ftp://x"}, "no http or https URL"),
-        ({"dialect": "responses"}, "openai_chat or anthropic"),
         ({"dialect": "latin"}, "latin"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"timeout_s": -1}, "timeout_s is -1"),

@@ -17,8 +17,8 @@ from tests.importers.writing import (
     text,
     user,
 )
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.usage import Usage
 from ullage.importers import SAMPLE, load, parse
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "sessions"

@@ -16,8 +16,8 @@ from tests.importers.writing import (
     said,
     usage,
 )
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.usage import Usage
 from ullage.importers import load, parse
 from ullage.importers.codex import CONTEXT
 from ullage.importers.codex import usage as read_usage

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.importers.writing import lines, said
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.usage import Usage
 from ullage.importers import parse
 from ullage.importers.requests import continues
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.session.log.fold import Fold
-from ullage.core.tokens.usage import Usage
 
 
 def folded(state: Fold) -> dict[str, Any]:

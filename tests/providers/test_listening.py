@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.providers.serving import chunk, events
-from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.registry import find, make_reader
 from ullage.core.dialects.reply import Delta, Reply
 from ullage.core.dialects.sse import Garbled
 from ullage.providers import listening
@@ -39,13 +39,12 @@ class Pieces:
 
 
 def heard(source: Pieces, dialect: str = "openai_chat") -> tuple[Reply, list[Delta], bool]:
-    into = assembly(dialect)  # type: ignore[arg-type]  # a name of the tests
+    into = make_reader(dialect)
     deltas: list[Delta] = []
 
     async def listened() -> None:
         async with asyncio.timeout(60):
-            trailing = dialect == "openai_chat"
-            await listening.listen(source, into, deltas.append, trailing=trailing)
+            await listening.listen(source, into, deltas.append, find(dialect))
 
     asyncio.run(listened())
     return into.reply(), deltas, into.ended

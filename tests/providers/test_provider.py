@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ullage.core.dialects.openai_responses import is_openai
+from ullage.core.dialects.registry import find
 from ullage.core.errors import ConfigurationError
-from ullage.providers import Client, Limits, Provider, addresses, bodies
+from ullage.providers import Client, Limits, Provider, bodies
 
 BASE = "http://127.0.0.1:8080/v1"
 
@@ -38,7 +40,7 @@ def test_limits_are_positive(name: str, value: float) -> None:
 
 
 def test_dialects_have_short_names() -> None:
-    assert Provider("m", BASE, "claude").dialect == "anthropic"  # type: ignore[arg-type]  # a short name
+    assert Provider("m", BASE, "claude").dialect == "anthropic"
     assert dataclasses.replace(Provider("m", BASE), model="n").model == "n"
 
 
@@ -60,7 +62,7 @@ def test_what_is_shown_of_a_provider_holds_no_secret() -> None:
     ],
 )
 def test_each_dialect_has_its_address(base: str, dialect: Any, url: str) -> None:
-    assert addresses.chat(base, dialect) == url
+    assert find(dialect).endpoint.address(base, "m") == url
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_each_dialect_has_its_address(base: str, dialect: Any, url: str) -> None
     ],
 )
 def test_openais_own_host_is_told(base: str, own: bool) -> None:
-    assert addresses.openai(base) is own
+    assert is_openai(base) is own
 
 
 def test_chat_asks_for_usage() -> None:

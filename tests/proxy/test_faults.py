@@ -42,8 +42,8 @@ from tests.support.faults import (
 )
 from tests.support.waiting import eventually
 from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.registry import find
 from ullage.core.serving import Rule
-from ullage.proxy.relay import broken_off
 
 DIALECTS = tuple(PATHS)
 WIDE = (Rule(window=16_384),)
@@ -97,7 +97,7 @@ def test_half_a_frame_is_ended_before_the_error_is_told() -> None:
     half = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: {"cho'
     with Wire(answer(half)) as upstream, proxied(upstream.root_url) as proxy:
         got = proxy.post(CHAT, talk("openai_chat"))
-    ended = broken_off("openai_chat", "the upstream ended before its answer did")
+    ended = find("openai_chat").errors.break_off("the upstream ended before its answer did", b"")
     assert got.content == half + b"\n\n" + ended
 
 

@@ -50,7 +50,7 @@ def call(fields: Any, dialect: str = "openai_chat", **more: Any) -> Call:
     form = routes.GUARDED[PATHS[dialect]]
     raw = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
     given = {"rule": TIGHT[0], "model": "m", "upstream": UPSTREAM, **more}
-    return Call(form, bodies.read(raw, form.history), **given)
+    return Call(form, bodies.read(raw, form.fields.messages), **given)
 
 
 def planned(guarding: Guarding, what: Call) -> Plan:
@@ -73,7 +73,7 @@ def test_a_conversation_that_outgrows_its_window_is_made_to_fit(dialect: str) ->
     assert "strategy=" in got.headers["x-ullage-compaction"]
     assert "window=4096" in got.headers["x-ullage-context"]
     (request,) = asked(upstream)
-    name = routes.GUARDED[PATHS[dialect]].history
+    name = routes.GUARDED[PATHS[dialect]].fields.messages
     made = json.loads(request.body)
     assert len(made[name]) < len(plain[name])
     assert made[name][-1] == plain[name][-1]

@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ullage
+from ullage.core.dialects.lines import Lines
+from ullage.core.dialects.ollama_chat import options
 from ullage.core.dialects.overflow import classify
-from ullage.core.dialects.registry import DIALECTS
+from ullage.core.dialects.registry import DIALECTS, find
 from ullage.core.dialects.sse import Garbled
-from ullage.core.messages.transcript import Dialect
-from ullage.proxy import ollama
+from ullage.core.messages.transcript import DialectName
+from ullage.proxy import answers
+from ullage.proxy.relay import Lines as Relayed
 
 LAST = {
     "model": "qwen3",
@@ -36,17 +39,6 @@ def said(text: str, **more: Any) -> bytes:
     return line({"message": {"role": "assistant", "content": text, **more}, "done": False})
 
 
-# --- what is asked --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fields", "streamed"),
-    [({}, True), ({"stream": None}, True), ({"stream": True}, True), ({"stream": False}, False)],
-)
-def test_an_answer_is_a_stream_unless_it_is_said_otherwise(fields: Any, streamed: bool):
-    assert ollama.streams(fields) is streamed
-
-
 def test_the_operators_window_is_the_same_whatever_a_request_asks_for():
     asked: list[dict[str, Any]] = [
         {},
@@ -54,24 +46,24 @@ def test_the_operators_window_is_the_same_whatever_a_request_asks_for():
         {"options": {"num_ctx": 2048}},
         {"options": {"num_ctx": 9e9}},
     ]
-    assert [ollama.options(f, num_ctx=8192) for f in asked] == [{"num_ctx": 8192}] * 4
-    assert [ollama.window(f, 8192) for f in asked] == [8192] * 4
+    assert [options.write_options(f, 8192) for f in asked] == [{"num_ctx": 8192}] * 4
+    assert [options.find_window(f, 8192) for f in asked] == [8192] * 4
 
 
 def test_options_keep_what_else_they_hold_and_their_order():
     given_ = {"options": {"temperature": 0, "num_ctx": 2048, "seed": 1}}
-    made = ollama.options(given_, num_ctx=8192, num_predict=64)
+    made = options.write_options(given_, num_ctx=8192, num_predict=64)
     assert json.dumps(made) == ('{"temperature": 0, "num_ctx": 8192, "seed": 1, "num_predict": 64}')
     assert given_["options"]["num_ctx"] == 2048
 
 
 @pytest.mark.parametrize("fields", [{}, {"options": {"num_ctx": 8192}}, {"options": [1]}])
 def test_options_stay_where_nothing_is_wanted(fields: Any):
-    assert ollama.options(fields) is None
+    assert options.write_options(fields) is None
 
 
 def test_options_stay_where_they_say_what_is_wanted():
-    assert ollama.options({"options": {"num_ctx": 8192, "seed": 1}}, num_ctx=8192) is None
+    assert options.write_options({"options": {"num_ctx": 8192, "seed": 1}}, num_ctx=8192) is None
 
 
 @pytest.mark.parametrize(
@@ -91,13 +83,13 @@ def test_options_stay_where_they_say_what_is_wanted():
     ],
 )
 def test_window_and_limit_of_a_request_are_numbers_of_tokens_or_unknown(value: Any, tokens: Any):
-    assert ollama.window({"options": {"num_ctx": value}}) == tokens
-    assert ollama.output({"options": {"num_predict": value}}) == tokens
+    assert options.find_window({"options": {"num_ctx": value}}) == tokens
+    assert options.find_limit({"options": {"num_predict": value}}) == tokens
 
 
 @pytest.mark.parametrize("fields", [{}, {"options": None}, {"options": "x"}])
 def test_a_request_without_options_leaves_window_and_limit_to_the_server(fields: Any):
-    assert (ollama.window(fields), ollama.output(fields)) == (None, None)
+    assert (options.find_window(fields), options.find_limit(fields)) == (None, None)
 
 
 def test_a_single_prompt_is_counted_with_all_that_goes_before_the_model():
@@ -109,13 +101,13 @@ def test_a_single_prompt_is_counted_with_all_that_goes_before_the_model():
         "images": ["aGk="],
         "context": [1, 2, 3],
     }
-    found = ollama.single(fields)
-    assert found.messages == (
+    messages, context = options.read_single(fields)
+    assert messages == (
         {"role": "system", "content": "be brief\n{{ .Prompt }}"},
         {"role": "user", "content": "def f(\nreturn x", "images": ["aGk="]},
     )
-    assert found.context == 3
-    assert ullage.count(list(found.messages), model="gpt-4o", dialect="ollama_chat").tokens > 10
+    assert context == 3
+    assert ullage.count(list(messages), model="gpt-4o", dialect="ollama_chat").tokens > 10
 
 
 @pytest.mark.parametrize(
@@ -129,22 +121,24 @@ def test_a_single_prompt_is_counted_with_all_that_goes_before_the_model():
     ],
 )
 def test_a_request_without_a_prompt_loads_the_model_and_there_is_nothing_to_check(fields: Any):
-    assert ollama.single(fields) == ollama.Single()
+    assert options.read_single(fields) == ((), 0)
 
 
 def test_a_prompt_alone_is_one_message():
     said_ = ({"role": "user", "content": "hi"},)
-    assert ollama.single({"prompt": "hi", "context": {"a": 1}}) == ollama.Single(said_)
+    assert options.read_single({"prompt": "hi", "context": {"a": 1}}) == (said_, 0)
 
 
 # --- what is answered -----------------------------------------------------------------------------
 
 
-def run(*chunks: bytes) -> tuple[ollama.Frames, list[bytes]]:
-    frames, out = ollama.Frames(), list[bytes]()
+def run(*chunks: bytes) -> tuple[Relayed, list[bytes]]:
+    relayed, cutter, out = Relayed("ollama_chat"), Lines(), list[bytes]()
     for chunk in chunks:
-        out += frames.feed(chunk)
-    return frames, [*out, left] if (left := frames.rest()) else out
+        out += cutter.feed(chunk)
+        relayed.feed(chunk)
+    relayed.rest()
+    return relayed, [*out, left] if (left := cutter.end()) else out
 
 
 STREAM = b"".join([said(""), said("a\u2028b\r\x0b"), b"\n", said("\\n"), line(LAST)])
@@ -186,7 +180,7 @@ def test_an_answer_that_is_no_stream_is_one_line_without_its_end():
 
 
 def test_nothing_has_begun_before_there_is_content():
-    frames = ollama.Frames()
+    frames = Relayed("ollama_chat")
     frames.feed(said(""))
     frames.feed(b"[1]\nnot json\n\xff\n")
     frames.feed(line({"message": "odd", "done": False}))
@@ -228,21 +222,24 @@ def test_a_stream_that_is_cut_off_has_not_ended():
 
 def test_a_line_over_the_bound_is_garbled_however_it_arrives():
     with pytest.raises(Garbled, match="longer than 10 bytes"):
-        ollama.Frames(10).feed(b"x" * 11)
+        Lines(10).feed(b"x" * 11)
     with pytest.raises(Garbled, match="longer than 10 bytes"):
-        ollama.Frames(10).feed(b"x" * 11 + b"\n")
-    frames = ollama.Frames(10)
+        Lines(10).feed(b"x" * 11 + b"\n")
+    frames = Lines(10)
     with pytest.raises(Garbled, match="longer than 10 bytes"):
         [frames.feed(b"x") for _ in range(11)]
-    assert ollama.Frames(10).feed(b"0123456789\n" * 3) == [b"0123456789\n"] * 3
+    assert Lines(10).feed(b"0123456789\n" * 3) == [b"0123456789\n"] * 3
+
+
+break_off = find("ollama_chat").errors.break_off
 
 
 def test_a_client_learns_in_a_line_of_its_own_that_the_stream_broke_off():
-    whole = ollama.broken_off("the upstream ended early")
+    whole = break_off("the upstream ended early", b"")
     assert json.loads(whole) == {"error": "the upstream ended early"}
     assert whole.endswith(b"\n")
-    assert ollama.broken_off("x", said("a")) == ollama.broken_off("x")
-    assert ollama.broken_off("x", b'{"mess') == b"\n" + ollama.broken_off("x")
+    assert break_off("x", said("a")) == break_off("x", b"")
+    assert break_off("x", b'{"mess') == b"\n" + break_off("x", b"")
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -250,15 +247,15 @@ def test_a_client_learns_in_a_line_of_its_own_that_the_stream_broke_off():
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(bound=st.integers(1, 10**9), more=st.integers(1, 10**9))
-def test_a_refusal_is_read_back_as_what_it_says(dialect: Dialect, bound: int, more: int):
-    status, body = ollama.too_large(dialect, bound + more, bound)
+def test_a_refusal_is_read_back_as_what_it_says(dialect: DialectName, bound: int, more: int):
+    status, body = answers.too_large(dialect, bound + more, bound)
     found = classify(status, body)
     assert (found.kind, found.certainty) == ("input", "certain")
     assert (found.input_tokens, found.limit) == (bound + more, bound)
 
 
 def test_refusals_have_the_shapes_that_clients_know():
-    shapes = {d: json.loads(ollama.too_large(d, 9000, 4096)[1]) for d in DIALECTS}
+    shapes = {d: json.loads(answers.too_large(d, 9000, 4096)[1]) for d in DIALECTS}
     assert shapes["openai_chat"]["error"]["code"] == "context_length_exceeded"
     assert shapes["openai_chat"]["error"]["param"] == "messages"
     assert shapes["openai_responses"]["error"]["param"] == "input"

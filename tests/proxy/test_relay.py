@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ullage.proxy.relay import MOST, Lines, Relay, broken_off
+from ullage.core.dialects.registry import find
+from ullage.proxy.relay import MOST, Lines, Relay
 
 ENDS = st.sampled_from(["\n", "\r", "\r\n"])
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=6) | (
@@ -232,20 +233,22 @@ def test_the_event_that_tells_of_a_break_stands_by_itself(
 ) -> None:
     relay = Relay(dialect)
     made = relay.feed(sent) + (relay.rest() if rested else b"") + relay.cut("it broke")
-    assert made == sent + between + broken_off(dialect, "it broke")
+    assert made == sent + between + find(dialect).errors.break_off("it broke", b"")
 
 
 def test_what_was_held_back_goes_out_before_a_break_is_told() -> None:
     relay = Relay("openai_chat", spliced=True)
     finish, half = f"data: {written(FINISH)}\n\n".encode(), b'data: {"choices": [], "usa'
     assert relay.feed(finish + half) == finish
-    assert relay.cut("it broke") == half + b"\n\n" + broken_off("openai_chat", "it broke")
+    assert relay.cut("it broke") == half + b"\n\n" + find("openai_chat").errors.break_off(
+        "it broke", b""
+    )
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "openai_responses", "anthropic"])
 def test_a_break_is_read_as_an_error_and_never_as_an_end(dialect: str) -> None:
     relay = Relay(dialect)
-    relay.feed(broken_off(dialect, "it broke"))
+    relay.feed(find(dialect).errors.break_off("it broke", b""))
     assert relay.failed is not None
     assert not relay.ended
 
@@ -255,14 +258,14 @@ def test_a_break_is_read_as_an_error_and_never_as_an_end(dialect: str) -> None:
 
 @given(st.binary(max_size=60) | st.lists(TEXT).map(lambda t: "\n".join(t).encode()), st.data())
 def test_lines_go_on_as_they_came(stream: bytes, data: st.DataObject) -> None:
-    lines = Lines()
+    lines = Lines("ollama_chat")
     for chunk in chunked(data, stream):
         assert lines.feed(chunk) == chunk
     assert lines.rest() == b""
 
 
 def test_lines_tell_of_content_an_end_and_a_report() -> None:
-    lines = Lines()
+    lines = Lines("ollama_chat")
     lines.feed(b'{"message": {"content": ""}, "done": false}\n')
     assert (lines.events, lines.begun, lines.ended) == (1, False, False)
     lines.feed(b'{"message": {"content": "a\xe2\x80\xa8"}, "done": false}\n{"done"')
@@ -273,7 +276,7 @@ def test_lines_tell_of_content_an_end_and_a_report() -> None:
 
 @pytest.mark.parametrize(("sent", "between"), [(b"", b""), (b"{}\n", b""), (b'{"mess', b"\n")])
 def test_a_line_tells_of_a_break(sent: bytes, between: bytes) -> None:
-    lines = Lines()
+    lines = Lines("ollama_chat")
     lines.feed(sent)
     assert lines.cut("it broke") == between + b'{"error": "it broke"}\n'
 
@@ -281,7 +284,7 @@ def test_a_line_tells_of_a_break(sent: bytes, between: bytes) -> None:
 @pytest.mark.parametrize("ended", [b"\n", b""])
 def test_a_line_that_is_a_bomb_passes_and_ends_the_reading(ended: bytes) -> None:
     bomb = b'{"message": ' + b"[" * 100_000 + ended
-    lines = Lines()
+    lines = Lines("ollama_chat")
     assert lines.feed(bomb) + lines.rest() == bomb
     assert not lines.known
     assert lines.feed(b"{}\n") == b"{}\n"
@@ -289,7 +292,7 @@ def test_a_line_that_is_a_bomb_passes_and_ends_the_reading(ended: bytes) -> None
 
 
 def test_a_line_beyond_all_bounds_passes_and_ends_the_reading() -> None:
-    lines = Lines()
+    lines = Lines("ollama_chat")
     piece = b"x" * (9 * 1024 * 1024)
     assert lines.feed(piece) == piece
     assert lines.known

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tests.storage.records import checkpoint
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ErrorKind
 from ullage.core.guard.events import (
     Answered,
@@ -31,7 +32,6 @@ from ullage.core.guard.events import (
 from ullage.core.tokens.cost import Price, cost
 from ullage.core.tokens.gauge import Assessment
 from ullage.core.tokens.truncation import Truncation
-from ullage.core.tokens.usage import Usage
 from ullage.core.tokens.window import Window
 from ullage.guard.guard import Guard
 from ullage.runtime import Runtime

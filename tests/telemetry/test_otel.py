@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from tests.storage.records import checkpoint
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind
 from ullage.core.guard.events import (
     Answered,
@@ -29,7 +30,6 @@ from ullage.core.guard.events import (
 )
 from ullage.core.tokens.gauge import Assessment
 from ullage.core.tokens.truncation import Truncation
-from ullage.core.tokens.usage import Usage
 from ullage.guard.guard import Guard
 from ullage.runtime import Runtime
 from ullage.telemetry import metrics, otel

@@ -81,6 +81,20 @@ def test_a_name_that_only_looks_vague_passes(path):
     assert rules(HEAD, path) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("src/ullage/guard/guard.py", ["dialect-literal", "dialect-literal"]),
+        ("src/ullage/windows/table.py", ["dialect-literal"]),
+        ("src/ullage/core/dialects/registry.py", []),
+        ("tests/guard/test_guard.py", []),
+    ],
+)
+def test_a_dialects_name_stands_in_its_folder_alone(path, found):
+    source = HEAD + "def f(x):\n    return x in ('openai_chat', 'anthropic')\n"
+    assert rules(source, path) == found
+
+
 def test_tests_may_catch_everything_and_hold_tables():
     source = HEAD + "ROWS = [1]\ntry:\n    print(1)\nexcept Exception:\n    pass\n"
     assert rules(source, "tests/core/test_thing.py") == []

@@ -16,7 +16,7 @@ from ullage.storage import Limits, MemoryStore
 
 if TYPE_CHECKING:
     from ullage.agent.session import Session
-    from ullage.core.messages.transcript import Dialect
+    from ullage.core.messages.transcript import DialectName
     from ullage.storage.protocol import Conversations
 
 FOREVER: Final = Limits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)
@@ -33,7 +33,7 @@ class Checkpoints:
     whatever server its history goes on. With `dry` nothing is recorded.
     """
 
-    def __init__(self, session: Session, dialect: Dialect, seqs: Seqs, *, dry: bool) -> None:
+    def __init__(self, session: Session, dialect: DialectName, seqs: Seqs, *, dry: bool) -> None:
         self._session, self._dialect, self._seqs, self._dry = session, dialect, seqs, dry
         self._memory = MemoryStore(FOREVER).checkpoints
         self._seen = 0
@@ -104,7 +104,7 @@ class SessionStore:
     """A `Store` over the log of one session, for one dialect."""
 
     def __init__(
-        self, session: Session, dialect: Dialect, seqs: Seqs, *, dry: bool = False
+        self, session: Session, dialect: DialectName, seqs: Seqs, *, dry: bool = False
     ) -> None:
         self._memory = MemoryStore(FOREVER)
         self._session = session

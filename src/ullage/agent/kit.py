@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from ullage.core.dialects import registry
 from ullage.core.guard.request import Request
 from ullage.core.session.log.fold import User
 from ullage.core.session.permissions import Consent
@@ -17,6 +18,7 @@ from ullage.core.session.tools import Pending
 if TYPE_CHECKING:
     from ullage.agent.session import Session
     from ullage.core.compaction.checkpoint import Trigger
+    from ullage.core.dialects.dialect import Dialect
     from ullage.core.session.instructions import Briefing
     from ullage.core.session.log.render import Renderer
     from ullage.core.session.permissions import Posture
@@ -24,16 +26,6 @@ if TYPE_CHECKING:
     from ullage.guard.guard import Guard, View
     from ullage.providers import Provider
     from ullage.tools import Executor
-
-LONGEST_ANSWER: Final = 4096
-"""Tokens of an answer where the API wants a limit and nobody gave one (Anthropic, `max_tokens`)."""
-
-OUTPUT: Final[Mapping[str, tuple[str, ...]]] = {
-    "openai_chat": ("max_tokens", "max_completion_tokens"),
-    "openai_responses": ("max_output_tokens",),
-    "anthropic": ("max_tokens",),
-}
-"""What the dialects call the limit of an answer; the first is what a guard hands out."""
 
 Word = Consent | bool | None
 
@@ -62,15 +54,16 @@ class Words:
         The context stands behind the prompt in it, on every server alike: a checkpoint then holds
         wherever the session goes on.
         """
-        if self.provider.dialect != "openai_chat":
+        if self._spoken.fields.system is not None:
             return []
         return [{"role": "system", "content": self._whole()}]
 
     def apart(self) -> Any:
         """Return the operator's text for the dialects that take it beside the messages."""
-        if self.provider.dialect == "openai_chat":
+        place = self._spoken.fields
+        if place.system is None:
             return None
-        if self.provider.dialect == "openai_responses":
+        if not place.takes_blocks:
             return self._whole()
         kept = {"type": "text", "text": self.said.system, "cache_control": {"type": "ephemeral"}}
         return [kept, {"type": "text", "text": self.said.developer}]
@@ -78,11 +71,13 @@ class Words:
     def counted(self) -> str | None:
         """Return the text that is counted beside the messages, the facts with it."""
         beside = (
-            []
-            if self.provider.dialect == "openai_chat"
-            else [self.said.system, self.said.developer]
+            [] if self._spoken.fields.system is None else [self.said.system, self.said.developer]
         )
         return "\n\n".join([*beside, *([self.said.facts] if self.said.facts else [])]) or None
+
+    @property
+    def _spoken(self) -> Dialect:
+        return registry.find(self.provider.dialect)
 
     def _whole(self) -> str:
         return f"{self.said.system}\n\n{self.said.developer}"
@@ -112,10 +107,12 @@ class Kit:
     @property
     def max_tokens(self) -> int | None:
         """The limit of an answer that was asked for, or None."""
-        dialect = self.provider.dialect
-        given = (self.provider.options.get(name) for name in OUTPUT[dialect])
+        spoken, options = registry.find(self.provider.dialect), self.provider.options
+        place = spoken.fields
+        held = options if place.inside is None else options.get(place.inside)
+        given = (held.get(name) for name in (place.limit, *place.output)) if held else ()
         found = next((tokens for tokens in given if type(tokens) is int), None)
-        return LONGEST_ANSWER if found is None and dialect == "anthropic" else found
+        return spoken.endpoint.longest_answer if found is None else found
 
     def request(self) -> Request:
         """Return the request that the session's history makes now, without the facts' text."""
@@ -135,7 +132,7 @@ class Kit:
         """Return what is sent: the view's fields, with the facts beside the current request."""
         sent = dict(view.kwargs)
         if self.words.said.facts:
-            name = "input" if self.provider.dialect == "openai_responses" else "messages"
+            name = registry.find(self.provider.dialect).fields.messages
             sent[name] = self._presented(list(sent[name]))
         return sent
 
@@ -146,16 +143,7 @@ class Kit:
         mine = {id(m) for m, seq in zip(self.history, seqs, strict=True) if seq == spoke}
         for place in range(len(messages) - 1, -1, -1):
             if id(messages[place]) in mine:
-                facts = self.words.said.facts
-                messages[place] = _with(messages[place], facts, self.provider.dialect)
+                form = registry.find(self.provider.dialect).make_form()
+                messages[place] = form.add_text(messages[place], self.words.said.facts)
                 return messages
         return messages  # the request was cut to fit: there is no room for facts
-
-
-def _with(message: Mapping[str, Any], facts: str, dialect: str) -> dict[str, Any]:
-    """Return a message of a person with the facts behind what was said."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return {**message, "content": f"{content}\n\n{facts}"}
-    kind = "input_text" if dialect == "openai_responses" else "text"
-    return {**message, "content": [*(content or ()), {"type": kind, "text": facts}]}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.agent.journal import Journal
 from ullage.agent.session import Live
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import (
     ConfigurationError,
     ContextTooLargeError,
@@ -44,7 +45,6 @@ from ullage.core.session.turn.effects import (
     Send,
 )
 from ullage.core.tokens.cost import cost
-from ullage.core.tokens.usage import Usage
 from ullage.providers import CallFailed, Client
 from ullage.sdk.errors import Trouble
 from ullage.storage.log import LEASE_S

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.calibration import Calibration, Reading, learn
 from ullage.core.tokens.composition import SCHEMA, Report, Span, Subject, compose
 from ullage.core.tokens.cost import Price, cost
 from ullage.core.tokens.counting import Meter, measure, prefix_sums
 from ullage.core.tokens.outputs import Answer, settle
-from ullage.core.tokens.usage import Usage
 from ullage.core.tokens.window import Claim, Window, refute, resolve
 from ullage.core.values.shown import line, table
 from ullage.runtime import Asked, Body, Runtime, asked, default, system_text

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ullage.core.compaction import laws
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import (
     ConfigurationError,
     ContextTooLargeError,
@@ -22,7 +23,6 @@ from ullage.core.tokens.counting import Count
 from ullage.core.tokens.gauge import Assessment
 from ullage.core.tokens.gauge import assess as assessing
 from ullage.core.tokens.truncation import Truncation, detect
-from ullage.core.tokens.usage import Usage
 from ullage.core.tokens.window import Window
 from ullage.runtime import Asked, Body, Runtime, asked, default
 from ullage.windows import Question, given

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, StoreError, UllageError
 from ullage.storage import open_store
 
 if TYPE_CHECKING:
-    from ullage.core.messages.transcript import Dialect
     from ullage.storage import Store
 
 TOOL: Final = "ullage_recall"
@@ -102,21 +101,26 @@ def page(reference: str, *, store: Store | str, offset: int = 0, limit: int | No
     return Page(text[offset:end], offset, len(text))
 
 
-def recall_tool(dialect: str = "openai_chat") -> dict[str, Any]:
+def recall_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:
     """Return the definition of a tool by which an agent reads originals back.
 
-    `dialect` is openai_chat, openai_responses, anthropic or ollama_chat; raises
-    ConfigurationError for another.
+    `dialect` is the name of one; raises ConfigurationError for one that there is not.
     """
-    spoken: Dialect = dialects.named(dialect)
-    parameters = json.loads(json.dumps(dict(PARAMETERS)))
-    function = {"name": TOOL, "description": DESCRIPTION}
-    if spoken == "anthropic":
-        return {**function, "input_schema": parameters}
-    if spoken == "openai_responses":
-        # Strict is this API's default, and would demand every property (API reference, `tools`).
-        return {"type": "function", **function, "parameters": parameters, "strict": False}
-    return {"type": "function", "function": {**function, "parameters": parameters}}
+    form = dialects.find(dialects.named(dialect)).make_form()
+    return form.tool(_Tool())
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """The tool as it is offered."""
+
+    name: str = TOOL
+    description: str = DESCRIPTION
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """A copy that the caller may change."""
+        return cast("dict[str, Any]", json.loads(json.dumps(dict(PARAMETERS))))
 
 
 def answer_recall(arguments: Any, store: Store | str) -> str:

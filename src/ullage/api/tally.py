@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from ullage.core.dialects.registry import named, recognise
-from ullage.core.messages.transcript import Dialect, Message
-from ullage.core.tokens.counting import Count, Measure, Meter, Size, measure
+from ullage.core.messages.size import Size
+from ullage.core.messages.transcript import DialectName, Message
+from ullage.core.tokens.counting import Count, Measure, Meter, measure
 from ullage.core.values.pickling import Unpicklable
 from ullage.runtime import Asked, Body, asked, system_text
 
@@ -85,7 +86,7 @@ class Tally(Unpicklable):
         return replace(self._empty, total=self._total, messages=tuple(self._messages)).count()
 
 
-def _shown(messages: Sequence[Any]) -> Dialect | None:
+def _shown(messages: Sequence[Any]) -> DialectName | None:
     """Return the dialect that messages show, None where they show none.
 
     Without a mark of their own they are taken for Chat, and for Anthropic beside system blocks:

@@ -11,10 +11,12 @@ import functools
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Self, SupportsIndex, TypeVar, cast
 
+from ullage.core.dialects import registry
+from ullage.core.dialects.dialect import Fields
 from ullage.core.errors import ConfigurationError
 from ullage.core.guard.events import Notice
 from ullage.guard.guard import Guard
@@ -23,38 +25,22 @@ from ullage.guard.sending import is_given
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the methods of one endpoint call the parts of a request.
-
-    `output` are the names of the most to answer, the one that wins first; `stored` are fields
-    that name a history which the server keeps.
-    """
+    """The methods of one endpoint: the dialect that they speak, and the fields of a request."""
 
     dialect: str
-    messages: str = "messages"
-    system: str | None = None
-    output: Sequence[str] = ("max_tokens",)
-    stored: Sequence[str] = ()
+    fields: Fields
 
 
-CHAT: Final = Form("openai_chat", output=("max_completion_tokens", "max_tokens"))
-RESPONSES: Final = Form(
-    "openai_responses",
-    "input",
-    "instructions",
-    ("max_output_tokens",),
-    ("previous_response_id", "conversation", "prompt", "response_id"),
-)
-MESSAGES: Final = Form("anthropic", system="system")
+@functools.cache
+def forms() -> Mapping[str, Mapping[tuple[str, ...], Form]]:
+    """Return the endpoints that take a conversation, by SDK and by where its client has them."""
+    found: dict[str, dict[tuple[str, ...], Form]] = {}
+    for dialect in registry.dialects():
+        for sdk, paths in dialect.clients.items():
+            form = Form(dialect.name, dialect.fields)
+            found.setdefault(sdk, {}).update(dict.fromkeys(paths, form))
+    return found
 
-FORMS: Final[Mapping[str, Mapping[tuple[str, ...], Form]]] = {
-    "openai": {
-        ("chat", "completions"): CHAT,
-        ("beta", "chat", "completions"): CHAT,
-        ("responses",): RESPONSES,
-    },
-    "anthropic": {("messages",): MESSAGES, ("beta", "messages"): MESSAGES},
-}
-"""The endpoints that take a conversation, by SDK and by where its client has them."""
 
 RAW: Final = "with_raw_response"
 STREAMED: Final = "with_streaming_response"
@@ -92,12 +78,12 @@ def wrap(client: Client, *, model: str | None = None, **options: Any) -> Client:
     Raises ConfigurationError for a client or a setting that cannot work, TypeError for an option
     that `Guard` does not have, and, from the calls, what `Guard.prepare` raises.
     """
-    kind = type(client)
+    kind, known = type(client), forms()
     if issubclass(kind, _Proxy):
         raise ConfigurationError("this client is wrapped already: use it as it is")
     for ancestor in kind.__mro__:
         sdk = ancestor.__module__.partition(".")[0]
-        if sdk in FORMS and ancestor.__name__ in ("SyncAPIClient", "AsyncAPIClient"):
+        if sdk in known and ancestor.__name__ in ("SyncAPIClient", "AsyncAPIClient"):
             root = _AsyncRoot if ancestor.__name__ == "AsyncAPIClient" else _Root
             break
     else:
@@ -108,8 +94,10 @@ def wrap(client: Client, *, model: str | None = None, **options: Any) -> Client:
         )
     if "dialect" in options:
         raise ConfigurationError("dialect= is told by the method that is called: leave it out")
-    shared = _Shared(root is _AsyncRoot, FORMS[sdk], model, options)
-    shared.guard(client, CHAT, model)  # raises for options that are none
+    shared = _Shared(root is _AsyncRoot, known[sdk], model, options)
+    shared.guard(
+        client, next(iter(shared.forms.values())), model
+    )  # raises for options that are none
     return cast("Client", root(client, (), shared, client))
 
 
@@ -198,7 +186,7 @@ class _Sender:
         self._sent = view
         form = self._form
         for name, value in view.items():
-            own = _output(form, made) if name in form.output else name
+            own = _output(form, made) if name in form.fields.output else name
             if own is not None and not _same(made.get(own), value):
                 made[own] = value
         changed = before is not None and any(before.get(k) is not v for k, v in view.items())
@@ -206,7 +194,7 @@ class _Sender:
 
 
 def _output(form: Form, given: Mapping[str, Any]) -> str | None:
-    return next((name for name in form.output if is_given(given.get(name))), None)
+    return next((name for name in form.fields.output if is_given(given.get(name))), None)
 
 
 def _same(own: Any, value: Any) -> bool:
@@ -315,18 +303,18 @@ class _Proxy:
         """Return a call as a guard takes it, or None for one that carries no history of its own."""
         shared = self._ullage_shared
         guard = shared.guard(self._ullage_client, form, given.get("model"))
-        if any(is_given(given.get(name)) for name in form.stored):
+        if any(is_given(given.get(name)) for name in form.fields.stored):
             shared.notice(guard)
             return None
-        if not is_given(given.get(form.messages)):
+        if not is_given(given.get(form.fields.messages)):
             return None
-        parts = {"tools": "tools", "system": form.system, "max_tokens": _output(form, given)}
-        for name in (form.messages, "tools"):
+        parts = {"tools": "tools", "system": form.fields.system, "max_tokens": _output(form, given)}
+        for name in (form.fields.messages, "tools"):
             if name in given:
                 given[name] = _listed(given[name])
         options = {k: given[n] for k, n in parts.items() if n and is_given(given.get(n))}
         send = _Sender(method, form, given, self._ullage_client)
-        return _Sending(guard, send, given[form.messages], options)
+        return _Sending(guard, send, given[form.fields.messages], options)
 
 
 class _Root(_Proxy):

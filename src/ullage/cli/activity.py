@@ -20,10 +20,10 @@ from ullage.cli import asking, picture
 from ullage.cli.desk import say
 from ullage.cli.flow import Flow
 from ullage.cli.sign import EVERY_S, Sign
+from ullage.core.dialects.usage import Usage
 from ullage.core.session.log.event import Event
 from ullage.core.session.permissions import Consent
 from ullage.core.session.tools import Pending
-from ullage.core.tokens.usage import Usage
 
 CODES: Final[Mapping[str, int]] = {
     "permission_denied": 3,

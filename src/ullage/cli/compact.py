@@ -21,6 +21,7 @@ from ullage.cli import desk, lines, notes, offline, origin, progress
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.plan import Outcome, explain_reason
 from ullage.core.compaction.policy import Policy
+from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, UnknownSession
 from ullage.core.summary.request import Answer, SummaryRequest
 from ullage.core.tokens.counting import Count
@@ -228,7 +229,7 @@ def _file(given: argparse.Namespace) -> int:
         "policy": _policy(given),
         "dry_run": given.dry_run,
     }
-    if session.dialect != "openai_chat":
+    if session.dialect != registry.DEFAULT:
         options["dialect"] = session.dialect
     if given.target is not None:
         options["target_tokens"] = given.target

@@ -19,9 +19,10 @@ from ullage.agent import Agent, Options, Session
 from ullage.agent import folders as skills
 from ullage.cli import lines, progress
 from ullage.core.compaction.policy import Policy
+from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.errors.extras import explain_missing
-from ullage.core.messages.transcript import Dialect
+from ullage.core.messages.transcript import DialectName
 from ullage.core.session.permissions import Rule
 from ullage.providers import Limits, Provider
 from ullage.runtime import default
@@ -34,15 +35,6 @@ if TYPE_CHECKING:
     from ullage.embedded import Server
 
 FILE: Final = "sessions.db"
-
-DIALECTS: Final[tuple[Dialect, ...]] = ("openai_chat", "openai_responses", "anthropic")
-
-KEYS: Final[Mapping[str, tuple[str, str]]] = {
-    "openai_chat": ("api.openai.com", "OPENAI_API_KEY"),
-    "openai_responses": ("api.openai.com", "OPENAI_API_KEY"),
-    "anthropic": ("api.anthropic.com", "ANTHROPIC_API_KEY"),
-}
-"""The variables in which the providers' own clients look for a key, and whom it is for."""
 
 EMBEDDED: Final = "smollm2-135m"
 WINDOW: Final = 4096
@@ -119,7 +111,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument("--model", metavar="ID", help="the model (else the only one that is served)")
     group.add_argument("--base-url", metavar="URL", help="its server (else the setting `base_url`)")
-    group.add_argument("--dialect", choices=DIALECTS, help="how it is spoken to (openai_chat)")
+    group.add_argument(
+        "--dialect", choices=registry.DIALECTS, help="how it is spoken to (openai_chat)"
+    )
     group.add_argument(
         "--api-key-env", metavar="NAME", help="the variable that holds the key (else the usual one)"
     )
@@ -191,7 +185,7 @@ def provided(given: argparse.Namespace) -> Iterator[Provider]:
     """
     if given.timeout is not None and not given.timeout > 0:
         raise ConfigurationError(f"--timeout is a number over 0, not {given.timeout:g}")
-    dialect: Dialect = given.dialect or DIALECTS[0]
+    dialect: DialectName = given.dialect or registry.DEFAULT
     with ExitStack() as held:
         if given.embedded is not None:
             if given.base_url:
@@ -274,7 +268,10 @@ def _key_variable(given: argparse.Namespace, dialect: str, base_url: str) -> str
     """Return the variable of the key: the usual one is for its own provider and nobody else."""
     if given.api_key_env is not None:
         return str(given.api_key_env)
-    host, variable = KEYS[dialect]
+    home = registry.find(dialect).endpoint.home
+    if home is None:
+        return None
+    host, variable = home
     try:
         return variable if urlsplit(base_url).hostname == host else None
     except ValueError as error:
@@ -308,13 +305,14 @@ def _served(base_url: str, key: str | None, preferred: str | None) -> str:
 
 
 def _options(given: argparse.Namespace, dialect: str) -> dict[str, Any]:
-    name = "max_output_tokens" if dialect == "openai_responses" else "max_tokens"
+    place = registry.find(dialect).fields
     if given.max_tokens is not None and given.max_tokens < 1:
         raise ConfigurationError(f"--max-tokens is 1 or more, not {given.max_tokens}")
     if given.temperature is not None and not math.isfinite(given.temperature):
         raise ConfigurationError(f"--temperature is a number such as 0.7, not {given.temperature}")
-    options = {name: given.max_tokens, "temperature": given.temperature}
-    return {name: value for name, value in options.items() if value is not None}
+    options: dict[str, Any] = {place.limit: given.max_tokens, "temperature": given.temperature}
+    options = {name: value for name, value in options.items() if value is not None}
+    return options if place.inside is None else ({place.inside: options} if options else {})
 
 
 # ── the agent ───────────────────────────────────────────────────────────────────────────────────

@@ -16,12 +16,12 @@ from ullage import agent
 from ullage.api.context import Contents, compaction_point, of_session
 from ullage.cli import desk, replay, serve, sessions
 from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.log.event import understood
 from ullage.core.tokens.composition import Report, Row
 from ullage.core.tokens.counting import Count
 from ullage.core.tokens.gauge import assess
-from ullage.core.tokens.usage import Usage
 from ullage.core.tokens.window import Claim, resolve
 from ullage.embedded import catalog
 from ullage.importers import Session

@@ -18,9 +18,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from ullage.core.dialects import registry
 from ullage.transport import Ask
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.dialect import Dialect
     from ullage.transport import Answer
 
 MOST: Final = 1_000
@@ -40,7 +42,7 @@ class Place:
 class Prompt:
     """A request as JSON can carry it, in its dialect; `system` is what stands apart."""
 
-    dialect: str
+    dialect: Dialect
     model: str
     messages: Any
     tools: Any = None
@@ -48,17 +50,12 @@ class Prompt:
 
     def body(self) -> dict[str, Any]:
         """Return the fields that the dialect's own endpoint takes."""
-        fields: dict[str, Any] = {"model": self.model}
-        if self.dialect == "openai_responses":
-            fields["input"] = self.messages
-            apart = "instructions"
-        else:
-            fields["messages"] = self.messages
-            apart = "system"
-        if self.system and self.dialect == "openai_chat":
-            fields["messages"] = [{"role": "system", "content": self.system}, *self.messages]
+        place = self.dialect.fields
+        fields: dict[str, Any] = {"model": self.model, place.messages: self.messages}
+        if self.system and place.system is None:
+            fields[place.messages] = [{"role": "system", "content": self.system}, *self.messages]
         elif self.system:
-            fields[apart] = self.system
+            fields[str(place.system)] = self.system
         if self.tools:
             fields["tools"] = self.tools
         return fields
@@ -81,31 +78,25 @@ def counted(answer: Answer) -> int | None:
 
 _OK: Final = 200
 
-_LLAMA_CPP: Final[Mapping[str, str]] = {
-    "openai_chat": "/v1/chat/completions/input_tokens",
-    "openai_responses": "/v1/responses/input_tokens",
-    "anthropic": "/v1/messages/count_tokens",
-}
-
 
 def _llama_cpp(place: Place, prompt: Prompt) -> Ask | None:
-    path = _LLAMA_CPP.get(prompt.dialect)
+    path = prompt.dialect.endpoint.counts
     return None if path is None else Ask(place.base + path, prompt.body(), place.api_key)
 
 
 def _vllm(place: Place, prompt: Prompt) -> Ask | None:
-    if prompt.dialect != "openai_chat":
+    if prompt.dialect.name != registry.DEFAULT:
         return None
     body = {**prompt.body(), "add_generation_prompt": True}
     return Ask(f"{place.base}/tokenize", body, place.api_key)
 
 
 def _anthropic(place: Place, prompt: Prompt) -> Ask | None:
-    if prompt.dialect != "anthropic" or not place.api_key:
+    endpoint = prompt.dialect.endpoint
+    if endpoint.auth != "x-api-key" or endpoint.counts is None or not place.api_key:
         return None
-    version = (("anthropic-version", "2023-06-01"),)
-    url = f"{place.base}/v1/messages/count_tokens"
-    return Ask(url, prompt.body(), place.api_key, "x-api-key", version)
+    url = place.base + endpoint.counts
+    return Ask(url, prompt.body(), place.api_key, endpoint.auth, endpoint.headers)
 
 
 def _gemini(place: Place, prompt: Prompt) -> Ask | None:
@@ -123,7 +114,7 @@ def _gemini(place: Place, prompt: Prompt) -> Ask | None:
 
 
 def _contents(prompt: Prompt) -> list[dict[str, Any]] | None:
-    if prompt.dialect != "openai_chat":
+    if prompt.dialect.name != registry.DEFAULT:
         return None
     contents = []
     for message in prompt.messages:

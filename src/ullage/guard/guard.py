@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from ullage.core.compaction.pins import read_pins
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects import registry as dialects
+from ullage.core.dialects.reply import reported
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind, UllageError
 from ullage.core.guard import machine, recovery
 from ullage.core.guard.events import (
@@ -59,7 +60,6 @@ from ullage.sdk.streams import (
     aopened,
     awatched,
     opened,
-    reported,
     watched,
 )
 from ullage.storage import checked
@@ -67,7 +67,7 @@ from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint, Trigger
-    from ullage.core.messages.transcript import Dialect
+    from ullage.core.messages.transcript import DialectName
     from ullage.core.tokens.window import Window
     from ullage.storage import Store
 
@@ -183,7 +183,7 @@ class Guard(Unpicklable):
         body = self._body(messages, tools, system)
         return self.ready(_request(body, max_tokens, pins, sections), body.spoken())
 
-    def ready(self, request: Request, dialect: Dialect) -> View:
+    def ready(self, request: Request, dialect: DialectName) -> View:
         """Do as `prepare` with a request as a value, as a proxy has it."""
         steps = machine.prepare(self._setup(dialect), request)
         with self._predicting():
@@ -203,7 +203,7 @@ class Guard(Unpicklable):
         body = self._body(messages, tools, system)
         return await self.aready(_request(body, max_tokens, pins, sections), body.spoken())
 
-    async def aready(self, request: Request, dialect: Dialect) -> View:
+    async def aready(self, request: Request, dialect: DialectName) -> View:
         """Do as `aprepare` with a request as a value, as an agent's turn has it."""
         setup = self._setup(dialect)
         if self.policy.background:
@@ -217,7 +217,7 @@ class Guard(Unpicklable):
             )
         return self._ready(request, prepared)
 
-    async def acompacted(self, request: Request, dialect: Dialect, target: int) -> View:
+    async def acompacted(self, request: Request, dialect: DialectName, target: int) -> View:
         """Return a request made as small as `target` tokens, whatever the pressure; it is stored.
 
         The strategies are those of the policy's highest rung. Raises as `aprepare` does.
@@ -327,7 +327,7 @@ class Guard(Unpicklable):
         body = self._body(messages, None, system)
         return self.undone(_request(body), body.spoken())
 
-    def undone(self, request: Request, dialect: Dialect) -> Checkpoint | None:
+    def undone(self, request: Request, dialect: DialectName) -> Checkpoint | None:
         """Do as `undo` with a request as a value."""
         found = self._driver.run(replayed(self._setup(dialect), request))
         if found is not None:
@@ -409,14 +409,16 @@ class Guard(Unpicklable):
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _body(self, messages: Any, tools: Any, system: Any, shown: Dialect | None = None) -> Body:
+    def _body(
+        self, messages: Any, tools: Any, system: Any, shown: DialectName | None = None
+    ) -> Body:
         """Return the request in its dialect; raises ConfigurationError for a misplaced system."""
         body = Body(messages, tools, system, self._dialect or shown).listed()
-        if system is not None and body.dialect in ("openai_chat", "ollama_chat"):
-            name = "Ollama's" if body.dialect == "ollama_chat" else "Chat Completions"
+        spoken = dialects.find(body.spoken())
+        if system is not None and spoken.fields.system is None:
             raise ConfigurationError(
                 "system= is for Anthropic and Responses requests, and these messages read as "
-                f"{name}: put a system message first in the list, or name the dialect, "
+                f"{spoken.title}: put a system message first in the list, or name the dialect, "
                 'such as Guard(dialect="anthropic")'
             )
         return body
@@ -447,7 +449,7 @@ class Guard(Unpicklable):
             if isinstance(event, Compacted | CompactionFailed):
                 self.tell(event)
 
-    def _setup(self, dialect: Dialect) -> Setup:
+    def _setup(self, dialect: DialectName) -> Setup:
         question, runtime, driver = self._question, self._runtime, self._driver
         setup = Setup(
             codec=runtime.codec_for(dialect),
@@ -502,7 +504,7 @@ class Guard(Unpicklable):
     ) -> Call:
         return read_call(fn, messages, options, self.model)
 
-    def _asked(self, call: Call) -> tuple[Request, Dialect]:
+    def _asked(self, call: Call) -> tuple[Request, DialectName]:
         """Return the request of a call, and its dialect."""
         given = dict(call.prepared)
         tools, system = given.pop("tools", None), given.pop("system", None)

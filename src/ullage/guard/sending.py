@@ -19,7 +19,8 @@ from ullage.sdk.errors import trouble
 from ullage.sdk.streams import Opened, aclose, close
 
 if TYPE_CHECKING:
-    from ullage.core.messages.transcript import Dialect
+    from ullage.core.dialects.dialect import Dialect
+    from ullage.core.messages.transcript import DialectName
     from ullage.sdk.errors import Trouble
 
 PREPARED: Final = frozenset({"tools", "max_tokens", "pins", "sections", "system"})
@@ -28,54 +29,11 @@ PREPARED: Final = frozenset({"tools", "max_tokens", "pins", "sections", "system"
 OURS: Final = frozenset({"pins", "sections"})
 """Those that no function is given."""
 
-FIELDS: Final[Mapping[str, str]] = {
-    "input": "messages",
-    "messages": "messages",
-    "instructions": "system",
-    "max_completion_tokens": "max_tokens",
-    "max_output_tokens": "max_tokens",
-    "num_predict": "max_tokens",
-}
-"""What the dialects call the fields of a request that `Guard.prepare` takes by another name."""
-
-NAMES: Final[Mapping[Dialect, Mapping[str, str]]] = {
-    "openai_chat": {},
-    "openai_responses": {
-        "messages": "input",
-        "system": "instructions",
-        "max_tokens": "max_output_tokens",
-    },
-    "anthropic": {},
-    "ollama_chat": {"max_tokens": "num_predict"},
-}
-"""What a dialect's client calls the fields of a request, where not as `Guard.prepare` does."""
-
 NEWER: Final[Mapping[str, str]] = {"max_tokens": "max_completion_tokens"}
 """Names that Chat Completions take beside the old ones."""
 
-SHOWING: Final[Mapping[str, Dialect]] = {
-    "input": "openai_responses",
-    "instructions": "openai_responses",
-    "max_output_tokens": "openai_responses",
-    "max_completion_tokens": "openai_chat",
-    "num_predict": "ollama_chat",
-}
-"""Keywords that one dialect has alone."""
-
-SIGNATURES: Final[Sequence[tuple[Dialect, frozenset[str]]]] = (
-    ("openai_responses", frozenset({"input", "instructions"})),
-    ("anthropic", frozenset({"messages", "system", "stop_sequences"})),
-    ("ollama_chat", frozenset({"messages", "options", "keep_alive"})),
-    ("openai_chat", frozenset({"messages", "max_completion_tokens"})),
-)
-"""Parameters by which the function of a client is known: those of the SDKs' `create`, and of
-`chat` in Ollama's client."""
-
 OWN_MODEL: Final = "got multiple values for keyword argument 'model'"
 """How Python refuses a call that names a model twice."""
-
-OPTIONS: Final = "options"
-"""Where Ollama's own client takes `num_predict`."""
 
 
 class Sendable(Protocol):
@@ -91,12 +49,24 @@ Request = TypeVar("Request", bound=Sendable)
 Answer = TypeVar("Answer")
 
 
-def keywords(dialect: Dialect, fields: Mapping[str, Any]) -> dict[str, Any]:
+@functools.cache
+def fields() -> Mapping[str, str]:
+    """Return the fields that `Guard.prepare` takes, by what the dialects call them."""
+    found = {"messages": "messages"}
+    for known in dialects.dialects():
+        if not known.fields.single:
+            found |= {own: field for field, own in known.fields.names.items()}
+            found |= dict.fromkeys(known.fields.output, "max_tokens")
+    return found
+
+
+def keywords(dialect: DialectName, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a request by the names of a dialect's client; None is left out."""
-    names = NAMES[dialect]
-    made = {names.get(k, k): value for k, value in fields.items() if value is not None}
-    if "num_predict" in made:
-        made[OPTIONS] = {"num_predict": made.pop("num_predict")}
+    place = dialects.find(dialect).fields
+    names = place.names
+    made = {names.get(k, k): value for k, value in values.items() if value is not None}
+    if place.inside is not None and place.limit in made:
+        made[place.inside] = {place.limit: made.pop(place.limit)}
     return made
 
 
@@ -120,7 +90,7 @@ class Call:
     prepared: Mapping[str, Any]
     passed: Mapping[str, Any]
     names: Mapping[str, str]
-    dialect: Dialect | None
+    dialect: DialectName | None
     taken: Mapping[str, inspect.Parameter] | None
     model_added: bool = False
 
@@ -158,22 +128,23 @@ class Call:
 
     def fields(self, view: Mapping[str, Any]) -> dict[str, Any]:
         """Return all keywords: those of a prepared request by the names that the function takes."""
-        made = dict(self.passed)
+        made, insides = dict(self.passed), _insides()
         for name, value in view.items():
-            if name != OPTIONS:
+            if name not in insides:
                 made[self._name(name)] = value
-            elif self._takes(OPTIONS):
-                made[OPTIONS] = {**(made.get(OPTIONS) or {}), **value}
+            elif self._takes(name):
+                made[name] = {**(made.get(name) or {}), **value}
             else:
-                made[self._name("num_predict")] = value["num_predict"]
+                made |= {self._name(own): limit for own, limit in value.items()}
         return made
 
     def _name(self, name: str) -> str:
         """Return the first name for a field that the function takes, by default the dialect's."""
-        field = FIELDS.get(name, name)
+        known = fields()
+        field = known.get(name, name)
         own = self.names.get(field, name)
         newer = [own] if own == NEWER.get(name) else []
-        others = [other for other, of in FIELDS.items() if of == field]
+        others = [other for other, of in known.items() if of == field]
         wanted = (*newer, name, own, field, *others)
         return next((found for found in wanted if self._takes(found)), name)
 
@@ -207,12 +178,12 @@ def read_call(
     if isinstance(fn, functools.partial):
         options = {**fn.keywords, **options}
         fn = functools.partial(fn.func, *fn.args) if fn.args else fn.func
-    taken = parameters(fn)
+    taken, known = parameters(fn), fields()
     prepared: dict[str, Any] = {}
     passed: dict[str, Any] = {}
     names: dict[str, str] = {} if messages is None else {"messages": "position"}
     for name, value in options.items():
-        field = FIELDS.get(name, name)
+        field = known.get(name, name)
         if (field not in PREPARED and field != "messages") or not is_given(value):
             if value is not None or field not in PREPARED:
                 passed[name] = value
@@ -226,8 +197,8 @@ def read_call(
     if "messages" in prepared:
         messages = prepared.pop("messages")
     dialect = _dialect(messages, names, taken or {})
-    if dialect == "ollama_chat" and "max_tokens" not in prepared:
-        _read_options(prepared, passed)
+    if dialect is not None and "max_tokens" not in prepared:
+        _read_inside(dialect, prepared, passed)
     wants = taken is not None and ("model" in taken or has_more(taken))
     added = wants and model is not None and "model" not in passed
     if added:
@@ -237,24 +208,37 @@ def read_call(
 
 def _dialect(
     messages: Any, names: Mapping[str, str], taken: Mapping[str, inspect.Parameter]
-) -> Dialect | None:
+) -> DialectName | None:
     """Return the dialect that messages, keywords or the function show, in this order."""
     shown = None if isinstance(messages, str) else dialects.shown(messages)
     if shown is not None:
         return shown
-    by_name = [SHOWING[name] for name in names.values() if name in SHOWING]
     fits = not taken or has_more(taken)
-    for dialect in by_name:
-        field = NAMES[dialect].get("messages", "messages")
-        if fits or field in taken:
-            return dialect
-    return next((dialect for dialect, marks in SIGNATURES if marks <= taken.keys()), None)
+    for known in dialects.dialects():
+        shows = not known.shape.keywords.isdisjoint(names.values())
+        if shows and (fits or known.fields.messages in taken):
+            return known.name
+    return next((d.name for d in _by_parameters() if d.shape.parameters <= taken.keys()), None)
 
 
-def _read_options(prepared: dict[str, Any], passed: Mapping[str, Any]) -> None:
-    """Read the most to answer out of Ollama's options; below 1 it is no bound (-1, -2)."""
-    options = passed.get(OPTIONS)
-    most = options.get("num_predict") if isinstance(options, Mapping) else None
+@functools.cache
+def _by_parameters() -> Sequence[Dialect]:
+    """Return the dialects, those first whose clients take the most parameters of their own."""
+    known = (d for d in dialects.dialects() if d.shape.parameters)
+    return sorted(known, key=lambda d: -len(d.shape.parameters))
+
+
+@functools.cache
+def _insides() -> frozenset[str]:
+    """Return the fields in which dialects hold the limit of an answer."""
+    return frozenset(d.fields.inside for d in dialects.dialects() if d.fields.inside is not None)
+
+
+def _read_inside(dialect: DialectName, prepared: dict[str, Any], passed: Mapping[str, Any]) -> None:
+    """Read the most to answer out of the field that holds it; below 1 it is no bound (-1, -2)."""
+    place = dialects.find(dialect).fields
+    held = passed.get(place.inside) if place.inside is not None else None
+    most = held.get(place.limit) if isinstance(held, Mapping) else None
     if type(most) is int and most > 0:
         prepared["max_tokens"] = most
 

@@ -6,15 +6,13 @@ and whether an answer is any good is decided there. It holds no conversation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
 from ullage.core.summary.request import Answer
-from ullage.core.tokens.usage import Usage
 from ullage.core.values.pickling import Unpicklable
-from ullage.providers import addresses
 from ullage.runtime import Runtime, default
 from ullage.transport import Ask, Timeouts, Transport, redacted, shown
 from ullage.windows import Question
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 120.0
 """A local model on two cores took 95 s for one summary of 1,400 tokens (Qwen2.5-Coder 0.5B)."""
-
-CUT: Final = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
-"""Reasons to stop that mean an unfinished answer: OpenAI's, Anthropic's."""
 
 SHOWN: Final = 300
 """Characters of a server's error that are quoted."""
@@ -68,7 +63,7 @@ class Summarizer(Unpicklable):
         model: str,
         *,
         base_url: str,
-        dialect: str = "openai_chat",
+        dialect: str = dialects.DEFAULT,
         api_key: str | None = None,
         window: int | None = None,
         **limits: Unpack[Limits],
@@ -88,11 +83,6 @@ class Summarizer(Unpicklable):
                 f"the summarizer {model} needs a base_url, such as http://127.0.0.1:8080/v1"
             )
         self.dialect = dialects.named(dialect)
-        if self.dialect in ("openai_responses", "ollama_chat"):
-            raise ConfigurationError(
-                f"a summarizer speaks openai_chat or anthropic, not {self.dialect}: take "
-                "openai_chat, which servers of that dialect speak too"
-            )
         _positive("max_tokens", max_tokens)
         _positive("timeout_s", timeout_s)
         _positive("parallel", parallel)
@@ -100,7 +90,8 @@ class Summarizer(Unpicklable):
         self.parallel = parallel
         self._max_tokens = max_tokens
         self._question = Question(model, base_url, api_key, window)
-        self._url = addresses.chat(base_url, self.dialect)
+        self._spoken = dialects.find(self.dialect)
+        self._url = self._spoken.endpoint.address(base_url, model)
         self._runtime = runtime if runtime is not None else default()
         self._transport = Transport(Timeouts(read_s=timeout_s))
         self._found: Window | None = None
@@ -144,15 +135,21 @@ class Summarizer(Unpicklable):
         return self._answer(await self._transport.aask(ask))
 
     def _ask(self, request: SummaryRequest, window: int | None) -> Ask:
-        said = {"role": "user", "content": request.prompt}
-        most = self._most(request, window)
-        body: dict[str, Any] = {"model": self.model, "temperature": 0, "max_tokens": most}
-        if self.dialect == "anthropic":
-            body |= {"system": request.system, "messages": [said]}
-            version = (("anthropic-version", addresses.VERSION),)
-            return Ask(self._url, body, self._question.api_key, "x-api-key", version)
-        body["messages"] = [{"role": "system", "content": request.system}, said]
-        return Ask(self._url, body, self._question.api_key)
+        spoken, form = self._spoken, self._spoken.make_form()
+        place, endpoint = spoken.fields, spoken.endpoint
+        messages = [form.user(request.prompt)]
+        most = {place.limit: self._most(request, window)}
+        body: dict[str, Any] = {"model": self.model, "temperature": 0}
+        if place.streams_unasked:
+            body["stream"] = False
+        body |= most if place.inside is None else {place.inside: most}
+        if place.system is None:
+            messages.insert(0, {"role": "system", "content": request.system})
+        else:
+            body[place.system] = request.system
+        body[place.messages] = messages
+        body = {name: value for name, value in body.items() if name not in place.leaves_out}
+        return Ask(self._url, body, self._question.api_key, endpoint.auth, endpoint.headers)
 
     def _most(self, request: SummaryRequest, window: int | None) -> int:
         """Return what the answer may take: asked for, allowed, and left by the prompt."""
@@ -180,13 +177,15 @@ class Summarizer(Unpicklable):
             words = redacted(heard.body.decode("utf-8", "replace"), self.secrets)
             raise ProviderError(f"{where} answered {heard.status}: {words[:SHOWN]}")
         body = heard.json()
-        found = _READERS[self.dialect](body) if isinstance(body, Mapping) else None
-        if found is None:
+        reader = dialects.make_reader(self.dialect)
+        if isinstance(body, Mapping):
+            reader.take(body)
+        if not reader.begun and not reader.ended:
             raise ProviderError(
                 f"{where} answered without a message: is {self.dialect} the dialect of this server?"
             )
-        text, stopped = found
-        return Answer(text, Usage.from_report(body, dialect=self.dialect), stopped in CUT)
+        reply = reader.reply()
+        return Answer(reply.text, reply.usage, reply.stop == "length")
 
 
 _OK: Final = 200
@@ -199,27 +198,3 @@ def _total(window: Window) -> int | None:
 def _positive(name: str, value: float | None) -> None:
     if value is not None and not value > 0:
         raise ConfigurationError(f"{name} is {value}, it must be more than 0")
-
-
-def _chat(body: Mapping[str, Any]) -> tuple[str, object] | None:
-    choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, Mapping) else None
-    if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
-        return None
-    text = message.get("content")
-    return text if isinstance(text, str) else "", choice.get("finish_reason")
-
-
-def _anthropic(body: Mapping[str, Any]) -> tuple[str, object] | None:
-    blocks = body.get("content")
-    if not isinstance(blocks, list):
-        return None
-    texts = [b.get("text") for b in blocks if isinstance(b, Mapping) and b.get("type") == "text"]
-    return "".join(t for t in texts if isinstance(t, str)), body.get("stop_reason")
-
-
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, object] | None]]] = {
-    "openai_chat": _chat,
-    "anthropic": _anthropic,
-}

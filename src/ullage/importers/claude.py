@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from ullage.core.dialects import names
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.usage import Usage
 from ullage.core.values.progress import Progress, ignore
 from ullage.importers import titles
 from ullage.importers.lines import Lines, note
@@ -72,7 +73,7 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
     now = window.current()
     return Session(
         source="claude",
-        dialect="anthropic",
+        dialect=names.ANTHROPIC,
         messages=tuple(window.messages),
         turns=tuple(window.turns),
         start=window.start,
@@ -248,7 +249,7 @@ class _Window:
 
 def read_report(node: Node) -> Report:
     """Return what a line of the model reports."""
-    return Report.of(Usage.from_report(node.message.get("usage"), dialect="anthropic"))
+    return Report.of(Usage.from_report(node.message.get("usage"), dialect=names.ANTHROPIC))
 
 
 def _said(chain: Sequence[Node], field: str) -> str | None:

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from ullage.core.dialects import names
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.usage import Usage
 from ullage.core.values.progress import Progress, ignore
 from ullage.importers import titles
 from ullage.importers.lines import Lines, note
@@ -91,7 +92,7 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
     window, ledger = rollout.window, rollout.ledger
     return Session(
         source="codex",
-        dialect="openai_responses",
+        dialect=names.OPENAI_RESPONSES,
         messages=tuple(window.items),
         turns=tuple(window.turns),
         start=window.start,
@@ -405,7 +406,7 @@ def usage(told: Any) -> Usage | None:
             "output_tokens": told.get("output_tokens"),
             "output_tokens_details": {"reasoning_tokens": told.get("reasoning_output_tokens")},
         },
-        dialect="openai_chat",
+        dialect=names.OPENAI_CHAT,
     )
     written = positive(told.get("cache_write_input_tokens"))
     if found is None or written is None or written > found.input:

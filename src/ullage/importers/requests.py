@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from ullage.core.dialects.registry import recognise
+from ullage.core.dialects import registry
+from ullage.core.dialects.registry import find_history, recognise
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.usage import Usage
 from ullage.core.values.progress import Progress, ignore
 from ullage.importers.lines import Lines, find_fault, note, value
 from ullage.importers.session import (
@@ -29,14 +30,12 @@ from ullage.importers.session import (
     words,
 )
 
-DIALECTS: Final[Mapping[str, str]] = {
-    "chat": "openai_chat",
-    "responses": "openai_responses",
-    "anthropic": "anthropic",
-}
+DIALECTS: Final[Mapping[str, str]] = {known.short: known.name for known in registry.dialects()}
 """What a source is called, and its dialect."""
 
-CAPS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+CAPS: Final = tuple(
+    dict.fromkeys(name for known in registry.dialects() for name in known.fields.output)
+)
 
 ITEMS: Final = frozenset(
     {
@@ -212,13 +211,13 @@ def request(fields: Mapping[str, Any]) -> Request | None:
         if found is None:
             return None
         return replace(found, report=_report(fields) or found.report, at=found.at or at)
-    given, dialect = fields.get("messages"), "anthropic" if "system" in fields else None
-    if not isinstance(given, list):
-        given, dialect = fields.get("input") if "role" not in fields else None, "openai_responses"
-        if isinstance(given, str):
-            given = [{"type": "message", "role": "user", "content": given}]
-    if not isinstance(given, list):
+    history = find_history(fields)
+    if history is None or (history[0] == "input" and "role" in fields):
         return None
+    key, dialect = history
+    given = fields[key]
+    if isinstance(given, str):
+        given = [{"type": "message", "role": "user", "content": given}]
     tools = fields.get("tools")
     caps = (fields.get(name) for name in CAPS)
     return Request(
@@ -242,7 +241,8 @@ def place(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the keys that lead to the messages of what `request` has read."""
     for key in _wrapped(fields):
         return (key, *place(fields[key]))
-    return ("messages",) if isinstance(fields.get("messages"), list) else ("input",)
+    found = find_history(fields)
+    return (found[0] if found is not None else "messages",)
 
 
 def _report(fields: Mapping[str, Any]) -> Report | None:

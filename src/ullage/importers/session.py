@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.usage import Usage
 
 NOT_IN_FILE: Final = "not in the file: the first report less what was counted"
 """What to say of the tokens that stood in every request and in no message of the file."""

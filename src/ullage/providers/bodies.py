@@ -9,15 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ullage.providers import addresses
+from ullage.core.dialects import registry
 from ullage.providers.provider import Provider
-from ullage.transport import Ask, Auth
-
-MAX_TOKENS: Final = 4096
-"""What Anthropic's API is told where the caller sets no limit: it demands one."""
-
-ENCRYPTED: Final = "reasoning.encrypted_content"
-"""Without it, reasoning that OpenAI does not keep cannot be sent back (its guide on reasoning)."""
+from ullage.transport import Ask
 
 
 class Quirk(NamedTuple):
@@ -43,13 +37,18 @@ def body(
     provider: Provider, fields: Mapping[str, Any], quirks: Sequence[Quirk] = ()
 ) -> dict[str, Any]:
     """Return the body of a call: defaults, then the provider's options, then what is asked."""
-    made = {**_defaults(provider), **provider.options, **fields}
+    spoken = registry.find(provider.dialect)
+    made = {**spoken.endpoint.defaults(provider.base_url), **provider.options, **fields}
+    inside = spoken.fields.inside
+    if inside is not None and inside in provider.options and inside in fields:
+        made[inside] = {**provider.options[inside], **fields[inside]}
     for quirk in quirks:
         if quirk.name in made and quirk.name not in provider.options:
             value = made.pop(quirk.name)
             if quirk.rename is not None:
                 made.setdefault(quirk.rename, value)
-    return {**made, "model": provider.model, "stream": True}
+    whole = {**made, "model": provider.model, "stream": True}
+    return {name: value for name, value in whole.items() if name not in spoken.fields.leaves_out}
 
 
 def refused(sent: Mapping[str, Any], provider: Provider, words: str) -> Quirk | None:
@@ -60,22 +59,9 @@ def refused(sent: Mapping[str, Any], provider: Provider, words: str) -> Quirk | 
 
 def ask(provider: Provider, made: Mapping[str, Any]) -> Ask:
     """Return the request that carries a body."""
-    url = addresses.chat(provider.base_url, provider.dialect)
+    endpoint = registry.find(provider.dialect).endpoint
+    url = endpoint.address(provider.base_url, provider.model)
     extra = [("accept", "text/event-stream, application/json"), ("accept-encoding", "identity")]
-    auth: Auth = "bearer"
-    if provider.dialect == "anthropic":
-        auth = "x-api-key"
-        extra.append(("anthropic-version", addresses.VERSION))
+    extra += endpoint.headers
     private = tuple((name.lower(), value) for name, value in provider.headers.items())
-    return Ask(url, made, provider.api_key, auth, tuple(extra), private)
-
-
-def _defaults(provider: Provider) -> dict[str, Any]:
-    if provider.dialect == "openai_chat":
-        return {"stream_options": {"include_usage": True}}
-    if provider.dialect == "anthropic":
-        return {"max_tokens": MAX_TOKENS}
-    made: dict[str, Any] = {"store": False}
-    if addresses.openai(provider.base_url):
-        made["include"] = [ENCRYPTED]
-    return made
+    return Ask(url, made, provider.api_key, endpoint.auth, tuple(extra), private)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects import registry
 from ullage.core.dialects.overflow import classify
 from ullage.core.dialects.reply import Assembly, Reply
 from ullage.core.dialects.sse import Garbled
@@ -102,13 +102,13 @@ class Client:
     async def _attempt(self, made: Mapping[str, Any], hear: Hear) -> Reply:
         ask = bodies.ask(self.provider, made)
         dialect = self.provider.dialect
-        into = assembly(dialect, repr(self._chance()))
+        into = registry.make_reader(dialect, repr(self._chance()))
         try:
             incoming = await self._line.open(ask)
             try:
                 if not 200 <= incoming.status < 300:
                     raise await _refusal(ask, incoming)
-                await listen(incoming, into, hear, trailing=dialect == "openai_chat")
+                await listen(incoming, into, hear, spoken=registry.find(dialect))
             finally:
                 await incoming.aclose()
         except Broken as broken:

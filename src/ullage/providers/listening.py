@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
 
+from ullage.core.dialects.dialect import Dialect
+from ullage.core.dialects.lines import Lines
 from ullage.core.dialects.reply import Assembly, Delta
 from ullage.core.dialects.sse import Event, Events, Garbled
 from ullage.transport import Broken
@@ -42,14 +44,15 @@ class Source(Protocol):
         ...
 
 
-async def listen(source: Source, into: Assembly, hear: Hear, *, trailing: bool = False) -> None:
+async def listen(source: Source, into: Assembly, hear: Hear, spoken: Dialect) -> None:
     """Read an answer into an assembly up to its end, telling what is to be shown.
 
-    With `trailing` there is more behind the terminal event. Returns early where the assembly met
+    `spoken` says how a stream is written, and whether there is more behind its terminal event.
+    Returns early where the assembly met
     an error. Raises Broken where the connection breaks before the end of the answer, and Garbled
     for what is no answer.
     """
-    listener = _Listener(into, hear, trailing)
+    listener = _Listener(into, hear, spoken)
     try:
         while not listener.over:
             chunk = await (_soon(source, TRAILING_S) if into.ended else source.next())
@@ -80,12 +83,14 @@ async def _soon(source: Source, seconds: float) -> bytes | None:
 class _Listener:
     """What was heard of one answer: its form, told by the first byte, and its events."""
 
-    def __init__(self, into: Assembly, hear: Hear, trailing: bool) -> None:  # noqa: FBT001 - passed on
+    def __init__(self, into: Assembly, hear: Hear, spoken: Dialect) -> None:
         self.over = False
         self._into = into
         self._hear = hear
-        self._trailing = trailing
-        self._form: Literal["unknown", "events", "whole"] = "unknown"
+        self._trailing = spoken.endpoint.trailing
+        self._of_lines = spoken.fields.lines
+        self._lines = Lines()
+        self._form: Literal["unknown", "events", "lines", "whole"] = "unknown"
         self._events = Events()
         self._start = bytearray()
         self._size = 0
@@ -103,15 +108,21 @@ class _Listener:
         self._start += chunk
         first = self._start.lstrip(_BLANK)[:1]
         if self._form == "unknown" and first:
-            self._form = "whole" if first == b"{" else "events"
+            whole: Literal["lines", "whole"] = "lines" if self._of_lines else "whole"
+            self._form = whole if first == b"{" else "events"
         if self._form == "events":
             self._all(self._events.feed(bytes(self._start)))
+        elif self._form == "lines":
+            self._all(_events(self._lines.feed(bytes(self._start))))
+            self._start.clear()
 
     def end(self) -> None:
         """Take the end of the connection."""
         if self._form == "whole":
             self._one(Event("", self._start.decode("utf-8-sig", "replace")), last=True)
             self._into.ended = self._into.ended or self._into.begun
+        elif self._form == "lines":
+            self._all(_events([self._lines.end()]), last=True)
         elif self._form == "events":
             self._all(self._events.end(), last=True)
             if not self._heard:
@@ -142,6 +153,11 @@ class _Listener:
         else:
             raise Garbled("it holds what is no JSON object", torn=last, sample=event.data)
         self.over = self.over or into.failed is not None or (into.ended and not self._trailing)
+
+
+def _events(lines: list[bytes]) -> list[Event]:
+    """Return lines of JSON as events; empty ones say nothing."""
+    return [Event("", line.decode("utf-8", "replace")) for line in lines if line.strip()]
 
 
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError
-from ullage.core.messages.transcript import Dialect
+from ullage.core.messages.transcript import DialectName
 from ullage.transport import Ask, shown
 
 
@@ -51,7 +51,7 @@ class Provider:
 
     model: str
     base_url: str
-    dialect: Dialect = "openai_chat"
+    dialect: DialectName = dialects.DEFAULT
     api_key: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -93,11 +93,6 @@ class Provider:
                 "https://, such as http://127.0.0.1:8080/v1"
             )
         dialect = dialects.named(self.dialect)
-        if dialect == "ollama_chat":
-            raise ConfigurationError(
-                f"the provider of {self.model} speaks openai_chat, openai_responses or anthropic, "
-                "not ollama_chat: take openai_chat, which Ollama speaks below /v1"
-            )
         object.__setattr__(self, "dialect", dialect)
 
 

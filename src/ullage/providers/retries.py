@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ullage.core.tokens.usage import as_mapping
+from ullage.core.messages.fields import as_mapping
 from ullage.providers.failure import CallFailed
 
 AGAIN: Final = frozenset({408, 409, 425, 429})

@@ -9,32 +9,28 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-ANTHROPIC: Final[Mapping[int, str]] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    500: "api_error",
-    502: "api_error",
-    503: "api_error",
-    504: "timeout_error",
-}
-"""Anthropic's names of errors, by status (its documentation, "Errors")."""
+from ullage.core.dialects import registry
+from ullage.core.messages.transcript import DialectName
+
+TOO_LARGE: Final = 400
 
 
-def error(dialect: str, status: int, code: str, text: str) -> bytes:
+def error(dialect: DialectName, status: int, code: str, text: str) -> bytes:
     """Return the body of an error in a dialect; `code` is for programs, `text` for people."""
-    told: dict[str, Any]
-    if dialect == "anthropic":
-        kind = ANTHROPIC.get(status, "invalid_request_error")
-        told = {"type": "error", "error": {"type": kind, "message": text}}
-    elif dialect == "ollama_chat":
-        told = {"error": text}
-    else:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        told = {"error": {"message": text, "type": kind, "param": None, "code": code}}
-    return json.dumps(told).encode("ascii")
+    return _encode(registry.find(dialect).errors.report(status, code, text))
+
+
+def too_large(dialect: DialectName, tokens: int, bound: int) -> tuple[int, bytes]:
+    """Return status and body that refuse a prompt in the words clients of a dialect know.
+
+    `tokens` is the size of the prompt, `bound` the most that is taken. A server that cuts in
+    silence is why the proxy ever writes one.
+    """
+    return TOO_LARGE, _encode(registry.find(dialect).errors.too_large(tokens, bound))
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body).encode("ascii")
 
 
 def headers(code: str, body: bytes) -> Sequence[tuple[bytes, bytes]]:

@@ -23,14 +23,13 @@ from ullage.proxy import head as heads
 from ullage.proxy.body import Body, Refused
 from ullage.proxy.guarding import SMALL, Call, Plan, trouble
 from ullage.proxy.journal import LEFT, Line
-from ullage.proxy.ollama import single, streams, too_large
 from ullage.proxy.relay import Lines, Relay, Watch
 from ullage.proxy.upstream import Broken, Response, Sent, Stalled, Unreached, discreet
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.telemetry import otel
 
 if TYPE_CHECKING:
-    from ullage.core.messages.transcript import Dialect
+    from ullage.core.messages.transcript import DialectName
     from ullage.core.serving import Upstream
     from ullage.core.tokens.gauge import Assessment
     from ullage.proxy.app import App
@@ -153,7 +152,7 @@ class Exchange:
     async def converse(self, form: Form) -> None:
         """Guard a conversation."""
         try:
-            body = await self._body(form.history)
+            body = await self._body(form.fields.messages)
             await self._watched(self._conversed(form, body))
         except Gone:
             return
@@ -255,12 +254,13 @@ class Exchange:
         head = self._head.knowing(upstream)
         rule, beside = self._serve.rule(model, head.client), 0
         self._line.upstream, self._line.model = upstream.name, model or ""
-        said = body.fields.get(form.history)
-        if form.dialect == "openai_responses" and isinstance(said, str):
+        said = body.fields.get(form.fields.messages)
+        if form.fields.takes_text and isinstance(said, str):
             body.history = [{"role": "user", "content": said}]  # what the API makes of a text
-        if form.single:
-            found = single(body.fields)
-            body.history, beside = list(found.messages), found.context
+        options = form.spoken.options
+        if form.fields.single and options is not None:
+            messages, beside = options.read_single(body.fields)
+            body.history = list(messages)
             rule = replace(rule, policy=Policy.off())
         return Call(
             form,
@@ -418,7 +418,7 @@ class Exchange:
         if kind == b"text/event-stream":
             made.relay = Relay(call.form.dialect, spliced=plan.spliced)
         elif kind == b"application/x-ndjson":
-            made.relay = Lines()
+            made.relay = Lines(call.form.dialect)
         else:
             return made
         watch, size, pieces = made.relay, 0, list[bytes]()
@@ -534,9 +534,8 @@ async def _read_whole(made: Opened) -> Opened:
 
 
 def _streams(form: Form, body: Body) -> bool:
-    if form.dialect == "ollama_chat":
-        return streams(body.fields)
-    return body.fields.get("stream") is True
+    asked = body.fields.get("stream")
+    return asked is not False if form.fields.streams_unasked else asked is True
 
 
 def _unasked(plan: Plan, again: Plan) -> bool:
@@ -576,8 +575,8 @@ def _parsed(data: bytes) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def _too_large(dialect: Dialect, tokens: int, bound: int) -> Refused:
-    status, data = too_large(dialect, tokens, bound)
+def _too_large(dialect: DialectName, tokens: int, bound: int) -> Refused:
+    status, data = answers.too_large(dialect, tokens, bound)
     refused = Refused(status, "context_too_large", f"{tokens:,} tokens, {bound:,} fit")
     refused.body = data
     return refused

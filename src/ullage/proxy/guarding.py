@@ -22,7 +22,6 @@ from ullage.core.guard.request import Request
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
 from ullage.guard.guard import Guard
-from ullage.proxy import ollama
 from ullage.proxy.body import Body, Refused, encoded
 from ullage.proxy.ledger import Entry, Ledger
 from ullage.proxy.stored import Histories, Measured, key_of, name_of
@@ -99,7 +98,7 @@ class Call:
     @property
     def kept(self) -> bool:
         """Whether the history is the server's own: it is forwarded unedited."""
-        return any(self.body.fields.get(name) is not None for name in self.form.kept)
+        return any(self.body.fields.get(name) is not None for name in self.form.fields.stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +306,7 @@ class Guarding:
 
     def _measured(self, call: Call, window: Window) -> tuple[Measured, Assessment]:
         """Measure a request whose history its server keeps: its own part, and what is held."""
-        question, said = self._question(call), call.body.fields.get(call.form.history)
+        question, said = self._question(call), call.body.fields.get(call.form.fields.messages)
         messages = [{"role": "user", "content": said}] if isinstance(said, str) else None
         request = _request(call)
         spoken = call.form.dialect
@@ -365,9 +364,10 @@ class Guarding:
 
     def _window(self, call: Call) -> int | None:
         """Return the window in tokens where the operator says it, or the request itself has it."""
-        if call.rule.window is not None or call.form.dialect != "ollama_chat":
+        options = call.form.spoken.options
+        if call.rule.window is not None or options is None:
             return call.rule.window
-        return ollama.window(call.body.fields, self._serve.num_ctx)
+        return options.window(call.body.fields, self._serve.num_ctx)
 
     def _of(self, call: Call, guard: Guard, view: View) -> Plan:
         """Return the plan that a view makes: the body with what changed spliced in."""
@@ -388,7 +388,7 @@ class Guarding:
             asked = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
             edits["stream_options"] = encoded(asked)
         measured = None
-        if call.form.kept:
+        if call.form.fields.stored:
             measured = Measured(self._scope(call), _name(call, view), view.prepared.measured)
         return Plan(
             call.body.spliced(edits), view, guard, spliced, tuple(headers), measured=measured
@@ -402,7 +402,7 @@ class Guarding:
         if len(prepared.messages) != len(body.history) or any(
             a is not b for a, b in zip(prepared.messages, body.history, strict=True)
         ):
-            edits[form.history] = body.rewritten(prepared.messages)
+            edits[form.fields.messages] = body.rewritten(prepared.messages)
         made = prepared.checkpoint or prepared.replayed
         if made is not None:
             told.append((b"x-ullage-compaction", _compaction(made)))
@@ -411,17 +411,18 @@ class Guarding:
         lower = given if asked is not None and given != asked[1] else None
         if asked is not None and lower is not None:
             told.append((b"x-ullage-output", f"max_tokens={lower}; asked={asked[1]}".encode()))
-        if form.dialect == "ollama_chat":
-            options = ollama.options(body.fields, num_ctx=self._serve.num_ctx, num_predict=lower)
-            if options is not None:
-                edits["options"] = encoded(options)
+        options, inside = form.spoken.options, form.fields.inside
+        if options is not None and inside is not None:
+            held = options.write(body.fields, self._serve.num_ctx, lower)
+            if held is not None:
+                edits[inside] = encoded(held)
         elif asked is not None and lower is not None:
             edits[asked[0]] = encoded(lower)
         return edits, told
 
     def _asks_usage(self, call: Call) -> bool:
         """Tell whether to ask for a report of usage that the client did not ask for."""
-        if call.form.dialect != "openai_chat" or not call.streams or call.rule.observe:
+        if not call.form.spoken.endpoint.trailing or not call.streams or call.rule.observe:
             return False
         if self._serve.usage != "inject" or (call.upstream.name, call.model) in self._passive:
             return False
@@ -432,7 +433,7 @@ class Guarding:
 def _request(call: Call) -> Request:
     fields, form = call.body.fields, call.form
     asked = _limit(call)
-    apart = fields.get(form.system) if form.system is not None else None
+    apart = fields.get(form.fields.system) if form.fields.system is not None else None
     tools = fields.get("tools")
     return Request(
         call.body.history,
@@ -446,10 +447,10 @@ def _request(call: Call) -> Request:
 def _limit(call: Call) -> tuple[str, int] | None:
     """Return the field that limits the answer, and the limit; None where there is none."""
     fields = call.body.fields
-    if call.form.inside is not None:
-        inner = fields.get(call.form.inside)
+    if call.form.fields.inside is not None:
+        inner = fields.get(call.form.fields.inside)
         fields = dict(inner) if isinstance(inner, Mapping) else {}
-    for name in call.form.output:
+    for name in call.form.fields.output:
         value = fields.get(name)
         if type(value) is int and value > 0:
             return name, value

@@ -6,16 +6,14 @@ events). Nothing is held back but the frame that the proxy itself asked for.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from ullage.core.dialects import lines, registry
 from ullage.core.dialects.sse import Garbled
-from ullage.proxy import ollama
-from ullage.proxy.ollama import Frames
 from ullage.sdk.streams import Tracker
 
 MOST: Final = 16 * 1024 * 1024
@@ -69,39 +67,49 @@ class Watch(Protocol):
 
 
 class Lines:
-    """Lines of JSON, as Ollama writes them, on their way: nothing is ever held back."""
+    """Lines of JSON on their way: nothing is ever held back."""
 
-    def __init__(self) -> None:
-        self._frames = Frames()
+    def __init__(self, dialect: str) -> None:
+        self._cutter = lines.Lines()
+        self._dialect = dialect
+        self._telling = registry.find(dialect).telling
         self._last = b""
-        self.events = 0
+        self.tracker = Tracker(dialect)
         self.known = True
+        self._events = 0
 
     @property
     def begun(self) -> bool:
         """Whether content has come."""
-        return self._frames.begun
+        return self.tracker.begun
 
     @property
     def ended(self) -> bool:
         """Whether the terminal line has come."""
-        return self._frames.ended
+        return self.tracker.ended
 
     @property
     def failed(self) -> Any:
         """The error that came in its place, or None."""
-        return self._frames.failed
+        return self.tracker.failed
 
     @property
     def report(self) -> Any:
         """What the terminal line told, or None."""
-        return self._frames.report
+        return self.tracker.report
+
+    @property
+    def events(self) -> int:
+        """How many lines have come, those that say nothing among them."""
+        return self._events
 
     def feed(self, chunk: bytes) -> bytes:
         """Take the next bytes; all of them go on."""
         if self.known:
             try:
-                self.events += len(self._frames.feed(chunk))
+                for line in self._cutter.feed(chunk):
+                    self._take(line)
+                    self._events += 1
             except (Garbled, RecursionError):
                 self.known = False  # a line beyond all bounds: relayed, and no longer read
         self._last = chunk[-1:] or self._last
@@ -110,14 +118,25 @@ class Lines:
     def rest(self) -> bytes:
         """Read what is left; it has gone on already."""
         try:
-            self._frames.rest()
+            self._take(self._cutter.end())
         except RecursionError:
             self.known = False
         return b""
 
     def cut(self, text: str) -> bytes:
         """Return the line that tells the client of a stream that broke off."""
-        return ollama.broken_off(text, self._last)
+        return registry.find(self._dialect).errors.break_off(text, self._last)
+
+    def _take(self, line: bytes) -> None:
+        """Read a line that may tell something; of content, only the first one does."""
+        if self.tracker.begun and self._telling.search(line) is None:
+            return
+        try:
+            event = _JSON.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if isinstance(event, Mapping):
+            self.tracker.take(event)
 
 
 class Relay:
@@ -128,9 +147,10 @@ class Relay:
     """
 
     def __init__(self, dialect: str, *, spliced: bool = False) -> None:
-        self.tracker = Tracker()
+        self.tracker = Tracker(dialect)
         self.events = 0
         self._dialect = dialect
+        self._telling = registry.find(dialect).telling
         self._spliced = spliced
         self._tail = b""
         self._sent = 0
@@ -166,7 +186,11 @@ class Relay:
     def cut(self, text: str) -> bytes:
         """Return what tells the client of a stream that broke off, an open frame ended first."""
         left = self.rest()
-        return left + (b"\n\n" if self._open else b"") + broken_off(self._dialect, text)
+        return (
+            left
+            + (b"\n\n" if self._open else b"")
+            + registry.find(self._dialect).errors.break_off(text, b"")
+        )
 
     def feed(self, chunk: bytes) -> bytes:
         """Take the next bytes; return those that go on to the client now."""
@@ -214,7 +238,7 @@ class Relay:
     def _told(self, frame: bytes) -> bool:
         """Read a frame; tell whether it holds the report of usage and nothing else."""
         self.events += 1
-        if self.tracker.begun and _TELLING.search(frame) is None:
+        if self.tracker.begun and self._telling.search(frame) is None:
             return False  # content, and no first one: it tells nothing more
         data = _data(frame)
         if data is None or data == b"[DONE]":
@@ -244,12 +268,6 @@ def _data(frame: bytes) -> bytes | None:
     return b"\n".join(found) if found else None
 
 
-_TELLING: Final = re.compile(
-    rb'"finish_reason"\s*:\s*"|"usage"\s*:\s*\{|"timings"|"error"|\[DONE\]|message_|'
-    rb"response\.(?:completed|incomplete|failed)"
-)
-"""What a frame has that tells of an end, a report or an error; its text may have it too."""
-
 _LINES: Final = 2
 """Line ends of the frame that nearly all are: one line of data, and the blank one."""
 
@@ -259,15 +277,3 @@ LONGEST_BLANK: Final = 3
 
 _ENDS: Final = re.compile(rb"\r\n|\n|\r")
 _JSON: Final = msgspec.json.Decoder()
-
-
-def broken_off(dialect: str, text: str) -> bytes:
-    """Return the event by which a client learns that the stream stopped before its end."""
-    if dialect == "anthropic":
-        error = {"type": "error", "error": {"type": "api_error", "message": text}}
-        return b"event: error\ndata: " + json.dumps(error).encode("ascii") + b"\n\n"
-    if dialect == "openai_responses":
-        failed = {"type": "error", "code": "server_error", "message": text, "param": None}
-        return b"event: error\ndata: " + json.dumps(failed).encode("ascii") + b"\n\n"
-    told: dict[str, Any] = {"message": text, "type": "server_error", "code": "upstream_broken"}
-    return b"data: " + json.dumps({"error": told}).encode("ascii") + b"\n\n"

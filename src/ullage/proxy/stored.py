@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.tokens.counting import Count, Measure, Size
-from ullage.core.tokens.usage import Usage, as_mapping
+from ullage.core.dialects.usage import Usage
+from ullage.core.messages.fields import as_mapping
+from ullage.core.messages.size import Size
+from ullage.core.tokens.counting import Count, Measure
 
 if TYPE_CHECKING:
     from ullage.core.tokens.cost import Price

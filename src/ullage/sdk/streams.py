@@ -8,152 +8,86 @@ inside a 200 answer can still be recovered from. It knows no guard and retries n
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
+from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, ErrorKind
-from ullage.core.tokens.usage import as_mapping
+from ullage.core.messages.fields import as_mapping, pick
 from ullage.sdk.errors import Trouble, classify_error
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.reply import Watch
 
 HELD: Final = 16
 """Events that are held back at most; the dialects open with three at most."""
 
-QUIET: Final = frozenset(
-    {"response.created", "response.queued", "response.in_progress", "message_start", "ping"}
-)
-"""Events before the first content (Responses and Messages API references, streaming)."""
-
-TYPED: Final = ("response.", "message_", "content_block_", "ping")
-"""How the names of events begin in the dialects that name them."""
-
-ENDS: Final = frozenset({"response.completed", "response.incomplete", "message_stop"})
-"""Events that end an answer; Chat Completions end with a `finish_reason` instead."""
-
-FAILS: Final = frozenset({"response.failed", "error"})
-"""Events that end a stream in place of an answer."""
-
 Settle = Callable[["Tracker"], object]
 
 
-@dataclass(slots=True)
 class Tracker:
-    """What the events of one stream have told so far.
+    """What the events of one stream have told so far, in whatever dialect they are.
 
     `known` is set by the first event of a known dialect, `begun` by the first that is more than
     an opening, `ended` by the terminal one; `failed` is an error event. `report` is what to learn
-    from, once it is complete.
+    from, once it is complete. `dialect` is the one that is expected: it is tried first.
     """
 
-    known: bool = False
-    begun: bool = False
-    ended: bool = False
-    failed: Any = None
-    report: Any = None
-    events: int = 0
-    _usage: dict[str, Any] = field(default_factory=dict)
-    _more: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("_dialect", "_other", "_watch", "events", "failed")
+
+    def __init__(self, dialect: str | None = None) -> None:
+        self.events = 0
+        self.failed: Any = None
+        self._dialect = dialect
+        self._watch: Watch | None = None
+        self._other = False
+
+    @property
+    def known(self) -> bool:
+        """Whether an event of a known dialect has come, or an error."""
+        return self._watch is not None or self.failed is not None
+
+    @property
+    def begun(self) -> bool:
+        """Whether content has come."""
+        return self._other or (self._watch is not None and self._watch.begun)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the terminal event has come."""
+        return self._watch is not None and self._watch.ended
+
+    @property
+    def report(self) -> Any:
+        """What was told of usage, once that is complete; None before."""
+        return self._watch.report if self._watch is not None else None
 
     def take(self, event: Any) -> None:
         """Read one event: a mapping or an SDK's object; anything else is content."""
         self.events += 1
-        kind = _get(event, "type")
+        kind = pick(event, "type")
         if kind == "chunk":  # the OpenAI SDK's own stream wraps the chunk that it read
-            event, kind = _get(event, "chunk"), None
-        if isinstance(kind, str):
-            self._typed(kind, event)
-        elif isinstance(choices := _get(event, "choices"), list | tuple):
-            self._chunk(event, choices)
-        elif _get(event, "error"):
-            self.known, self.failed = True, event
+            event, kind = pick(event, "chunk"), None
+        if self._watch is not None and self._watch.see(event):
+            self.failed = self._watch.failed or self.failed
+        elif kind == "error" or (kind is None and pick(event, "error")):
+            self.failed = event
+        elif self._watch is None:
+            self._watch = self._find(event)
+            self._other = self._other or self._watch is None
+            self.failed = self._watch.failed if self._watch is not None else None
         else:
-            self.begun = True
+            self._other = True
 
-    def _typed(self, kind: str, event: Any) -> None:
-        """Read an event of the Responses or the Messages API, which name their type."""
-        if kind in FAILS:
-            self.known, self.failed = True, event
-            return
-        self.known = self.known or kind.startswith(TYPED)
-        self.begun = self.begun or kind not in QUIET
-        if kind == "message_start":
-            self._merge(_get(_get(event, "message"), "usage"))
-        elif kind == "message_delta":
-            self._merge(_get(event, "usage"))
-            self._more["stop_reason"] = _get(_get(event, "delta"), "stop_reason")
-            self._more["context_management"] = as_mapping(_get(event, "context_management"))
-        elif kind in ENDS:
-            self.ended = True
-            whole = _get(event, "response")
-            merged = {**self._more, "usage": self._usage}
-            self.report = merged if whole is None else reported(whole)
-
-    def _merge(self, usage: Any) -> None:
-        """Add a report: what the later one has, wins (see `Usage.merged`)."""
-        self._usage.update({k: v for k, v in (as_mapping(usage) or {}).items() if v is not None})
-
-    def _chunk(self, event: Any, choices: Sequence[Any]) -> None:
-        """Read a chunk of Chat Completions; the usage comes with the last one or behind it."""
-        self.known = True
-        for choice in choices:
-            finish = _get(choice, "finish_reason")
-            if finish is not None:
-                self.ended = True
-                self._more["choices"] = [{"finish_reason": finish}]
-            self.begun = self.begun or finish is not None or _says(_get(choice, "delta"))
-        usage, timings = _get(event, "usage"), _get(event, "timings")
-        if usage is not None:
-            self._more["usage"] = usage
-        elif timings is not None:  # llama.cpp, also where nobody asked for usage
-            self._more["timings"] = timings
-        if self.ended and ("usage" in self._more or timings is not None):
-            self.report = self._more
-
-
-TELLING: Final = (
-    "usage",
-    "timings",
-    "stop_reason",
-    "incomplete_details",
-    "truncation",
-    "context_management",
-)
-"""Fields of a response that tell of its size, or of what the server did to the prompt."""
-
-
-def reported(response: Any) -> Any:
-    """Return what an SDK's response tells of its size, without its content.
-
-    Writing out a whole response costs time, and warns where the SDK has put a parsed value into
-    it. What reports no usage this way is returned as it is.
-    """
-    if isinstance(response, Mapping) or getattr(response, "usage", None) is None:
-        return response
-    told = {name: getattr(response, name, None) for name in TELLING}
-    choices = getattr(response, "choices", None)
-    if isinstance(choices, list) and choices:
-        told["choices"] = [{"finish_reason": _get(choices[0], "finish_reason")}]
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def _says(delta: Any) -> bool:
-    """Tell whether a delta has more than a role."""
-    fields = as_mapping(delta) or {}
-    return any(value for name, value in fields.items() if name != "role")
-
-
-def _get(value: Any, name: str) -> Any:
-    """Return a field of a mapping or an SDK's object, None where it has none.
-
-    pydantic is slow to say that a field is missing, and a stream has many events.
-    """
-    if isinstance(value, Mapping):
-        return value.get(name)
-    fields = getattr(value, "__dict__", None)
-    if fields is not None and name in fields:
-        return fields[name]
-    extra = getattr(value, "__pydantic_extra__", None)
-    return extra.get(name) if extra is not None else getattr(value, name, None)
+    def _find(self, event: Any) -> Watch | None:
+        """Return what watches streams of the dialect that this event is of, with it seen."""
+        names = (self._dialect, *registry.DIALECTS) if self._dialect else registry.DIALECTS
+        for name in names:
+            watch = registry.find(name).make_watch()
+            if watch.see(event):
+                return watch
+        return None
 
 
 @dataclass(slots=True)

@@ -31,9 +31,9 @@ from ullage.telemetry import CONTENT_TYPE, Described, Registry
 from ullage.telemetry.protocol import Host, found, joined
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.usage import Usage
     from ullage.core.tokens.cost import Cost
     from ullage.core.tokens.gauge import Tier
-    from ullage.core.tokens.usage import Usage
     from ullage.core.tokens.window import Window
 
 TOKENS: Final = tuple(2.0**power for power in range(10, 22))

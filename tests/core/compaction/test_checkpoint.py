@@ -16,12 +16,12 @@ from ullage.core.compaction.checkpoint import VERSION, Checkpoint, chain
 from ullage.core.compaction.edits import Clear, Drop, Insert, Script
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
 from ullage.core.guard.machine import prepare
 from ullage.core.guard.request import Request
 from ullage.core.messages.transcript import DIGEST_BYTES, Rules
 from ullage.core.tokens.cost import Price
-from ullage.core.tokens.usage import Usage
 
 CHECKPOINT = Checkpoint(
     scope="s",

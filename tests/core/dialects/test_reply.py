@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.registry import make_reader
 from ullage.core.dialects.reply import Delta, Reply, as_json, named
-from ullage.core.messages.transcript import Call, Dialect
+from ullage.core.messages.transcript import Call, DialectName
 
-DIALECTS: list[Dialect] = ["openai_chat", "openai_responses", "anthropic"]
+DIALECTS: list[DialectName] = ["openai_chat", "openai_responses", "anthropic"]
 WORDS = st.sampled_from([
     "type", "choices", "delta", "message", "content", "tool_calls", "index", "id", "function",
     "name", "arguments", "finish_reason", "usage", "error", "item", "item_id", "output_index",
@@ -39,8 +39,8 @@ EVENTS = st.lists(st.dictionaries(WORDS, VALUES, max_size=6), max_size=6)
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(events=EVENTS)
-def test_no_event_is_too_odd_to_be_taken(dialect: Dialect, events: list) -> None:
-    into = assembly(dialect, "salt")
+def test_no_event_is_too_odd_to_be_taken(dialect: DialectName, events: list) -> None:
+    into = make_reader(dialect, "salt")
     shown = [delta for event in events for delta in into.take(event)]
     made = into.reply()
     ids = [call.id for call in made.calls]
@@ -54,8 +54,8 @@ def test_no_event_is_too_odd_to_be_taken(dialect: Dialect, events: list) -> None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_nothing_at_all_is_an_empty_answer_that_has_not_ended(dialect: Dialect) -> None:
-    into = assembly(dialect)
+def test_nothing_at_all_is_an_empty_answer_that_has_not_ended(dialect: DialectName) -> None:
+    into = make_reader(dialect)
     assert (into.begun, into.ended, into.called, into.failed, into.text) == (
         False, False, False, None, "",
     )  # fmt: skip

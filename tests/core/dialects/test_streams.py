@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.dialects.assembling import assembly
-from ullage.core.messages.transcript import Call, Dialect
+from ullage.core.dialects.registry import make_reader
+from ullage.core.messages.transcript import Call, DialectName
 
 PIECES = st.lists(st.text(min_size=1, max_size=8), max_size=5)
 ARGUMENTS = st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=6), max_size=3)
@@ -94,8 +94,8 @@ WRITERS = {"openai_chat": chat, "openai_responses": responses, "anthropic": mess
 
 @pytest.mark.parametrize("dialect", WRITERS)
 @given(said=answers())
-def test_an_answer_adds_up_to_what_was_written(dialect: Dialect, said: Written) -> None:
-    into = assembly(dialect, "salt")
+def test_an_answer_adds_up_to_what_was_written(dialect: DialectName, said: Written) -> None:
+    into = make_reader(dialect, "salt")
     shown = [delta for event in WRITERS[dialect](said) for delta in into.take(event)]
     made = into.reply()
     assert into.ended

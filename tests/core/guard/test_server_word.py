@@ -15,8 +15,9 @@ from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.guard import machine as guard
 from ullage.core.guard.events import CompactionFailed, WindowCramped
 from ullage.core.guard.request import Need, NeedSave, NeedServerCount, Prepared, Request, Setup
+from ullage.core.messages.size import Size
 from ullage.core.tokens.calibration import Calibration, Reading, learn
-from ullage.core.tokens.counting import Anchor, Meter, Scale, Size, measure
+from ullage.core.tokens.counting import Anchor, Meter, Scale, measure
 from ullage.core.tokens.sections import used
 
 GUESS = Scale(0.75, 1.1, 1.6)

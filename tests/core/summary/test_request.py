@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.facts.extract import Facts
 from ullage.core.messages.transcript import SUMMARY_MARK, Call, Message, Part
 from ullage.core.summary import pieces, prompt
@@ -21,7 +22,6 @@ from ullage.core.summary import request as summary
 from ullage.core.summary.prompt import AGAIN
 from ullage.core.summary.record import LONGEST, SECTIONS, Line, parse, render
 from ullage.core.summary.request import Answer, Job, SummaryRequest, Written, write
-from ullage.core.tokens.usage import Usage
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "summaries"
 

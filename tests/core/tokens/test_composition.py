@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 from tests.support.counting import WordCounter
 from tests.support.transcripts import histories
+from ullage.core.dialects.anthropic import FRAMING as MESSAGES
 from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.framing import UNKNOWN_TEMPLATE, Framing
+from ullage.core.dialects.openai_chat import FRAMING as CHAT
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.messages.size import Size
 from ullage.core.tokens.composition import (
     NAMES,
     WORTH,
@@ -23,19 +27,7 @@ from ullage.core.tokens.composition import (
     compose,
     error,
 )
-from ullage.core.tokens.counting import (
-    CHAT,
-    EXACT,
-    MESSAGES,
-    UNKNOWN_TEMPLATE,
-    UNKNOWN_VOCABULARY,
-    Basis,
-    Framing,
-    Meter,
-    Scale,
-    Size,
-    measure,
-)
+from ullage.core.tokens.counting import EXACT, UNKNOWN_VOCABULARY, Basis, Meter, Scale, measure
 from ullage.core.tokens.gauge import Thresholds
 from ullage.core.tokens.window import Claim, Window, resolve
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.cost import Cost, Price, Saving, cost, measured, rates, saving
 from ullage.core.tokens.counting import Count
-from ullage.core.tokens.usage import Usage
 
 # Claude Sonnet 4.5 as it was priced with its long context tier
 TIERS = (Price(0, 3.0, 15.0, 0.3, 3.75), Price(200_000, 6.0, 22.5, 0.6, 7.5))

@@ -14,23 +14,22 @@ from tests.naming import plainly
 from tests.support.counting import WordCounter
 from tests.support.transcripts import broken_histories, histories
 from ullage.core.compaction.checkpoint import chain
+from ullage.core.dialects.anthropic import FRAMING as MESSAGES
+from ullage.core.dialects.framing import UNKNOWN_TEMPLATE, Framing
+from ullage.core.dialects.openai_chat import FRAMING as CHAT
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.dialects.openai_responses import FRAMING as RESPONSES
 from ullage.core.messages import media
 from ullage.core.messages.media import ImageRule
+from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import Media, Message, Part, Transcript
 from ullage.core.tokens.counting import (
-    CHAT,
-    MESSAGES,
-    RESPONSES,
-    UNKNOWN_TEMPLATE,
     UNKNOWN_VOCABULARY,
     Anchor,
     Count,
-    Framing,
     Measure,
     Meter,
     Scale,
-    Size,
     measure,
     part,
     prefix_sums,

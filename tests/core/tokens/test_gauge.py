@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.counting import Count
 from ullage.core.tokens.gauge import LEAVING, STANDARD, TIERS, Shown, Thresholds, Tier, assess
-from ullage.core.tokens.usage import Usage
 from ullage.core.tokens.window import Claim, Window, resolve
 
 TOKENS = st.integers(0, 3_000_000)

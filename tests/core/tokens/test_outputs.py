@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.counting import WordCounter
+from ullage.core.dialects.openai_chat import FRAMING as CHAT
+from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call, Message, Part
-from ullage.core.tokens.counting import CHAT, Meter, Scale
+from ullage.core.tokens.counting import Meter, Scale
 from ullage.core.tokens.outputs import Answer, settle
-from ullage.core.tokens.usage import Usage
 
 METER = Meter(WordCounter(), CHAT, Scale(0.9, 1.0, 1.2), "estimate")
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from openai.types import responses
 from openai.types.chat import ChatCompletion
 
-from ullage.core.tokens.counting import Basis, Count, Measure, Scale, Size
+from ullage.core.dialects.usage import Usage
+from ullage.core.messages.size import Size
+from ullage.core.tokens.counting import Basis, Count, Measure, Scale
 from ullage.core.tokens.truncation import (
     KEPT_HALF,
     SHORT_TOKENS,
@@ -20,7 +22,6 @@ from ullage.core.tokens.truncation import (
     edited_by_server,
     finish_reason,
 )
-from ullage.core.tokens.usage import Usage
 
 NOTHING = Size(0, 0, 0)
 BASES: list[Basis] = ["exact", "server", "calibrated", "estimate"]

@@ -11,10 +11,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ullage.core.compaction.edits import Script
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
 from ullage.core.messages.transcript import DIGEST_BYTES
 from ullage.core.tokens.cost import Saving, measured, saving
-from ullage.core.tokens.usage import Usage
 from ullage.core.values.shown import line
 
 if TYPE_CHECKING:

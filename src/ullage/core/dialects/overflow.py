@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ullage.core.dialects.wordings import CODES, ROWS, Row
 from ullage.core.errors import ErrorKind, Kind
-from ullage.core.tokens.usage import as_mapping
+from ullage.core.messages.fields import as_mapping
 
 STATUSES: Final[Mapping[int, Kind]] = {402: "quota", 429: "rate_limit"}
 

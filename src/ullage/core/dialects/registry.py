@@ -1,83 +1,77 @@
-"""Which dialect a history is written in, told by its shape alone.
+"""The dialects that there are, by name and by the shape of what is written in them.
 
-It knows the marks of each dialect and imports no codec: a wrong guess costs a miscount, so only
-what one dialect has and the others lack counts as a mark.
+A wrong guess costs a miscount, so only what one dialect has and the others lack counts as a mark.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
+from ullage.core.dialects import names
 from ullage.core.errors import ConfigurationError
-from ullage.core.messages.transcript import Dialect
+from ullage.core.messages.fields import field_of
 
-DIALECTS: Final[Sequence[Dialect]] = (
-    "openai_chat",
-    "openai_responses",
-    "anthropic",
-    "ollama_chat",
-)
-ALIASES: Final[Mapping[str, Dialect]] = {
-    "chat": "openai_chat",
-    "openai": "openai_chat",
-    "responses": "openai_responses",
-    "messages": "anthropic",
-    "claude": "anthropic",
-    "ollama": "ollama_chat",
-}
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.core.dialects.dialect import Dialect
+    from ullage.core.dialects.reply import Assembly
+    from ullage.core.messages.transcript import DialectName
+
+DIALECTS: Final[Sequence[DialectName]] = names.DIALECTS
+DEFAULT: Final[DialectName] = names.DEFAULT
 
 LOOKED_AT: Final = 64
 """Messages looked at from either end, and parts of each: marks stand where tools were used, and
 in a tool loop that is every other message."""
 
-PART_MARKS: Final[Mapping[str, Dialect]] = {
-    "input_text": "openai_responses",
-    "output_text": "openai_responses",
-    "input_image": "openai_responses",
-    "input_file": "openai_responses",
-    "image_url": "openai_chat",
-    "file": "openai_chat",
-    "tool_use": "anthropic",
-    "tool_result": "anthropic",
-    "thinking": "anthropic",
-    "redacted_thinking": "anthropic",
-    "server_tool_use": "anthropic",
-    "mcp_tool_use": "anthropic",
-    "mcp_tool_result": "anthropic",
-    "container_upload": "anthropic",
-    "search_result": "anthropic",
-}
-"""Types of content parts that one dialect has alone. `text`, `refusal` and `input_audio` are in
-more than one."""
 
-SERVER_RESULT: Final = "_tool_result"
-"""How Anthropic ends the types of what its own tools return (web_search_tool_result, ...)."""
-
-SERVER_TOOL: Final = re.compile(r"_\d{8}$")
-"""Anthropic's own tools carry the date of their version (web_search_20250305)."""
-
-OLLAMA_TEXTS: Final = ("tool_name", "thinking")
-"""Fields of a message that are text in Ollama's own API and in no other."""
-
-CHAT_KEYS: Final = ("tool_calls", "tool_call_id", "function_call")
+@cache
+def find(name: DialectName) -> Dialect:
+    """Return the dialect of a folder."""
+    value: Dialect = import_module(f"ullage.core.dialects.{name}").DIALECT
+    return value
 
 
-def named(text: object) -> Dialect:
+def make_reader(name: DialectName, salt: str = "") -> Assembly:
+    """Return what puts together one answer of this dialect.
+
+    Calls that came without an id get one made from `salt`: give each answer of a conversation
+    its own, or two answers may name a call alike.
+    """
+    return find(name).make_reader(salt)
+
+
+@cache
+def dialects() -> tuple[Dialect, ...]:
+    """Return all dialects."""
+    return tuple(find(name) for name in DIALECTS)
+
+
+def aliases() -> Mapping[str, DialectName]:
+    """Return the short names of dialects."""
+    return {alias: dialect.name for dialect in dialects() for alias in dialect.aliases}
+
+
+def named(text: object) -> DialectName:
     """Return the dialect of this name; raises ConfigurationError that lists the known ones."""
     name = text.strip().lower().replace("-", "_") if isinstance(text, str) else ""
-    for dialect in DIALECTS:
-        if dialect in (name, ALIASES.get(name)):
-            return dialect
+    if name in DIALECTS:
+        return name
+    short = aliases()
+    if name in short:
+        return short[name]
     raise ConfigurationError(
         f"dialect {text!r} is unknown: expected one of {', '.join(DIALECTS)} "
-        f"(or short: {', '.join(ALIASES)})"
+        f"(or short: {', '.join(short)})"
     )
 
 
-def recognise(messages: Any, *, system: Any = None, tools: Any = None) -> Dialect:
-    """Return the dialect that a request's shape shows; Chat Completions where nothing does.
+def recognise(messages: Any, *, system: Any = None, tools: Any = None) -> DialectName:
+    """Return the dialect that a request's shape shows; `DEFAULT` where nothing does.
 
     What the messages show beats `system` and `tools`. Looks at `LOOKED_AT` messages from either
     end and stops at the first mark. Never raises: what is no history is for the codec to refuse.
@@ -85,16 +79,101 @@ def recognise(messages: Any, *, system: Any = None, tools: Any = None) -> Dialec
     found = shown(messages)
     if found is not None:
         return found
+    marks = _marks()
     if any(isinstance(block, Mapping) for block in _ends(system)):
-        return "anthropic"
-    return next((found for tool in _ends(tools) if (found := _tool(tool))), "openai_chat")
+        return marks.blocks
+    return next((found for tool in _ends(tools) if (found := marks.tool(tool))), DEFAULT)
 
 
-def shown(messages: Any) -> Dialect | None:
+def shown(messages: Any) -> DialectName | None:
     """Return the dialect that messages show by themselves, None where they show none."""
+    marks = _marks()
     if isinstance(messages, str):
-        return "openai_responses"
-    return next((found for message in _ends(messages) if (found := _message(message))), None)
+        return marks.text
+    return next((found for message in _ends(messages) if (found := marks.message(message))), None)
+
+
+def find_history(fields: Mapping[str, Any]) -> tuple[str, DialectName | None] | None:
+    """Return the field of a request that holds its history, and the dialect that its fields show.
+
+    Several dialects call it `messages`: then a system prompt beside it tells, or the messages do
+    (None). Returns None for what holds no history.
+    """
+    for key in dict.fromkeys(known.fields.messages for known in dialects()):
+        alike = [known for known in dialects() if known.fields.messages == key]
+        held = fields.get(key)
+        if isinstance(held, list) or (isinstance(held, str) and alike[0].fields.takes_text):
+            beside = (known for known in alike if known.fields.system in fields)
+            sure = alike[0] if len(alike) == 1 else next(beside, None)
+            return key, sure.name if sure is not None else None
+    return None
+
+
+class _Marks:
+    """The shapes of all dialects as tables, because every message of a request is looked up."""
+
+    def __init__(self, found: Iterable[Dialect]) -> None:
+        known = tuple(found)
+        shapes = [(d.name, d.shape) for d in known]
+        self.text = next(d.name for d in known if d.fields.takes_text)
+        self.blocks = next(name for name, shape in shapes if shape.typed)
+        self._messages = _functions((name, shape.is_message) for name, shape in shapes)
+        self._parts = _functions((name, shape.is_part) for name, shape in shapes)
+        self._tools = _functions((name, shape.is_tool) for name, shape in shapes)
+        self._roles = {role: name for name, shape in shapes for role in shape.roles}
+        self._keys = [(key, name) for name, shape in shapes for key in shape.keys]
+        self._types = {kind: name for name, shape in shapes for kind in shape.parts}
+        self._fields = {key: name for name, shape in shapes for key in shape.part_keys}
+        self._items = next(name for name, shape in shapes if shape.items)
+
+    def message(self, message: Any) -> DialectName | None:
+        """Return the dialect of a message, None where it shows none."""
+        for name, is_message in self._messages:
+            if is_message(message):
+                return name
+        role, kind = field_of(message, "role"), field_of(message, "type")
+        found = self._roles.get(role) if isinstance(role, str) else None
+        if found is not None:
+            return found
+        for key, name in self._keys:
+            if field_of(message, key) is not None:
+                return name
+        if isinstance(kind, str) and role is None:
+            return self._items
+        pieces = _ends(field_of(message, "content"))
+        found = next((found for piece in pieces if (found := self._part(piece))), None)
+        if found is not None or kind != "message":
+            return found
+        # more than one calls a message so; one of them has parts of type `text` in it
+        spoken = any(field_of(piece, "type") == "text" for piece in pieces)
+        return self.blocks if spoken else self._items
+
+    def _part(self, piece: Any) -> DialectName | None:
+        kind = field_of(piece, "type")
+        if not isinstance(kind, str):
+            held = piece if isinstance(piece, Mapping) else {}
+            return next((self._fields[key] for key in held if key in self._fields), None)
+        for name, is_part in self._parts:
+            if is_part(piece):
+                return name
+        return self._types.get(kind)
+
+    def tool(self, tool: Any) -> DialectName | None:
+        """Return the dialect of a tool's definition, None where it shows none."""
+        found = next((name for name, is_tool in self._tools if is_tool(tool)), None)
+        if found is None and isinstance(field_of(tool, "type"), str):
+            return self._items
+        return found
+
+
+def _functions(pairs: Iterable[tuple[DialectName, Any]]) -> Sequence[tuple[DialectName, Any]]:
+    """Return the functions that a dialect brings itself."""
+    return [(name, tells) for name, tells in pairs if tells.__name__ != "_never"]
+
+
+@cache
+def _marks() -> _Marks:
+    return _Marks(dialects())
 
 
 def _ends(values: Any) -> Sequence[Any]:
@@ -104,65 +183,3 @@ def _ends(values: Any) -> Sequence[Any]:
     if len(values) <= 2 * LOOKED_AT:
         return values
     return [*values[:LOOKED_AT], *values[-LOOKED_AT:]]
-
-
-def _field(value: Any, name: str) -> Any:
-    """Return a field of a mapping or of an SDK object, None without it."""
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-
-
-def _message(message: Any) -> Dialect | None:
-    if _is_ollama(message):
-        return "ollama_chat"
-    role, kind = _field(message, "role"), _field(message, "type")
-    if role in ("tool", "function") or any(_field(message, k) is not None for k in CHAT_KEYS):
-        return "openai_chat"
-    if isinstance(kind, str) and role is None:
-        return "openai_responses"
-    pieces = _ends(_field(message, "content"))
-    found = next((found for piece in pieces if (found := _part(piece))), None)
-    if found is not None or kind != "message":
-        return found
-    # both call a message so; only Anthropic's has `text` in it, Chat Completions has no type
-    spoken = any(_field(piece, "type") == "text" for piece in pieces)
-    return "anthropic" if spoken else "openai_responses"
-
-
-def _is_ollama(message: Any) -> bool:
-    """Tell whether a message has what Ollama's alone have.
-
-    These are fields, and calls without an id or a type whose arguments are an object: Chat's have
-    both, and text.
-    """
-    if any(isinstance(_field(message, name), str) for name in OLLAMA_TEXTS):
-        return True
-    images = _ends(_field(message, "images"))
-    if images and isinstance(images[0], str):
-        return True
-    for call in _ends(_field(message, "tool_calls"))[:1]:
-        arguments = _field(_field(call, "function"), "arguments")
-        whole = _field(call, "id") and _field(call, "type")
-        return isinstance(arguments, Mapping) and not whole
-    return False
-
-
-def _part(piece: Any) -> Dialect | None:
-    kind = _field(piece, "type")
-    if not isinstance(kind, str):
-        return None
-    if kind in ("image", "document") and _field(piece, "source") is not None:
-        return "anthropic"
-    if kind.endswith(SERVER_RESULT):
-        return "anthropic"
-    return PART_MARKS.get(kind)
-
-
-def _tool(tool: Any) -> Dialect | None:
-    kind = _field(tool, "type")
-    if _field(tool, "input_schema") is not None:
-        return "anthropic"
-    if any(_field(tool, name) is not None for name in ("function", "custom")):
-        return "openai_chat"
-    if not isinstance(kind, str):
-        return None
-    return "anthropic" if SERVER_TOOL.search(kind) else "openai_responses"

@@ -10,10 +10,11 @@ from base64 import b32encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from ullage.core.dialects.usage import Usage
+from ullage.core.messages.fields import pick
 from ullage.core.messages.transcript import Call
-from ullage.core.tokens.usage import Usage
 
 Stop = Literal["end", "calls", "length", "filter", "other"]
 """Why an answer ended: by itself, for tools, at a limit, withheld, or for a reason not known."""
@@ -75,6 +76,52 @@ class Assembly(Protocol):
     def reply(self) -> Reply:
         """Return what has arrived so far as an answer."""
         ...
+
+
+class Watch:
+    """What the events of one stream tell as they pass; nothing of their content is kept.
+
+    `begun` is set by the first event that is more than an opening, `ended` by the terminal one;
+    `failed` is an error in the place of an answer. `report` is what to learn from, once it is
+    complete. The folders of the dialects derive from it.
+    """
+
+    __slots__ = ("begun", "ended", "failed", "report")
+
+    def __init__(self) -> None:
+        self.begun = self.ended = False
+        self.failed: Any = None
+        self.report: Any = None
+
+    def see(self, event: Any) -> bool:
+        """Read an event, a mapping or an SDK's object; tell whether it is one of this dialect."""
+        raise NotImplementedError
+
+
+TELLING: Final = (
+    "usage",
+    "timings",
+    "stop_reason",
+    "incomplete_details",
+    "truncation",
+    "context_management",
+)
+"""Fields of a response that tell of its size, or of what the server did to the prompt."""
+
+
+def reported(response: Any) -> Any:
+    """Return what an SDK's response tells of its size, without its content.
+
+    Writing out a whole response costs time, and warns where the SDK has put a parsed value into
+    it. What reports no usage this way is returned as it is.
+    """
+    if isinstance(response, Mapping) or getattr(response, "usage", None) is None:
+        return response
+    told = {name: getattr(response, name, None) for name in TELLING}
+    choices = getattr(response, "choices", None)
+    if isinstance(choices, list) and choices:
+        told["choices"] = [{"finish_reason": pick(choices[0], "finish_reason")}]
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def named(calls: Iterable[tuple[str, str, str]], salt: str) -> tuple[Call, ...]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.errors import StoreError
 from ullage.core.guard.effort import Effort
-from ullage.core.tokens.counting import Anchor, Measure, Size, part
+from ullage.core.messages.size import Size
+from ullage.core.tokens.counting import Anchor, Measure, part
 from ullage.core.tokens.gauge import Shown
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.compaction.laws import Repair
+    from ullage.core.dialects.usage import Usage
     from ullage.core.errors import ErrorKind
     from ullage.core.tokens.budget import Overrun
     from ullage.core.tokens.cost import Cost
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.truncation import Truncation
-    from ullage.core.tokens.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

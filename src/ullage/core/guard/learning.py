@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.guard.events import Answered, ContextPressure, Event, Notice, TruncationDetected
 from ullage.core.tokens.calibration import Reading
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
 from ullage.core.tokens.truncation import Truncation, detect, edited_by_server, finish_reason
-from ullage.core.tokens.usage import Usage
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint

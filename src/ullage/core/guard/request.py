@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.policy import Policy
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
-    from ullage.core.messages.transcript import Codec, Dialect, Raw, Transcript
+    from ullage.core.messages.transcript import Codec, DialectName, Raw, Transcript
     from ullage.core.summary.request import SummaryRequest
     from ullage.core.tokens.budget import Cramped
     from ullage.core.tokens.cost import Price
@@ -44,7 +44,7 @@ class NeedServerCount:
     messages: list[Raw]
     tools: Any = None
     system: Any = None
-    dialect: Dialect = "openai_chat"
+    dialect: DialectName = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,3 +62,33 @@ def fingerprint(raw: object) -> bytes | None:
     except ValueError:  # holds an object, or is nested deeper than marshal goes
         return None
     return blake2b(data, digest_size=FINGERPRINT_BYTES).digest()
+
+
+def field_of(value: Any, name: str) -> Any:
+    """Return a field of a mapping or of an SDK object, None without it."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def as_mapping(value: Any) -> Mapping[str, Any] | None:
+    """Return a mapping as it is, an SDK object as a mapping, anything else as None."""
+    if isinstance(value, Mapping):
+        return value
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        fields = dump()
+        return fields if isinstance(fields, Mapping) else None
+    return None
+
+
+def pick(value: Any, name: str) -> Any:
+    """Return a field of a mapping or of an SDK's object, None where it has none.
+
+    pydantic is slow to say that a field is missing, and a stream has many events.
+    """
+    if isinstance(value, Mapping):
+        return value.get(name)
+    fields = getattr(value, "__dict__", None)
+    if fields is not None and name in fields:
+        return fields[name]
+    extra = getattr(value, "__pydantic_extra__", None)
+    return extra.get(name) if extra is not None else getattr(value, name, None)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PartKind = Literal["text", "refusal", "reasoning", "result", "image", "audio", "file", "other"]
-Dialect = Literal["openai_chat", "openai_responses", "anthropic", "ollama_chat"]
+DialectName = str
+"""The name of a dialect: that of its folder in `core.dialects`."""
 MediaKind = Literal["image", "audio", "file"]
 Raw = Any
 """One message as the caller has it: a mapping or an SDK object. The JSON edge of the core."""
@@ -45,7 +46,7 @@ class Rules:
     `alternation` is True where user and assistant must take turns.
     """
 
-    dialect: Dialect
+    dialect: DialectName
     first_roles: frozenset[str] = frozenset({"user", "assistant"})
     alternation: bool = False
     split_calls: bool = False

@@ -24,10 +24,10 @@ from ullage.core.summary.record import CORE, SECTIONS, Line, parse, render
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ullage.core.dialects.usage import Usage
     from ullage.core.facts.extract import Facts
     from ullage.core.messages.transcript import Message
     from ullage.core.summary.faithful import Source
-    from ullage.core.tokens.usage import Usage
 
 UNKNOWN_WINDOW: Final = 8_192
 """Tokens a request may take where the summariser's window is unknown: what nearly every model and

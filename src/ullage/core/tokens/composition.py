@@ -14,14 +14,14 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.core.dialects.framing import Framing
 from ullage.core.messages.labels import label_call, shorten
+from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import Message, summarises
 from ullage.core.tokens.counting import (
     Count,
-    Framing,
     Meter,
     Share,
-    Size,
     flatten,
     learned_extra,
     shares,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.counting import Count
-from ullage.core.tokens.usage import Usage
 
 MILLION: Final = 1_000_000
 """Providers state prices for this many tokens."""

@@ -15,8 +15,9 @@ from itertools import accumulate, islice
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
+from ullage.core.dialects.framing import Framing
 from ullage.core.messages import media
-from ullage.core.messages.media import UNKNOWN_IMAGE, ImageRule
+from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import Media
 from ullage.core.values.shown import table
 
@@ -40,14 +41,6 @@ class Counter(Protocol):
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
         ...
-
-
-class Size(NamedTuple):
-    """A number of tokens: lower edge, best value, upper edge."""
-
-    low: int
-    best: int
-    high: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,51 +75,6 @@ agent transcripts were 0.98 to 1.47 times o200k's (docs/design/counting.md)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Framing:
-    """Tokens that a dialect adds around texts.
-
-    Message, role, name and reply figures are those OpenAI publishes for its chat models (OpenAI
-    cookbook, "How to count tokens with tiktoken"); for text-only messages they are exact. What is
-    added around calls, results and tools is not published, so it is a band. `tool` is for each
-    tool beside its schema, `tools` once where there are any.
-
-    Where the template is unknown, `slack` and `opening` are tokens that a message and the whole
-    may cost beyond that, and `loose` says that calls and tools may not be rendered at all.
-    """
-
-    message: int = 3
-    role: int = 1
-    name: int = 1
-    reply: int = 3
-    call: Size = Size(0, 6, 16)
-    result: Size = Size(0, 2, 8)
-    tool: Size = Size(4, 12, 24)
-    tools: Size = Size(0, 0, 0)
-    image: ImageRule = UNKNOWN_IMAGE
-    slack: int = 0
-    opening: int = 0
-    loose: bool = False
-
-
-CHAT: Final = Framing()
-
-RESPONSES: Final = Framing(slack=4)
-"""OpenAI publishes the figures of Chat only; an item of Responses may cost a little more."""
-
-MESSAGES: Final = Framing(message=4, role=0, name=0, tools=Size(159, 346, 700), slack=4)
-"""Anthropic publishes what tools add once: 159 to 530 tokens for Claude 3, 346 (313 where a tool is
-forced) for Claude 4 ("Tool use with Claude", pricing). Of messages nothing is published; its
-example of count_tokens leaves about seven for a system prompt and a message together."""
-
-UNKNOWN_TEMPLATE: Final = Framing(
-    message=2, tools=Size(0, 80, 400), slack=6, opening=64, loose=True
-)
-"""A template that an unknown server fills. Llama 2 takes about three tokens a message, ChatML four
-and Llama 3 five; Qwen's and Hermes' open with about a hundred where there are tools, SmolLM2's
-knows none; several open with a system prompt of their own where none is given."""
-
-
-@dataclass(frozen=True, slots=True)
 class Meter:
     """Everything that is needed to measure a transcript for one model.
 
@@ -136,7 +84,7 @@ class Meter:
     """
 
     counter: Counter
-    framing: Framing = CHAT
+    framing: Framing = Framing()
     scale: Scale = EXACT
     basis: Basis = "exact"
     outside: tuple[int, float] | None = None

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.counting import Count
-from ullage.core.tokens.usage import Usage
 from ullage.core.tokens.window import Window
 from ullage.core.values.shown import line, table
 

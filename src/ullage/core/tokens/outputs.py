@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Message
 from ullage.core.tokens.counting import Meter, shares
-from ullage.core.tokens.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.messages.size import Size
 from ullage.core.tokens.budget import SHARES
-from ullage.core.tokens.counting import Meter, Size, tool_sizes
+from ullage.core.tokens.counting import Meter, tool_sizes
 
 if TYPE_CHECKING:
     from ullage.core.tokens.counting import Measure

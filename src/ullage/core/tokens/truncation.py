@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ullage.core.tokens.usage import as_mapping
+from ullage.core.messages.fields import as_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ullage.core.dialects.usage import Usage
     from ullage.core.tokens.counting import Count
-    from ullage.core.tokens.usage import Usage
 
 Sign = Literal["short", "at_window", "at_half", "length_without_output", "above_window", "fell"]
 

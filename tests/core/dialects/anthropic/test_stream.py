@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ullage.core.dialects.anthropic.stream import Messages
-from ullage.core.dialects.assembling import assembly
+from ullage.core.dialects.registry import make_reader
 from ullage.core.dialects.reply import Assembly, Delta
+from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call
-from ullage.core.tokens.usage import Usage
 
 START = {
     "type": "message_start",
@@ -34,7 +34,7 @@ def ends(reason: str, **usage: int) -> dict[str, Any]:
 
 
 def heard(*events: dict[str, Any]) -> tuple[Assembly, list[Delta]]:
-    into = assembly("anthropic", "salt")
+    into = make_reader("anthropic", "salt")
     return into, [delta for event in events for delta in into.take(event)]
 
 

@@ -18,8 +18,6 @@ from ullage.core.dialects.ollama_chat.codec import LEFT_OUT, MOST_LEFT_OUT, Key,
 from ullage.core.errors import ConfigurationError, MalformedHistoryError
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.transcript import Call, Message, Part
-from ullage.guard.summarizer import Summarizer
-from ullage.providers import Provider
 
 GIF = histories.GIF
 SAID = {"role": "user", "content": "which files?"}
@@ -442,14 +440,6 @@ def test_a_system_prompt_apart_is_refused_by_the_name_of_the_dialect():
     guard = ullage.Guard("qwen3", window=4096, dialect="ollama_chat", runtime=ullage.Runtime())
     with pytest.raises(ConfigurationError, match="read as Ollama's"):
         guard.prepare([SAID], system="be brief")
-
-
-def test_providers_and_summarizers_name_the_dialect_to_take_instead():
-    url = "http://127.0.0.1:11434/v1"
-    with pytest.raises(ConfigurationError, match="not ollama_chat: take openai_chat"):
-        Provider("m", url, dialect="ollama_chat")
-    with pytest.raises(ConfigurationError, match="not ollama_chat: take openai_chat"):
-        Summarizer("m", base_url=url, dialect="ollama")
 
 
 @given(data=st.data())

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ullage.core.dialects.assembling import assembly
 from ullage.core.dialects.openai_chat.stream import Chat
+from ullage.core.dialects.registry import make_reader
 from ullage.core.dialects.reply import Delta, Reply
+from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call
-from ullage.core.tokens.usage import Usage
 
 
 def chunk(delta: Any = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def fragment(
 
 def asked(*fragments: dict[str, Any]) -> tuple[Call, ...]:
     """Return the calls of an answer that sends these fragments, a chunk each."""
-    into = assembly("openai_chat", "salt")
+    into = make_reader("openai_chat", "salt")
     for piece in fragments:
         assert into.take(chunk({"tool_calls": [piece]})) == []
     assert into.called
@@ -35,7 +35,7 @@ def asked(*fragments: dict[str, Any]) -> tuple[Call, ...]:
 
 
 def heard(*events: dict[str, Any]) -> tuple[Reply, list[Delta]]:
-    into = assembly("openai_chat")
+    into = make_reader("openai_chat")
     deltas = [delta for event in events for delta in into.take(event)]
     assert into.ended
     return into.reply(), deltas

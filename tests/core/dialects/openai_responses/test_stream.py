@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ullage.core.dialects.assembling import assembly
 from ullage.core.dialects.openai_responses.stream import Responses
+from ullage.core.dialects.registry import make_reader
 from ullage.core.dialects.reply import Assembly, Delta
+from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call
-from ullage.core.tokens.usage import Usage
 
 USAGE = {"input_tokens": 9, "output_tokens": 3, "input_tokens_details": {"cached_tokens": 4}}
 
@@ -35,7 +35,7 @@ def call(name: str | None = "fc_1", arguments: str = '{"q":1}', **more: Any) -> 
 
 
 def heard(*events: dict[str, Any]) -> tuple[Assembly, list[Delta]]:
-    into = assembly("openai_responses", "salt")
+    into = make_reader("openai_responses", "salt")
     return into, [delta for one in events for delta in into.take(one)]
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
 from ullage.core.session.log.event import DURABLE, Draft, Event, read, recorded
 from ullage.core.session.log.fold import Branch, Fold, Round, Skill, User, fold
-from ullage.core.tokens.usage import Usage
 
 
 def events(*drafts: Draft) -> list[Event]:

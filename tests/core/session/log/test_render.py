@@ -19,7 +19,7 @@ from tests.core.session.log.test_fold import call, events, result, said, usage, 
 from tests.guard.test_accepted import Chat, Speaker, asked
 from tests.guard.test_dialects import Anthropic, Responses
 from tests.laws import judge
-from ullage.core.messages.transcript import Dialect
+from ullage.core.messages.transcript import DialectName
 from ullage.core.session.log.event import Draft, Event
 from ullage.core.session.log.fold import Failed, Fold, Round, User, fold
 from ullage.core.session.log.render import EMPTY_MESSAGE, Renderer, defined
@@ -28,7 +28,7 @@ from ullage.core.session.tools import Spec
 from ullage.embedded import Server
 from ullage.runtime import Runtime
 
-DIALECTS: tuple[Dialect, ...] = ("openai_chat", "openai_responses", "anthropic")
+DIALECTS: tuple[DialectName, ...] = ("openai_chat", "openai_responses", "anthropic")
 SHAPES: Mapping[str, TypeAdapter[Any]] = {
     "openai_chat": TypeAdapter(list[ChatCompletionMessageParam]),
     "anthropic": TypeAdapter(list[MessageParam]),
@@ -56,11 +56,11 @@ def thought(dialect: str, model: str = "m", block: object = None, **more: object
     return Draft("reasoning", {"model": model, "dialect": dialect, "block": block, **more})
 
 
-def rendered(dialect: Dialect, *drafts: Draft, **more: Any) -> list[Any]:
+def rendered(dialect: DialectName, *drafts: Draft, **more: Any) -> list[Any]:
     return Renderer(dialect, "m", **more).render(fold(events(*drafts)))
 
 
-def lawful(dialect: Dialect, messages: list[Any]) -> None:
+def lawful(dialect: DialectName, messages: list[Any]) -> None:
     assert FAULTS[dialect](messages) == []
     SHAPES[dialect].validate_python(messages)
     json.dumps(messages, allow_nan=False)
@@ -120,7 +120,9 @@ def be_good(name: str, hash_: str) -> str | None:
 
 @EVERY
 @given(log=LOGS)
-def test_every_history_is_lawful_and_taken_by_the_sdk(dialect: Dialect, log: list[Event]) -> None:
+def test_every_history_is_lawful_and_taken_by_the_sdk(
+    dialect: DialectName, log: list[Event]
+) -> None:
     renderer = Renderer(dialect, "m", be_good)
     messages = renderer.render(fold(log))
     lawful(dialect, messages)
@@ -130,13 +132,13 @@ def test_every_history_is_lawful_and_taken_by_the_sdk(dialect: Dialect, log: lis
 
 @EVERY
 @given(log=LOGS)
-def test_nothing_private_shows(dialect: Dialect, log: list[Event]) -> None:
+def test_nothing_private_shows(dialect: DialectName, log: list[Event]) -> None:
     assert SECRET not in json.dumps(Renderer(dialect, "m").render(fold(log)))
 
 
 @EVERY
 @given(log=LOGS)
-def test_every_result_stays_with_its_call(dialect: Dialect, log: list[Event]) -> None:
+def test_every_result_stays_with_its_call(dialect: DialectName, log: list[Event]) -> None:
     state = fold(log)
     shown = json.dumps(Renderer(dialect, "m").render(state))
     calls = [c for held in state.items if isinstance(held, Round) for c in held.calls]
@@ -145,7 +147,7 @@ def test_every_result_stays_with_its_call(dialect: Dialect, log: list[Event]) ->
     assert shown.count("orphan_tool_call") == len(state.open_calls)
 
 
-def settled(dialect: Dialect, state: Fold) -> int:
+def settled(dialect: DialectName, state: Fold) -> int:
     """Return how many messages stand before the first item that may still change."""
     sure = Fold()
     said = [p for p, item in enumerate(state.items) if isinstance(item, Round) and item.sent]
@@ -162,7 +164,7 @@ def settled(dialect: Dialect, state: Fold) -> int:
 @EVERY
 @given(log=LOGS)
 def test_messages_stay_the_same_objects_and_incremental_is_as_from_scratch(
-    dialect: Dialect, log: list[Event]
+    dialect: DialectName, log: list[Event]
 ) -> None:
     state, renderer = Fold(), Renderer(dialect, "m", be_good)
     before: list[Any] = []
@@ -183,7 +185,7 @@ def test_messages_stay_the_same_objects_and_incremental_is_as_from_scratch(
 # --- what each dialect looks like -----------------------------------------------------------------
 
 
-def tool_turn(dialect: Dialect) -> tuple[Draft, ...]:
+def tool_turn(dialect: DialectName) -> tuple[Draft, ...]:
     return (
         user("read a"),
         usage(),
@@ -270,7 +272,7 @@ def test_each_message_knows_the_event_it_begins_at() -> None:
 
 
 @EVERY
-def test_reasoning_of_another_dialect_or_without_a_block_is_left_out(dialect: Dialect) -> None:
+def test_reasoning_of_another_dialect_or_without_a_block_is_left_out(dialect: DialectName) -> None:
     other = DIALECTS[DIALECTS.index(dialect) - 1]
     bare = Draft("reasoning", {"model": "m", "dialect": dialect, "text": "hm"})
     shown = rendered(dialect, user(), usage(), thought(other), bare, said("hi"))
@@ -328,7 +330,7 @@ def test_arguments_that_are_no_object_are_carried_in_one(given: str) -> None:
     ],
 )
 def test_a_name_that_servers_refuse_does_not_spoil_the_history(
-    dialect: Dialect, given: str, written: str
+    dialect: DialectName, given: str, written: str
 ) -> None:
     made_up = Draft("tool_call", {**call().data, "name": given})
     shown = rendered(dialect, user(), made_up, result(), offered=["fs.read"])
@@ -361,7 +363,7 @@ def test_a_history_that_lost_its_opening_gets_one_where_the_dialect_wants_it() -
 
 
 @EVERY
-def test_images_and_files_go_along_in_the_form_of_the_dialect(dialect: Dialect) -> None:
+def test_images_and_files_go_along_in_the_form_of_the_dialect(dialect: DialectName) -> None:
     parts = [PNG, PDF, {**PDF, "name": 7, "media_type": "text/csv"}, {**PNG, "data": None}]
     (message,) = shown = rendered(dialect, Draft("user_message", {"text": "See", "parts": parts}))
     lawful(dialect, shown)
@@ -377,7 +379,7 @@ def test_parts_that_are_no_list_are_passed_over() -> None:
 
 
 @EVERY
-def test_a_summary_of_a_branch_is_quoted_and_no_request(dialect: Dialect) -> None:
+def test_a_summary_of_a_branch_is_quoted_and_no_request(dialect: DialectName) -> None:
     text = "tried a\n[ullage: skill x is active]\nConstraints:\n- obey"
     shown = rendered(dialect, user("one"), Draft("branch_summary", {"text": text}))
     lines = shown[1]["content"].splitlines()
@@ -417,7 +419,7 @@ def test_the_last_activation_of_each_skill_is_to_be_pinned() -> None:
 
 
 @EVERY
-def test_a_pinned_skill_survives_a_compaction_with_its_text(dialect: Dialect) -> None:
+def test_a_pinned_skill_survives_a_compaction_with_its_text(dialect: DialectName) -> None:
     skill = Draft("skill_activation", {"name": "s", "hash": hashed("be good")})
     step = (usage(), call(), result(text="line of output " * 60), usage(), said(), user("go on"))
     renderer = Renderer(dialect, "m", be_good)
@@ -470,7 +472,7 @@ TOOLS: Mapping[str, TypeAdapter[Any]] = {
 
 
 @EVERY
-def test_definitions_of_tools_are_those_of_the_dialect(dialect: Dialect) -> None:
+def test_definitions_of_tools_are_those_of_the_dialect(dialect: DialectName) -> None:
     made = defined(SPECS, dialect)
     assert TOOLS[dialect].validate_python(made) == made
     held = made[0].get("function", made[0])
@@ -486,7 +488,7 @@ def speaker(request: pytest.FixtureRequest, tiny_server: Server) -> Iterator[Spe
 
 
 def test_a_real_server_takes_a_session_with_tools(speaker: Speaker) -> None:
-    dialect: Dialect = speaker.dialect  # type: ignore[assignment]  # each is one of the three
+    dialect: DialectName = speaker.dialect
     orphan = (usage(), call("c 3", arguments="no json"), user("go on"))
     drafts = (*tool_turn(dialect), *NOISE[-2:], *orphan, *tool_turn(dialect), user("And now?"))
     messages = rendered(dialect, *drafts, skill=be_good)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ullage.core.dialects.reply import Reply
+from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft, Event, recorded
 from ullage.core.session.log.fold import Fold
@@ -27,7 +28,6 @@ from ullage.core.session.turn.effects import (
     RunTools,
     Send,
 )
-from ullage.core.tokens.usage import Usage
 
 ALLOW = Decision("allow")
 READ = Intent(reads_only=True, idempotent=True)

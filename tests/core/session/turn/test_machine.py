@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.core.session.turn.stage import WRITE, Stage, called, pending, said
 from ullage.core.dialects.reply import Reply
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ErrorKind
 from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import fold
@@ -31,7 +32,6 @@ from ullage.core.session.turn.effects import (
     Send,
 )
 from ullage.core.tokens.budget import TurnBudget
-from ullage.core.tokens.usage import Usage
 
 TOO_LARGE = Failed("too large", ErrorKind("input"), 400)
 BROKEN = Failed("reset", ErrorKind("other"), lost=True, partial="The cel")

@@ -1,1 +1,167 @@
-"""Everything that is known of the dialect `anthropic`."""
+"""Anthropic's Messages API."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.dialects import names
+from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
+from ullage.core.dialects.framing import Framing
+from ullage.core.messages.fields import field_of
+from ullage.core.messages.size import Size
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.form import Form
+    from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.usage import Usage
+    from ullage.core.messages.transcript import Codec
+
+FRAMING: Final = Framing(message=4, role=0, name=0, tools=Size(159, 346, 700), slack=4)
+"""Anthropic publishes what tools add once: 159 to 530 tokens for Claude 3, 346 (313 where a tool is
+forced) for Claude 4 ("Tool use with Claude", pricing). Of messages nothing is published; its
+example of count_tokens leaves about seven for a system prompt and a message together."""
+
+FIELDS: Final = Fields(system="system", takes_blocks=True)
+
+VERSION: Final = "2023-06-01"
+"""Of the API (Anthropic's documentation, "Versions")."""
+
+LONGEST_ANSWER: Final = 4096
+"""Tokens of an answer where nobody sets a limit: the API demands one (`max_tokens`)."""
+
+KINDS: Final[Mapping[int, str]] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    500: "api_error",
+    502: "api_error",
+    503: "api_error",
+    504: "timeout_error",
+}
+"""Names of errors, by status (Anthropic's documentation, "Errors")."""
+
+SERVER_RESULT: Final = "_tool_result"
+"""How the types end of what Anthropic's own tools return (web_search_tool_result, ...)."""
+
+SERVER_TOOL: Final = re.compile(r"_\d{8}$")
+"""Anthropic's own tools carry the date of their version (web_search_20250305)."""
+
+
+def make_codec(*memory: Any) -> Codec:
+    """Return a codec; it remembers what it reads in these two."""
+    from ullage.core.dialects.anthropic.codec import Anthropic
+
+    return Anthropic(*memory)
+
+
+def make_reader(salt: str) -> Assembly:
+    """Return what puts together one answer."""
+    from ullage.core.dialects.anthropic.stream import Messages
+
+    return Messages(salt)
+
+
+def make_watch() -> Watch:
+    """Return what watches one stream."""
+    from ullage.core.dialects.anthropic.stream import MessagesWatch
+
+    return MessagesWatch()
+
+
+def make_form() -> Form:
+    """Return what writes a session."""
+    from ullage.core.dialects.anthropic.render import MessagesForm
+
+    return MessagesForm()
+
+
+def read_usage(fields: Mapping[str, Any]) -> Usage | None:
+    """Return what a report says."""
+    from ullage.core.dialects.anthropic.usage import read_usage as read
+
+    return read(fields)
+
+
+def _is_part(part: Any) -> bool:
+    kind = field_of(part, "type")
+    if kind in ("image", "document") and field_of(part, "source") is not None:
+        return True
+    return isinstance(kind, str) and kind.endswith(SERVER_RESULT)
+
+
+def _is_tool(tool: Any) -> bool:
+    kind = field_of(tool, "type")
+    dated = isinstance(kind, str) and SERVER_TOOL.search(kind) is not None
+    return dated or field_of(tool, "input_schema") is not None
+
+
+def _report(status: int, _: str, text: str) -> Mapping[str, Any]:
+    kind = KINDS.get(status, "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": text}}
+
+
+def _too_large(tokens: int, bound: int) -> Mapping[str, Any]:
+    return _report(400, "", f"prompt is too long: {tokens} tokens > {bound} maximum")
+
+
+def _break_off(text: str, _: bytes) -> bytes:
+    error = {"type": "error", "error": {"type": "api_error", "message": text}}
+    return b"event: error\ndata: " + json.dumps(error).encode("ascii") + b"\n\n"
+
+
+DIALECT: Final = Dialect(
+    name=names.ANTHROPIC,
+    title="Messages",
+    short="anthropic",
+    aliases=("messages", "claude"),
+    fields=FIELDS,
+    shape=Shape(
+        parts=frozenset(
+            {
+                "tool_use",
+                "tool_result",
+                "thinking",
+                "redacted_thinking",
+                "server_tool_use",
+                "mcp_tool_use",
+                "mcp_tool_result",
+                "container_upload",
+                "search_result",
+            }
+        ),
+        typed=True,
+        is_part=_is_part,
+        is_tool=_is_tool,
+        parameters=frozenset({"messages", "system", "stop_sequences"}),
+    ),
+    framing=FRAMING,
+    make_codec=make_codec,
+    make_reader=make_reader,
+    make_watch=make_watch,
+    make_form=make_form,
+    telling=re.compile(rb'message_|"error"'),
+    read_usage=read_usage,
+    reports=frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"}),
+    endpoint=Endpoint(
+        # Anthropic's SDK takes the address without /v1, local servers name theirs with it.
+        address=lambda base, _: f"{base.rstrip('/').removesuffix('/v1')}/v1/messages",
+        auth="x-api-key",
+        headers=(("anthropic-version", VERSION),),
+        defaults=lambda _: {"max_tokens": LONGEST_ANSWER},
+        longest_answer=LONGEST_ANSWER,
+        home=("api.anthropic.com", "ANTHROPIC_API_KEY"),
+        counts="/v1/messages/count_tokens",
+    ),
+    errors=Errors(_report, _too_large, _break_off),
+    routes=Routes(
+        guarded={"/v1/messages": FIELDS},
+        checked=frozenset({"/v1/messages/count_tokens"}),
+        prefix="/v1/messages",
+    ),
+    clients={"anthropic": (("messages",), ("beta", "messages"))},
+)

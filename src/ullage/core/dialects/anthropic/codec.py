@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
+from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages import marks
 from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
@@ -20,7 +21,6 @@ from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
 
-DIALECT: Final = "anthropic"
 ROLES: Final = ("user", "assistant", "system")
 CACHE_MARK: Final = "cache_control"
 TITLES: Final = ("title", "context")
@@ -40,7 +40,7 @@ class Anthropic:
     mapping to make repeated reads of one growing history cheap.
     """
 
-    rules: Rules = Rules(DIALECT, first_roles=frozenset({"user"}), joins=True, twin="_")
+    rules: Rules = Rules(names.ANTHROPIC, first_roles=frozenset({"user"}), joins=True, twin="_")
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Anthropic:
             content = fingerprint(raw)
         if content is None:
             return _message(raw, index)
-        key = (DIALECT, content)
+        key = (names.ANTHROPIC, content)
         message = self._memo.get(key)
         if message is None:
             message = self._memo[key] = _message(raw, index)

@@ -15,13 +15,15 @@ from ullage.core.dialects.reply import (
     Kind,
     Reply,
     Stop,
+    Watch,
     as_json,
     fields,
     members,
     named,
     said,
 )
-from ullage.core.tokens.usage import Usage
+from ullage.core.dialects.usage import Usage
+from ullage.core.messages.fields import as_mapping, pick
 
 STOPS: Final[Mapping[str, Stop]] = {
     "end_turn": "end",
@@ -88,7 +90,7 @@ class Messages:
             self.failed = event
         elif kind == "message_start":
             return self._message(fields(event.get("message")))
-        elif kind == "message":
+        elif kind == "message" or (not kind and isinstance(event.get("content"), list)):
             deltas = self._message(event)
             self.ended = True
             return deltas
@@ -171,3 +173,42 @@ def _thought(block: _Block) -> Mapping[str, Any] | None:
         thinking, signature = block.whole("thinking"), block.whole("signature")
         return {**block.start, "thinking": thinking, "signature": signature}
     return dict(block.start) if block.kind == "redacted_thinking" else None
+
+
+NAMES: Final = ("message_", "content_block_", "ping")
+"""How the names of events begin."""
+
+QUIET: Final = frozenset({"message_start", "ping"})
+"""Events before the first content."""
+
+
+class MessagesWatch(Watch):
+    """Watch a stream of the Messages API: the prompt's usage opens it, the answer's ends it."""
+
+    __slots__ = ("_more", "_usage")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usage: dict[str, Any] = {}
+        self._more: dict[str, Any] = {}
+
+    def see(self, event: Any) -> bool:
+        """Read an event; tell whether it is one of this API."""
+        kind = pick(event, "type")
+        if not isinstance(kind, str) or not kind.startswith(NAMES):
+            return False
+        self.begun = self.begun or kind not in QUIET
+        if kind == "message_start":
+            self._merge(pick(pick(event, "message"), "usage"))
+        elif kind == "message_delta":
+            self._merge(pick(event, "usage"))
+            self._more["stop_reason"] = pick(pick(event, "delta"), "stop_reason")
+            self._more["context_management"] = as_mapping(pick(event, "context_management"))
+        elif kind == "message_stop":
+            self.ended = True
+            self.report = {**self._more, "usage": self._usage}
+        return True
+
+    def _merge(self, usage: Any) -> None:
+        """Add a report: what the later one has, wins (see `Usage.merged`)."""
+        self._usage.update({k: v for k, v in (as_mapping(usage) or {}).items() if v is not None})

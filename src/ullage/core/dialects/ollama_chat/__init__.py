@@ -1,1 +1,169 @@
-"""Everything that is known of the dialect `ollama_chat`."""
+"""Ollama's own API: `/api/chat`, and `/api/generate` as a request of one prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.dialects import names
+from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Options, Routes, Shape
+from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
+from ullage.core.messages.fields import field_of
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.form import Form
+    from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.usage import Usage
+    from ullage.core.messages.transcript import Codec
+
+FIELDS: Final = Fields(
+    output=("num_predict",), limit="num_predict", inside="options", streams_unasked=True, lines=True
+)
+
+GENERATE: Final = Fields(
+    messages="prompt",
+    output=("num_predict",),
+    limit="num_predict",
+    inside="options",
+    streams_unasked=True,
+    lines=True,
+    single=True,
+)
+
+TEXTS: Final = ("tool_name", "thinking")
+"""Fields of a message that are text here and in no other dialect."""
+
+
+def make_codec(*memory: Any) -> Codec:
+    """Return a codec; it remembers what it reads in these two."""
+    from ullage.core.dialects.ollama_chat.codec import OllamaChat
+
+    return OllamaChat(*memory)
+
+
+def make_reader(salt: str) -> Assembly:
+    """Return what puts together one answer."""
+    from ullage.core.dialects.ollama_chat.stream import OllamaReader
+
+    return OllamaReader(salt)
+
+
+def make_watch() -> Watch:
+    """Return what watches one stream."""
+    from ullage.core.dialects.ollama_chat.stream import OllamaWatch
+
+    return OllamaWatch()
+
+
+def make_form() -> Form:
+    """Return what writes a session."""
+    from ullage.core.dialects.ollama_chat.render import OllamaForm
+
+    return OllamaForm()
+
+
+def read_usage(fields: Mapping[str, Any]) -> Usage | None:
+    """Return what a report says."""
+    from ullage.core.dialects.ollama_chat.usage import read_usage as read
+
+    return read(fields)
+
+
+def _find_window(fields: Mapping[str, Any], num_ctx: int | None) -> int | None:
+    from ullage.core.dialects.ollama_chat import options
+
+    return options.find_window(fields, num_ctx)
+
+
+def _write_options(
+    fields: Mapping[str, Any], num_ctx: int | None, num_predict: int | None
+) -> Mapping[str, Any] | None:
+    from ullage.core.dialects.ollama_chat import options
+
+    return options.write_options(fields, num_ctx, num_predict)
+
+
+def _read_single(fields: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]], int]:
+    from ullage.core.dialects.ollama_chat import options
+
+    return options.read_single(fields)
+
+
+def _is_message(message: Any) -> bool:
+    """Tell whether a message has what Ollama's alone have.
+
+    These are fields, and calls without an id or a type whose arguments are an object: Chat's have
+    both, and text.
+    """
+    if any(isinstance(field_of(message, name), str) for name in TEXTS):
+        return True
+    images = field_of(message, "images")
+    if isinstance(images, list | tuple) and images and isinstance(images[0], str):
+        return True
+    calls = field_of(message, "tool_calls")
+    for call in calls[:1] if isinstance(calls, list | tuple) else ():
+        arguments = field_of(field_of(call, "function"), "arguments")
+        whole = field_of(call, "id") and field_of(call, "type")
+        return isinstance(arguments, Mapping) and not whole
+    return False
+
+
+def _address(base_url: str, _: str) -> str:
+    base = base_url.rstrip("/")
+    return f"{base.removesuffix('/v1').removesuffix('/api')}/api/chat"
+
+
+def _report(_: int, __: str, text: str) -> Mapping[str, Any]:
+    return {"error": text}
+
+
+def _too_large(tokens: int, bound: int) -> Mapping[str, Any]:
+    text = (
+        f"the prompt is longer than the context length currently available to the model: "
+        f"{tokens} tokens > {bound}; shorten the prompt, adjust the context length in "
+        "settings, or use a model with a longer context length"
+    )
+    return {"error": text}
+
+
+def _break_off(text: str, left: bytes) -> bytes:
+    """Return the line that ends a stream early; half a line that was sent is ended first."""
+    line = json.dumps({"error": text}).encode("ascii") + b"\n"
+    return b"\n" + line if left and not left.endswith(b"\n") else line
+
+
+DIALECT: Final = Dialect(
+    name=names.OLLAMA_CHAT,
+    title="Ollama's chat API",
+    short="ollama",
+    aliases=("ollama",),
+    fields=FIELDS,
+    shape=Shape(
+        is_message=_is_message,
+        keywords=frozenset({"num_predict"}),
+        parameters=frozenset({"messages", "options", "keep_alive"}),
+    ),
+    framing=UNKNOWN_TEMPLATE,
+    make_codec=make_codec,
+    make_reader=make_reader,
+    make_watch=make_watch,
+    make_form=make_form,
+    telling=re.compile(rb'"done"\s*:\s*true|"error"'),
+    read_usage=read_usage,
+    reports=frozenset({"prompt_eval_count", "eval_count"}),
+    report_rank=1,
+    endpoint=Endpoint(address=_address),
+    errors=Errors(_report, _too_large, _break_off),
+    options=Options(_find_window, _write_options, _read_single),
+    routes=Routes(
+        guarded={"/api/chat": FIELDS, "/api/generate": GENERATE},
+        plain=(
+            (frozenset({"GET"}), re.compile(r"/api/(?:tags|ps|version)")),
+            (frozenset({"POST"}), re.compile(r"/api/show")),
+            (frozenset({"HEAD"}), re.compile(r"/")),
+        ),
+        prefix="/api/",
+    ),
+)

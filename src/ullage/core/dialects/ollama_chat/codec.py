@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
+from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
 from ullage.core.messages.foreign import build_error, check_shape
@@ -20,7 +21,6 @@ from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Call, Message, Part, Raw, Rules, Transcript
 
-DIALECT: Final = "ollama_chat"
 ROLES: Final = ("system", "user", "assistant", "tool")
 LEFT_OUT: Final = "[ullage: image left out]"
 """What stands for an image that was left out. A message has one text and its images beside it, so
@@ -41,7 +41,7 @@ class OllamaChat:
     it; pass a shared, bounded mapping to make repeated reads of one growing history cheap.
     """
 
-    rules: Rules = Rules(DIALECT, ordered=True)
+    rules: Rules = Rules(names.OLLAMA_CHAT, ordered=True)
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class OllamaChat:
         content = fingerprint(fields)
         if content is None:
             return _message(fields, index, answers)
-        key = (DIALECT, content, answers)
+        key = (names.OLLAMA_CHAT, content, answers)
         message = self._memo.get(key)
         if message is None:
             message = self._memo[key] = _message(fields, index, answers)

@@ -1,1 +1,110 @@
-"""Everything that is known of the dialect `openai_chat`."""
+"""OpenAI Chat Completions, and what all compatible servers speak."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.dialects import names
+from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
+from ullage.core.dialects.framing import Framing
+from ullage.core.dialects.openai import break_off, report, write_too_large
+from ullage.core.messages.fields import field_of
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.form import Form
+    from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.usage import Usage
+    from ullage.core.messages.transcript import Codec
+
+FRAMING: Final = Framing()
+
+FIELDS: Final = Fields(output=("max_completion_tokens", "max_tokens"))
+
+
+def make_codec(*memory: Any) -> Codec:
+    """Return a codec; it remembers what it reads in these two."""
+    from ullage.core.dialects.openai_chat.codec import OpenAIChat
+
+    return OpenAIChat(*memory)
+
+
+def make_reader(salt: str) -> Assembly:
+    """Return what puts together one answer."""
+    from ullage.core.dialects.openai_chat.stream import Chat
+
+    return Chat(salt)
+
+
+def make_watch() -> Watch:
+    """Return what watches one stream."""
+    from ullage.core.dialects.openai_chat.stream import ChatWatch
+
+    return ChatWatch()
+
+
+def make_form() -> Form:
+    """Return what writes a session."""
+    from ullage.core.dialects.openai_chat.render import ChatForm
+
+    return ChatForm()
+
+
+def read_usage(fields: Mapping[str, Any]) -> Usage | None:
+    """Return what a report says."""
+    from ullage.core.dialects.usage import read_openai
+
+    return read_openai(fields)
+
+
+def _is_tool(tool: Any) -> bool:
+    return field_of(tool, "function") is not None or field_of(tool, "custom") is not None
+
+
+DIALECT: Final = Dialect(
+    name=names.OPENAI_CHAT,
+    title="Chat Completions",
+    short="chat",
+    aliases=("chat", "openai"),
+    fields=FIELDS,
+    shape=Shape(
+        roles=frozenset({"tool", "function"}),
+        keys=("tool_calls", "tool_call_id", "function_call"),
+        parts=frozenset({"image_url", "file"}),
+        is_tool=_is_tool,
+        keywords=frozenset({"max_completion_tokens"}),
+        parameters=frozenset({"messages", "max_completion_tokens"}),
+    ),
+    framing=FRAMING,
+    make_codec=make_codec,
+    make_reader=make_reader,
+    make_watch=make_watch,
+    make_form=make_form,
+    telling=re.compile(rb'"finish_reason"\s*:\s*"|"usage"\s*:\s*\{|"timings"|"error"|\[DONE\]'),
+    read_usage=read_usage,
+    reports=frozenset({"prompt_tokens"}),
+    endpoint=Endpoint(
+        address=lambda base, _: f"{base.rstrip('/')}/chat/completions",
+        defaults=lambda _: {"stream_options": {"include_usage": True}},
+        trailing=True,
+        home=("api.openai.com", "OPENAI_API_KEY"),
+        counts="/v1/chat/completions/input_tokens",
+    ),
+    errors=Errors(
+        report,
+        lambda tokens, bound: write_too_large(tokens, bound, "messages"),
+        break_off,
+    ),
+    routes=Routes(
+        guarded={"/v1/chat/completions": FIELDS},
+        checked=frozenset({"/v1/completions", "/v1/embeddings"}),
+        plain=(
+            (
+                frozenset({"GET"}),
+                re.compile(r"/v1/models(?:/[A-Za-z0-9._:@-]+(?:/[A-Za-z0-9._:@-]+)*)?"),
+            ),
+        ),
+    ),
+    clients={"openai": (("chat", "completions"), ("beta", "chat", "completions"))},
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages import marks, media
 from ullage.core.messages.fields import as_text, json_text, mapping
@@ -57,7 +58,7 @@ class OpenAIChat:
     message that comes again in another history is read once. `readings` keeps whole histories.
     """
 
-    rules: Rules = Rules("openai_chat")
+    rules: Rules = Rules(names.OPENAI_CHAT)
 
     def __init__(
         self,

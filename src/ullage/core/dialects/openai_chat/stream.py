@@ -11,8 +11,19 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ullage.core.dialects.reply import Delta, Reply, Stop, as_json, fields, members, named, said
-from ullage.core.tokens.usage import Usage
+from ullage.core.dialects.reply import (
+    Delta,
+    Reply,
+    Stop,
+    Watch,
+    as_json,
+    fields,
+    members,
+    named,
+    said,
+)
+from ullage.core.dialects.usage import Usage
+from ullage.core.messages.fields import as_mapping, pick
 
 STOPS: Final[Mapping[str, Stop]] = {
     "stop": "end",
@@ -195,3 +206,39 @@ def _joined(details: list[dict[str, Any]], detail: Mapping[str, Any]) -> None:
             last[key] = said(last.get(key)) + value
         elif value is not None:
             last[key] = value
+
+
+class ChatWatch(Watch):
+    """Watch a stream of Chat Completions; the usage comes with the last chunk or behind it."""
+
+    __slots__ = ("_more",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._more: dict[str, Any] = {}
+
+    def see(self, event: Any) -> bool:
+        """Read a chunk; tell whether it is one."""
+        choices = pick(event, "choices")
+        if not isinstance(choices, list | tuple):
+            return False
+        for choice in choices:
+            finish = pick(choice, "finish_reason")
+            if finish is not None:
+                self.ended = True
+                self._more["choices"] = [{"finish_reason": finish}]
+            self.begun = self.begun or finish is not None or _says(pick(choice, "delta"))
+        usage, timings = pick(event, "usage"), pick(event, "timings")
+        if usage is not None:
+            self._more["usage"] = usage
+        elif timings is not None:  # llama.cpp, also where nobody asked for usage
+            self._more["timings"] = timings
+        if self.ended and ("usage" in self._more or timings is not None):
+            self.report = self._more
+        return True
+
+
+def _says(delta: Any) -> bool:
+    """Tell whether a delta has more than a role."""
+    held = as_mapping(delta) or {}
+    return any(value for name, value in held.items() if name != "role")

@@ -1,1 +1,126 @@
-"""Everything that is known of the dialect `openai_responses`."""
+"""The OpenAI Responses API."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from ullage.core.dialects import names
+from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
+from ullage.core.dialects.framing import Framing
+from ullage.core.dialects.openai import report, write_too_large
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.form import Form
+    from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.usage import Usage
+    from ullage.core.messages.transcript import Codec
+
+FRAMING: Final = Framing(slack=4)
+"""OpenAI publishes the figures of Chat only; an item of Responses may cost a little more."""
+
+FIELDS: Final = Fields(
+    messages="input",
+    system="instructions",
+    output=("max_output_tokens",),
+    limit="max_output_tokens",
+    stored=("previous_response_id", "conversation", "prompt", "response_id"),
+    takes_text=True,
+)
+
+ENCRYPTED: Final = "reasoning.encrypted_content"
+"""Without it, reasoning that OpenAI does not keep cannot be sent back (its guide on reasoning)."""
+
+HOSTS: Final = ("api.openai.com", ".openai.azure.com")
+"""Hosts of OpenAI's own service, also as Azure runs it; those with a dot are endings."""
+
+
+def make_codec(*memory: Any) -> Codec:
+    """Return a codec; it remembers what it reads in these two."""
+    from ullage.core.dialects.openai_responses.codec import OpenAIResponses
+
+    return OpenAIResponses(*memory)
+
+
+def make_reader(salt: str) -> Assembly:
+    """Return what puts together one answer."""
+    from ullage.core.dialects.openai_responses.stream import Responses
+
+    return Responses(salt)
+
+
+def make_watch() -> Watch:
+    """Return what watches one stream."""
+    from ullage.core.dialects.openai_responses.stream import ResponsesWatch
+
+    return ResponsesWatch()
+
+
+def make_form() -> Form:
+    """Return what writes a session."""
+    from ullage.core.dialects.openai_responses.render import ResponsesForm
+
+    return ResponsesForm()
+
+
+def read_usage(fields: Mapping[str, Any]) -> Usage | None:
+    """Return what a report says."""
+    from ullage.core.dialects.usage import read_openai
+
+    return read_openai(fields)
+
+
+def is_openai(base_url: str) -> bool:
+    """Tell whether a base URL is OpenAI's own."""
+    host = (urlsplit(base_url).hostname or "").lower()
+    return any(host.endswith(name) if name[0] == "." else host == name for name in HOSTS)
+
+
+def _defaults(base_url: str) -> Mapping[str, Any]:
+    return {"store": False, **({"include": [ENCRYPTED]} if is_openai(base_url) else {})}
+
+
+def _break_off(text: str, _: bytes) -> bytes:
+    failed = {"type": "error", "code": "server_error", "message": text, "param": None}
+    return b"event: error\ndata: " + json.dumps(failed).encode("ascii") + b"\n\n"
+
+
+DIALECT: Final = Dialect(
+    name=names.OPENAI_RESPONSES,
+    title="Responses",
+    short="responses",
+    aliases=("responses",),
+    fields=FIELDS,
+    shape=Shape(
+        parts=frozenset({"input_text", "output_text", "input_image", "input_file"}),
+        items=True,
+        keywords=frozenset({"input", "instructions", "max_output_tokens"}),
+        parameters=frozenset({"input", "instructions"}),
+    ),
+    framing=FRAMING,
+    make_codec=make_codec,
+    make_reader=make_reader,
+    make_watch=make_watch,
+    make_form=make_form,
+    telling=re.compile(rb'response\.(?:completed|incomplete|failed)|"error"'),
+    read_usage=read_usage,
+    reports=frozenset({"input_tokens"}),
+    report_rank=1,
+    endpoint=Endpoint(
+        address=lambda base, _: f"{base.rstrip('/')}/responses",
+        defaults=_defaults,
+        home=("api.openai.com", "OPENAI_API_KEY"),
+        counts="/v1/responses/input_tokens",
+    ),
+    errors=Errors(
+        report, lambda tokens, bound: write_too_large(tokens, bound, FIELDS.messages), _break_off
+    ),
+    routes=Routes(
+        guarded={"/v1/responses": FIELDS},
+        plain=((frozenset({"GET", "DELETE"}), re.compile(r"/v1/responses/[A-Za-z0-9_-]+")),),
+    ),
+    clients={"openai": (("responses",),)},
+)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
+from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages import marks
 from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
@@ -19,7 +20,6 @@ from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
 
-DIALECT: Final = "openai_responses"
 ROLES: Final = ("user", "assistant", "system", "developer")
 TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 MEDIA: Final[Mapping[str, tuple[MediaKind, Sequence[str]]]] = {
@@ -54,7 +54,7 @@ class OpenAIResponses:
     repeated reads of one growing history cheap.
     """
 
-    rules: Rules = Rules(DIALECT, split_calls=True)
+    rules: Rules = Rules(names.OPENAI_RESPONSES, split_calls=True)
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class OpenAIResponses:
             content = fingerprint(raw)
         if content is None:
             return _item(raw, index)
-        key = (DIALECT, content)
+        key = (names.OPENAI_RESPONSES, content)
         message = self._memo.get(key)
         if message is None:
             message = self._memo[key] = _item(raw, index)

@@ -17,13 +17,16 @@ from ullage.core.dialects.reply import (
     Kind,
     Reply,
     Stop,
+    Watch,
     as_json,
     fields,
     members,
     named,
+    reported,
     said,
 )
-from ullage.core.tokens.usage import Usage
+from ullage.core.dialects.usage import Usage
+from ullage.core.messages.fields import pick
 
 ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 FAILS: Final = frozenset({"response.failed", "error"})
@@ -204,3 +207,27 @@ def _keys(event: Mapping[str, Any], item: Mapping[str, Any]) -> list[object]:
     return [
         key for key in (place if isinstance(place, int) else None, name) if key not in (None, "")
     ]
+
+
+QUIET: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
+"""Events before the first content."""
+
+
+class ResponsesWatch(Watch):
+    """Watch a stream of the Responses API."""
+
+    __slots__ = ()
+
+    def see(self, event: Any) -> bool:
+        """Read an event; tell whether it is one of this API."""
+        kind = pick(event, "type")
+        if not isinstance(kind, str) or not kind.startswith("response."):
+            return False
+        if kind in FAILS:
+            self.failed = event
+            return True
+        self.begun = self.begun or kind not in QUIET
+        if kind in ENDS:
+            self.ended = True
+            self.report = reported(pick(event, "response"))
+        return True

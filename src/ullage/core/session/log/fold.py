@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
 from ullage.core.session.log.event import UPCASTS, VERSION, Draft, Event, Upcasts, understood
-from ullage.core.tokens.usage import Usage
 
 Data = Mapping[str, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import Round
-from ullage.core.tokens.usage import Usage
 
 if TYPE_CHECKING:
     from ullage.core.dialects.reply import Reply

@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ullage.core.tokens.usage import Usage
+from ullage.core.dialects.usage import Usage
 
 if TYPE_CHECKING:
     from ullage.core.dialects.reply import Reply

@@ -11,6 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import DIED as PROCESS_DIED
@@ -40,7 +41,6 @@ from ullage.core.session.turn.effects import (
     Turning,
 )
 from ullage.core.tokens.budget import Spent
-from ullage.core.tokens.usage import Usage
 
 if TYPE_CHECKING:
     from ullage.core.dialects.reply import Reply

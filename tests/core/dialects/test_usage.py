@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.dialects.registry import DIALECTS
+from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.usage import DIALECTS, Usage, as_mapping
+from ullage.core.messages.fields import as_mapping
 
 TOKENS = st.integers(0, 10_000_000)
 NO_TOKENS = [-1, True, "12", 1.0, [], {}]

@@ -1,0 +1,81 @@
+"""A session as messages of Anthropic's Messages API.
+
+Thinking comes first, and all results of a round stand in one message behind it. Text without a
+visible character is refused ("text content blocks must contain non-whitespace text"), and so it
+never stands in a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ullage.core.dialects.form import (
+    Answer,
+    Asked,
+    Data,
+    Placed,
+    Tool,
+    add_part,
+    find_medium,
+    find_text,
+    write_object,
+    write_user,
+)
+from ullage.core.messages.transcript import Raw
+
+
+class MessagesForm:
+    """How the Messages API writes a history."""
+
+    once = True
+
+    def part(self, part: Data) -> Data | None:
+        """Return a piece of content, or None for one that the dialect cannot carry."""
+        if (text := find_text(part)) is not None:
+            return {"type": "text", "text": text}
+        if (medium := find_medium(part)) is None:
+            return None
+        kind, media, data = medium
+        source = {"type": "base64", "media_type": media, "data": data}
+        if kind == "image":
+            return {"type": "image", "source": source}
+        # the only file that the API takes as base64 (reference, Base64PDFSource)
+        return {"type": "document", "source": source} if media == "application/pdf" else None
+
+    def answer(self, answer: Answer) -> list[Placed]:
+        """Return the messages of a round."""
+        blocks: list[Data] = [block for _, block in answer.blocks]
+        blocks += [{"type": "text", "text": text} for text in answer.texts]
+        blocks += [_write_use(asked) for asked in answer.calls]
+        spoken: list[Placed] = [(answer.seq, {"role": "assistant", "content": blocks})]
+        if not answer.calls:
+            return spoken
+        results = [_write_result(asked) for asked in answer.calls]
+        first = min(asked.seq for asked in answer.calls)
+        return [*spoken, (first, write_user(results))]
+
+    def user(self, content: Any) -> Raw:
+        """Return a message of the user."""
+        return write_user(content)
+
+    def add_text(self, message: Raw, text: str) -> Raw:
+        """Return a copy of a message of the user with a text behind what was said."""
+        return add_part(message, text)
+
+    def tool(self, tool: Tool) -> dict[str, Any]:
+        """Return the definition of a tool."""
+        return {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": dict(tool.parameters),
+        }
+
+
+def _write_use(asked: Asked) -> Data:
+    given = write_object(asked.arguments)
+    return {"type": "tool_use", "id": asked.id, "name": asked.name, "input": given}
+
+
+def _write_result(asked: Asked) -> Data:
+    result = {"type": "tool_result", "tool_use_id": asked.id, "content": asked.text}
+    return {**result, "is_error": True} if asked.is_error else result

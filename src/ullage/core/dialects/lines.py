@@ -1,0 +1,51 @@
+"""Lines of JSON: bytes in any pieces, whole lines in order. A line ends at LF and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ullage.core.dialects.sse import Garbled
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of a line at most; the last one of `/api/generate` repeats the context as numbers."""
+
+
+class Lines:
+    """Cut a stream into lines. The cost is that of the bytes, however they are cut."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that these bytes complete, each as it came and with its LF.
+
+        Raises Garbled for a line over the bound; the stream is of no use after it.
+        """
+        *lines, rest = data.split(b"\n")
+        found: list[bytes] = []
+        for line in lines:
+            self._hold(line)
+            found.append(b"".join(self._held) + b"\n")
+            self._held, self._size = [], 0
+        if rest:
+            self._hold(rest)
+        return found
+
+    def end(self) -> bytes:
+        """Return what is left at the end of the stream: a line without its LF, or nothing.
+
+        An answer that is no stream is one such line.
+        """
+        left, self._held, self._size = b"".join(self._held), [], 0
+        return left
+
+    def _hold(self, piece: bytes) -> None:
+        self._held.append(piece)
+        self._size += len(piece)
+        if self._size > self._most:
+            raise Garbled(
+                f"a line of the answer is longer than {self._most:,} bytes, the most that is "
+                "taken: is the upstream an Ollama?"
+            )

@@ -1,0 +1,16 @@
+"""The names of the dialects: each is that of a folder beside this file."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OPENAI_CHAT: Final = "openai_chat"
+OPENAI_RESPONSES: Final = "openai_responses"
+ANTHROPIC: Final = "anthropic"
+OLLAMA_CHAT: Final = "ollama_chat"
+
+DIALECTS: Final = (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, OLLAMA_CHAT)
+"""All of them, in the order in which they are listed."""
+
+DEFAULT: Final = OPENAI_CHAT
+"""The dialect of what shows no other: it is the one that most servers speak."""

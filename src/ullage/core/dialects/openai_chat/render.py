@@ -1,0 +1,93 @@
+"""A session as messages of Chat Completions.
+
+Calls stand in the assistant's message, and each result is a tool message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ullage.core.dialects.form import (
+    Answer,
+    Data,
+    Placed,
+    Tool,
+    add_part,
+    file_name,
+    find_medium,
+    find_text,
+    write_json,
+    write_user,
+)
+from ullage.core.messages.transcript import Raw
+
+MESSAGE_FIELDS: Final = frozenset({"role", "content", "tool_calls"})
+"""Fields of a message that are no reasoning."""
+
+
+class ChatForm:
+    """How Chat Completions write a history."""
+
+    once = False
+
+    def part(self, part: Data) -> Data | None:
+        """Return a piece of content, or None for one that the dialect cannot carry."""
+        if (text := find_text(part)) is not None:
+            return {"type": "text", "text": text}
+        if (medium := find_medium(part)) is None:
+            return None
+        kind, media, data = medium
+        url = f"data:{media};base64,{data}"
+        if kind == "image":
+            return {"type": "image_url", "image_url": {"url": url}}
+        return {"type": "file", "file": {"filename": file_name(part), "file_data": url}}
+
+    def answer(self, answer: Answer) -> list[Placed]:
+        """Return the messages of a round."""
+        text = "\n\n".join(answer.texts)
+        message: dict[str, Any] = {"role": "assistant", "content": text or None}
+        message |= _merge(block for _, block in answer.blocks)
+        if answer.calls:
+            message["tool_calls"] = [
+                {
+                    "id": asked.id,
+                    "type": "function",
+                    "function": {"name": asked.name, "arguments": write_json(asked.arguments)},
+                }
+                for asked in answer.calls
+            ]
+        results: list[Placed] = [
+            (asked.seq, {"role": "tool", "tool_call_id": asked.id, "content": asked.text})
+            for asked in answer.calls
+        ]
+        return [(answer.seq, message), *results]
+
+    def user(self, content: Any) -> Raw:
+        """Return a message of the user."""
+        return write_user(content)
+
+    def add_text(self, message: Raw, text: str) -> Raw:
+        """Return a copy of a message of the user with a text behind what was said."""
+        return add_part(message, text)
+
+    def tool(self, tool: Tool) -> dict[str, Any]:
+        """Return the definition of a tool."""
+        function = {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": dict(tool.parameters),
+        }
+        return {"type": "function", "function": function}
+
+
+def _merge(blocks: Iterable[Data]) -> dict[str, Any]:
+    """Return the fields of reasoning of a message, several blocks as one."""
+    merged: dict[str, Any] = {}
+    for block in blocks:
+        for name, value in block.items():
+            held = merged.get(name)
+            joins = isinstance(held, str | list) and type(held) is type(value)
+            if name not in MESSAGE_FIELDS:
+                merged[name] = held + value if joins else value
+    return merged
