@@ -1,7 +1,7 @@
 """Read a provider's error: what is too big, by how much, and how sure that is.
 
 Order: statuses that never mean overflow, structured codes, then the table of wordings
-(`core.wordings`): vetoes, totals before inputs, anchored sentences, and a generic tier marked
+(`wordings`): vetoes, totals before inputs, anchored sentences, and a generic tier marked
 `likely`. Opens bodies as they come: objects, lists, JSON inside strings, frames of a stream. It
 knows no HTTP client and decides no recovery.
 """
@@ -12,11 +12,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.dialects.wordings import CODES, ROWS, Row
 from ullage.core.errors import ErrorKind, Kind
 from ullage.core.messages.fields import as_mapping
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.wordings import Row
 
 STATUSES: Final[Mapping[int, Kind]] = {402: "quota", 429: "rate_limit"}
 
@@ -48,8 +50,15 @@ def classify(
     return read
 
 
-def worded(texts: Sequence[str], rows: Sequence[Row] = ROWS) -> ErrorKind | None:
-    """Return what the first row that matches says of these texts, or None."""
+def worded(texts: Sequence[str], rows: Sequence[Row] | None = None) -> ErrorKind | None:
+    """Return what the first row that matches says of these texts, or None.
+
+    The table is loaded with the first error: most programs never see one.
+    """
+    if rows is None:
+        from ullage.core.dialects.wordings import ROWS
+
+        rows = ROWS
     for row in rows:
         for text in texts:
             found = row.pattern.search(text)
@@ -90,6 +99,8 @@ def _by_code(fields: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> Error
 
 
 def _coded(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Kind]]:
+    from ullage.core.dialects.wordings import CODES
+
     return [
         (inner, CODES[code.lower()])
         for inner in fields
