@@ -29,7 +29,7 @@ from ullage.core.guard.events import (
 )
 from ullage.core.guard.learning import observe
 from ullage.core.guard.request import Prepared, Preparing, Request, Setup
-from ullage.core.guard.stages import replayed
+from ullage.core.guard.stages.replay import find_checkpoint
 from ullage.core.tokens.gauge import Assessment
 from ullage.core.values.pickling import Unpicklable
 from ullage.core.values.shown import line
@@ -222,7 +222,7 @@ class Guard(Unpicklable):
 
         The strategies are those of the policy's highest rung. Raises as `aprepare` does.
         """
-        steps = machine.compacted(self._setup(dialect), request, target)
+        steps = machine.prepare_compacted(self._setup(dialect), request, target)
         return self._ready(request, await self._driver.arun(steps))
 
     async def aretry(self, view: View, found: Trouble) -> View | None:
@@ -329,7 +329,7 @@ class Guard(Unpicklable):
 
     def undone(self, request: Request, dialect: DialectName) -> Checkpoint | None:
         """Do as `undo` with a request as a value."""
-        found = self._driver.run(replayed(self._setup(dialect), request))
+        found = self._driver.run(find_checkpoint(self._setup(dialect), request))
         if found is not None:
             self._driver.store.checkpoints.undo(found)
         return found
@@ -441,7 +441,7 @@ class Guard(Unpicklable):
     async def _summarised(self, setup: Setup, request: Request) -> None:
         """Make a summary ahead; where that fails it is told, and the ladder goes on without it."""
         try:
-            prepared = await self._driver.arun(machine.ahead(setup, request))
+            prepared = await self._driver.arun(machine.prepare_ahead(setup, request))
         except UllageError as error:
             self.tell(Notice(f"a summary in the background failed: {error}"))
             return
@@ -495,7 +495,7 @@ class Guard(Unpicklable):
     def _proven(self, view: View, kind: ErrorKind) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""
         if kind.kind == "input" and kind.certainty == "certain":
-            limit = kind.limit or recovery.refuted(view.prepared, kind)
+            limit = kind.limit or recovery.find_refuted_bound(view.prepared, kind)
             self._runtime.windows.learn(self._question, limit, named=kind.limit is not None)
         return view.assessment
 
@@ -531,7 +531,7 @@ class Guard(Unpicklable):
                 yield Rest()
                 return view
             kind, trigger = UNKNOWN, "transport_recovery"
-        elif not self.policy.rungs or not recovery.recoverable(kind, sent):
+        elif not self.policy.rungs or not recovery.is_recoverable(kind, sent):
             if kind.kind == "malformed_history":
                 self.tell(Notice(REFUSED))
             return None
@@ -547,7 +547,7 @@ class Guard(Unpicklable):
 
     def _missed(self, view: View, first: View, found: Trouble | None) -> None:
         """Tell of a request that was too large even after the one retry there is."""
-        if found is None or not recovery.recoverable(found.kind, view.prepared):
+        if found is None or not recovery.is_recoverable(found.kind, view.prepared):
             return
         self._proven(view, found.kind)
         how = "after compaction" if view is not first else "and its one retry was spent before"

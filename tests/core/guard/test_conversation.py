@@ -38,12 +38,18 @@ def counted(history: list, **more: Any) -> tuple[Measure, Transcript]:
 
 
 def reported(history: list, tokens: int, **more: Any) -> Conversation:
-    return Conversation("s", "p").reported(tokens, *counted(history, **more))
+    return Conversation("s", "p").with_report(tokens, *counted(history, **more))
+
+
+def anchored(conversation: Conversation, measured: Measure, sent: Transcript) -> Measure:
+    """Do as the replay and the measure of a request do, one after the other."""
+    holds = conversation.has_report_of(sent)
+    return conversation.anchor_to_report(measured) if holds else measured
 
 
 def test_the_reported_request_is_as_large_as_reported():
     measured, sent = counted(HISTORY)
-    found = reported(HISTORY, 321).applied(measured, sent).count()
+    found = anchored(reported(HISTORY, 321), measured, sent).count()
     assert (found.low, found.tokens, found.high, found.basis) == (321, 321, 321, "server")
 
 
@@ -52,7 +58,7 @@ def test_a_request_that_extends_it_is_the_report_and_what_came_since(
     history: list, more: list, tokens: int
 ):
     measured, sent = counted([*history, *more], system="s", tools=[TOOL])
-    found = reported(history, tokens, system="s", tools=[TOOL]).applied(measured, sent).count()
+    found = anchored(reported(history, tokens, system="s", tools=[TOOL]), measured, sent).count()
     low, best, high = (sum(edges) for edges in zip(*measured.sizes[len(history) :], strict=True))
     assert found.low == tokens + int(low * GUESS.low)
     assert found.tokens == tokens + round(best * GUESS.best)
@@ -81,26 +87,26 @@ def test_a_request_that_extends_it_is_the_report_and_what_came_since(
 )
 def test_the_report_is_out_of_use_for(history: list, more: dict):
     measured, sent = counted(history, **more)
-    assert reported(HISTORY, 321).applied(measured, sent) is measured
+    assert anchored(reported(HISTORY, 321), measured, sent) is measured
 
 
 def test_without_a_report_the_count_stands():
     measured, sent = counted(HISTORY)
-    assert Conversation("s", "p").applied(measured, sent) is measured
+    assert anchored(Conversation("s", "p"), measured, sent) is measured
 
 
 def test_a_report_on_no_messages_is_not_remembered():
     before = reported(HISTORY, 321)
-    assert before.reported(7, *counted([], system="s")) is before
+    assert before.with_report(7, *counted([], system="s")) is before
 
 
 def test_a_later_report_takes_the_place_of_the_one_before():
     longer = [*HISTORY, NEXT]
-    after = reported(HISTORY, 321).reported(400, *counted(longer))
+    after = reported(HISTORY, 321).with_report(400, *counted(longer))
     assert after.covered == 4
-    assert after.applied(*counted(longer)).count().tokens == 400
+    assert anchored(after, *counted(longer)).count().tokens == 400
     measured, sent = counted(HISTORY)
-    assert after.applied(measured, sent) is measured
+    assert anchored(after, measured, sent) is measured
 
 
 # --- as plain data --------------------------------------------------------------------------------

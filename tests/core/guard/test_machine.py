@@ -17,7 +17,6 @@ from ullage.core.errors import (
     MalformedHistoryError,
 )
 from ullage.core.guard import machine as guard
-from ullage.core.guard import stages as steps
 from ullage.core.guard.events import (
     Compacted,
     CompactionFailed,
@@ -37,6 +36,7 @@ from ullage.core.guard.request import (
     Request,
     Setup,
 )
+from ullage.core.guard.stages.compact import ROUNDS
 from ullage.core.tokens.counting import Scale
 
 GUESS = Scale(0.5, 1.0, 1.5)
@@ -363,7 +363,7 @@ def test_tightening_ends_where_nothing_gets_smaller() -> None:
     world = World(window(1900), server=lambda sent: 1800 if len(sent) == 50 else 1700)
     made = prepare(world, talk(24), setup(scale=GUESS))
     asked = [n for n in world.needs if isinstance(n, NeedServerCount)]
-    assert len(asked) <= 2 + steps.ROUNDS
+    assert len(asked) <= 2 + ROUNDS
     assert made.outcome is not None
     assert not made.outcome.reached
 
@@ -446,7 +446,7 @@ AHEAD = setup(replace(Policy.ladder(), background=True), summariser=True, backgr
 def ahead(world: World, messages: Any, given: Setup = AHEAD) -> Prepared:
     """Drive a background summary; what it returns is not to be sent, nor remembered."""
     talks = dict(world.talks)
-    made = world.drive(guard.ahead(given, Request(messages)))
+    made = world.drive(guard.prepare_ahead(given, Request(messages)))
     world.talks = talks
     return made
 

@@ -16,8 +16,8 @@ from ullage.core.errors import ContextTooLargeError, ErrorKind
 from ullage.core.guard import machine as guard
 from ullage.core.guard.effort import RECOVERIES, Effort
 from ullage.core.guard.events import Notice
+from ullage.core.guard.recovery import is_recoverable
 from ullage.core.guard.recovery import recover as recovering
-from ullage.core.guard.recovery import recoverable
 from ullage.core.guard.request import NeedWindow, Prepared, Request, Setup
 from ullage.core.tokens.counting import Scale
 
@@ -254,7 +254,7 @@ def test_refused_media_are_stripped_and_those_of_the_request_and_the_pins_stay(k
     assert made.messages[-2] is history[-2]
     assert made.messages[-3]["content"][1] == {"type": "text", "text": "[ullage: image left out]"}
     assert all(a is b for a, b in zip(made.messages[:-3], history[:-3], strict=True))
-    again = recoverable(ErrorKind(kind), made)
+    again = is_recoverable(ErrorKind(kind), made)
     assert again
     with pytest.raises(ContextTooLargeError, match="in messages that must stay"):
         recover(world, made, ErrorKind(kind), request)
@@ -302,12 +302,12 @@ def test_a_loop_that_was_cut_through_is_left_out_whole() -> None:
     world, request = World(window(1900)), Request(history)
     sent = first(world, request, given)
     assert 0 < loops_in(sent.messages, history)[0] < 25
-    assert recoverable(THINKING, sent)
+    assert is_recoverable(THINKING, sent)
     made = recover(world, sent, THINKING, request, given=given)
     assert loops_in(made.messages, history) == [0, 25]
     assert made.checkpoint is not None
     assert made.checkpoint.scope == f"{given.scope}|loops"
-    assert not recoverable(THINKING, made)
+    assert not is_recoverable(THINKING, made)
 
 
 def test_a_loop_is_whole_also_in_a_history_that_was_repaired() -> None:
@@ -352,12 +352,12 @@ def test_a_loop_is_whole_also_in_a_history_that_was_repaired() -> None:
 )
 def test_the_kind_of_an_error_decides_whether_there_is_a_way(error: ErrorKind, way: bool) -> None:
     sent = first(World(window(2000)), Request(talk(24), max_tokens=500))
-    assert recoverable(error, sent) is way
+    assert is_recoverable(error, sent) is way
 
 
 def test_an_output_that_was_not_asked_for_cannot_be_lowered() -> None:
     sent = first(World(window(2000)), Request(talk(3)))
-    assert not recoverable(ErrorKind("output_cap", 300), sent)
+    assert not is_recoverable(ErrorKind("output_cap", 300), sent)
 
 
 @pytest.mark.parametrize(("bound", "way"), [(10_000, False), (2_000, True), (None, True)])
@@ -365,14 +365,14 @@ def test_a_guess_at_an_overflow_counts_from_half_of_the_bound_on(
     bound: int | None, way: bool
 ) -> None:
     sent = first(World(window(bound)), Request(talk(24)))
-    assert recoverable(ErrorKind("input", certainty="likely"), sent) is way
+    assert is_recoverable(ErrorKind("input", certainty="likely"), sent) is way
 
 
 def test_reasoning_is_at_fault_only_behind_an_edit_of_ours() -> None:
     world, history = World(window(1300)), talk(24)
     made = first(world, Request(history))
-    assert recoverable(THINKING, made)
+    assert is_recoverable(THINKING, made)
     replayed = first(world, Request(history))
     assert replayed.checkpoint is None
-    assert recoverable(THINKING, replayed)
-    assert not recoverable(ErrorKind("malformed_history"), made)
+    assert is_recoverable(THINKING, replayed)
+    assert not is_recoverable(ErrorKind("malformed_history"), made)

@@ -14,9 +14,9 @@ from tests.core.guard.driving import World, setup, talk, window
 from ullage.core.compaction.edits import reference
 from ullage.core.compaction.policy import Policy
 from ullage.core.guard import machine as guard
-from ullage.core.guard import stages as steps
 from ullage.core.guard.events import Compacted, CompactionFailed
 from ullage.core.guard.request import Need, NeedKeep, NeedSave, Prepared, Request, Setup
+from ullage.core.guard.stages.replay import find_checkpoint
 
 KEEPING = setup(keeps=True)
 NAME = re.compile(r"recall (u:[0-9a-f]{16})")
@@ -173,11 +173,11 @@ def test_what_would_be_replayed_is_the_checkpoint_of_the_longest_prefix(broken: 
     world, history = World(window(1500)), talk(24)
     if broken:
         history.insert(1, {"role": "tool", "tool_call_id": "x", "content": "orphan"})
-    assert ask(world, steps.replayed(setup(), Request(history))) is None
+    assert ask(world, find_checkpoint(setup(), Request(history))) is None
     made = prepare(world, history)
     assert made.checkpoint is not None
     longer = [*history, {"role": "assistant", "content": "ok"}]
-    assert ask(world, steps.replayed(setup(), Request(longer))) == made.checkpoint
+    assert ask(world, find_checkpoint(setup(), Request(longer))) == made.checkpoint
 
 
 def ask(world: World, asking: Generator[Need, Any, Any]) -> Any:

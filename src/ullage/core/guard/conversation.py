@@ -46,21 +46,26 @@ class Conversation:
     cut: bool = False
     cramped: int = 0
 
-    def applied(self, measured: Measure, sent: Transcript) -> Measure:
-        """Return a measure of what is about to be sent that rests on the last report.
+    def has_report_of(self, sent: Transcript) -> bool:
+        """Tell whether the last report is of the first messages of what is about to be sent.
 
-        The report holds only for a request that extends the reported one, with the same tools and
-        system text; else the measure comes back as it is. So a new checkpoint, which changes the
-        beginning, puts the report out of use.
+        A new checkpoint changes the beginning, and so puts the report out of use.
         """
-        anchor, covered = self.anchor, self.covered
-        if anchor is None or covered > len(sent) or chain(sent)[covered - 1] != self.sent:
-            return measured
-        if part(measured, covered) != anchor.raw:
-            return measured
-        return replace(measured, anchor=anchor)
+        if self.anchor is None or self.covered > len(sent):
+            return False
+        return chain(sent)[self.covered - 1] == self.sent
 
-    def reported(self, tokens: int, measured: Measure, sent: Transcript) -> Conversation:
+    def anchor_to_report(self, measured: Measure) -> Measure:
+        """Return a measure that rests on the last report, where `has_report_of` its transcript.
+
+        The report holds only for the same tools and system text; else the measure comes back as
+        it is.
+        """
+        if self.anchor is None or part(measured, self.covered) != self.anchor.raw:
+            return measured
+        return replace(measured, anchor=self.anchor)
+
+    def with_report(self, tokens: int, measured: Measure, sent: Transcript) -> Conversation:
         """Return the state with what the server reported for this request.
 
         A request without messages has nothing to be known by again: the state stays.

@@ -62,7 +62,7 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
         conversation = replace(sent.conversation, cut=True)
         return Observation(usage, found, conversation, limit=limit, events=events)
     reported = usage.prompt_tokens
-    conversation = sent.conversation.reported(reported, sent.measured, sent.sent)
+    conversation = sent.conversation.with_report(reported, sent.measured, sent.sent)
     made, measured = sent.checkpoint, sent.measured
     conversation, told = show(setup, made or sent.replayed, conversation, found, "reported")
     return Observation(

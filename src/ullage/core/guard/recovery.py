@@ -1,6 +1,6 @@
 """What follows a refusal: a smaller request, or none.
 
-`recover` is a generator like `core.guard.prepare`, and calls no model. Each kind of error has one
+`recover` is a generator like `machine.prepare`, and calls no model. Each kind of error has one
 way: sizes are compacted with ever smaller tails, output is lowered, media are stripped, reasoning
 that was cut through is left out whole. A turn has one budget of attempts for all of them. It
 neither reads errors nor sends anything.
@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING
 from ullage.core.compaction.checkpoint import Trigger
 from ullage.core.compaction.policy import DETERMINISTIC
 from ullage.core.errors import ContextTooLargeError
-from ullage.core.guard import stages as steps
+from ullage.core.guard import machine
 from ullage.core.guard.effort import RECOVERIES
 from ullage.core.guard.events import Notice
 from ullage.core.guard.request import NeedWindow, Prepared, Preparing, Request, Setup
-from ullage.core.guard.stages import Due
+from ullage.core.guard.stages.compact import compact_request
+from ullage.core.guard.stages.decide import Due
+from ullage.core.guard.stages.measure import explain_immovable, scale_to
+from ullage.core.guard.stages.view import prepare_view
 
 if TYPE_CHECKING:
     from ullage.core.errors import ErrorKind
-    from ullage.core.tokens.window import Window
 
 
-def recoverable(error: ErrorKind, sent: Prepared) -> bool:
+def is_recoverable(error: ErrorKind, sent: Prepared) -> bool:
     """Tell whether there is a way to make the request acceptable.
 
     A `likely` reading counts only when our own count says at least half of the bound.
@@ -66,7 +68,7 @@ def recover(
     return (yield from _smaller(setup, request, sent, error, trigger))
 
 
-def refuted(sent: Prepared, error: ErrorKind) -> int:
+def find_refuted_bound(sent: Prepared, error: ErrorKind) -> int:
     """Return the most tokens that a window can have which refused a request and named no limit.
 
     Bounds are compared with upper edges: so a size that is estimated is refuted by its own.
@@ -83,44 +85,50 @@ def _smaller(
 ) -> Preparing:
     """Learn the limit, where the error is certainly one of size, and compact to half of it."""
     refused = error.input_tokens or sent.count.tokens
-    proven = error.limit or refuted(sent, error) if error.certainty == "certain" else None
+    proven = (
+        error.limit or find_refuted_bound(sent, error) if error.certainty == "certain" else None
+    )
     if trigger == "transport_recovery":
         proven = None  # nobody said that anything was too large
-    window: Window = yield NeedWindow(proven, named=error.limit is not None)
-    bound = min(window.input_tokens or refused, refused)
-    if error.input_tokens is not None and not _foreseen(setup, sent, refused):
-        scale, fixed = steps.scaled(refused, sent.measured), sent.measured.fixed.best
-        outside = (fixed, scale.best * fixed)
-        meter = replace(setup.meter, scale=scale, basis="calibrated", outside=outside)
-        setup = replace(setup, meter=meter)
-    state = yield from steps.begin(setup, request, window)
-    effort = state.conversation.effort
+    if error.input_tokens is not None and not _is_foreseen(setup, sent, refused):
+        setup = _rescale(setup, sent, refused)
+    need = NeedWindow(proven, named=error.limit is not None)
+    measured = yield from machine.open_request(setup, request, need)
+    bound = min(measured.window.input_tokens or refused, refused)
+    effort = measured.replayed.conversation.effort
     spent = max(effort.recoveries, sent.conversation.effort.recoveries)  # the bound has changed
     if spent >= RECOVERIES:
         raise ContextTooLargeError(
             f"the server refused {refused:,} tokens after {spent} attempts to make the turn "
-            f"smaller: {steps.immovable(state)}",
+            f"smaller: {explain_immovable(measured)}",
             tokens=refused,
             bound=bound,
         )
     tails = setup.policy.recovery_tails
     keep = tails[min(spent, len(tails) - 1)]
-    yield from steps.run(
-        setup, request, state, Due(max(bound // 2, 1), DETERMINISTIC, trigger, keep=keep)
-    )
-    if state.outcome is None or state.measured.count().tokens >= refused:
+    due = Due(max(bound // 2, 1), DETERMINISTIC, trigger, keep=keep)
+    made = yield from compact_request(setup, request, measured, due)
+    if made.outcome is None or made.measured.size.count().tokens >= refused:
         raise ContextTooLargeError(
             f"the server refused {refused:,} tokens and nothing more can be left out: "
-            f"{steps.immovable(state)}",
+            f"{explain_immovable(made.measured)}",
             tokens=refused,
             bound=bound,
         )
-    effort = replace(state.conversation.effort, recoveries=spent + 1)
-    state.conversation = replace(state.conversation, effort=effort)
-    return (yield from steps.finish(setup, request, state))
+    effort = replace(made.conversation.effort, recoveries=spent + 1)
+    made = replace(made, conversation=replace(made.conversation, effort=effort))
+    return (yield from prepare_view(setup, request, made))
 
 
-def _foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
+def _rescale(setup: Setup, sent: Prepared, refused: int) -> Setup:
+    """Return the setup with a meter by the size that the server named."""
+    scale, fixed = scale_to(refused, sent.measured), sent.measured.fixed.best
+    outside = (fixed, scale.best * fixed)
+    meter = replace(setup.meter, scale=scale, basis="calibrated", outside=outside)
+    return replace(setup, meter=meter)
+
+
+def _is_foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
     """Tell whether what was learned of the server gives the size that it named.
 
     Then messages and the rest are told apart by it, which one ratio for both would undo.
@@ -132,25 +140,22 @@ def _foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
 
 def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
     """Strip what is no text outside the pins."""
-    window: Window = yield NeedWindow()
-    state = yield from steps.begin(setup, request, window)
+    measured = yield from machine.open_request(setup, request, NeedWindow())
     due = Due(max(sent.count.high - 1, 1), (), "overflow_recovery", media=True)
-    yield from steps.run(setup, request, state, due)
-    if state.outcome is None:
+    made = yield from compact_request(setup, request, measured, due)
+    if made.outcome is None:
         raise ContextTooLargeError(
             "the server refused the media or the bytes of the request, and what is left of them "
             "is in messages that must stay: send fewer or smaller ones",
             tokens=sent.count.high,
             bound=sent.count.high,
         )
-    return (yield from steps.finish(setup, request, state))
+    return (yield from prepare_view(setup, request, made))
 
 
 def _whole_loops(setup: Setup, request: Request) -> Preparing:
     """Plan anew with whole tool loops as units, under a scope of its own."""
-    from ullage.core.guard import machine as guard
-
-    return (yield from guard.prepare(setup.with_loops(), request))
+    return (yield from machine.prepare(setup.with_loops(), request))
 
 
 def _lower_output(asked: int, sent: Prepared, error: ErrorKind) -> int | None:

@@ -1,0 +1,245 @@
+"""The fifth stage: make the request smaller, and store what was done as a checkpoint.
+
+It tightens a plan by the server's count, and throws away what is not smaller by the same measure.
+It decides neither when to compact nor to what size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.edits import Script, apply, compose
+from ullage.core.compaction.plan import Asking, Order, Outcome, compact, recorded
+from ullage.core.guard.effort import PROGRESS
+from ullage.core.guard.events import Compacted, CompactionFailed, Event, Repaired
+from ullage.core.guard.request import (
+    Need,
+    NeedKeep,
+    NeedSave,
+    NeedSummaries,
+    NeedSummariserWindow,
+)
+from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable, measure_surely
+from ullage.core.guard.stages.room import has_room
+
+if TYPE_CHECKING:
+    from ullage.core.guard.conversation import Conversation
+    from ullage.core.guard.request import Request, Setup
+    from ullage.core.guard.stages.decide import Due
+    from ullage.core.tokens.counting import Measure
+
+ROUNDS: Final = 3
+"""How often a plan made on estimates is tightened when the server's count is over the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is to be sent after compaction, or as it was.
+
+    `outcome` and `checkpoint` are those of a compaction that changed something. `is_short` tells
+    that one was due and its target is out of reach.
+    """
+
+    measured: Measured
+    conversation: Conversation
+    outcome: Outcome | None = None
+    checkpoint: Checkpoint | None = None
+    is_short: bool = False
+    events: tuple[Event, ...] = ()
+
+
+def leave(measured: Measured) -> Made:
+    """Return what was measured as it is."""
+    replayed = measured.replayed
+    repairs = replayed.read.repairs
+    events = (Repaired(repairs),) if repairs else ()
+    return Made(measured, replayed.conversation, events=events)
+
+
+def compact_if_allowed(
+    setup: Setup, request: Request, measured: Measured, due: Due
+) -> Generator[Need, Any, Made]:
+    """Compact, unless that has led nowhere too often in this turn."""
+    effort = measured.replayed.conversation.effort
+    if effort.allows(setup.now):
+        return (yield from compact_request(setup, request, measured, due))
+    tried = f"breaker_open: {effort.fruitless} compactions in this turn freed next to nothing"
+    made = leave(measured)
+    failed = report_failure(due, f"{tried}; the next try is in a minute")
+    return replace(made, events=(*made.events, failed))
+
+
+def compact_request(
+    setup: Setup, request: Request, measured: Measured, due: Due
+) -> Generator[Need, Any, Made]:
+    """Compact what was measured, tighten it by the server's count, and store the checkpoint.
+
+    What is not smaller by the same measure is thrown away. A compaction that may wait, and does
+    not reach its target, is not made as long as the request fits: it would be due again at once.
+    """
+    was = yield from measure_surely(request, measured)
+    asks = setup.summariser and "summarise_middle" in due.strategies
+    room: int | None = (yield NeedSummariserWindow()) if asks else None
+    fits = due.waits and not due.surplus and has_room(setup, request, was)
+    order = _order(setup, was, due, room)
+    outcome, now = yield from _tighten(setup, request, was, order, fits=fits)
+    short = due.waits and not outcome.reached
+    if outcome.changed:
+        outcome = _compare(outcome, was, now, due)
+    now = now if outcome.changed else was
+    made = leave(now)
+    conversation = replace(made.conversation, cut=False)
+    if outcome.reason != "would_not_last":
+        # counted alike: before it a report may carry the size, after it none does
+        shrunk = was.size.raw().best, now.size.raw().best
+        effort = conversation.effort.after(*shrunk, setup.now)
+        conversation = replace(conversation, effort=effort)
+    made = replace(made, conversation=conversation, is_short=short)
+    if not outcome.changed:
+        failed = report_failure(due, _explain(outcome, was))
+        return replace(made, events=(*made.events, failed))
+    planned = _record(setup, request, was, due, outcome)
+    return (yield from _store(setup, made, planned, outcome))
+
+
+def report_failure(due: Due, reason: str) -> CompactionFailed:
+    """Return the event of a compaction that was due and did nothing."""
+    return CompactionFailed(reason, "+".join(due.strategies), due.trigger)
+
+
+def _explain(outcome: Outcome, was: Measured) -> str:
+    """Return why nothing was changed, with the numbers or the law."""
+    reason: str = outcome.reason or "nothing_to_compact"
+    if outcome.violations:
+        return f"{reason}: {outcome.violations[0].law}: {outcome.violations[0].detail}"
+    return f"{reason}: {explain_immovable(was)}" if reason == "cannot_compact" else reason
+
+
+def _bound(was: Measured, due: Due) -> int:
+    """Return the window in tokens; where nobody knows it, twice what is aimed at."""
+    return was.window.input_tokens or due.target * 2
+
+
+def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
+    """Return what a compaction shall do; `room` is the summariser's window."""
+    policy, read = setup.policy, was.replayed.read
+    looked_up = {index for index, name in read.sections.items() if name == "knowledge"}
+    return Order(
+        target=due.target,
+        tail=min(policy.tail_tokens, int(policy.tail_share * _bound(was, due))),
+        strategies=due.strategies,
+        pins=was.places(read.wanted),
+        summariser=setup.summariser,
+        knowledge=was.places(looked_up),
+        surplus=due.surplus,
+        alone=due.alone,
+        keep=due.keep,
+        widen=due.widen,
+        carry=policy.carry_share,
+        traits=policy.results,
+        window=room,
+        named=setup.keeps,
+        media=due.media,
+        tries=not (was.replayed.script or due.media or due.alone) and was.is_beyond,
+    )
+
+
+def _tighten(
+    setup: Setup, request: Request, was: Measured, order: Order, *, fits: bool
+) -> Generator[Need, Any, tuple[Outcome, Measured]]:
+    """Return the outcome that meets the target by the best count there is, and what it measures.
+
+    Where the request `fits` as it is, an outcome that does not meet it is none.
+    """
+    wanted, size, before = order.target, was.size, was.edited.transcript
+    meter = replace(setup.meter, scale=size.scale)
+    outcome = yield from _ask(compact(before, size, meter, setup.codec, order))
+    now, left = was, ROUNDS
+    while outcome.changed and not (fits and not outcome.reached):
+        now = replace(now, edited=outcome.edited, size=_resize(now.size, outcome))
+        if not was.is_counted:
+            break
+        now = yield from ask_server(request, now)
+        after = now.size.count()
+        outcome = replace(outcome, after=after, reached=after.high <= wanted)
+        if outcome.reached or outcome.reason is not None or not left:
+            break
+        left -= 1
+        order = replace(order, target=order.target * wanted // after.high)
+        again = yield from _ask(compact(before, size, meter, setup.codec, order))
+        if again.script == outcome.script:
+            break
+        outcome = again
+    if fits and outcome.changed and not outcome.reached:
+        outcome = replace(outcome, script=Script(), reason="would_not_last")
+    return outcome, now
+
+
+def _resize(size: Measure, outcome: Outcome) -> Measure:
+    """Return the measure of an outcome, counted as it was made, by the ratios of `size`."""
+    made = cast("Measure", outcome.after.measured)
+    return replace(size, total=made.total, messages=made.messages, key=made.key, anchor=None)
+
+
+def _ask(asking: Asking) -> Generator[Need, Any, Outcome]:
+    """Run a compaction, turning its questions into needs."""
+    try:
+        questions = next(asking)
+        while True:
+            questions = asking.send((yield NeedSummaries(questions)))
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+
+
+def _compare(outcome: Outcome, was: Measured, now: Measured, due: Due) -> Outcome:
+    """Return the outcome, or that it came to nothing: sizes are compared as both were counted."""
+    before, after = was.size.count(), now.size.count()
+    if after.basis != "server":
+        before = replace(was.size, anchor=None).count()
+        outcome = replace(outcome, before=before)
+    if after.tokens >= before.tokens:
+        return replace(outcome, script=Script(), reached=False, reason="would_inflate")
+    waits = due.waits and not due.surplus and not outcome.reached
+    inside = was.window.input_tokens is not None and not was.is_beyond
+    if waits and inside and after.tokens > before.tokens * (1 - PROGRESS):
+        return replace(outcome, script=Script(), reason="would_not_last")
+    return outcome
+
+
+def _record(
+    setup: Setup, request: Request, was: Measured, due: Due, outcome: Outcome
+) -> Checkpoint:
+    """Return the checkpoint of an outcome: one script over the whole history."""
+    replayed, bound = was.replayed, _bound(was, due)
+    return recorded(
+        replayed.read.history,
+        compose(replayed.script, was.edited, outcome.script),
+        outcome,
+        scope=setup.scope,
+        trigger=request.trigger or due.trigger,
+        policy=setup.policy.identity,
+        generation=replayed.generation,
+        bound=bound,
+        window=f"{bound:,} tokens, {was.window.said_by()}",
+    )
+
+
+def _store(
+    setup: Setup, made: Made, planned: Checkpoint, outcome: Outcome
+) -> Generator[Need, Any, Made]:
+    """Store originals and checkpoint; of two plans for one history the stored one holds."""
+    if outcome.originals:
+        yield NeedKeep(outcome.originals)
+    kept: Checkpoint = yield NeedSave(planned)
+    now, replayed = made.measured, made.measured.replayed
+    if replayed.script or kept.script != planned.script:  # what later requests replay, to the byte
+        same = now.size.anchor if kept.script == planned.script else None
+        edited = apply(replayed.read.history, kept.script, setup.codec)
+        size = replace(now.size.of(edited.transcript, setup.meter), anchor=same)
+        now = replace(now, edited=edited, size=size)
+    events = (*made.events, Compacted(kept, outcome.reached))
+    return replace(made, measured=now, outcome=outcome, checkpoint=kept, events=events)

@@ -1,0 +1,152 @@
+"""The fourth stage: is a compaction due, to what size, and by which strategies.
+
+It reads the policy and sizes. It makes nothing smaller, and asks nobody for anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
+from ullage.core.guard.stages.room import room_needed
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.checkpoint import Trigger
+    from ullage.core.compaction.policy import StrategyName
+    from ullage.core.guard.request import Request, Setup
+    from ullage.core.guard.stages.measure import Measured
+    from ullage.core.tokens.budget import Overrun
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A compaction that is due: to how many tokens of the model, how, and why.
+
+    `keep` and `widen` bound the tail in messages; `alone` lets knowledge down to its share and
+    touches nothing else, `media` strips media and nothing else. `surplus` are the tokens by which
+    knowledge is over its share. One that `waits` is not made where its target is out of reach, as
+    long as the request fits.
+    """
+
+    target: int
+    strategies: tuple[StrategyName, ...]
+    trigger: Trigger
+    keep: int | None = None
+    widen: bool = False
+    alone: bool = False
+    media: bool = False
+    waits: bool = False
+    surplus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done before the send: a compaction, or nothing.
+
+    `over` are the sections over their share of the window. `ahead` tells that a summary is wanted
+    in the background.
+    """
+
+    due: Due | None = None
+    over: tuple[Overrun, ...] = ()
+    ahead: bool = False
+
+
+def decide(setup: Setup, request: Request, measured: Measured) -> Decision:
+    """Return what pressure, room for the answer and shares call for."""
+    due, ahead = _find_due(setup, request, measured)
+    over = find_overruns(setup, request, measured)
+    surplus = next((o.over for o in over if o.section == "knowledge"), 0)
+    if due is not None:
+        due = replace(due, surplus=surplus) if surplus else due
+    elif surplus:
+        counted = replace(measured.size, anchor=None).count()
+        target = max(counted.high - surplus, 1)
+        due = Due(target, (), "pressure", alone=True, surplus=surplus)
+    return Decision(due, over, ahead)
+
+
+def decide_ahead(setup: Setup, measured: Measured) -> Due | None:
+    """Return the summary that pressure will soon want, None where nothing summarises."""
+    rung, bound = _summarising(setup.policy), measured.window.input_tokens
+    if rung is None or bound is None:
+        return None
+    return _of(setup.policy, rung, max(int(rung.target * bound), 1))
+
+
+def decide_by_hand(setup: Setup, target: int) -> Due:
+    """Return the compaction to `target` tokens that somebody wants, by the highest rung."""
+    rung = max(setup.policy.rungs, key=_at, default=None)
+    strategies = DETERMINISTIC if rung is None else rung.strategies
+    return Due(max(target, 1), strategies, "manual", keep=setup.policy.keep_last)
+
+
+def find_overruns(setup: Setup, request: Request, measured: Measured) -> tuple[Overrun, ...]:
+    """Return the sections over their share of the window, none without a budget or a window."""
+    bound = measured.window.total_tokens or measured.window.input_tokens
+    if setup.shares is None or bound is None:
+        return ()
+    from ullage.core.tokens import sections
+    from ullage.core.tokens.budget import allocate, overruns
+
+    named = measured.replayed.read.sections
+    marks = {
+        new: named[old]
+        for new, old in enumerate(measured.edited.origin)
+        if old is not None and old in named
+    }
+    output = request.max_tokens or 0
+    holds = sections.used(measured.size, setup.meter, marks, request.tools, output)
+    return overruns(allocate(bound, setup.shares), holds)
+
+
+def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due | None, bool]:
+    """Return the compaction that is due, or None, and whether a summary is wanted beside it."""
+    bound, policy, replayed = measured.window.input_tokens, setup.policy, measured.replayed
+    if bound is None or not policy.rungs:
+        return None, False
+    count, known = measured.size.count(), replayed.checkpoint
+    high, cut = count.high, replayed.conversation.cut
+    settled = known is not None and known.settles(replayed.read.prefixes[-1], bound, count.tokens)
+    pressure, held = high / bound, bound
+    if cut:  # the server left a part of the last prompt out: it holds less than what was counted
+        pressure, held = max(pressure, policy.thresholds.critical), min(bound, high)
+    rung = None if settled and not cut else policy.rung(pressure)
+    ahead = rung is not None and setup.background and _waits(policy, rung)
+    rung = None if ahead else rung
+    target = bound if rung is None else int(rung.target * held)
+    total = measured.window.total_tokens
+    if request.max_tokens is not None and total is not None:
+        room = room_needed(policy, request, total)
+        if high + room > total:
+            rung = rung or min(policy.rungs, key=_at)
+            target = min(int(rung.target * held), total - room)
+    if rung is None:
+        return None, ahead
+    trigger: Trigger = "preflight" if high >= policy.thresholds.critical * bound else "pressure"
+    if known is not None and known.bound > bound:
+        trigger = "model_switch"
+    due = _of(policy, rung, max(target, 1))
+    return replace(due, trigger=trigger, waits=not cut), ahead
+
+
+def _of(policy: Policy, rung: Rung, target: int) -> Due:
+    keep = policy.keep_last
+    return Due(target, rung.strategies, "pressure", keep=keep, widen=keep is not None)
+
+
+def _at(rung: Rung) -> float:
+    return rung.at
+
+
+def _summarising(policy: Policy) -> Rung | None:
+    """Return the lowest rung that summarises."""
+    found = [rung for rung in policy.rungs if "summarise_middle" in rung.strategies]
+    return min(found, key=_at, default=None)
+
+
+def _waits(policy: Policy, rung: Rung) -> bool:
+    """Tell whether a rung can wait for a summary in the background: one above it summarises."""
+    summarising = _summarising(policy)
+    return policy.background and summarising is not None and rung.at < summarising.at

@@ -1,0 +1,94 @@
+"""The first stage: read the caller's messages, and repair what arrived broken.
+
+It asks nobody for anything, and knows neither sizes nor windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ullage.core.compaction import laws
+from ullage.core.compaction import pins as pinned
+from ullage.core.compaction.checkpoint import chain
+from ullage.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.core.compaction.laws import Repair, Repaired
+    from ullage.core.guard.request import Request, Setup
+    from ullage.core.messages.transcript import Raw, Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A history that was read and repaired, with what the request says of its messages.
+
+    `prefixes` are its chain hashes. `pins` and `sections` are the request's, by positions in the
+    repaired history; `wanted` has the caller's own position of each pin.
+    """
+
+    history: Transcript
+    prefixes: tuple[str, ...]
+    repairs: tuple[Repair, ...] = ()
+    wanted: Mapping[int, int] = field(default_factory=dict)
+    sections: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def pins(self) -> frozenset[int]:
+        """The positions of the pinned messages."""
+        return frozenset(self.wanted)
+
+
+def check_request(request: Request) -> None:
+    """Raise ConfigurationError for pins, sections and max_tokens that cannot be."""
+    size = len(request.messages) if hasattr(request.messages, "__len__") else 0
+    pinned.read_pins(request.pins, size)
+    if request.sections:
+        from ullage.core.tokens import sections
+
+        sections.checked(request.sections, size)
+    asked = request.max_tokens
+    if asked is not None and (type(asked) is not int or asked < 1):
+        raise ConfigurationError(f"max_tokens must be a positive number of tokens, not {asked!r}")
+
+
+def read_request(setup: Setup, request: Request) -> Read:
+    """Read and repair a request's history; find its pins and sections in what was repaired.
+
+    Raises MalformedHistoryError for what cannot be read, and ConfigurationError for a pin on a
+    message that a repair had to change.
+    """
+    history, mended = read_history(setup, request.messages)
+    pinned.check_mended(request.pins, mended, request.messages)
+    return Read(
+        history,
+        chain(history),
+        mended.repairs,
+        _moved(dict.fromkeys(request.pins), mended),
+        {new: request.sections[old] for new, old in _moved(request.sections, mended).items()},
+    )
+
+
+def read_history(setup: Setup, messages: Sequence[Raw]) -> tuple[Transcript, Repaired]:
+    """Return messages as they are read after repair, and the record of the repair."""
+    arrived = _read(setup, messages)
+    mended = laws.repair(arrived, setup.codec) if setup.repairs else laws.unrepaired(arrived)
+    return (_read(setup, mended.messages) if mended.repairs else arrived), mended
+
+
+def _moved(marked: Mapping[int, object], mended: Repaired) -> dict[int, int]:
+    """Return where marked messages stand after repair, and where they arrived."""
+    if not marked:
+        return {}
+    return {new: old for new, old in enumerate(mended.origin) if old is not None and old in marked}
+
+
+def _read(setup: Setup, messages: Sequence[Raw]) -> Transcript:
+    """Read messages under the rules of the setup; what other rules made of them is forgotten."""
+    found = setup.codec.read(messages)
+    if not setup.loops:
+        return found
+    return replace(found, rules=replace(found.rules, loops=True), memo={})

@@ -1,0 +1,35 @@
+"""The room that an answer needs beside what is sent, under a policy and a window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.policy import Policy
+    from ullage.core.guard.request import Request, Setup
+    from ullage.core.guard.stages.measure import Measured
+
+
+def min_output(policy: Policy, total: int) -> int:
+    """Return how low `max_tokens` may be clamped under a window of `total` tokens."""
+    return policy.min_output if policy.min_output is not None else min(1024, total // 8)
+
+
+def room_needed(policy: Policy, request: Request, total: int) -> int:
+    """Return the tokens that an answer needs, at the least, under a window of `total` tokens."""
+    least = min_output(policy, total)
+    return least if request.max_tokens is None else min(request.max_tokens, least)
+
+
+def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
+    """Tell whether the request fits as it is, with room for the answer that it asks for.
+
+    An answer of any length, or a very long one, gets what is above the critical pressure.
+    """
+    high, window = measured.size.count().high, measured.window
+    total, bound = window.total_tokens, window.input_tokens
+    spare = int((1 - setup.policy.thresholds.critical) * (total or 0))
+    room = max(min_output(setup.policy, total or 0), spare)
+    if total is not None and high + min(request.max_tokens or room, room) > total:
+        return False
+    return bound is None or high < bound

@@ -1,0 +1,132 @@
+"""The last stage: check the request against the window, clamp the output, put the result together.
+
+It makes nothing smaller but `max_tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ullage.core.compaction import laws
+from ullage.core.errors import ContextTooLargeError
+from ullage.core.guard.events import Event, Notice, WindowCramped
+from ullage.core.guard.learning import show
+from ullage.core.guard.request import Prepared, Preparing, Request, Setup
+from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable
+from ullage.core.guard.stages.room import min_output
+from ullage.core.tokens.budget import Cramped, cramped
+from ullage.core.tokens.gauge import assess
+
+if TYPE_CHECKING:
+    from ullage.core.guard.stages.compact import Made
+    from ullage.core.tokens.counting import Count
+
+
+def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = False) -> Preparing:
+    """Return what may be sent. `ahead` tells that a summary is wanted in the background.
+
+    Nothing is refused or lowered by an estimate that the server's own count could correct. Raises
+    ContextTooLargeError against a bound that is proven, or when `strict`.
+    """
+    measured = made.measured
+    count, beyond = measured.size.count(), measured.is_beyond
+    unsure = measured.size.anchor is None and count.basis != "exact"
+    if unsure and (beyond or _is_over(request, measured, count)):
+        measured = yield from ask_server(request, measured)
+        count = measured.size.count()
+    window, replayed = measured.window, measured.replayed.checkpoint
+    found = assess(count, window, thresholds=setup.policy.thresholds)
+    tight = _find_cramped(setup, measured) if made.is_short or beyond else None
+    conversation, told = show(
+        setup, made.checkpoint or replayed, made.conversation, found, "prepared"
+    )
+    events: list[Event] = [*made.events, *told]
+    if tight is not None and conversation.cramped != tight.bound:
+        events.append(WindowCramped(tight.sentence()))
+        conversation = replace(conversation, cramped=tight.bound)
+    _refuse(setup, measured, count)
+    given = _clamp(setup, request, measured, count)
+    if given != request.max_tokens:
+        events.append(
+            Notice(
+                f"max_tokens lowered from {request.max_tokens:,} to {given:,}: {count.high:,} of "
+                f"{window.total_tokens:,} tokens are taken"
+            )
+        )
+    sent = measured.edited.transcript
+    return Prepared(
+        messages=list(sent.raws),
+        max_tokens=given,
+        window=window,
+        sent=sent,
+        measured=measured.size,
+        count=count,
+        assessment=found,
+        conversation=conversation,
+        outcome=made.outcome,
+        checkpoint=made.checkpoint,
+        replayed=replayed,
+        ahead=ahead,
+        cramped=tight,
+        events=tuple(events),
+    )
+
+
+def _refuse(setup: Setup, measured: Measured, count: Count) -> None:
+    """Raise ContextTooLargeError for what surely does not fit, where the setup refuses anything."""
+    window, bound = measured.window, measured.window.input_tokens
+    if bound is None or count.high < bound or not setup.refuses:
+        return
+    if not (window.proven or setup.strict):
+        return
+    raise ContextTooLargeError(
+        f"{count.high:,} tokens ({count.basis}) do not fit into {bound:,} "
+        f"({window.said_by()}): {explain_immovable(measured)}",
+        tokens=count.high,
+        bound=bound,
+    )
+
+
+def _is_over(request: Request, measured: Measured, count: Count) -> bool:
+    """Tell whether the output that was asked for would be lowered."""
+    total, asked = measured.window.total_tokens, request.max_tokens
+    if total is None or asked is None:
+        return False
+    return count.high + asked > total
+
+
+def _clamp(setup: Setup, request: Request, measured: Measured, count: Count) -> int | None:
+    """Return the output to ask for: lowered to the room that is left.
+
+    It goes below the least that is of use only as far as there is surely no more room.
+    """
+    asked, total = request.max_tokens, measured.window.total_tokens
+    if asked is None or total is None or not _is_over(request, measured, count):
+        return asked
+    least = min(asked, min_output(setup.policy, total))
+    if not measured.window.proven:
+        return max(total - count.high, least)
+    proven = max(total - count.low, 1)
+    return max(total - count.high, min(least, proven))
+
+
+def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
+    """Return that the window is too small for what must stay, where no rung can help that."""
+    bound, rungs, size = measured.window.input_tokens, setup.policy.rungs, measured.size
+    if bound is None or not rungs:
+        return None
+    share = max(rung.target for rung in rungs)
+    if size.count().tokens <= share * bound:
+        return None
+    transcript, sizes = measured.edited.transcript, size.sizes
+    operator = laws.pinned(transcript.messages)
+    always = {i for i in (transcript.task(), transcript.request()) if i is not None}
+    stays = operator | always | measured.places(measured.replayed.read.wanted)
+
+    def tokens_of(positions: Collection[int]) -> int:
+        return round(size.scale.best * sum(sizes[i].best for i in positions))
+
+    outside = size.outside().best
+    return cramped(outside + tokens_of(stays), outside + tokens_of(operator), bound, share)
