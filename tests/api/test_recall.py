@@ -16,9 +16,10 @@ from openai.types.chat import ChatCompletionFunctionToolParam
 from openai.types.responses import FunctionToolParam
 from pydantic import TypeAdapter
 
-from ullage.api.recall import LARGEST, PAGE, TOOL, answer_recall, page, recall, recall_tool
+from ullage.api.recall import answer_recall, page, recall, recall_tool
 from ullage.core.compaction.edits import reference
 from ullage.core.errors import ConfigurationError, StoreError
+from ullage.core.session.recall import LARGEST, PAGE, SPEC
 from ullage.storage import MemoryStore, Store, open_store
 
 DOCS = Path(__file__).parents[2] / "docs" / "storage.md"
@@ -100,7 +101,7 @@ def test_the_tool_is_what_each_sdk_sends(dialect: str, shape: Any):
     assert TypeAdapter(shape).validate_python(tool) == tool
     assert json.loads(json.dumps(tool)) == tool
     function = tool.get("function", tool)
-    assert function["name"] == TOOL
+    assert function["name"] == SPEC.name
     schema = function.get("parameters") or function["input_schema"]
     Draft202012Validator.check_schema(schema)
     asking = Draft202012Validator(schema)

@@ -56,11 +56,11 @@ def offered(executor: Executor, *posture: str) -> list[str]:
 
 
 def test_where_nothing_may_change_only_tools_that_read_are_offered(executor, tmp_path) -> None:
-    assert offered(executor) == ["read", "list", "search", "write", "edit", "plan", "recall"]
-    assert offered(executor, "plan", "auto") == [*READERS, "recall"]
-    assert offered(executor, "build", "read_only") == [*READERS, "recall"]
+    assert offered(executor) == ["read", "list", "search", "write", "edit", "plan", "ullage_recall"]
+    assert offered(executor, "plan", "auto") == [*READERS, "ullage_recall"]
+    assert offered(executor, "build", "read_only") == [*READERS, "ullage_recall"]
     assert offered(executor, "build", "ask") == offered(executor)
-    assert "recall" not in offered(Executor(tmp_path))
+    assert "ullage_recall" not in offered(Executor(tmp_path))
 
 
 def test_a_shell_is_offered_where_it_is_on(tmp_path) -> None:
@@ -71,7 +71,7 @@ def test_a_shell_is_offered_where_it_is_on(tmp_path) -> None:
 
 
 def test_what_is_recorded_of_a_call_before_it_runs(executor) -> None:
-    for name in (*READERS, "recall"):
+    for name in (*READERS, "ullage_recall"):
         assert executor.intent(call(name)) == Intent(reads_only=True, idempotent=True)
     for name in ("write", "edit", "shell", "unknown"):
         assert executor.intent(call(name)) == Intent(reads_only=False, idempotent=False)
@@ -117,7 +117,7 @@ def test_policies_hold_for_a_path_however_it_is_written(executor) -> None:
 
 
 @given(
-    st.sampled_from([*READERS, "write", "edit", "shell", "recall", "x"]),
+    st.sampled_from([*READERS, "write", "edit", "shell", "ullage_recall", "x"]),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=9),
         lambda inner: (
@@ -153,15 +153,15 @@ def test_a_plan_is_shown_and_changes_nothing(executor) -> None:
 
 
 def test_what_was_left_out_is_read_back_in_pages(executor) -> None:
-    first = ran(executor, "recall", reference="[u:0123456789abcdef]").text
+    first = ran(executor, "ullage_recall", reference="[u:0123456789abcdef]").text
     assert first.endswith("[characters 0 to 900 of 2000; go on with offset=900]")
-    last = ran(executor, "recall", reference="u:0123456789abcdef", offset=1_800).text
+    last = ran(executor, "ullage_recall", reference="u:0123456789abcdef", offset=1_800).text
     assert last == "ab" * 100 + "\n[characters 1800 to 2000 of 2000; the end]"
-    beyond = ran(executor, "recall", reference="u:0123456789abcdef", offset=2_000)
-    assert "offset 2,000 is behind the 2,000 characters" in beyond.text
-    assert "no text for 'u:0'" in ran(executor, "recall", reference="u:0").text
+    beyond = ran(executor, "ullage_recall", reference="u:0123456789abcdef", offset=2_001)
+    assert "offset 2,001 is behind the 2,000 characters" in beyond.text
+    assert "no text for 'u:0'" in ran(executor, "ullage_recall", reference="u:0").text
     short = Executor(executor.workspace.root, recall=lambda _: "all")
-    assert ran(short, "recall", reference="x").text == "all"
+    assert ran(short, "ullage_recall", reference="x").text == "all"
 
 
 def test_a_callers_own_tools_take_the_place_of_the_others(tmp_path) -> None:
@@ -197,5 +197,5 @@ def test_where_files_are_not_opened_relative_to_folders_there_are_no_tools(
 
 
 def test_plans_and_recalls_touch_nothing(executor) -> None:
-    for asked in (call("plan", steps=[]), call("recall", reference="x")):
+    for asked in (call("plan", steps=[]), call("ullage_recall", reference="x")):
         assert executor.decide(asked, Posture("plan")).verdict == "allow"

@@ -1,4 +1,4 @@
-"""The tools without files: `plan` shows people what is intended, `recall` reads left-out text.
+"""Tools without files: `plan` shows what is intended, `ullage_recall` reads left-out text.
 
 They know neither who shows a plan nor where texts are kept.
 """
@@ -10,6 +10,7 @@ from typing import Final
 
 from ullage.core.errors import UllageError
 from ullage.core.session.permissions import Access
+from ullage.core.session.recall import SPEC, clean_reference, cut_page
 from ullage.core.session.tools import Outcome, Spec
 from ullage.tools.bounds import RESULT_CHARACTERS
 from ullage.tools.tool import Arguments, Fault
@@ -46,26 +47,6 @@ PLAN: Final = Spec(
     again="state",
 )
 
-RECALL: Final = Spec(
-    name="recall",
-    description=(
-        "Read back text that was left out of this conversation to save room. A placeholder names "
-        "its reference, such as u:0123456789abcdef. A long text comes in pages: go on with the "
-        "offset that the answer names."
-    ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "reference": {"type": "string", "minLength": 1},
-            "offset": {"type": "integer", "minimum": 0, "description": "characters to skip"},
-        },
-        "required": ["reference"],
-        "additionalProperties": False,
-    },
-    reads_only=True,
-    idempotent=True,
-)
-
 
 class Plan:
     """The tool `plan`."""
@@ -85,9 +66,12 @@ class Plan:
 
 
 class Recall:
-    """The tool `recall`; `read` returns the text of a reference, or raises UllageError."""
+    """The tool that reads left-out text back; `read` returns it by its reference.
 
-    spec = RECALL
+    `read` raises UllageError for a reference that there is not.
+    """
+
+    spec = SPEC
 
     def __init__(self, read: Callable[[str], str], characters: int = RESULT_CHARACTERS) -> None:
         self._read = read
@@ -101,18 +85,10 @@ class Recall:
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
         """Return a page of a text that was left out."""
         del key, dry_run
-        # Models copy a reference with the marks around it.
-        reference = arguments["reference"].strip(" \t\r\n\"'`[]()<>.,;")
+        reference = clean_reference(arguments["reference"])
+        most = min(arguments.get("limit") or self._page, self._page)
         try:
             text = await beside(lambda: self._read(reference))
+            return Outcome(cut_page(text, arguments.get("offset", 0), most).write())
         except UllageError as error:
             raise Fault(str(error)) from error
-        start = arguments.get("offset", 0)
-        if start and start >= len(text):
-            raise Fault(f"offset {start:,} is behind the {len(text):,} characters")
-        end = min(start + self._page, len(text))
-        if (start, end) == (0, len(text)):
-            return Outcome(text)
-        more = "the end" if end == len(text) else f"go on with offset={end}"
-        page = text[start:end]
-        return Outcome(f"{page}\n[characters {start} to {end} of {len(text)}; {more}]")

@@ -1,6 +1,6 @@
-"""Write the bundled sample session: `python -m tools.make_sample`. The same bytes every time.
+"""Write the bundled sample session: `python -m tests.importers.sample`. The same bytes every time.
 
-The session of `tools.sample_story` as Claude Code would have written it down. Reported tokens are
+The session of `sample_story` as Claude Code would have written it down. Reported tokens are
 estimated from what stands in the window at each call, on top of a system prompt and tool schemas
 that the file, like real ones, does not hold.
 """
@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from tools.sample_story import HOME, STORY, Answer, Ask, Compact, Step
+from tests.importers.sample_story import HOME, STORY, Answer, Ask, Compact, Step
 
 SAMPLE: Final = Path("src/ullage/importers/sample.jsonl")
 MODEL: Final = "claude-sonnet-4-5"
@@ -60,7 +60,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self.lines: list[Mapping[str, Any]] = []
-        self._chance = Random(20260312)  # noqa: S311 - dice, not secrets
+        self._chance = Random(20260312)
         self._now = BEGAN
         self._session = self._id()
         self._last: str | None = None
@@ -200,7 +200,7 @@ def main() -> int:
     """Write the sample into the source tree."""
     data = sample()
     SAMPLE.write_bytes(data)
-    print(f"{SAMPLE}: {len(data):,} bytes, {len(data.splitlines())} lines")
+    sys.stdout.write(f"{SAMPLE}: {len(data):,} bytes, {len(data.splitlines())} lines\n")
     return 0
 
 

@@ -1,6 +1,6 @@
 """What happens in the bundled sample session: a made-up shop, its files, and who says what.
 
-Texts only; `tools.make_sample` turns them into the lines of a transcript.
+Texts only; `tests.importers.sample` turns them into the lines of a transcript.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ SCREENSHOT: Final = (
 
 def catalog() -> str:
     """Return a long file: the articles of the shop."""
-    chance = Random(4)  # noqa: S311 - dice, not secrets
+    chance = Random(4)
     kinds = {
         "TEA": "tea",
         "CUP": "cup",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.make_sample import FRAME, SAMPLE, UNSEEN, sample, weight
+from tests.importers.sample import FRAME, SAMPLE, UNSEEN, sample, weight
 from ullage.importers import parse
 
 ROOT = Path(__file__).parents[2]

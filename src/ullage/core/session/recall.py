@@ -1,0 +1,121 @@
+"""The tool that reads back what a placeholder stands for: its definition, its pages.
+
+Agents of ours and agents of others are offered the same one. It knows no store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.session.tools import Spec
+
+PAGE: Final = 20_000
+"""Characters that an agent is given at once where it names no limit: about 5,000 tokens."""
+
+LARGEST: Final = 100_000
+"""Characters that an agent may ask for at once."""
+
+SPEC: Final = Spec(
+    name="ullage_recall",
+    description=(
+        "Read back text that was left out of this conversation to save room. A placeholder in the "
+        "conversation names its reference, such as u:0123456789abcdef. A long text comes in pages: "
+        "go on with the offset that the answer names."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "reference": {
+                "type": "string",
+                "minLength": 1,
+                "description": "the reference in the placeholder",
+            },
+            "offset": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "how many characters to skip (0 where left out)",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": LARGEST,
+                "description": f"how many characters to return (at most {PAGE} where left out)",
+            },
+        },
+        "required": ["reference"],
+        "additionalProperties": False,
+    },
+    reads_only=True,
+    idempotent=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a text: `offset` and `total` are in characters; `after` is None at the end."""
+
+    text: str
+    offset: int
+    total: int
+
+    @property
+    def after(self) -> int | None:
+        """The offset of the next page."""
+        end = self.offset + len(self.text)
+        return end if end < self.total else None
+
+    def write(self) -> str:
+        """Return the page as an agent reads it: where it stands, unless it is the whole text."""
+        if self.offset == 0 and self.after is None:
+            return self.text
+        end = self.offset + len(self.text)
+        more = "the end" if self.after is None else f"go on with offset={self.after}"
+        return f"{self.text}\n[characters {self.offset} to {end} of {self.total}; {more}]"
+
+
+def cut_page(text: str, offset: int = 0, limit: int | None = None) -> Page:
+    """Return a page of a text, `limit` characters from `offset` on.
+
+    Raises ConfigurationError for an offset behind the text.
+    """
+    if offset > len(text):
+        raise ConfigurationError(f"offset {offset:,} is behind the {len(text):,} characters")
+    end = len(text) if limit is None else offset + limit
+    return Page(text[offset:end], offset, len(text))
+
+
+def clean_reference(text: str) -> str:
+    """Return a reference without the marks around it, which models copy with it."""
+    return text.strip(" \t\r\n\"'`[]()<>.,;")
+
+
+def read_arguments(arguments: Any) -> dict[str, Any]:
+    """Return a call's `reference`, `offset` and `limit`.
+
+    `arguments` is JSON text or a mapping. Raises ConfigurationError with what is wrong in them.
+    """
+    given = arguments
+    if isinstance(arguments, str | bytes):
+        try:
+            given = json.loads(arguments)
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(f"the arguments are no JSON ({error})") from error
+    if not isinstance(given, Mapping):
+        raise ConfigurationError('the arguments are an object, such as {"reference": "u:..."}')
+    known = SPEC.parameters["properties"]
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"there is no argument {name!r}: there are {', '.join(known)}")
+    reference = given.get("reference")
+    if not isinstance(reference, str) or not reference.strip():
+        raise ConfigurationError('reference is missing: give the one in the placeholder, "u:..."')
+    limit = given.get("limit")
+    limit = PAGE if limit is None else limit
+    if type(limit) is int:
+        limit = min(limit, LARGEST)
+    offset = given.get("offset") or 0
+    return {"reference": clean_reference(reference), "offset": offset, "limit": limit}
