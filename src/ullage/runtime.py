@@ -153,6 +153,11 @@ class Runtime(Unpicklable):
         return self._store
 
     @property
+    def is_store_due(self) -> bool:
+        """Whether there is a configured store that nobody has opened yet."""
+        return self._store is None and self.settings.store is not None
+
+    @property
     def store(self) -> Store:
         """Where checkpoints and conversations live: the configured store, or memory."""
         return self.kept or self._memory

@@ -265,7 +265,7 @@ def test_nothing_is_known_of_a_request_that_no_guard_saw() -> None:
     plan = planned(guarding, seen)
     assert guarding.cut_in_silence(seen, plan) is None
     guarding.note(seen, plan, 200)
-    guarding.learn(plan, {"usage": {}})
+    asyncio.run(guarding.learn(plan, {"usage": {}}))
     guarding.refused(plan, 400, {})
 
 
@@ -283,22 +283,22 @@ def test_a_request_that_no_guard_saw_is_sent_again_only_where_the_connection_bro
 @pytest.mark.parametrize("report", [7, {"usage": {"prompt_tokens": []}}, {"usage": {"x": "y"}}, []])
 def test_a_report_that_makes_no_sense_teaches_nothing(report: Any) -> None:
     guarding, seen = of(), call(talk("openai_chat"))
-    guarding.learn(planned(guarding, seen), report)
+    asyncio.run(guarding.learn(planned(guarding, seen), report))
 
 
 def test_an_answer_whose_lesson_fails_is_an_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Deaf:
-        def observe(self, report: Any) -> None:
+        async def aobserve(self, report: Any) -> None:
             raise LookupError(report)
 
     view: Any = Deaf()
     with caplog.at_level(logging.CRITICAL):
-        of().learn(Plan(b"", view), {"usage": {}})
+        asyncio.run(of().learn(Plan(b"", view), {"usage": {}}))
     strict = of(Serve((UPSTREAM,), fail_open=False))
     with pytest.raises(LookupError):
-        strict.learn(Plan(b"", view), {"usage": {}})
+        asyncio.run(strict.learn(Plan(b"", view), {"usage": {}}))
 
 
 def test_a_server_that_cut_a_prompt_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

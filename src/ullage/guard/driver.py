@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ullage.core.guard.events import Event, Notice
 from ullage.core.guard.request import (
@@ -33,6 +33,7 @@ from ullage.windows import Question
 if TYPE_CHECKING:
     import asyncio
 
+    from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.learning import Observation
     from ullage.storage import Store
 
@@ -48,7 +49,20 @@ class Rest:
     """Wait a moment: what a retry of the same request begins with."""
 
 
-Steps = Generator[Need | Rest, Any, Result]
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the listener of an event: in the caller's thread or loop, wherever the steps run."""
+
+    event: Event
+
+
+STORED: Final = (NeedKeep, NeedLoad, NeedRecall, NeedSave)
+"""What a store answers."""
+
+MEMORY: Final = "memory:"
+"""The URL of a store that nobody waits for."""
+
+Steps = Generator[Need | Rest | Say, Any, Result]
 
 
 def _draw() -> float:
@@ -110,17 +124,40 @@ class Driver:
             result: Result = done.value
             return result
 
-    async def arun(self, steps: Steps[Result]) -> Result:
-        """Do as `run`, without blocking the event loop."""
-        try:
-            need = next(steps)
-            while True:
-                need = steps.send(await self._aanswer(need))
-        except StopIteration as done:
-            result: Result = done.value
-            return result
+    async def arun(self, steps: Steps[Result], *, beside: bool = False) -> Result:
+        """Do as `run`, without blocking the event loop.
 
-    def _answer(self, need: Need | Rest) -> Any:
+        With `beside` the steps themselves go on in threads: they take long.
+        """
+        await self.aopen()
+        answer: Any = None
+        while True:
+            step = await self._aadvance(steps, answer) if beside else _advance(steps, answer)
+            if isinstance(step, _Done):
+                result: Result = step.result
+                return result
+            answer = await self._aanswer(step)
+
+    async def _aadvance(self, steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
+        """Take steps on in a thread, as far as what they need is in memory."""
+        from ullage.guard.planning import THREADS
+
+        return await THREADS.run(self._advance_far, steps, answer)
+
+    def _advance_far(self, steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
+        step = _advance(steps, answer)
+        while self.store.url == MEMORY and isinstance(step, STORED):
+            step = _advance(steps, self._stored(step))
+        return step
+
+    async def aopen(self) -> None:
+        """Open the configured store, which may wait for another program, before it is used."""
+        if self.own_store is None and self.runtime.is_store_due:
+            from ullage.storage.threaded import SHARED
+
+            await SHARED.writes.run(lambda: self.runtime.kept)
+
+    def _answer(self, need: Need | Rest | Say) -> Any:
         if isinstance(need, NeedWindow):
             self._ceiling(need)
             return self.runtime.windows.window(self.question)
@@ -136,7 +173,7 @@ class Driver:
             return self.pause.sleep(self.pause.seconds())
         return self._stored(need)
 
-    async def _aanswer(self, need: Need | Rest) -> Any:
+    async def _aanswer(self, need: Need | Rest | Say) -> Any:
         if isinstance(need, NeedWindow):
             self._ceiling(need)
             return await self.runtime.windows.awindow(self.question)
@@ -150,13 +187,15 @@ class Driver:
             return await awindow_of(self.summarizer)
         if isinstance(need, Rest):
             return await self.pause.asleep(self.pause.seconds())
-        return self._stored(need)
+        return await self._astored(need)
 
     def _ceiling(self, need: NeedWindow) -> None:
         if need.ceiling is not None:
             self.runtime.windows.learn(self.question, need.ceiling, named=need.named)
 
-    def _stored(self, need: Need | Rest) -> Any:
+    def _stored(self, need: Need | Rest | Say) -> Any:
+        if isinstance(need, Say):
+            return self.tell(need.event)
         if isinstance(need, NeedLoad):
             return self.store.checkpoints.load(need.scope, need.prefixes)
         if isinstance(need, NeedRecall):
@@ -165,6 +204,30 @@ class Driver:
             return self.store.originals.keep(need.originals)
         assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
         return self.store.checkpoints.save(need.checkpoint)
+
+    async def _astored(self, need: Need | Rest | Say) -> Any:
+        from ullage.storage.threaded import checkpoints_of, conversations_of, originals_of
+
+        if isinstance(need, Say):
+            return self.tell(need.event)
+        if isinstance(need, NeedLoad):
+            return await checkpoints_of(self.store).aload(need.scope, need.prefixes)
+        if isinstance(need, NeedRecall):
+            return await conversations_of(self.store).aload(need.scope, need.prefixes)
+        if isinstance(need, NeedKeep):
+            return await originals_of(self.store).akeep(need.originals)
+        assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
+        return await checkpoints_of(self.store).asave(need.checkpoint)
+
+    def remember(self, conversation: Conversation) -> None:
+        """Keep what is remembered of a conversation from call to call."""
+        self.store.conversations.save(conversation)
+
+    async def aremember(self, conversation: Conversation) -> None:
+        """Do as `remember`, without blocking the event loop."""
+        from ullage.storage.threaded import conversations_of
+
+        await conversations_of(self.store).asave(conversation)
 
     def _heard(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
         for answer in found:
@@ -175,6 +238,26 @@ class Driver:
 
     def learn(self, seen: Observation, bound: int | None) -> None:
         """Carry out what a response taught; `bound` is the window that it was sent into."""
+        self._learn_limits(seen, bound)
+        if seen.checkpoint is not None:
+            self.store.checkpoints.measured(seen.checkpoint)
+        self.remember(seen.conversation)
+        for event in seen.events:
+            self.tell(event)
+
+    async def alearn(self, seen: Observation, bound: int | None) -> None:
+        """Do as `learn`, without blocking the event loop."""
+        from ullage.storage.threaded import checkpoints_of
+
+        self._learn_limits(seen, bound)
+        if seen.checkpoint is not None:
+            await checkpoints_of(self.store).ameasured(seen.checkpoint)
+        await self.aremember(seen.conversation)
+        for event in seen.events:
+            self.tell(event)
+
+    def _learn_limits(self, seen: Observation, bound: int | None) -> None:
+        """Learn what a response says of its model, which is kept in memory."""
         runtime, question = self.runtime, self.question
         if seen.usage is not None and bound is not None and seen.usage.prompt_tokens > bound:
             runtime.windows.learned.succeeded(question, seen.usage.prompt_tokens)
@@ -182,11 +265,6 @@ class Driver:
             runtime.learn(question, seen.reading)
         if seen.limit is not None:
             runtime.windows.learn(question, seen.limit, named=False)
-        if seen.checkpoint is not None:
-            self.store.checkpoints.measured(seen.checkpoint)
-        self.store.conversations.save(seen.conversation)
-        for event in seen.events:
-            self.tell(event)
 
     def tell(self, event: Event) -> None:
         """Call the listener. Its faults are logged: they must not cost an answer already paid."""
@@ -198,6 +276,21 @@ class Driver:
             self.listener(event)
         except Exception:
             log.exception("on_event failed on %s", type(event).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The end of steps, and what they came to: no future can carry StopIteration."""
+
+    result: Any
+
+
+def _advance(steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
+    """Take steps on to their next need, or to their end."""
+    try:
+        return steps.send(answer)
+    except StopIteration as done:
+        return _Done(done.value)
 
 
 class Background:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from ullage.core.compaction.pins import read_pins
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects import registry as dialects
 from ullage.core.dialects.reply import reported
@@ -40,8 +39,10 @@ from ullage.guard.driver import (
     Listener,
     Pause,
     Rest,
+    Say,
     Steps,
 )
+from ullage.guard.given import assess_overflow, read_request
 from ullage.guard.sending import (
     Call,
     aattempt,
@@ -52,13 +53,14 @@ from ullage.guard.sending import (
     refuse_stream,
 )
 from ullage.guard.view import View
-from ullage.runtime import Body, Runtime, default, system_text
+from ullage.runtime import Body, Runtime, default
 from ullage.sdk.errors import Trouble, classify_exception
 from ullage.sdk.streams import (
     Opened,
     Tracker,
     aopened,
     awatched,
+    explain_stop,
     opened,
     watched,
 )
@@ -67,6 +69,7 @@ from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint, Trigger
+    from ullage.core.guard.learning import Observation
     from ullage.core.messages.transcript import DialectName
     from ullage.core.tokens.window import Window
     from ullage.storage import Store
@@ -181,7 +184,7 @@ class Guard(Unpicklable):
         a bound that is proven.
         """
         body = self._body(messages, tools, system)
-        return self.ready(_request(body, max_tokens, pins, sections), body.spoken())
+        return self.ready(read_request(body, max_tokens, pins, sections), body.spoken())
 
     def ready(self, request: Request, dialect: DialectName) -> View:
         """Do as `prepare` with a request as a value, as a proxy has it."""
@@ -201,29 +204,31 @@ class Guard(Unpicklable):
     ) -> View:
         """Do as `prepare`, without blocking the event loop."""
         body = self._body(messages, tools, system)
-        return await self.aready(_request(body, max_tokens, pins, sections), body.spoken())
+        return await self.aready(read_request(body, max_tokens, pins, sections), body.spoken())
 
     async def aready(self, request: Request, dialect: DialectName) -> View:
         """Do as `aprepare` with a request as a value, as an agent's turn has it."""
+        await self._driver.aopen()
         setup = self._setup(dialect)
         if self.policy.background:
             setup = replace(setup, background=True)
         with self._predicting():
-            prepared = await self._driver.arun(machine.prepare(setup, request))
+            prepared = await self._driven(machine.prepare(setup, request), request)
         if prepared.ahead:
             self._background.begin(
                 f"{setup.scope}|{prepared.conversation.effort.request}",
                 lambda: self._summarised(setup, request),
             )
-        return self._ready(request, prepared)
+        return await self._aready(request, prepared)
 
     async def acompacted(self, request: Request, dialect: DialectName, target: int) -> View:
         """Return a request made as small as `target` tokens, whatever the pressure; it is stored.
 
         The strategies are those of the policy's highest rung. Raises as `aprepare` does.
         """
+        await self._driver.aopen()
         steps = machine.prepare_compacted(self._setup(dialect), request, target)
-        return self._ready(request, await self._driver.arun(steps))
+        return await self._aready(request, await self._driven(steps, request))
 
     async def aretry(self, view: View, found: Trouble) -> View | None:
         """Return what to send after a failure, None where sending again is no help.
@@ -276,7 +281,7 @@ class Guard(Unpicklable):
             self._aretried,
             self._missed,
         )
-        view.observe(response)
+        await view.aobserve(response)
         return cast("Result", response)
 
     def stream(
@@ -316,7 +321,7 @@ class Guard(Unpicklable):
         view, made = await aattempt(
             await self.aready(*self._asked(call)), send, self._aretried, self._missed
         )
-        return awatched(made, lambda tracker: self._settled(view, tracker))
+        return awatched(made, lambda tracker: self._asettled(view, tracker))
 
     def undo(self, messages: Sequence[Any], *, system: Any = None) -> Checkpoint | None:
         """Take the last checkpoint of a conversation away; return it, None where there is none.
@@ -325,7 +330,7 @@ class Guard(Unpicklable):
         policy asks for the same again.
         """
         body = self._body(messages, None, system)
-        return self.undone(_request(body), body.spoken())
+        return self.undone(read_request(body), body.spoken())
 
     def undone(self, request: Request, dialect: DialectName) -> Checkpoint | None:
         """Do as `undo` with a request as a value."""
@@ -387,17 +392,19 @@ class Guard(Unpicklable):
             steps = self._watching(self._body(messages, tools, system))
             return self._driver.run(steps).assessment
         except ContextTooLargeError as error:
-            return _overflowing(error)
+            return assess_overflow(error)
 
     async def aassess(
         self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None, system: Any = None
     ) -> Assessment:
         """Do as `assess`, without blocking the event loop."""
         try:
-            steps = self._watching(self._body(messages, tools, system))
-            return (await self._driver.arun(steps)).assessment
+            await self._driver.aopen()
+            body = self._body(messages, tools, system)
+            steps = self._watching(body)
+            return (await self._driven(steps, read_request(body))).assessment
         except ContextTooLargeError as error:
-            return _overflowing(error)
+            return assess_overflow(error)
 
     def explain(self) -> str:
         """Return the window, who said it, and what would change it."""
@@ -426,7 +433,7 @@ class Guard(Unpicklable):
     def _watching(self, body: Body) -> Preparing:
         setup = self._setup(body.spoken())
         watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None)
-        return machine.prepare(watching, _request(body))
+        return machine.prepare(watching, read_request(body))
 
     @contextmanager
     def _predicting(self) -> Iterator[None]:
@@ -441,13 +448,19 @@ class Guard(Unpicklable):
     async def _summarised(self, setup: Setup, request: Request) -> None:
         """Make a summary ahead; where that fails it is told, and the ladder goes on without it."""
         try:
-            prepared = await self._driver.arun(machine.prepare_ahead(setup, request))
+            prepared = await self._driven(machine.prepare_ahead(setup, request), request)
         except UllageError as error:
             self.tell(Notice(f"a summary in the background failed: {error}"))
             return
         for event in prepared.events:
             if isinstance(event, Compacted | CompactionFailed):
                 self.tell(event)
+
+    async def _driven(self, steps: Steps[Result], request: Request) -> Result:
+        """Run steps to their end; those of a large request in threads beside the event loop."""
+        from ullage.guard.planning import is_large
+
+        return await self._driver.arun(steps, beside=is_large(request))
 
     def _setup(self, dialect: DialectName) -> Setup:
         question, runtime, driver = self._question, self._runtime, self._driver
@@ -469,7 +482,15 @@ class Guard(Unpicklable):
 
     def _ready(self, request: Request, prepared: Prepared) -> View:
         """Remember and tell what was found out on the way, and return the view."""
-        self._driver.store.conversations.save(prepared.conversation)
+        self._driver.remember(prepared.conversation)
+        return self._viewed(request, prepared)
+
+    async def _aready(self, request: Request, prepared: Prepared) -> View:
+        """Do as `_ready`, without blocking the event loop."""
+        await self._driver.aremember(prepared.conversation)
+        return self._viewed(request, prepared)
+
+    def _viewed(self, request: Request, prepared: Prepared) -> View:
         for event in prepared.events:
             self.tell(event)
         fields = {
@@ -485,12 +506,24 @@ class Guard(Unpicklable):
         """Learn from the answer to a view, as `View.observe` does."""
         if isinstance(response, BaseException):
             return self._proven(view, classify_exception(response))
+        seen = self._seen(view, response)
+        self._driver.learn(seen, view.window.input_tokens)
+        return seen.assessment
+
+    async def alearn_from(self, view: View, response: Any) -> Assessment:
+        """Do as `learn_from`, without blocking the event loop, as `View.aobserve` does."""
+        if isinstance(response, BaseException):
+            return self._proven(view, classify_exception(response))
+        seen = self._seen(view, response)
+        await self._driver.alearn(seen, view.window.input_tokens)
+        return seen.assessment
+
+    def _seen(self, view: View, response: Any) -> Observation:
+        """Return what a response tells."""
         setup = self._setup(view.prepared.sent.rules.dialect)
         if self._driver.heard:
             setup = replace(setup, prices=self._runtime.windows.prices(self._question))
-        seen = observe(setup, view.prepared, reported(response))
-        self._driver.learn(seen, view.window.input_tokens)
-        return seen.assessment
+        return observe(setup, view.prepared, reported(response))
 
     def _proven(self, view: View, kind: ErrorKind) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""
@@ -509,40 +542,41 @@ class Guard(Unpicklable):
         given = dict(call.prepared)
         tools, system = given.pop("tools", None), given.pop("system", None)
         body = self._body(call.messages, tools, system, call.dialect)
-        return _request(body, **given), body.spoken()
+        return read_request(body, **given), body.spoken()
 
     def _retried(self, view: View, found: Trouble | None) -> View | None:
-        return self._driver.run(self._again(view, found))
+        made = self._driver.run(self._again(view, found))
+        return self._ready(view.request, made) if isinstance(made, Prepared) else made
 
     async def _aretried(self, view: View, found: Trouble | None) -> View | None:
-        return await self._driver.arun(self._again(view, found))
+        made = await self._driven(self._again(view, found), view.request)
+        return await self._aready(view.request, made) if isinstance(made, Prepared) else made
 
-    def _again(self, view: View, found: Trouble | None) -> Steps[View | None]:
+    def _again(self, view: View, found: Trouble | None) -> Steps[Prepared | View | None]:
         """Return what to send after a failure, None where a retry is no help. Tells of it."""
         if found is None:
             return None
         sent, kind = view.prepared, found.kind
         if kind.kind in ("input", "total"):
-            self.tell(Refused(kind, "upstream", self.model or ""))
+            yield Say(Refused(kind, "upstream", self.model or ""))
         trigger: Trigger = "overflow_recovery"
         if found.lost:
             if sent.assessment.tier not in NEARLY_FULL or not self.policy.rungs:
-                self.tell(Notice(f"no answer ({found.text}): the request is sent again"))
+                yield Say(Notice(f"no answer ({found.text}): the request is sent again"))
                 yield Rest()
                 return view
             kind, trigger = UNKNOWN, "transport_recovery"
         elif not self.policy.rungs or not recovery.is_recoverable(kind, sent):
             if kind.kind == "malformed_history":
-                self.tell(Notice(REFUSED))
+                yield Say(Notice(REFUSED))
             return None
         setup, request = self._setup(sent.sent.rules.dialect), view.request
         if kind.about == "thinking":
             self._runtime.refused_a_cut_loop(self._question)
         try:
-            steps = recovery.recover(setup, request, sent, kind, trigger=trigger)
-            return self._ready(request, (yield from steps))
+            return (yield from recovery.recover(setup, request, sent, kind, trigger=trigger))
         except ContextTooLargeError as exhausted:
-            self.tell(RecoveryExhausted(str(exhausted)))
+            yield Say(RecoveryExhausted(str(exhausted)))
             return None
 
     def _missed(self, view: View, first: View, found: Trouble | None) -> None:
@@ -557,33 +591,12 @@ class Guard(Unpicklable):
         """Learn from a stream that is over, or tell that it stopped short of its end."""
         if tracker.report is not None:
             view.observe(tracker.report)
-        elif tracker.known and not tracker.ended and tracker.failed is None:
-            self.tell(
-                Notice(
-                    f"the stream stopped after {tracker.events:,} events without its terminal "
-                    "one: the answer may be cut short, and nothing is learned from it"
-                )
-            )
+        elif told := explain_stop(tracker):
+            self.tell(Notice(told))
 
-
-def _overflowing(error: ContextTooLargeError) -> Assessment:
-    ratio = error.tokens / error.bound
-    return Assessment(True, "overflow", ratio, error.tokens, error.bound, "estimated")
-
-
-def _request(
-    body: Body,
-    max_tokens: int | None = None,
-    pins: Iterable[int] = (),
-    sections: Mapping[int, str] | None = None,
-) -> Request:
-    system, marks = system_text(body.system), sections or {}
-    return Request(
-        body.messages,
-        body.tools,
-        system,
-        max_tokens,
-        read_pins(pins, len(body.messages)),
-        marks,
-        body.system,
-    )
+    async def _asettled(self, view: View, tracker: Tracker) -> None:
+        """Do as `_settled`, without blocking the event loop."""
+        if tracker.report is not None:
+            await view.aobserve(tracker.report)
+        elif told := explain_stop(tracker):
+            self.tell(Notice(told))

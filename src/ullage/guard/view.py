@@ -26,6 +26,10 @@ class Learner(Protocol):
         """Return the assessment by what was reported."""
         ...
 
+    async def alearn_from(self, view: View, response: Any) -> Assessment:
+        """Do as `learn_from`, without blocking the event loop."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class View(Unpicklable):
@@ -79,3 +83,7 @@ class View(Unpicklable):
         Returns the assessment by what was reported; an overflow error teaches the limit it names.
         """
         return self.learner.learn_from(self, response)
+
+    async def aobserve(self, response: Any) -> Assessment:
+        """Do as `observe`, without blocking the event loop while the store is written."""
+        return await self.learner.alearn_from(self, response)

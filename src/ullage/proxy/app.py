@@ -23,6 +23,7 @@ from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.runtime import Runtime, default
 from ullage.storage import Limits, open_store
+from ullage.storage.threaded import desk_of
 from ullage.telemetry import metrics
 from ullage.windows import Question
 
@@ -190,7 +191,7 @@ class App:
         if own is not None:
             self._store = self._kept = self._guarding = None
             with contextlib.suppress(OSError):
-                own.close()
+                await desk_of(own).writes.run(own.close)
 
 
 def _here() -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ErrorKind
+from ullage.guard.planning import THREADS
 from ullage.proxy import answers
 from ullage.proxy import body as bodies
 from ullage.proxy import head as heads
@@ -183,7 +184,7 @@ class Exchange:
         bounds = bodies.Bounds(serve.max_messages, serve.max_n, serve.max_depth)
         if len(raw) <= SMALL:
             return bodies.read(raw, name, bounds)
-        return await asyncio.to_thread(bodies.read, raw, name, bounds)
+        return await THREADS.run(bodies.read, raw, name, bounds)
 
     async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work as long as the client is there; raises Gone, the work cancelled."""
@@ -446,7 +447,7 @@ class Exchange:
         if opened.whole:
             await channel.write(opened.data, more=False)
             if response.status < 400:
-                self._reported = self._app.guarding.learn(plan, _parsed(opened.data))
+                self._reported = await self._app.guarding.learn(plan, _parsed(opened.data))
             return
         if opened.data:
             await channel.write(opened.data)
@@ -454,7 +455,7 @@ class Exchange:
             await channel.write(await self._streamed(call, opened), more=False)
         finally:  # many clients leave with the terminal event
             if opened.relay is not None:
-                self._reported = self._app.guarding.learn(plan, opened.relay.report)
+                self._reported = await self._app.guarding.learn(plan, opened.relay.report)
 
     async def _streamed(self, call: Call, opened: Opened) -> bytes:
         """Hand a stream on; return what is to be sent last, the truth where it broke off."""

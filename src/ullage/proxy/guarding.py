@@ -22,6 +22,7 @@ from ullage.core.guard.request import Request
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
 from ullage.guard.guard import Guard
+from ullage.guard.planning import THREADS
 from ullage.proxy.body import Body, Refused, encoded
 from ullage.proxy.ledger import Entry, Ledger
 from ullage.proxy.stored import Histories, Measured, key_of, name_of
@@ -163,7 +164,7 @@ class Guarding:
                 view = await self._view(guard, call)
             if len(call.body.raw) <= SMALL:
                 return self._of(call, guard, view)
-            return await asyncio.to_thread(self._of, call, guard, view)
+            return await THREADS.run(self._of, call, guard, view)
         except MalformedHistoryError:
             return Plan(call.body.raw)  # no conversation that anybody here knows: theirs to judge
         except Exception as error:
@@ -189,17 +190,18 @@ class Guarding:
         smaller = await guard.aretry(view, found)
         return None if smaller is None else self._of(call, guard, smaller)
 
-    def learn(self, plan: Plan, report: Any) -> Assessment | None:
+    async def learn(self, plan: Plan, report: Any) -> Assessment | None:
         """Learn from an answer, and return how full the window was by it.
 
-        A fault here costs nobody the answer.
+        A fault here costs nobody the answer, and no more than the time that the guard may take.
         """
         if report is None:
             return None
         found = None
         try:
             if plan.view is not None:
-                found = plan.view.observe(report)
+                async with asyncio.timeout(DEADLINE_S):
+                    found = await plan.view.aobserve(report)
             if plan.measured is not None:
                 self._remember(plan.measured, report)
         except Exception:
@@ -295,7 +297,7 @@ class Guarding:
         if len(call.body.raw) <= SMALL:
             measured, found = self._measured(call, window)
         else:
-            measured, found = await asyncio.to_thread(self._measured, call, window)
+            measured, found = await THREADS.run(self._measured, call, window)
         self._tell(ContextPressure(found, found.tier), call.model)
         context = _context(found.input_tokens, window.input_tokens, measured.basis, found.tier)
         return Plan(call.body.raw, headers=((b"x-ullage-context", context),), measured=measured)
@@ -328,10 +330,7 @@ class Guarding:
         return f"{call.upstream.name}|{self._question(call).scope}|{apart or ''}"
 
     async def _view(self, guard: Guard, call: Call) -> View:
-        request = _request(call)
-        if len(call.body.raw) <= SMALL:
-            return await guard.aready(request, call.form.dialect)
-        return await asyncio.to_thread(guard.ready, request, call.form.dialect)
+        return await guard.aready(_request(call), call.form.dialect)
 
     def _guard(self, call: Call) -> Guard:
         """Return the guard of a call; those used last are kept."""

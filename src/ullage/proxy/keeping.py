@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ullage.storage import Limits, MemoryStore
+from ullage.storage.threaded import desk_of
 
 if TYPE_CHECKING:
     from ullage.storage import Store
@@ -22,6 +23,7 @@ class Keeping:
     def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store
         self._near = MemoryStore(limits)
+        self.desk = desk_of(store)
 
     @property
     def url(self) -> str:

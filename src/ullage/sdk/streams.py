@@ -8,7 +8,7 @@ inside a 200 answer can still be recovered from. It knows no guard and retries n
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
@@ -24,6 +24,7 @@ HELD: Final = 16
 """Events that are held back at most; the dialects open with three at most."""
 
 Settle = Callable[["Tracker"], object]
+AsyncSettle = Callable[["Tracker"], Awaitable[object]]
 
 
 class Tracker:
@@ -158,6 +159,16 @@ async def aopened(stream: Any) -> Opened:
     return made
 
 
+def explain_stop(tracker: Tracker) -> str:
+    """Say that a stream stopped short of its end; nothing where it did not."""
+    if not tracker.known or tracker.ended or tracker.failed is not None:
+        return ""
+    return (
+        f"the stream stopped after {tracker.events:,} events without its terminal one: the answer "
+        "may be cut short, and nothing is learned from it"
+    )
+
+
 def watched(made: Opened, settle: Settle) -> Any:
     """Return the stream to hand out: the SDK's own object where it is one, else a `Relay`.
 
@@ -167,7 +178,7 @@ def watched(made: Opened, settle: Settle) -> Any:
     return made.stream if _grafted(made.stream, events) else Relay(made.stream, events)
 
 
-def awatched(made: Opened, settle: Settle) -> Any:
+def awatched(made: Opened, settle: AsyncSettle) -> Any:
     """Do as `watched` with an async stream."""
     events = _awatching(made.held, made.events, made.tracker, settle)
     return made.stream if _grafted(made.stream, events) else AsyncRelay(made.stream, events)
@@ -183,13 +194,18 @@ def _watching(
 
 
 async def _awatching(
-    held: list[Any], events: AsyncIterator[Any], tracker: Tracker, settle: Settle
+    held: list[Any], events: AsyncIterator[Any], tracker: Tracker, settle: AsyncSettle
 ) -> AsyncIterator[Any]:
-    for event in _told(held, tracker, settle):
+    if tracker.report is not None:
+        await settle(tracker)
+    for event in held:
         yield event
     async for event in events:
-        yield _read(event, tracker, settle)
-    _over(tracker, settle)
+        if _completes(event, tracker):
+            await settle(tracker)
+        yield event
+    if tracker.report is None:
+        await settle(tracker)
 
 
 def _told(held: list[Any], tracker: Tracker, settle: Settle) -> list[Any]:
@@ -201,11 +217,16 @@ def _told(held: list[Any], tracker: Tracker, settle: Settle) -> list[Any]:
 
 def _read(event: Any, tracker: Tracker, settle: Settle) -> Any:
     """Return an event; settle with the one that completes the report: many stop reading there."""
-    before = tracker.report
-    tracker.take(event)
-    if before is None and tracker.report is not None:
+    if _completes(event, tracker):
         settle(tracker)
     return event
+
+
+def _completes(event: Any, tracker: Tracker) -> bool:
+    """Take an event in; tell whether it completes the report."""
+    before = tracker.report
+    tracker.take(event)
+    return before is None and tracker.report is not None
 
 
 def _over(tracker: Tracker, settle: Settle) -> None:

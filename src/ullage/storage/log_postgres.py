@@ -18,6 +18,8 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
+from ullage.storage.threaded import MOST, Desk
+from ullage.threads import Threads
 
 CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 HEADS: Final = "SELECT session_id, created, head, last, epoch FROM ullage.sessions"
@@ -94,6 +96,8 @@ class PostgresLog(Unpicklable):
     ) -> None:
         self._lease_s = lease_s
         self._database = PostgresDatabase(url, create=create, wait_s=wait_s)
+        threads = Threads("ullage-postgres-log", MOST)
+        self.desk = Desk(threads, threads)
         self._tails: dict[str, Head] = {}  # where this writer's sessions end, until it lets go
 
     @property

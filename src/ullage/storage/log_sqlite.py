@@ -21,6 +21,8 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.database import WAIT_S, Database, NotText, Rows
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+from ullage.storage.threaded import MOST, Desk
+from ullage.threads import Threads
 
 HEADS: Final = "SELECT session_id, created, head, last, epoch FROM sessions"
 HEAD: Final = f"{HEADS} WHERE session_id = ?"
@@ -79,6 +81,8 @@ class SqliteLog(Unpicklable):
     ) -> None:
         self._lease_s = lease_s
         self._database = Database(path, create=create, wait_s=wait_s)
+        threads = Threads("ullage-sqlite-log", MOST)  # appends that wait share one sync
+        self.desk = Desk(threads, threads)
 
     @property
     def url(self) -> str:

@@ -158,6 +158,26 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
                 highest[scope, prefix, policy] = max(known, generation)
             return [c for key, c in self._kept.items() if highest[key[:3]] == key[3]]
 
+    async def aload(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Do as `load`."""
+        return self.load(scope, prefixes)
+
+    async def asave(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Do as `save`."""
+        return self.save(checkpoint)
+
+    async def ameasured(self, checkpoint: Checkpoint) -> None:
+        """Do as `measured`."""
+        self.measured(checkpoint)
+
+    async def aundo(self, checkpoint: Checkpoint) -> bool:
+        """Do as `undo`."""
+        return self.undo(checkpoint)
+
+    async def aall(self) -> list[Checkpoint]:
+        """Do as `all`."""
+        return self.all()
+
     def _forget(self, key: CheckpointKey) -> Checkpoint:
         under = self._under[key[:2]]
         under.remove(key)
@@ -187,6 +207,14 @@ class MemoryConversations(_Recent[tuple[str, str], "Conversation"]):
             self._put((conversation.scope, conversation.prefix), conversation)
             self._bound()
 
+    async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Do as `load`."""
+        return self.load(scope, prefixes)
+
+    async def asave(self, conversation: Conversation) -> None:
+        """Do as `save`."""
+        self.save(conversation)
+
 
 class MemoryOriginals(_Recent[str, str]):
     """The texts that placeholders stand for; they end with the process."""
@@ -213,6 +241,14 @@ class MemoryOriginals(_Recent[str, str]):
             if found is not None:
                 self._touch(reference)
             return found
+
+    async def akeep(self, items: Mapping[str, str]) -> None:
+        """Do as `keep`."""
+        self.keep(items)
+
+    async def aread(self, reference: str) -> str | None:
+        """Do as `read`."""
+        return self.read(reference)
 
     def _over(self) -> bool:
         return self._held > self._room or super()._over()

@@ -22,6 +22,8 @@ from ullage.storage import bodies
 from ullage.storage.bodies import seal
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
 from ullage.storage.protocol import STANDARD, Limits
+from ullage.storage.threaded import MOST, Desk
+from ullage.threads import Threads
 
 Place = tuple[str, str, str, str, int]
 """Kind, scope, name, policy, generation: what a row is found by."""
@@ -284,6 +286,8 @@ class PostgresStore(Unpicklable):
         self._database = PostgresDatabase(url, create=create, wait_s=wait_s)
         self.url = self._database.url
         self._records = _Records(self._database, limits, now)
+        threads = Threads("ullage-postgres", MOST)
+        self.desk = Desk(threads, threads)
         self.checkpoints = PostgresCheckpoints(self._records)
         self.conversations = PostgresConversations(self._records)
         self.originals = PostgresOriginals(self._records)

@@ -1,6 +1,8 @@
 """What a store is: checkpoints, conversations and originals, each behind one to five methods.
 
-Every store keeps them alike; the tests run the same operations on all. It knows no store.
+Every store keeps them alike; the tests run the same operations on all. The `Async...` protocols are
+for a store that can be waited for: a part that has them beside the blocking methods is awaited,
+any other is driven in threads (see `threaded`). It knows no store.
 """
 
 from __future__ import annotations
@@ -101,6 +103,54 @@ class Originals(Protocol):
 
     def read(self, reference: str) -> str | None:
         """Return the text of a reference, or None where there is none (any more)."""
+        ...
+
+
+class AsyncCheckpoints(Protocol):
+    """Records of compactions, for an event loop: each method does as the one without its `a`."""
+
+    async def aload(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Do as `load`."""
+        ...
+
+    async def asave(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Do as `save`."""
+        ...
+
+    async def ameasured(self, checkpoint: Checkpoint) -> None:
+        """Do as `measured`."""
+        ...
+
+    async def aundo(self, checkpoint: Checkpoint) -> bool:
+        """Do as `undo`."""
+        ...
+
+    async def aall(self) -> list[Checkpoint]:
+        """Do as `all`."""
+        ...
+
+
+class AsyncConversations(Protocol):
+    """What is remembered from call to call, for an event loop."""
+
+    async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Do as `load`."""
+        ...
+
+    async def asave(self, conversation: Conversation) -> None:
+        """Do as `save`."""
+        ...
+
+
+class AsyncOriginals(Protocol):
+    """The texts that placeholders stand for, for an event loop."""
+
+    async def akeep(self, items: Mapping[str, str]) -> None:
+        """Do as `keep`."""
+        ...
+
+    async def aread(self, reference: str) -> str | None:
+        """Do as `read`."""
         ...
 
 

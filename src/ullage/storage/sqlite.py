@@ -21,6 +21,8 @@ from ullage.storage import bodies
 from ullage.storage.bodies import seal
 from ullage.storage.database import WAIT_S, Database
 from ullage.storage.protocol import STANDARD, Limits
+from ullage.storage.threaded import Desk
+from ullage.threads import Threads
 
 if TYPE_CHECKING:
     import apsw
@@ -275,6 +277,7 @@ class SqliteStore(Unpicklable):
         self.url = f"sqlite:{path}"
         self._database = Database(path, create=create, wait_s=wait_s)
         self._records = _Records(self._database, limits, now)
+        self.desk = Desk(Threads("ullage-sqlite-reader", 1), Threads("ullage-sqlite-writer", 1))
         self.checkpoints = SqliteCheckpoints(self._records)
         self.conversations = SqliteConversations(self._records)
         self.originals = SqliteOriginals(self._records)

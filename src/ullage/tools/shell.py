@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from ullage.core.session.permissions import Access
 from ullage.core.session.tools import Outcome, Preview, Spec
+from ullage.threads import finish
 from ullage.tools import commands
 from ullage.tools.bounds import RESULT_CHARACTERS, Kept
 from ullage.tools.sandbox import Sandbox
 from ullage.tools.tool import Arguments, Fault
-from ullage.tools.work import over
 from ullage.tools.workspace import Workspace
 
 TIMED_OUT: Final = 124
@@ -132,7 +132,7 @@ class Shell:
             order = json.dumps({**request, "report": told}).encode() + b"\n"
             late = not await self._followed(process, order, kept, seconds)
         finally:
-            await over(asyncio.ensure_future(_ended(process)))
+            await finish(asyncio.ensure_future(_ended(process)))
             with os.fdopen(report, "rb") as file:
                 said = file.read()
         return kept, {**_read(said), "late": late}

@@ -1,0 +1,39 @@
+"""What a caller gives to a guard, read as a request; and the answer to one that can never fit.
+
+It knows no guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ullage.core.compaction.pins import read_pins
+from ullage.core.errors import ContextTooLargeError
+from ullage.core.guard.request import Request
+from ullage.core.tokens.gauge import Assessment
+from ullage.runtime import Body, system_text
+
+
+def read_request(
+    body: Body,
+    max_tokens: int | None = None,
+    pins: Iterable[int] = (),
+    sections: Mapping[int, str] | None = None,
+) -> Request:
+    """Return a request as the machine takes it; raises ConfigurationError for bad pins."""
+    system, marks = system_text(body.system), sections or {}
+    return Request(
+        body.messages,
+        body.tools,
+        system,
+        max_tokens,
+        read_pins(pins, len(body.messages)),
+        marks,
+        body.system,
+    )
+
+
+def assess_overflow(error: ContextTooLargeError) -> Assessment:
+    """Return how full the window is with a request that was refused as too large."""
+    ratio = error.tokens / error.bound
+    return Assessment(True, "overflow", ratio, error.tokens, error.bound, "estimated")

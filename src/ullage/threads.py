@@ -1,0 +1,125 @@
+"""Threads for work that blocks, so that an event loop does not: few, and for one purpose each.
+
+The default pool of asyncio is everybody's: a store that hangs would take it from all others. These
+threads are daemons, so a store that hangs keeps no program from ending. It knows no work.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+
+IDLE_S: Final = 10.0
+"""Seconds after which a thread without work ends."""
+
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
+
+class Threads:
+    """Up to `most` threads, begun when there is work. Safe to share between loops and threads."""
+
+    def __init__(self, name: str, most: int, *, idle_s: float = IDLE_S) -> None:
+        self._name, self._most, self._idle_s = name, most, idle_s
+        self._begin_anew()
+
+    async def run(
+        self, work: Callable[Args, Result], /, *args: Args.args, **kwargs: Args.kwargs
+    ) -> Result:
+        """Do blocking work in a thread and return its result, or raise its error.
+
+        Where the wait is cancelled, work that has not begun never will; what has begun goes on to
+        its end, and nobody hears of it.
+        """
+        import asyncio
+
+        bound: Callable[[], Result] = partial(copy_context().run, partial(work, *args, **kwargs))
+        return await asyncio.wrap_future(self.submit(bound))
+
+    def submit(self, work: Callable[[], Result]) -> Future[Result]:
+        """Have work done in a thread; return the future of its result."""
+        if self._pid != os.getpid():  # the threads stayed with the parent
+            self._begin_anew()
+        future: Future[Result] = Future()
+        with self._gate:
+            self._waiting.append((future, work))
+            if self._idle >= len(self._waiting):
+                self._gate.notify()
+            elif self._begun < self._most:
+                self._begun += 1
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return future
+
+    def _begin_anew(self) -> None:
+        self._pid = os.getpid()
+        self._gate = threading.Condition()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._begun = self._idle = 0
+
+    def _work(self) -> None:
+        while (found := self._next()) is not None:
+            future, work = found
+            if future.set_running_or_notify_cancel():
+                _settle(future, work)
+            del found, future, work  # an idle thread holds nothing
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """Return the next work, None where there was none for a while."""
+        with self._gate:
+            self._idle += 1
+            there = self._gate.wait_for(lambda: self._waiting, self._idle_s)
+            self._idle -= 1
+            if there:
+                return self._waiting.popleft()
+            self._begun -= 1
+            return None
+
+
+def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+async def finish(work: asyncio.Future[Result], grace_s: float | None = None) -> Result:
+    """Return the result of work that is not to be broken off.
+
+    Where the wait is cancelled, it goes on until the work is over, or for `grace_s` seconds
+    longer; then the cancellation goes on. The error of such work is dropped.
+    """
+    import asyncio
+
+    cancelled: asyncio.CancelledError | None = None
+    loop = asyncio.get_running_loop()
+    until: float | None = None
+    while not work.done():
+        left = None if until is None else until - loop.time()
+        if left is not None and left <= 0:
+            break
+        try:
+            await asyncio.wait({work}, timeout=left)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if until is None and grace_s is not None:
+                until = loop.time() + grace_s
+    if cancelled is None:
+        return work.result()
+    work.add_done_callback(_drop_error)
+    raise cancelled
+
+
+def _drop_error(work: asyncio.Future[Any]) -> None:
+    if not work.cancelled():
+        work.exception()  # asked for, so that nobody complains that it was not
