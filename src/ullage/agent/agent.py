@@ -39,6 +39,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.guard.guard import Guard
 from ullage.providers import Provider
 from ullage.runtime import Runtime, default
+from ullage.storage.threaded import desk_of
 from ullage.tools import Executor, Sandbox
 from ullage.tools.telling import Plan, Recall
 from ullage.windows import Question
@@ -193,8 +194,8 @@ class Agent(Unpicklable):
         `arun` does. It may do no more than the turn might when it began.
         """
         _free(session)
-        session.renew()
-        begun = session.fold.turn or session.fold.unanswered
+        await session.arenew()
+        begun = session.known.turn or session.known.unanswered
         if begun is None:
             return None
         return await self._turn(session, None, _stricter(begun.data, options))
@@ -219,9 +220,9 @@ class Agent(Unpicklable):
         _known(options, Options)
         _sound(options)
         _free(session)
-        session.renew()
         session.busy = True
         try:
+            await session.arenew()
             kit = self._kit(session, options)
             await self._switched(kit)
             ended = await Turning(kit, self._order(kit, text, options)).run()
@@ -233,21 +234,22 @@ class Agent(Unpicklable):
 
     async def _moved(self, kit: Kit, ended: Ended) -> Ended:
         """Begin a new session after a turn that ended under pressure, where the policy wants it."""
-        policy, usage = self.policy, kit.session.fold.usage
+        policy, usage = self.policy, kit.session.known.usage
         window = await kit.guard.awindow()
         if not (policy.new_session and ended.ok and policy.rungs and usage) or not window.known:
             return ended
         at = max(rung.at for rung in policy.rungs) * window.tokens()
         if usage[0].prompt_tokens < at:
             return ended
-        with await self.asummarise(kit.session) as made:
-            return replace(ended, continued=made.name)
+        made = await self.asummarise(kit.session)
+        await made.aclose()
+        return replace(ended, continued=made.name)
 
     def _order(self, kit: Kit, text: str | None, options: Options) -> Order:
         most = options.get("max_iterations")
         if most is not None and (type(most) is not int or most < 1):
             raise ConfigurationError(f"max_iterations is 1 or more, or None, not {most!r}")
-        session, fold = kit.session, kit.session.fold
+        session, fold = kit.session, kit.session.known
         cut = fold.turn
         named = mentioned(text or "", self.skills)
         name = cut.turn if text is None and cut is not None else uuid.uuid4().hex[:12]
@@ -281,6 +283,7 @@ class Agent(Unpicklable):
 
     async def aview(self, session: Session, **options: Unpack[Options]) -> View:
         """Return the request that would be sent now; nothing is recorded."""
+        await session.afold()
         kit = self._kit(session, options, dry=True)
         return await kit.guard.aready(kit.request(), kit.provider.dialect)
 
@@ -298,6 +301,7 @@ class Agent(Unpicklable):
         Raises ConfigurationError for a target that is none, and ContextWindowUnknown where a
         ratio was given and nobody knows the window.
         """
+        await session.afold()
         kit = self._kit(session, {"provider": provider}, dry=dry_run)
         target = target_tokens
         if target is None:
@@ -311,7 +315,7 @@ class Agent(Unpicklable):
 
         Raises ConfigurationError where there is nothing to summarise.
         """
-        if all(isinstance(item, Failed) for item in session.fold.items):
+        if all(isinstance(item, Failed) for item in (await session.afold()).items):
             raise ConfigurationError(
                 f"session {session.name} holds nothing yet that a summary could stand for"
             )
@@ -321,15 +325,17 @@ class Agent(Unpicklable):
         sent = (await _compacted(kit, target)).view.prepared.sent
         said = [message for message in sent.messages if not message.is_system]
         text = "\n".join(map(pieces.line, pieces.scraps(said)))
-        head = session.fold.head
-        made = Session.create(session.log, name)
+        head = session.known.head
+        made = await desk_of(session.log).writes.run(Session.create, session.log, name)
         made.redactor = session.redactor
-        made.record([Draft("branch_summary", {"text": text, "parent": session.name, "seq": head})])
-        session.record([Draft("subagent_event", {"continued_in": made.name, "seq": head})])
+        summary = {"text": text, "parent": session.name, "seq": head}
+        await made.arecord([Draft("branch_summary", summary)])
+        await session.arecord([Draft("subagent_event", {"continued_in": made.name, "seq": head})])
         return made
 
     def uncompact(self, session: Session) -> Checkpoint | None:
         """Take the last compaction back; return it, None where there is none."""
+        session.refresh()
         kit = self._kit(session, {})
         return kit.guard.undone(kit.request(), kit.provider.dialect)
 
@@ -352,13 +358,14 @@ class Agent(Unpicklable):
         Returns the request that would be sent now.
         """
         self.provider = provider
+        await session.afold()
         kit = self._kit(session, {})
         await self._switched(kit)
         return await kit.guard.aready(kit.request(), kit.provider.dialect)
 
     async def _switched(self, kit: Kit) -> None:
         """Tell of another model than before, and of what that does to the window."""
-        before = kit.session.fold.usage
+        before = kit.session.known.usage
         if before is None or before[1] == kit.provider.model:
             return
         kit.trigger = "model_switch"
@@ -427,7 +434,7 @@ class Agent(Unpicklable):
         )
 
     def _context(self, session: Session) -> Context:
-        root = session.fold.forked.get("root")
+        root = session.known.forked.get("root")
         where = "none" if self.workspace is None else str(self.workspace.absolute())
         return Context(session.name, where, root=root if isinstance(root, str) else None)
 

@@ -83,7 +83,7 @@ class Journal:
         draft = Draft(kind, {"turn": self._turn, "workspace": root, **data})
 
         async def step() -> None:
-            self._session.record([draft])
+            await self._session.arecord([draft])
 
         asyncio.run_coroutine_threadsafe(step(), self._loop).result()
 

@@ -44,18 +44,38 @@ class Checkpoints:
         found = self._memory.load(_apart(scope), prefixes)
         return None if found is None else replace(found, scope=scope)
 
+    async def aload(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Do as `load`: what the session knows is in memory."""
+        return self.load(scope, prefixes)
+
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Record a checkpoint unless there is one of its generation; return what holds."""
-        self._refresh()
-        kept = self._memory.save(replace(checkpoint, scope=_apart(checkpoint.scope)))
+        kept = self._keep(checkpoint)
         if kept.script == checkpoint.script and not self._dry:
             self._session.record([self._draft(checkpoint)])
-            self._seen = len(self._session.fold.checkpoints)
+            self._refresh()
+        return kept
+
+    async def asave(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Do as `save`, without blocking the event loop."""
+        kept = self._keep(checkpoint)
+        if kept.script == checkpoint.script and not self._dry:
+            await self._session.arecord([self._draft(checkpoint)])
+            self._refresh()
+        return kept
+
+    def _keep(self, checkpoint: Checkpoint) -> Checkpoint:
+        self._refresh()
+        kept = self._memory.save(replace(checkpoint, scope=_apart(checkpoint.scope)))
         return replace(kept, scope=checkpoint.scope)
 
     def measured(self, checkpoint: Checkpoint) -> None:
         """Keep the measured size until the end of the process; the usage itself is recorded."""
         self._memory.measured(replace(checkpoint, scope=_apart(checkpoint.scope)))
+
+    async def ameasured(self, checkpoint: Checkpoint) -> None:
+        """Do as `measured`."""
+        self.measured(checkpoint)
 
     def undo(self, checkpoint: Checkpoint) -> bool:
         """Take a checkpoint away, with a record; what it left out is sent again."""
@@ -63,7 +83,16 @@ class Checkpoints:
         gone = self._memory.undo(replace(checkpoint, scope=_apart(checkpoint.scope)))
         if gone and not self._dry:
             self._session.record([self._draft(checkpoint, undone=True)])
-            self._seen = len(self._session.fold.checkpoints)
+            self._refresh()
+        return gone
+
+    async def aundo(self, checkpoint: Checkpoint) -> bool:
+        """Do as `undo`, without blocking the event loop."""
+        self._refresh()
+        gone = self._memory.undo(replace(checkpoint, scope=_apart(checkpoint.scope)))
+        if gone and not self._dry:
+            await self._session.arecord([self._draft(checkpoint, undone=True)])
+            self._refresh()
         return gone
 
     def all(self) -> list[Checkpoint]:
@@ -71,18 +100,22 @@ class Checkpoints:
         self._refresh()
         return self._memory.all()
 
+    async def aall(self) -> list[Checkpoint]:
+        """Do as `all`."""
+        return self.all()
+
     def _draft(self, checkpoint: Checkpoint, *, undone: bool = False) -> Draft:
         made: dict[str, object] = {"checkpoint": checkpoint.to_dict(), "dialect": self._dialect}
         seqs = self._seqs()
         first, end = checkpoint.range
         if 0 <= first < end <= len(seqs):
-            last = seqs[end] - 1 if end < len(seqs) else self._session.fold.head
+            last = seqs[end] - 1 if end < len(seqs) else self._session.known.head
             made["events"] = [seqs[first], last]
         return Draft("history_compaction", {**made, "undone": True} if undone else made)
 
     def _refresh(self) -> None:
         """Take in what the log has beyond what was seen."""
-        recorded = self._session.fold.compactions
+        recorded = self._session.known.compactions
         for data in recorded[self._seen :]:
             if data.get("dialect", self._dialect) != self._dialect:
                 continue

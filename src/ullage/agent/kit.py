@@ -116,7 +116,7 @@ class Kit:
 
     def request(self) -> Request:
         """Return the request that the session's history makes now, without the facts' text."""
-        self.history = self.renderer.render(self.session.fold)
+        self.history = self.renderer.render(self.session.known)
         words = self.words
         return Request(
             [*words.messages(), *self.history],
@@ -138,7 +138,7 @@ class Kit:
 
     def _presented(self, messages: list[Any]) -> list[Any]:
         """Return messages with the facts in the message of the person who spoke last."""
-        seqs, items = self.renderer.seqs, self.session.fold.items
+        seqs, items = self.renderer.seqs, self.session.known.items
         spoke = max((item.seq for item in items if isinstance(item, User)), default=None)
         mine = {id(m) for m, seq in zip(self.history, seqs, strict=True) if seq == spoke}
         for place in range(len(messages) - 1, -1, -1):

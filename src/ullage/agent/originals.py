@@ -28,6 +28,10 @@ class Originals:
         """Keep texts that the log may not have as they are."""
         self._others.update(items)
 
+    async def akeep(self, items: Mapping[str, str]) -> None:
+        """Do as `keep`."""
+        self.keep(items)
+
     def read(self, name: str) -> str | None:
         """Return the text of a reference, or None where there is none."""
         items = self._fold().items

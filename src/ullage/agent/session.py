@@ -5,13 +5,16 @@ What is recorded is stamped and on disk before anybody hears of it. It knows no 
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from ullage.agent.originals import Originals
 from ullage.core.errors import ConfigurationError, Fenced, StoreError
@@ -21,6 +24,8 @@ from ullage.core.session.log.fold import Fold, fold
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage.blobs import Blobs
 from ullage.storage.log import Owner
+from ullage.storage.threaded import desk_of
+from ullage.threads import finish
 
 if TYPE_CHECKING:
     from ullage.agent.files import Undone
@@ -44,8 +49,14 @@ class Live:
             raise StoreError(f"{self.type} events are recorded: only {sorted(EPHEMERAL)} are shown")
 
 
+GRACE_S: Final = 10.0
+"""Seconds that a cancelled turn waits for the log to say whether something was written."""
+
 BESIDE: Final = "undo"
 """The folder of what files held."""
+
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
 
 Told = Event | Live
 Hear = Callable[[Told], object]
@@ -78,6 +89,10 @@ class Session(Unpicklable):
         self.grants: list[Grant] = []
         self._now = now
         self._fold = Fold()
+        self._head = 0
+        self._unfolded: deque[tuple[Event, bool]] = deque()
+        self._unheard: deque[Told] = deque()
+        self._writing, self._folding = threading.Lock(), threading.Lock()
         self._lease: Lease | None = None
         self._heard: list[Hear] = []
         self.originals = Originals(lambda: self.fold)
@@ -108,10 +123,22 @@ class Session(Unpicklable):
     @property
     def fold(self) -> Fold:
         """The state by the log as it stands now; what is new is folded in."""
-        head = self.log.head(self.name).seq
-        if head != self._fold.head:
-            self._fold.extend(self.log.read(self.name, after=self._fold.head))
+        self._catch_up()
+        return self.known
+
+    @property
+    def known(self) -> Fold:
+        """The state by what was read and written here; the log is not asked."""
+        with self._folding:
+            if self._unfolded:
+                found = [self._unfolded.popleft() for _ in range(len(self._unfolded))]
+                self._fold.extend([event for event, _ in found])
+                self._unheard.extend(event for event, is_new in found if is_new)
         return self._fold
+
+    def refresh(self) -> None:
+        """Read what the log has beyond what is known here."""
+        self._catch_up()
 
     def events(self, after: int = 0, upto: int | None = None) -> list[Event]:
         """Return recorded events."""
@@ -141,64 +168,159 @@ class Session(Unpicklable):
 
     def acquire(self) -> Lease:
         """Become the writer; raises BusyWriter while another is. A second time does nothing."""
-        if self._lease is None:
-            self._lease = self.log.acquire(self.name, Owner.here(), self._now())
-            if self._lease.taken:
-                self.publish(
-                    Live(self.name, "status", {"text": f"taken over: {self._lease.taken}"})
-                )
-        return self._lease
+        with self._writing:
+            lease = self._take_lease()
+        self._tell_news()
+        return lease
 
     def renew(self) -> Lease:
         """Become the writer before a turn; what was lost since the last one is asked for anew.
 
         Between turns nobody gives signs of life, so that another may have written meanwhile.
         """
-        if self._lease is not None:
-            with suppress(Fenced):  # it is let go of then
-                self.heartbeat()
-        return self.acquire()
-
-    def _held(self) -> Lease:
-        """Return the lease; within a turn one that was lost is not taken anew."""
-        if self._lease is None and self.busy:
-            raise Fenced(f"session {self.name} was taken over by another; nothing was written")
-        return self.acquire()
+        lease = self._renew()
+        self._tell_news()
+        return lease
 
     def record(self, drafts: Sequence[Draft]) -> list[Event]:
         """Append events in one piece, take them into the fold, then publish them.
 
         Raises Fenced where another became the writer: nothing was written then.
         """
-        lease = self._held()
-        clean = [Draft(d.type, self.redactor.data(d.data), d.v) for d in drafts]
-        fold = self.fold
-        if not fold.head and clean and clean[0].type != "session_created":
-            clean.insert(0, Draft("session_created", {}))
-        try:
-            events = self.log.append(self.name, lease.epoch, fold.head, clean, self._now())
-        except Fenced:
-            self._lease = None
-            raise
-        fold.extend(events)
-        for event in events:
-            self.publish(event)
+        events = self._append(drafts)
+        self._tell_news()
         return events
 
     def heartbeat(self) -> None:
         """Give a sign of life; raises Fenced where another became the writer."""
-        lease = self._held()
-        try:
-            self.log.heartbeat(self.name, lease.epoch, self._now())
-        except Fenced:
-            self._lease = None
-            raise
+        with self._writing:
+            self._beat()
+        self._tell_news()
 
     def close(self) -> None:
         """Give the right to write back; the log stays open."""
         lease, self._lease = self._lease, None
         if lease is not None:
             self.log.release(self.name, lease.epoch, self._now())
+
+    async def aacquire(self) -> Lease:
+        """Do as `acquire`, without blocking the event loop; what is new is folded in."""
+        return await self._beside(self._acquire)
+
+    async def arenew(self) -> Lease:
+        """Do as `renew`, without blocking the event loop; what is new is folded in."""
+        return await self._beside(self._renew)
+
+    async def arecord(self, drafts: Sequence[Draft]) -> list[Event]:
+        """Do as `record`, without blocking the event loop.
+
+        Who cancels it waits until it is known whether the events were written, or `GRACE_S`.
+        """
+        return await self._beside(self._append, drafts)
+
+    async def aheartbeat(self) -> None:
+        """Do as `heartbeat`, without blocking the event loop."""
+        await self._beside(self._renewed_beat)
+
+    async def aclose(self) -> None:
+        """Do as `close`, without blocking the event loop."""
+        await self._beside(self.close)
+
+    async def afold(self) -> Fold:
+        """Return the state by the log as it stands now, without blocking the event loop."""
+        await self._beside(self._catch_up)
+        return self.known
+
+    async def _beside(
+        self, work: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
+    ) -> Result:
+        """Do blocking work of this session in a thread, and tell here what came of it."""
+        running = asyncio.ensure_future(desk_of(self.log).writes.run(work, *args, **kwargs))
+        try:
+            return await finish(running, GRACE_S)
+        except asyncio.CancelledError:
+            if not running.done() or running.cancelled():
+                raise
+            _cancel_later()
+            return running.result()
+        finally:
+            self._tell_news()
+
+    # --- steps: they block, and publish nothing -------------------------------------------------
+
+    def _renew(self) -> Lease:
+        with self._writing:
+            if self._lease is not None:
+                with suppress(Fenced):  # it is let go of then
+                    self._beat()
+            lease = self._take_lease()
+            self._read_on()
+            return lease
+
+    def _acquire(self) -> Lease:
+        with self._writing:
+            lease = self._take_lease()
+            self._read_on()
+            return lease
+
+    def _take_lease(self) -> Lease:
+        if self._lease is None:
+            self._lease = self.log.acquire(self.name, Owner.here(), self._now())
+            if self._lease.taken:
+                text = f"taken over: {self._lease.taken}"
+                self._unheard.append(Live(self.name, "status", {"text": text}))
+        return self._lease
+
+    def _hold_lease(self) -> Lease:
+        """Return the lease; within a turn one that was lost is not taken anew."""
+        if self._lease is None and self.busy:
+            raise Fenced(f"session {self.name} was taken over by another; nothing was written")
+        return self._take_lease()
+
+    def _beat(self) -> None:
+        lease = self._hold_lease()
+        try:
+            self.log.heartbeat(self.name, lease.epoch, self._now())
+        except Fenced:
+            self._lease = None
+            raise
+
+    def _renewed_beat(self) -> None:
+        with self._writing:
+            self._beat()
+
+    def _append(self, drafts: Sequence[Draft]) -> list[Event]:
+        with self._writing:
+            lease = self._hold_lease()
+            clean = [Draft(d.type, self.redactor.data(d.data), d.v) for d in drafts]
+            self._read_on()
+            if not self._head and clean and clean[0].type != "session_created":
+                clean.insert(0, Draft("session_created", {}))
+            try:
+                events = self.log.append(self.name, lease.epoch, self._head, clean, self._now())
+            except Fenced:
+                self._lease = None
+                raise
+            self._head += len(events)
+            self._unfolded.extend((event, True) for event in events)
+            return events
+
+    def _catch_up(self) -> None:
+        with self._writing:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read what the log has beyond what is known here."""
+        if self.log.head(self.name).seq != self._head:
+            found = self.log.read(self.name, after=self._head)
+            self._unfolded.extend((event, False) for event in found)
+            self._head += len(found)
+
+    def _tell_news(self) -> None:
+        """Fold what was read and written, and publish what was written."""
+        _ = self.known
+        while self._unheard:
+            self.publish(self._unheard.popleft())
 
     def fork(self, at: int | None = None, name: str | None = None) -> Session:
         """Begin a session that shares the events up to `at`, all by default; it is told so.
@@ -236,6 +358,14 @@ class Session(Unpicklable):
             event = replace(event, data=self.redactor.data(event.data))
         for listener in tuple(self._heard):
             listener(event)
+
+
+def _cancel_later() -> None:
+    """Have the current task cancelled at its next wait, since this one came to its end."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - this is called by a coroutine, and some task runs it
+    task.uncancel()
+    task.cancel()
 
 
 def kept_in(url: str) -> Path | None:

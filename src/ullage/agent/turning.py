@@ -91,7 +91,7 @@ class Turning:
         the writer: this one may not record its end.
         """
         session = self._session
-        session.acquire()
+        await session.aacquire()
         workspace = self._kit.executor.workspace
         workspace.journal = Journal(session, self._order.turn, workspace)
         beating = asyncio.create_task(self._beat(asyncio.current_task()))
@@ -104,7 +104,7 @@ class Turning:
             await self._client.aclose()
 
     async def _driven(self) -> Ended:
-        steps = machine.run(self._order, self._session.fold)
+        steps = machine.run(self._order, self._session.known)
         cancelled: asyncio.CancelledError | None = None
         try:
             effect = next(steps)
@@ -132,7 +132,7 @@ class Turning:
         while True:
             await asyncio.sleep(BEAT_S)
             try:
-                self._session.heartbeat()
+                await self._session.aheartbeat()
             except Fenced:
                 if turn is not None:
                     turn.cancel()
@@ -153,7 +153,7 @@ class Turning:
 
     async def _recorded(self, effect: Record) -> None:
         self._partial = ""
-        self._session.record(effect.drafts)
+        await self._session.arecord(effect.drafts)
 
     async def _looked(self, effect: Look) -> list[Intent]:
         return [self._kit.executor.intent(call) for call in effect.calls]
@@ -199,7 +199,7 @@ class Turning:
             return self._failed(error)
         finally:
             self._flush()
-        view.observe(reply.report)
+        await view.aobserve(reply.report)
         priced = cost(reply.usage, kit.prices).total if reply.usage and kit.prices else None
         self._partial = ""
         return Heard(reply, priced)
@@ -246,7 +246,7 @@ class Turning:
 
         None of them goes on when this returns or raises.
         """
-        self._session.heartbeat()
+        await self._session.aheartbeat()
         running = [
             asyncio.create_task(self._run(call, key))
             for call, key in zip(effect.calls, effect.keys, strict=True)
