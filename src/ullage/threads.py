@@ -28,8 +28,8 @@ Result = TypeVar("Result")
 class Threads:
     """Up to `most` threads, begun when there is work. Safe to share between loops and threads."""
 
-    def __init__(self, name: str, most: int, *, idle_s: float = IDLE_S) -> None:
-        self._name, self._most, self._idle_s = name, most, idle_s
+    def __init__(self, name: str, most: int) -> None:
+        self._name, self._most = name, most
         self._begin_anew()
 
     async def run(
@@ -76,12 +76,25 @@ class Threads:
         """Return the next work, None where there was none for a while."""
         with self._gate:
             self._idle += 1
-            there = self._gate.wait_for(lambda: self._waiting, self._idle_s)
+            there = self._gate.wait_for(lambda: self._waiting, IDLE_S)
             self._idle -= 1
             if there:
                 return self._waiting.popleft()
             self._begun -= 1
             return None
+
+
+class AtOnce(Threads):
+    """No threads: work that never waits is done where it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("ullage-none", 0)
+
+    async def run(
+        self, work: Callable[Args, Result], /, *args: Args.args, **kwargs: Args.kwargs
+    ) -> Result:
+        """Do work at once and return its result, or raise its error."""
+        return work(*args, **kwargs)
 
 
 def _settle(future: Future[Any], work: Callable[[], Any]) -> None:

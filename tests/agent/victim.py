@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, cast
 
 from tests.agent.thinking import Asked
+from tests.support.waiting import eventually
+from ullage import threads
 from ullage.agent import Agent, Live, Session, turning
 from ullage.core.errors import BusyWriter, Fenced
 from ullage.core.session.log.event import Draft, Event
@@ -311,9 +313,13 @@ def serve() -> None:
 
 def _warmed(job: Job) -> None:
     """Do a job in memory, so that no worker needs to load what is loaded when it is needed."""
+    idle_s = threads.IDLE_S
+    setattr(threads, "IDLE_S", 0.0)  # noqa: B010 - a fork wants no thread that waits for work
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(Path(job.folder) / "work", Path(folder) / "work")
         work(replace(job, folder=folder, log=MemoryLog.url, at=""))
+    eventually(lambda: len(list(Path("/proc/self/task").iterdir())) == 1)
+    setattr(threads, "IDLE_S", idle_s)  # noqa: B010 - as above
 
 
 def _forked(job: Job) -> int:

@@ -11,6 +11,7 @@ from ullage.core.session.log.event import Draft, Event
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+from ullage.storage.threaded import AT_ONCE
 
 
 class MemoryLog(Unpicklable):
@@ -19,6 +20,7 @@ class MemoryLog(Unpicklable):
     instead = "take one that outlives it, ullage.open_log('sqlite:FILE'), and open it there too"
 
     url: Final = "memory:"
+    desk: Final = AT_ONCE
 
     def __init__(self, *, lease_s: float = LEASE_S) -> None:
         self._lease_s = lease_s

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from ullage.threads import Threads
+from ullage.threads import AtOnce, Threads
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
@@ -40,6 +40,10 @@ class Desk:
 
 _SHARED: Final = Threads("ullage-store", MOST)
 SHARED: Final = Desk(_SHARED, _SHARED)
+
+_AT_ONCE: Final = AtOnce()
+AT_ONCE: Final = Desk(_AT_ONCE, _AT_ONCE)
+"""For what is in memory."""
 
 
 def desk_of(door: object) -> Desk:
