@@ -241,8 +241,9 @@ class Session(Unpicklable):
         except asyncio.CancelledError:
             if not running.done() or running.cancelled():
                 raise
+            result = running.result()  # its error goes on in the place of the cancellation
             _cancel_later()
-            return running.result()
+            return result
         finally:
             self._tell_news()
 
