@@ -43,6 +43,7 @@ from ullage.guard.driver import (
     Steps,
 )
 from ullage.guard.given import assess_overflow, read_request
+from ullage.guard.planning import is_large
 from ullage.guard.sending import (
     Call,
     aattempt,
@@ -401,8 +402,7 @@ class Guard(Unpicklable):
         try:
             await self._driver.aopen()
             body = self._body(messages, tools, system)
-            steps = self._watching(body)
-            return (await self._driven(steps, read_request(body))).assessment
+            return (await self._driven(self._watching(body), read_request(body))).assessment
         except ContextTooLargeError as error:
             return assess_overflow(error)
 
@@ -458,8 +458,6 @@ class Guard(Unpicklable):
 
     async def _driven(self, steps: Steps[Result], request: Request) -> Result:
         """Run steps to their end; those of a large request in threads beside the event loop."""
-        from ullage.guard.planning import is_large
-
         return await self._driver.arun(steps, beside=is_large(request))
 
     def _setup(self, dialect: DialectName) -> Setup:
