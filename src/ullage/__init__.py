@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ullage.providers import Provider
     from ullage.runtime import Runtime
     from ullage.sdk.errors import classify_error, classify_exception
-    from ullage.storage import Store, open_log, open_store
+    from ullage.storage import Store, open_log, open_store, register_store
     from ullage.telemetry import metrics
 
 __version__ = "0.1.0.dev0"
@@ -105,7 +105,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.api.recall": ("answer_recall", "recall", "recall_tool"),
     "ullage.providers": ("Provider",),
     "ullage.runtime": ("Runtime",),
-    "ullage.storage": ("Store", "open_log", "open_store"),
+    "ullage.storage": ("Store", "open_log", "open_store", "register_store"),
     "ullage.guard.summarizer": ("Summarizer",),
     "ullage.api.tally": ("Tally",),
     "ullage.guard.view": ("View",),
@@ -131,8 +131,8 @@ __all__ = [
     "acompact", "acount", "agent", "allocate", "amodels", "answer_recall", "assess", "awindow",
     "classify_error", "classify_exception", "compact", "context", "cost", "count", "count_text",
     "detect_truncation", "developer_context", "edits", "errors", "events", "fit", "metrics",
-    "models", "open_log", "open_store", "recall", "recall_tool", "repair", "system_prompt",
-    "validate", "window", "window_tokens", "wrap",
+    "models", "open_log", "open_store", "recall", "recall_tool", "register_store", "repair",
+    "system_prompt", "validate", "window", "window_tokens", "wrap",
 ]  # fmt: skip
 
 

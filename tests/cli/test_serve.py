@@ -29,7 +29,7 @@ from ullage.cli.main import main, parser
 from ullage.core import serving
 from ullage.core.errors import ConfigurationError
 from ullage.core.serving import Serve, Upstream
-from ullage.proxy import app
+from ullage.storage.place import PROXY, default_url
 
 TOKEN = "sentinel-token-0123456789"
 FILE = """
@@ -86,8 +86,9 @@ def file(tmp_path: Path) -> Path:
 
 def test_one_argument_is_enough():
     found = read("--upstream", "http://127.0.0.1:8080")
-    assert found == Serve((Upstream("127.0.0.1", "http://127.0.0.1:8080"),), store=serve.here())
-    assert serve.here() == app._here()
+    assert found == Serve(
+        (Upstream("127.0.0.1", "http://127.0.0.1:8080"),), store=default_url(PROXY)
+    )
 
 
 @pytest.mark.parametrize(

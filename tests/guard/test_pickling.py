@@ -158,7 +158,7 @@ RESULTS: Mapping[str, Callable[[], Any]] = {
 TWINS = {"acompact", "acount", "amodels", "awindow"}
 """They return what the functions do that they are named after."""
 
-NOTHING = {"validate", "window_tokens", "recall"}
+NOTHING = {"validate", "window_tokens", "recall", "register_store"}
 """Functions that return nothing, a number or a text."""
 
 INSIDE = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,16 @@ from ullage.core.serving import Rule, Serve, Upstream
 from ullage.proxy.app import App
 from ullage.proxy.ledger import Entry
 from ullage.runtime import Runtime
-from ullage.storage.memory import MemoryStore
+from ullage.storage.memory import MemoryCheckpoints, MemoryStore
 
 FORWARDED = {"/v1/completions", "/v1/embeddings", "/v1/messages/count_tokens"}
+
+
+class Gone(MemoryCheckpoints):
+    """Checkpoints on a disk that has failed."""
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Any:
+        raise StoreError("the disk is gone")
 
 
 class Broken(MemoryStore):
@@ -41,13 +49,7 @@ class Broken(MemoryStore):
         super().__init__()
         self.closed = False
 
-    @property
-    def checkpoints(self) -> Any:
-        raise StoreError("the disk is gone")
-
-    @checkpoints.setter
-    def checkpoints(self, value: Any) -> None:
-        del value
+        self.checkpoints = Gone()
 
     def close(self) -> None:
         self.closed = True

@@ -22,6 +22,7 @@ from ullage.core.messages.redaction import Redactor
 from ullage.core.session.log.event import EPHEMERAL, Draft, Event
 from ullage.core.session.log.fold import Fold, fold
 from ullage.core.values.pickling import Unpicklable
+from ullage.storage import check_log
 from ullage.storage.blobs import Blobs
 from ullage.storage.log import Owner
 from ullage.storage.threaded import desk_of
@@ -81,7 +82,7 @@ class Session(Unpicklable):
     )
 
     def __init__(self, log: EventLog, name: str, *, now: Callable[[], float] = time.time) -> None:
-        log.head(name)  # raises for a session that is not there
+        check_log(log).head(name)  # raises for a session that is not there
         self.log = log
         self.name = name
         self.redactor = Redactor()

@@ -20,7 +20,7 @@ from ullage.core.tokens.window import HINT, Window
 from ullage.core.values.shown import line, table
 from ullage.guard.asking import Summarizer, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Body, Runtime, default, system_text
-from ullage.storage import checked
+from ullage.storage import check_store
 from ullage.windows import Question, given
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class _Job(Generic[Element]):
                 f"compact(): {error}".replace("_Options.__init__() ", "")
             ) from None
         self.runtime = self.options.runtime or default()
-        checked(self.options.store)
+        check_store(self.options.store)
         given_policy = self.options.policy
         self.policy = Policy.ladder() if given_policy is None else Policy.read(given_policy)
         asked = self.options

@@ -28,13 +28,13 @@ from ullage.providers import Limits, Provider
 from ullage.runtime import default
 from ullage.storage import open_log
 from ullage.storage.log import EventLog
+from ullage.storage.place import SESSIONS, default_url
 from ullage.tools import Executor, Sandbox
 from ullage.transport import Ask, shown
 
 if TYPE_CHECKING:
     from ullage.embedded import Server
 
-FILE: Final = "sessions.db"
 
 EMBEDDED: Final = "smollm2-135m"
 WINDOW: Final = 4096
@@ -68,10 +68,7 @@ def store_url(given: argparse.Namespace) -> str:
     named = given.store or config.load().settings.store
     if named:
         return str(named)
-    import platformdirs
-
-    folder = platformdirs.user_data_dir("ullage", appauthor=False)
-    return f"sqlite:{Path(folder) / FILE}"
+    return default_url(SESSIONS)
 
 
 @contextmanager

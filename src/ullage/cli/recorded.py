@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ullage import agent
 from ullage.api.context import Contents, compaction_point, of_session
-from ullage.cli import desk, replay, serve, sessions
+from ullage.cli import desk, replay, sessions
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
@@ -29,7 +29,7 @@ from ullage.importers.listing import Listed
 from ullage.importers.session import Call, total
 from ullage.importers.titles import line
 from ullage.runtime import Runtime, default
-from ullage.storage import open_store
+from ullage.storage import open_store, place
 from ullage.transport import Ask
 from ullage.windows import Question, given
 
@@ -174,7 +174,7 @@ def kept_by_proxy(url: str, store: str | None) -> list[Kept]:
     entries = said.get("sessions") if isinstance(said, Mapping) else None
     if isinstance(entries, list):
         return [_entry(one, url) for one in entries if isinstance(one, Mapping)]
-    opened = open_store(store or serve.here(), create=False)
+    opened = open_store(store or place.default_url(place.PROXY), create=False)
     try:
         return [_checkpoint(one, opened.url) for one in reversed(opened.checkpoints.all())]
     finally:

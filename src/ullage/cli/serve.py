@@ -28,6 +28,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.core.serving import Serve, Upstream, parse
 from ullage.runtime import configured
+from ullage.storage.place import PROXY, default_url
 from ullage.transport import redacted
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ COLLECTED: Final = (5_000, 20, 50)
 """Thresholds of the garbage collector: a whole collection holds all requests up for 25 ms, and
 nothing here leaves cycles behind that would be worth it more often."""
 
-FILE: Final = "proxy.db"
 BACKLOG: Final = 2048
 TABLE: Final = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.\"' -]+?)\s*\]\]?\s*(?:#.*)?$")
 KEY: Final = re.compile(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*=")
@@ -193,7 +193,7 @@ def read(
     named = [_upstream(text, number) for number, text in enumerate(given.upstream)]
     behind = [] if demo is None else [{"name": demo.name, "base_url": demo.base_url}]
     table["upstreams"] = [*named, *table.get("upstreams", []), *behind]
-    table.setdefault("store", here())
+    table.setdefault("store", default_url(PROXY))
     direct = {key: getattr(given, key) for key in ("host", "port", "store", "num_ctx")}
     table |= {key: value for key, value in direct.items() if value is not None}
     if given.passive:
@@ -209,13 +209,6 @@ def read(
     if rule:
         table["rules"] = [rule, *table.get("rules", [])]
     return parse(table, given.config or "ullage serve", environment, {} if named or rule else lines)
-
-
-def here() -> str:
-    """Return the store of this user, where nobody names another."""
-    import platformdirs
-
-    return f"sqlite:{Path(platformdirs.user_data_dir('ullage', appauthor=False)) / FILE}"
 
 
 def _upstream(text: str, number: int) -> dict[str, str]:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from ullage.cli import desk, serve
+from ullage.cli import desk
 from ullage.cli.lines import brief, out, when
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.session.log.event import Event, understood
 from ullage.storage import open_store
 from ullage.storage.log import LEASE_S, EventLog, Head, dead
+from ullage.storage.place import PROXY, default_url
 
 SUMMARY = "list the sessions of a log, the newest first"
 
@@ -70,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print a line a session, or one document; or forget what is out of time."""
     if given.action == "purge":
-        return purged(given.store or serve.here())
+        return purged(given.store or default_url(PROXY))
     if given.limit < 1:
         raise ConfigurationError(f"--limit is how many sessions to list, 1 or more: {given.limit}")
     with desk.opened(given) as log:

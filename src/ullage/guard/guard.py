@@ -65,7 +65,7 @@ from ullage.sdk.streams import (
     opened,
     watched,
 )
-from ullage.storage import checked
+from ullage.storage import check_store
 from ullage.windows import Question
 
 if TYPE_CHECKING:
@@ -149,7 +149,12 @@ class Guard(Unpicklable):
         self._strict = strict
         self._runtime = runtime if runtime is not None else default()
         self._driver = Driver(
-            self._runtime, self._question, summarizer, on_event, pause or Pause(), checked(store)
+            self._runtime,
+            self._question,
+            summarizer,
+            on_event,
+            pause or Pause(),
+            check_store(store),
         )
         if summarizer is not None and not callable(summarizer):
             raise ConfigurationError(

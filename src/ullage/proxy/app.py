@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ullage.proxy import head as heads
@@ -22,7 +21,8 @@ from ullage.proxy.ledger import Ledger
 from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.runtime import Runtime, default
-from ullage.storage import Limits, open_store
+from ullage.storage import Limits, check_store, open_store
+from ullage.storage.place import PROXY, default_url
 from ullage.storage.threaded import desk_of
 from ullage.telemetry import metrics
 from ullage.windows import Question
@@ -56,7 +56,7 @@ class App:
         self.histories = Histories()
         self.runtime = runtime if runtime is not None else default()
         self._sender = upstream
-        self._store = store
+        self._store = check_store(store)
         self._own: Store | None = None
         self._kept: Keeping | None = None
         self._guarding: Guarding | None = None
@@ -89,7 +89,9 @@ class App:
         """Where checkpoints live: the one that was given, else the configuration's."""
         if self._store is None:
             limits = Limits(ttl_s=self.serve.ttl_s)
-            self._store = self._own = open_store(self.serve.store or _here(), limits=limits)
+            self._store = self._own = open_store(
+                self.serve.store or default_url(PROXY), limits=limits
+            )
         return self._store
 
     @property
@@ -192,11 +194,3 @@ class App:
             self._store = self._kept = self._guarding = None
             with contextlib.suppress(OSError):
                 await desk_of(own).writes.run(own.close)
-
-
-def _here() -> str:
-    """Return the store of this user: a file in the data folder."""
-    import platformdirs
-
-    folder = Path(platformdirs.user_data_dir("ullage", appauthor=False))
-    return f"sqlite:{folder / 'proxy.db'}"

@@ -14,11 +14,13 @@ from typing import Final, Literal
 
 from ullage.core.errors import BusyWriter, ConfigurationError
 from ullage.core.errors.extras import explain_missing
+from ullage.storage.checking import check_log, check_store, require_store
 from ullage.storage.log import EventLog
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.memory import MemoryCheckpoints, MemoryConversations, MemoryStore
 from ullage.storage.postgres_url import hidden
 from ullage.storage.protocol import STANDARD, Limits, Store
+from ullage.storage.schemes import BUILT_IN, REGISTRY, register_store
 
 FORMS: Final = (
     "memory:, sqlite:FILE (relative to the working directory), sqlite:///FILE and "
@@ -39,11 +41,16 @@ def open_store(
 
     The part after `sqlite:` is the path as it stands: `sqlite:ullage.db` is relative to the working
     directory, `sqlite:///var/lib/ullage.db` starts at the root, `sqlite:~/ullage.db` in the user's
-    folder. A `postgresql://` URL is libpq's. With `create=False` the store must be there. Raises
-    ConfigurationError for another URL, or without the extra that it needs, and StoreError where
-    the store cannot be opened.
+    folder. A `postgresql://` URL is libpq's. Others open what `register_store` made known. With
+    `create=False` the store must be there. Raises ConfigurationError for another URL, or without
+    the extra that it needs, and StoreError where the store cannot be opened.
     """
     scheme = _scheme(url)
+    if scheme is None:
+        factory = REGISTRY.find(url.partition(":")[0])
+        if factory is None:
+            raise _unknown(url)
+        return require_store(factory(url, create=create, limits=limits, now=now))
     if scheme == "memory":
         return MemoryStore(limits, now=now)
     with _needing(url):
@@ -62,6 +69,8 @@ def open_log(url: str, *, create: bool = True) -> EventLog:
     With `create=False` it must be there. Raises what `open_store` raises.
     """
     scheme = _scheme(url)
+    if scheme is None:
+        raise _unknown(url)
     if scheme == "memory":
         return MemoryLog()
     with _needing(url):
@@ -74,17 +83,8 @@ def open_log(url: str, *, create: bool = True) -> EventLog:
         return SqliteLog(_file(url), create=create)
 
 
-def checked(store: Store | None) -> Store | None:
-    """Return an open store, or None; raises ConfigurationError for what is none, such as a URL."""
-    if store is None or hasattr(store, "originals"):
-        return store
-    raise ConfigurationError(
-        f"store takes an open store, not {store!r:.80}: open one with ullage.open_store(url)"
-    )
-
-
-def _scheme(url: str) -> Scheme:
-    """Return what kind of store a URL names; raises ConfigurationError for none that there is."""
+def _scheme(url: str) -> Scheme | None:
+    """Return which built-in kind of store a URL names, None for any other."""
     scheme, _, rest = url.partition(":")
     if scheme == "memory" and not rest.strip("/"):
         return "memory"
@@ -92,8 +92,16 @@ def _scheme(url: str) -> Scheme:
         return "sqlite"
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
         return "postgresql"
-    raise ConfigurationError(
+    return None
+
+
+def _unknown(url: str) -> ConfigurationError:
+    """Return the refusal of a URL that opens nothing."""
+    scheme, colon, _ = url.partition(":")
+    meant = REGISTRY.suggest(scheme) if colon and scheme not in BUILT_IN else ""
+    return ConfigurationError(
         f"store {hidden(url)!r} names no store that there is: there are {FORMS}"
+        + (f"; {meant}" if meant else "")
     )
 
 
@@ -139,7 +147,9 @@ __all__ = [
     "MemoryConversations",
     "MemoryStore",
     "Store",
-    "checked",
+    "check_log",
+    "check_store",
     "open_log",
     "open_store",
+    "register_store",
 ]
