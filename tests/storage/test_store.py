@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -23,20 +27,30 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.storage import Limits, MemoryStore, Store
 from ullage.storage.postgres import PostgresStore
+from ullage.storage.schemes import StoreFactory
 from ullage.storage.sqlite import SqliteStore
+from ullage.storage.threaded import checkpoints_of, conversations_of, originals_of
 
 Opened = Callable[[Limits], Store]
+OWN = os.environ.get("ULLAGE_TEST_STORE", "")
+"""`module:factory` of a store that somebody brings, to be run through the suite as well."""
+
+RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "store.md"
 SMALL = Limits(most=3, characters=12, ttl_s=10)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "recipe", *([OWN] if OWN else [])])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """Open an empty store of each make."""
     stores: list[Store] = []
 
     def opening(limits: Limits = SMALL) -> Store:
         clock = FakeClock(1_000)
-        if request.param == "memory":
+        if ":" in request.param or request.param == "recipe":
+            url = f"own:{tmp_path / str(len(stores))}"
+            factory = brought(request.param)
+            stores.append(factory(url, create=True, limits=limits, now=clock))
+        elif request.param == "memory":
             stores.append(MemoryStore(limits, now=clock))
         elif request.param == "postgres":
             stores.append(shared(request.getfixturevalue("postgres_database")(), limits, clock))
@@ -48,6 +62,56 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     yield opening
     for store in stores:
         store.close()
+
+
+def brought(named: str) -> StoreFactory:
+    """Return a factory: of the store in the recipe, or of the one that somebody names."""
+    if named != "recipe":
+        module, _, name = named.partition(":")
+        found: StoreFactory = getattr(importlib.import_module(module), name)
+        return found
+    code = RECIPE.read_text("utf-8").partition("```python\n")[2].partition("```")[0]
+    program: dict[str, Any] = {"__name__": "recipe"}
+    exec(compile(code, str(RECIPE), "exec"), program)
+    factory: StoreFactory = program["open_journal"]
+    return factory
+
+
+def test_what_the_recipe_keeps_outlives_it(tmp_path: Path):
+    opening, url, clock = brought("recipe"), f"own:{tmp_path / 'journal'}", FakeClock(1_000)
+    with pytest.raises(StoreError, match="there is no journal"):
+        opening(url, create=False, limits=SMALL, now=clock)
+    store = opening(url, create=True, limits=SMALL, now=clock)
+    kept = store.checkpoints.save(checkpoint("p", 1))
+    store.checkpoints.save(checkpoint("q", 1))
+    store.checkpoints.undo(checkpoint("q", 1))
+    store.checkpoints.measured(sized(kept, 40))
+    store.conversations.save(talk("p"))
+    store.originals.keep({"u:1": "text"})
+    store.close()
+    again = opening(url, create=False, limits=SMALL, now=clock)
+    assert again.checkpoints.all() == [sized(kept, 40)]
+    assert again.conversations.load("s", ["p"]) == talk("p")
+    assert again.originals.read("u:1") == "text"
+
+
+def test_every_store_can_be_awaited(opened: Opened):
+    store = opened(SMALL)
+
+    async def scene() -> None:
+        checkpoints, originals = checkpoints_of(store), originals_of(store)
+        conversations = conversations_of(store)
+        kept = await checkpoints.asave(checkpoint("p", 1))
+        assert await checkpoints.aload("s", ["p"]) == kept
+        await checkpoints.ameasured(sized(kept, 40))
+        assert await checkpoints.aall() == [sized(kept, 40)]
+        assert await checkpoints.aundo(sized(kept, 40))
+        await conversations.asave(talk("p"))
+        assert await conversations.aload("s", ["p"]) == talk("p")
+        await originals.akeep({"u:1": "text"})
+        assert await originals.aread("u:1") == "text"
+
+    asyncio.run(scene())
 
 
 def shared(url: str, limits: Limits, clock: FakeClock) -> Store:

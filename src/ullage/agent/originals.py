@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ullage.core.compaction.edits import reference
 from ullage.core.session.log.fold import Branch, Round, User
+from ullage.storage.threaded import SHARED
 
 if TYPE_CHECKING:
     from ullage.core.session.log.fold import Fold, Item
@@ -27,6 +28,10 @@ class Originals:
     def keep(self, items: Mapping[str, str]) -> None:
         """Keep texts that the log may not have as they are."""
         self._others.update(items)
+
+    async def aread(self, name: str) -> str | None:
+        """Do as `read`, without blocking the event loop: it may read the log."""
+        return await SHARED.reads.run(self.read, name)
 
     async def akeep(self, items: Mapping[str, str]) -> None:
         """Do as `keep`."""
