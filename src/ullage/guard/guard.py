@@ -156,11 +156,6 @@ class Guard(Unpicklable):
             pause or Pause(),
             check_store(store),
         )
-        if summarizer is not None and not callable(summarizer):
-            raise ConfigurationError(
-                f"summarizer is {summarizer!r:.80}: give ullage.Summarizer(model, base_url=...), "
-                "or a function from a SummaryRequest to a text"
-            )
         self._background = Background()
         self._apart = ""
         self._repairs, self._refuses, self._keeps = True, True, True
