@@ -171,7 +171,7 @@ def test_a_summary_made_ahead_takes_the_place_of_exactly_the_prefix_it_was_made_
         await begun.wait()
         assert (await guarded.aprepare(history)).messages == history  # nor is it begun twice
         go_on.set()
-        await guarded.settle()
+        await guarded.port.settle()
         (made,) = of(events.Compacted, told)
         assert "summarise_middle" in made.checkpoint.strategy
         longer = [*history, {"role": "assistant", "content": "Done."}]
@@ -206,7 +206,7 @@ def test_a_store_that_fails_in_the_background_is_told_of_and_loses_nothing(tmp_p
         guarded = guard(store, policy=AHEAD, summarizer=summarizer, on_event=told.append)
         history = nearly(0.80)
         assert (await guarded.aprepare(history)).messages == history
-        await guarded.settle()
+        await guarded.port.settle()
         assert any("in the background failed" in n.text for n in of(events.Notice, told))
 
     asyncio.run(run())

@@ -219,9 +219,9 @@ def test_guards_that_were_not_used_for_long_are_let_go(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "MOST_GUARDS", 2)
     guarding = of()
     plans = [planned(guarding, call(talk("openai_chat"), model=name)) for name in "abcab"]
-    assert len({id(plan.guard) for plan in plans}) == 5
+    assert len({id(plan.port) for plan in plans}) == 5
     held = planned(guarding, call(talk("openai_chat"), model="b"))
-    assert held.guard is plans[-1].guard
+    assert held.port is plans[-1].port
 
 
 # --- servers that cut in silence ------------------------------------------------------------------
@@ -303,9 +303,9 @@ def test_an_answer_whose_lesson_fails_is_an_answer(
 
 def test_a_server_that_cut_a_prompt_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     plan = planned(of(), call(talk("openai_chat")))
-    assert plan.guard is not None
+    assert plan.port is not None
     with caplog.at_level(logging.WARNING):
-        plan.guard.tell(TruncationDetected(Truncation(("short", "at_half"), 1025, 5000, 1024)))
-        plan.guard.tell(Notice("of no interest to an operator"))
+        plan.port.tell(TruncationDetected(Truncation(("short", "at_half"), 1025, 5000, 1024)))
+        plan.port.tell(Notice("of no interest to an operator"))
     (line,) = caplog.messages
     assert "cut a prompt in silence" in line

@@ -22,7 +22,7 @@ from tests.support.faults import (
 from ullage import classify_error, classify_exception
 from ullage.core.errors import ErrorKind
 from ullage.embedded import Server
-from ullage.sdk.errors import Trouble, lost_connection, trouble
+from ullage.sdk.errors import Trouble, lost_connection, read_trouble
 
 CHAT = "POST /v1/chat/completions"
 QUESTION = [{"role": "user", "content": "hello"}]
@@ -273,7 +273,7 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
 def test_a_broken_connection_is_told_from_a_stall_and_from_an_error(answer, lost) -> None:
     with FaultServer({"POST *": answer}) as server:
         error = raised(server.base_url, timeout=0.3 if answer.hang else 10.0)
-        assert trouble(error) == Trouble(ErrorKind("other"), lost, str(error))
+        assert read_trouble(error) == Trouble(ErrorKind("other"), lost, str(error))
         root = server.root_url
         with (
             anthropic.Anthropic(base_url=root, api_key="k", max_retries=0, timeout=0.3) as client,

@@ -21,8 +21,8 @@ from tests.voyage import TOOLS, log_of, of, opening, same_objects
 from ullage import events
 from ullage.core.guard.events import Event
 from ullage.embedded import Server
+from ullage.guard.call import read_call
 from ullage.guard.driver import Pause
-from ullage.guard.sending import read_call
 from ullage.runtime import Runtime
 from ullage.sdk.streams import HELD, Relay, Tracker
 

@@ -37,6 +37,7 @@ from ullage.core.summary import pieces
 from ullage.core.tokens.budget import TurnBudget
 from ullage.core.values.pickling import Unpicklable
 from ullage.guard.guard import Guard
+from ullage.guard.port import Port
 from ullage.providers import Provider
 from ullage.runtime import Runtime, default
 from ullage.storage.threaded import desk_of
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     from ullage.core.session.permissions import Mode, Permission
     from ullage.core.session.skills import Skill
     from ullage.core.tokens.window import Window
-    from ullage.guard.asking import Summarizer
-    from ullage.guard.guard import View
+    from ullage.guard.summarizer import Summarize
+    from ullage.guard.view import View
 
 Result = TypeVar("Result")
 
@@ -119,7 +120,7 @@ class Equipment(TypedDict, total=False):
     executor: Callable[[Session], Executor] | None
     shell: Sandbox | None
     policy: Policy | str | None
-    summarizer: Summarizer | None
+    summarizer: Summarize | None
     window: int | None
     writes: Sequence[Rule]
     skills: Sequence[Skill]
@@ -235,7 +236,7 @@ class Agent(Unpicklable):
     async def _moved(self, kit: Kit, ended: Ended) -> Ended:
         """Begin a new session after a turn that ended under pressure, where the policy wants it."""
         policy, usage = self.policy, kit.session.known.usage
-        window = await kit.guard.awindow()
+        window = await kit.port.awindow()
         if not (policy.new_session and ended.ok and policy.rungs and usage) or not window.known:
             return ended
         at = max(rung.at for rung in policy.rungs) * window.tokens()
@@ -285,7 +286,7 @@ class Agent(Unpicklable):
         """Return the request that would be sent now; nothing is recorded."""
         await session.afold()
         kit = self._kit(session, options, dry=True)
-        return await kit.guard.aready(kit.request(), kit.provider.dialect)
+        return await kit.port.aprepare(kit.request(), kit.provider.dialect)
 
     async def acompact(
         self,
@@ -320,7 +321,7 @@ class Agent(Unpicklable):
                 f"session {session.name} holds nothing yet that a summary could stand for"
             )
         kit = self._kit(session, {}, dry=True)
-        window = await kit.guard.awindow()
+        window = await kit.port.awindow()
         target = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
         sent = (await _compacted(kit, target)).view.prepared.sent
         said = [message for message in sent.messages if not message.is_system]
@@ -337,7 +338,7 @@ class Agent(Unpicklable):
         """Take the last compaction back; return it, None where there is none."""
         session.refresh()
         kit = self._kit(session, {})
-        return kit.guard.undone(kit.request(), kit.provider.dialect)
+        return kit.port.undo(kit.request(), kit.provider.dialect)
 
     async def awindow(self, provider: Provider | None = None) -> Window:
         """Return the window of the agent's model, or of another provider's."""
@@ -345,7 +346,7 @@ class Agent(Unpicklable):
         return await self.runtime.windows.awindow(question)
 
     async def _bound(self, kit: Kit) -> int:
-        window = await kit.guard.awindow()
+        window = await kit.port.awindow()
         if window.input_tokens is None:
             raise ContextWindowUnknown(
                 kit.provider.model, "Give target_tokens, or the window to the agent."
@@ -361,7 +362,7 @@ class Agent(Unpicklable):
         await session.afold()
         kit = self._kit(session, {})
         await self._switched(kit)
-        return await kit.guard.aready(kit.request(), kit.provider.dialect)
+        return await kit.port.aprepare(kit.request(), kit.provider.dialect)
 
     async def _switched(self, kit: Kit) -> None:
         """Tell of another model than before, and of what that does to the window."""
@@ -369,7 +370,7 @@ class Agent(Unpicklable):
         if before is None or before[1] == kit.provider.model:
             return
         kit.trigger = "model_switch"
-        window = await kit.guard.awindow()
+        window = await kit.port.awindow()
         first = window.explain().partition("\n")[0]
         text = f"the model was {before[1]}, now it is {first}"
         kit.session.publish(Live(kit.session.name, "status", {"text": text}))
@@ -405,7 +406,7 @@ class Agent(Unpicklable):
         return Kit(
             session=session,
             provider=provider,
-            guard=self._guard(session, provider, store, executor),
+            port=self._port(session, provider, store, executor),
             executor=executor,
             renderer=renderer,
             posture=posture,
@@ -415,9 +416,9 @@ class Agent(Unpicklable):
             ask=options.get("ask"),
         )
 
-    def _guard(
+    def _port(
         self, session: Session, provider: Provider, store: SessionStore, executor: Executor
-    ) -> Guard:
+    ) -> Port:
         policy = self.policy
         traits = {spec.name: spec.again for spec in executor.specs(Posture())}
         return Guard(
@@ -431,7 +432,7 @@ class Agent(Unpicklable):
             store=store,
             on_event=lambda event: _told(session, event),
             runtime=self.runtime,
-        )
+        ).port
 
     def _context(self, session: Session) -> Context:
         root = session.known.forked.get("root")
@@ -473,7 +474,7 @@ def _stricter(begun: Mapping[str, Any], options: Options) -> Options:
 
 
 async def _compacted(kit: Kit, target: int) -> Compacting:
-    view = await kit.guard.acompacted(kit.request(), kit.provider.dialect, target)
+    view = await kit.port.acompact(kit.request(), kit.provider.dialect, target)
     made = view.prepared.checkpoint
     reasons = [e.reason for e in view.prepared.events if isinstance(e, CompactionFailed)]
     return Compacting(made, reasons[-1] if reasons else "", view)

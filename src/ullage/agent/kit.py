@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ullage.core.session.log.render import Renderer
     from ullage.core.session.permissions import Posture
     from ullage.core.tokens.cost import Price
-    from ullage.guard.guard import Guard, View
+    from ullage.guard.port import Port
+    from ullage.guard.view import View
     from ullage.providers import Provider
     from ullage.tools import Executor
 
@@ -93,7 +94,7 @@ class Kit:
 
     session: Session
     provider: Provider
-    guard: Guard
+    port: Port
     executor: Executor
     renderer: Renderer
     posture: Posture

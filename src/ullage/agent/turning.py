@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ullage.core.dialects.reply import Delta
     from ullage.core.messages.transcript import Call
     from ullage.core.session.tools import Intent, Outcome, Pending
-    from ullage.guard.guard import View
+    from ullage.guard.view import View
 
 BEAT_S: Final = LEASE_S / 3
 """Seconds between signs of life: two may fail before the lease can be taken over."""
@@ -175,7 +175,7 @@ class Turning:
     async def _prepared(self, _: Prepare) -> Ready | Refused:
         kit = self._kit
         try:
-            self._view = await kit.guard.aready(kit.request(), kit.provider.dialect)
+            self._view = await kit.port.aprepare(kit.request(), kit.provider.dialect)
         except ContextTooLargeError as error:
             return Refused("context_overflow", str(error))
         except MalformedHistoryError as error:
@@ -218,7 +218,7 @@ class Turning:
         )
 
     async def _recovered(self, _: Recover) -> Ready | None:
-        view = await self._kit.guard.aretry(self._open(), self._trouble)
+        view = await self._kit.port.aretry(self._open(), self._trouble)
         if view is None:
             return None
         self._view = view

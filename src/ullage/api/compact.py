@@ -18,7 +18,7 @@ from ullage.core.errors import CompactionError, ConfigurationError, ContextWindo
 from ullage.core.tokens.counting import Count, Meter, measure
 from ullage.core.tokens.window import HINT, Window
 from ullage.core.values.shown import line, table
-from ullage.guard.asking import Summarizer, aanswers, answers, awindow_of, window_of
+from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Body, Runtime, default, system_text
 from ullage.storage import check_store
 from ullage.windows import Question, given
@@ -190,7 +190,7 @@ class _Options:
     target_ratio: float | None = None
     window: Window | int | None = None
     policy: Policy | str | None = None
-    summarizer: Summarizer | None = None
+    summarizer: Summarize | None = None
     pins: Iterable[int] = ()
     tools: Sequence[Any] | None = None
     system: Any = None
@@ -208,7 +208,7 @@ class Options(TypedDict, total=False):
     target_ratio: float | None
     window: Window | int | None
     policy: Policy | str | None
-    summarizer: Summarizer | None
+    summarizer: Summarize | None
     pins: Iterable[int]
     tools: Sequence[Any] | None
     system: Any
@@ -321,7 +321,7 @@ class _Job(Generic[Element]):
         return max(int(ratio * bound), 1), bound
 
     @property
-    def summarizer(self) -> Summarizer:
+    def summarizer(self) -> Summarize:
         assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
         return self.options.summarizer
 

@@ -19,8 +19,8 @@ from ullage.core.dialects import registry
 from ullage.core.dialects.dialect import Fields
 from ullage.core.errors import ConfigurationError
 from ullage.core.guard.events import Notice
+from ullage.guard.call import is_given
 from ullage.guard.guard import Guard
-from ullage.guard.sending import is_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class _Shared:
         with self.lock:
             noticed, self.noticed = self.noticed, True
         if not noticed:
-            guard.tell(
+            guard.port.tell(
                 Notice(
                     "the history of this request is kept by the server: it is forwarded as it "
                     "is, neither measured nor compacted"

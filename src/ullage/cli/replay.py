@@ -14,7 +14,7 @@ from ullage.agent import Live, Session
 from ullage.agent.session import Told
 from ullage.cli import desk, lines, offline, origin
 from ullage.cli.show import add_at, upto
-from ullage.guard.guard import View
+from ullage.guard.view import View
 from ullage.providers.bodies import body
 from ullage.storage.log_memory import MemoryLog
 

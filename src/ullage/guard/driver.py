@@ -26,7 +26,7 @@ from ullage.core.guard.request import (
     NeedWindow,
 )
 from ullage.core.summary.request import Answer
-from ullage.guard.asking import Summarizer, aanswers, answers, awindow_of, window_of
+from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Body, Runtime
 from ullage.windows import Question
 
@@ -99,7 +99,7 @@ class Driver:
 
     runtime: Runtime
     question: Question
-    summarizer: Summarizer | None = None
+    summarizer: Summarize | None = None
     listener: Listener | None = None
     pause: Pause = Pause()
     own_store: Store | None = None

@@ -11,7 +11,7 @@ from ullage.core.compaction.pins import read_pins
 from ullage.core.errors import ConfigurationError, ContextTooLargeError
 from ullage.core.guard.request import Request
 from ullage.core.tokens.gauge import Assessment
-from ullage.guard.asking import Summarizer
+from ullage.guard.summarizer import Summarize
 from ullage.runtime import Body, system_text
 
 
@@ -40,7 +40,7 @@ def assess_overflow(error: ContextTooLargeError) -> Assessment:
     return Assessment(True, "overflow", ratio, error.tokens, error.bound, "estimated")
 
 
-def check_summarizer(summarizer: Summarizer | None) -> Summarizer | None:
+def check_summarizer(summarizer: Summarize | None) -> Summarize | None:
     """Return what makes summaries; raise ConfigurationError for what cannot be called."""
     if summarizer is None or callable(summarizer):
         return summarizer

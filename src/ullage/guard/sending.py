@@ -1,330 +1,119 @@
-"""A function that sends a request, as `Guard.call` and its twins call it.
+"""Send a prepared request through a caller's function, and once more where that may help.
 
-It tells which of a caller's keywords belong to the conversation, under which names the function
-takes them, and which are handed on untouched; it sends, and once more where the guard says so. It
-prepares nothing and knows nothing of windows.
+It calls, streams and tries again over a `Port`. It decides neither what is sent nor whether a
+second try is any use: the port does.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ullage.core.dialects import registry as dialects
-from ullage.core.errors import ConfigurationError
-from ullage.sdk.errors import trouble
-from ullage.sdk.streams import Opened, aclose, close
+from ullage.guard.call import Call, refuse_awaitable, refuse_stream
+from ullage.guard.view import View
+from ullage.sdk.errors import read_trouble
+from ullage.sdk.streams import Opened, aclose, aopened, awatched, close, opened, watched
 
 if TYPE_CHECKING:
-    from ullage.core.dialects.dialect import Dialect
+    from ullage.core.guard.request import Request
     from ullage.core.messages.transcript import DialectName
+    from ullage.guard.port import Port
     from ullage.sdk.errors import Trouble
 
-PREPARED: Final = frozenset({"tools", "max_tokens", "pins", "sections", "system"})
-"""Keywords of `Guard.prepare`."""
-
-OURS: Final = frozenset({"pins", "sections"})
-"""Those that no function is given."""
-
-NEWER: Final[Mapping[str, str]] = {"max_tokens": "max_completion_tokens"}
-"""Names that Chat Completions take beside the old ones."""
-
-OWN_MODEL: Final = "got multiple values for keyword argument 'model'"
-"""How Python refuses a call that names a model twice."""
-
-
-class Sendable(Protocol):
-    """A request that may be sent."""
-
-    @property
-    def kwargs(self) -> Mapping[str, Any]:
-        """The keywords of the request."""
-        ...
-
-
-Request = TypeVar("Request", bound=Sendable)
 Answer = TypeVar("Answer")
 
 
-@functools.cache
-def fields() -> Mapping[str, str]:
-    """Return the fields that `Guard.prepare` takes, by what the dialects call them."""
-    found = {"messages": "messages"}
-    for known in dialects.dialects():
-        if not known.fields.single:
-            found |= {own: field for field, own in known.fields.names.items()}
-            found |= dict.fromkeys(known.fields.output, "max_tokens")
-    return found
-
-
-def keywords(dialect: DialectName, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request by the names of a dialect's client; None is left out."""
-    place = dialects.find(dialect).fields
-    names = place.names
-    made = {names.get(k, k): value for k, value in values.items() if value is not None}
-    if place.inside is not None and place.limit in made:
-        made[place.inside] = {place.limit: made.pop(place.limit)}
-    return made
-
-
-def is_given(value: Any) -> bool:
-    """Tell whether a keyword says something: None and the SDKs' NotGiven and Omit do not."""
-    return value is not None and type(value).__name__ not in ("NotGiven", "Omit")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function, the conversation that it is to send, and what else it is given.
-
-    `prepared` are keywords of `Guard.prepare`; `passed` go to the function as they are, the guard's
-    model among them where `model_added`; `names` has the caller's own word for a field. `dialect`
-    is the one that messages, keywords or the function show, None where none does. `taken` are the
-    parameters of the function, None where it shows none.
-    """
-
-    fn: Callable[..., Any]
-    messages: Any
-    prepared: Mapping[str, Any]
-    passed: Mapping[str, Any]
-    names: Mapping[str, str]
-    dialect: DialectName | None
-    taken: Mapping[str, inspect.Parameter] | None
-    model_added: bool = False
-
-    def send(self, view: Mapping[str, Any]) -> Any:
-        """Call the function with a prepared request, and with what it is given besides."""
-        try:
-            return self.fn(**self.fields(view))
-        except TypeError as error:
-            without = self._without_model(error)
-        return without.send(view)
-
-    async def asend(self, view: Mapping[str, Any]) -> Any:
-        """Do as `send` with an async function, or one that returns an async stream."""
-        try:
-            made = self.fn(**self.fields(view))
-            return await made if inspect.isawaitable(made) else made
-        except TypeError as error:
-            without = self._without_model(error)
-        return await without.asend(view)
-
-    def _without_model(self, error: TypeError) -> Call:
-        """Return the same call for a function that names a model itself; raises any other error.
-
-        `lambda **request: create(model="mine", **request)` does not show that it takes no model;
-        its own call then fails before anything is sent.
-        """
-        if not (self.model_added and OWN_MODEL in str(error)):
-            raise error
-        passed = {name: value for name, value in self.passed.items() if name != "model"}
-        return replace(self, passed=passed, model_added=False)
-
-    def streaming(self) -> Mapping[str, bool]:
-        """Return what makes the function stream: `stream=True`, where it takes that word."""
-        return {"stream": True} if self._takes("stream") else {}
-
-    def fields(self, view: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all keywords: those of a prepared request by the names that the function takes."""
-        made, insides = dict(self.passed), _insides()
-        for name, value in view.items():
-            if name not in insides:
-                made[self._name(name)] = value
-            elif self._takes(name):
-                made[name] = {**(made.get(name) or {}), **value}
-            else:
-                made |= {self._name(own): limit for own, limit in value.items()}
-        return made
-
-    def _name(self, name: str) -> str:
-        """Return the first name for a field that the function takes, by default the dialect's."""
-        known = fields()
-        field = known.get(name, name)
-        own = self.names.get(field, name)
-        newer = [own] if own == NEWER.get(name) else []
-        others = [other for other, of in known.items() if of == field]
-        wanted = (*newer, name, own, field, *others)
-        return next((found for found in wanted if self._takes(found)), name)
-
-    def _takes(self, name: str) -> bool:
-        return self.taken is None or name in self.taken or has_more(self.taken)
-
-
-def has_more(taken: Mapping[str, inspect.Parameter]) -> bool:
-    """Tell whether a function takes any keyword."""
-    return any(p.kind is p.VAR_KEYWORD for p in taken.values())
-
-
-def parameters(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """Return what a function takes by keyword, None where it does not show."""
-    try:
-        found = inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # written in C, or shows none
-        return None
-    no_keyword = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
-    return {name: p for name, p in found.items() if p.kind not in no_keyword}
-
-
-def read_call(
-    fn: Callable[..., Any], messages: Any, options: Mapping[str, Any], model: str | None
-) -> Call:
-    """Sort the keywords of a call; `model` is handed on where the function takes one.
-
-    What `functools.partial` holds for the function counts as given. Raises ConfigurationError for
-    a field that is given by two names.
-    """
-    if isinstance(fn, functools.partial):
-        options = {**fn.keywords, **options}
-        fn = functools.partial(fn.func, *fn.args) if fn.args else fn.func
-    taken, known = parameters(fn), fields()
-    prepared: dict[str, Any] = {}
-    passed: dict[str, Any] = {}
-    names: dict[str, str] = {} if messages is None else {"messages": "position"}
-    for name, value in options.items():
-        field = known.get(name, name)
-        if (field not in PREPARED and field != "messages") or not is_given(value):
-            if value is not None or field not in PREPARED:
-                passed[name] = value
-            continue
-        if field in names:
-            raise ConfigurationError(
-                f"the {field} of this call are given twice, by {names[field]} and by {name}: "
-                "leave one of them out"
-            )
-        names[field], prepared[field] = name, value
-    if "messages" in prepared:
-        messages = prepared.pop("messages")
-    dialect = _dialect(messages, names, taken or {})
-    if dialect is not None and "max_tokens" not in prepared:
-        _read_inside(dialect, prepared, passed)
-    wants = taken is not None and ("model" in taken or has_more(taken))
-    added = wants and model is not None and "model" not in passed
-    if added:
-        passed["model"] = model
-    return Call(fn, messages, prepared, passed, names, dialect, taken, added)
-
-
-def _dialect(
-    messages: Any, names: Mapping[str, str], taken: Mapping[str, inspect.Parameter]
-) -> DialectName | None:
-    """Return the dialect that messages, keywords or the function show, in this order."""
-    shown = None if isinstance(messages, str) else dialects.shown(messages)
-    if shown is not None:
-        return shown
-    fits = not taken or has_more(taken)
-    for known in dialects.dialects():
-        shows = not known.shape.keywords.isdisjoint(names.values())
-        if shows and (fits or known.fields.messages in taken):
-            return known.name
-    return next((d.name for d in _by_parameters() if d.shape.parameters <= taken.keys()), None)
-
-
-@functools.cache
-def _by_parameters() -> Sequence[Dialect]:
-    """Return the dialects, those first whose clients take the most parameters of their own."""
-    known = (d for d in dialects.dialects() if d.shape.parameters)
-    return sorted(known, key=lambda d: -len(d.shape.parameters))
-
-
-@functools.cache
-def _insides() -> frozenset[str]:
-    """Return the fields in which dialects hold the limit of an answer."""
-    return frozenset(d.fields.inside for d in dialects.dialects() if d.fields.inside is not None)
-
-
-def _read_inside(dialect: DialectName, prepared: dict[str, Any], passed: Mapping[str, Any]) -> None:
-    """Read the most to answer out of the field that holds it; below 1 it is no bound (-1, -2)."""
-    place = dialects.find(dialect).fields
-    held = passed.get(place.inside) if place.inside is not None else None
-    most = held.get(place.limit) if isinstance(held, Mapping) else None
-    if type(most) is int and most > 0:
-        prepared["max_tokens"] = most
-
-
-def refuse_stream(call: Call, own: str, twin: str, *, wanted: bool) -> None:
-    """Raise ConfigurationError for a `stream=` that this way of calling cannot keep."""
-    said = call.passed.get("stream")
-    if is_given(said) and bool(said) is not wanted:
-        what = "an answer as a stream" if wanted else "a whole answer"
-        raise ConfigurationError(
-            f"Guard.{own} returns {what}, and stream={said!r} was given: use Guard.{twin}, or "
-            "leave stream out"
-        )
-
-
-def refuse_awaitable(answer: Any) -> Any:
-    """Return an answer; raise ConfigurationError for one that must be awaited first."""
-    if not inspect.isawaitable(answer):
-        return answer
-    if inspect.iscoroutine(answer):
-        answer.close()  # nothing was sent, and nothing will be
-    raise ConfigurationError(
-        "Guard.call was given an async function, whose answer must be awaited: use "
-        "await guard.acall(...)"
+def send_call(port: Port, call: Call, request: Request, dialect: DialectName) -> Any:
+    """Return the whole answer of a function, once it was learned from."""
+    refuse_stream(call, "call", "stream", wanted=False)
+    view, response = attempt(
+        port, port.prepare(request, dialect), lambda v: refuse_awaitable(call.send(v.kwargs))
     )
+    view.observe(response)
+    return response
 
 
-# --- sending, and once more -------------------------------------------------------------------
+async def asend_call(port: Port, call: Call, request: Request, dialect: DialectName) -> Any:
+    """Do as `send_call` with an async function."""
+    refuse_stream(call, "acall", "astream", wanted=False)
+    prepared = await port.aprepare(request, dialect)
+    view, response = await aattempt(port, prepared, lambda v: call.asend(v.kwargs))
+    await view.aobserve(response)
+    return response
 
 
-def attempt(
-    view: Request,
-    send: Callable[[Request], Answer],
-    again: Callable[[Request, Trouble | None], Request | None],
-    miss: Callable[[Request, Request, Trouble | None], None],
-) -> tuple[Request, Answer]:
-    """Send a request, once more where `again` has one; return what was sent, and the answer.
+def send_stream(port: Port, call: Call, request: Request, dialect: DialectName) -> Any:
+    """Return the stream of a function, watched; its first events are read already."""
+    refuse_stream(call, "stream", "call", wanted=True)
+    asking = call.streaming()
+    view, made = attempt(
+        port,
+        port.prepare(request, dialect),
+        lambda v: opened(call.send({**v.kwargs, **asking})),
+    )
+    return watched(made, lambda tracker: port.settle_stream(view, tracker))
 
-    `miss` is called with a second failure.
+
+async def asend_stream(port: Port, call: Call, request: Request, dialect: DialectName) -> Any:
+    """Do as `send_stream` with an async function, or one that returns an async iterator."""
+    refuse_stream(call, "astream", "acall", wanted=True)
+    asking = call.streaming()
+
+    async def send(view: View) -> Opened:
+        return await aopened(await call.asend({**view.kwargs, **asking}))
+
+    view, made = await aattempt(port, await port.aprepare(request, dialect), send)
+    return awatched(made, lambda tracker: port.asettle_stream(view, tracker))
+
+
+def attempt(port: Port, view: View, send: Callable[[View], Answer]) -> tuple[View, Answer]:
+    """Send a request, once more where the port has one; return what was sent, and the answer.
+
+    The port is told of a second failure.
     """
     try:
         answer = send(view)
     except Exception as error:
-        second = again(view, trouble(error))
+        second = port.retry(view, read_trouble(error))
         if second is None:
             raise
     else:
-        second = again(view, _troubled(answer))
+        second = port.retry(view, _find_trouble(answer))
         if second is None:
             return view, answer
         close(getattr(answer, "stream", None))
     try:
         answer = send(second)
     except Exception as error:
-        miss(second, view, trouble(error))
+        port.report_miss(second, view, read_trouble(error))
         raise
-    miss(second, view, _troubled(answer))
+    port.report_miss(second, view, _find_trouble(answer))
     return second, answer
 
 
 async def aattempt(
-    view: Request,
-    send: Callable[[Request], Awaitable[Answer]],
-    again: Callable[[Request, Trouble | None], Awaitable[Request | None]],
-    miss: Callable[[Request, Request, Trouble | None], None],
-) -> tuple[Request, Answer]:
+    port: Port, view: View, send: Callable[[View], Awaitable[Answer]]
+) -> tuple[View, Answer]:
     """Do as `attempt` with an async `send`."""
     try:
         answer = await send(view)
     except Exception as error:
-        second = await again(view, trouble(error))
+        second = await port.aretry(view, read_trouble(error))
         if second is None:
             raise
     else:
-        second = await again(view, _troubled(answer))
+        second = await port.aretry(view, _find_trouble(answer))
         if second is None:
             return view, answer
         await aclose(getattr(answer, "stream", None))
     try:
         answer = await send(second)
     except Exception as error:
-        miss(second, view, trouble(error))
+        port.report_miss(second, view, read_trouble(error))
         raise
-    miss(second, view, _troubled(answer))
+    port.report_miss(second, view, _find_trouble(answer))
     return second, answer
 
 
-def _troubled(answer: Any) -> Trouble | None:
+def _find_trouble(answer: Any) -> Trouble | None:
     return answer.trouble if isinstance(answer, Opened) else None

@@ -1,13 +1,14 @@
-"""A summariser over HTTP: any OpenAI- or Anthropic-compatible server writes the summaries.
+"""Who writes the summaries: any callable, or `Summarizer`, which asks a server over HTTP.
 
-It carries requests that `core.summary` made to a server and brings the answers back; what is asked
-and whether an answer is any good is decided there. It holds no conversation.
+Both carry requests that `core.summary` made and bring the answers back, blocking or awaiting; what
+is asked and whether an answer is any good is decided there. No conversation is held here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from ullage import transport
     from ullage.core.summary.request import SummaryRequest
     from ullage.core.tokens.window import Window
+
+Summarize = Callable[["SummaryRequest"], "str | Answer | Awaitable[str | Answer]"]
+"""What a guard takes as its summarizer: a function or coroutine function, or a `Summarizer`."""
 
 TIMEOUT_S: Final = 120.0
 """A local model on two cores took 95 s for one summary of 1,400 tokens (Qwen2.5-Coder 0.5B)."""
@@ -198,3 +202,72 @@ def _total(window: Window) -> int | None:
 def _positive(name: str, value: float | None) -> None:
     if value is not None and not value > 0:
         raise ConfigurationError(f"{name} is {value}, it must be more than 0")
+
+
+# --- asking any summarizer ---------------------------------------------------------------------
+
+PARALLEL: Final = 4
+"""Requests under way at once, where the summarizer does not say (`parallel`)."""
+
+
+def window_of(summarizer: Summarize | None) -> int | None:
+    """Return the tokens that a request to the summarizer may take, None where it does not say."""
+    found = getattr(summarizer, "window", None)
+    return found if isinstance(found, int) else None
+
+
+async def awindow_of(summarizer: Summarize | None) -> int | None:
+    """Do as `window_of`, without blocking the event loop."""
+    ask = getattr(summarizer, "awindow", None)
+    return cast("int | None", await ask()) if ask is not None else window_of(summarizer)
+
+
+def answers(summarizer: Summarize, requests: Sequence[SummaryRequest]) -> list[Answer | Exception]:
+    """Return the answer to each request, or what it failed with, one after the other.
+
+    Raises ConfigurationError for an async summarizer, which only the async twins can await.
+    """
+    return [_ask_one(summarizer, request) for request in requests]
+
+
+def _ask_one(summarizer: Summarize, request: SummaryRequest) -> Answer | Exception:
+    try:
+        answer = summarizer(request)
+    except Exception as error:  # noqa: BLE001 - returned: the caller records it
+        return error
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise ConfigurationError(
+            "the summarizer is async: use the async twin (aprepare, acall, acompact), or give a "
+            "plain function"
+        )
+    return _read_answer(answer)
+
+
+async def aanswers(
+    summarizer: Summarize, requests: Sequence[SummaryRequest]
+) -> list[Answer | Exception]:
+    """Do as `answers`, several at a time, with a summarizer that may be async."""
+    import asyncio
+
+    turn = asyncio.Semaphore(getattr(summarizer, "parallel", PARALLEL))
+    ask: Callable[[SummaryRequest], Any] = getattr(summarizer, "acall", summarizer)
+
+    async def one(request: SummaryRequest) -> Answer | Exception:
+        async with turn:
+            try:
+                answer = ask(request)
+                return _read_answer(await answer if inspect.isawaitable(answer) else answer)
+            except Exception as error:  # noqa: BLE001 - returned: the caller records it
+                return error
+
+    return list(await asyncio.gather(*map(one, requests)))
+
+
+def _read_answer(answer: object) -> Answer | Exception:
+    if isinstance(answer, Answer):
+        return answer
+    if isinstance(answer, str):
+        return Answer(answer)
+    return TypeError(f"a summarizer returns text or an Answer, not {type(answer).__name__}")

@@ -122,20 +122,20 @@ class Client:
                 return into.reply()
             else:
                 said = f"{_where(ask)} ended its stream before the end of the answer"
-                facts = Trouble(said, {"lost": True})
+                facts = FailedAttempt(said, {"lost": True})
         raise facts.failure(ask, into)
 
-    def _broken(self, ask: Ask, broken: Broken) -> Trouble:
+    def _broken(self, ask: Ask, broken: Broken) -> FailedAttempt:
         """Return what a connection that broke, or never was, means."""
         where, limits = _where(ask), self.provider.limits
         if broken.how == "unreached":
-            return Trouble(f"{where} cannot be reached: {broken}", {"unreached": True})
+            return FailedAttempt(f"{where} cannot be reached: {broken}", {"unreached": True})
         if broken.how == "stalled":
             said = f"{where} was silent for {limits.stall_s:g} s, the longest that is waited"
-            return Trouble(f"{said}: ask again, or raise stall_s", {"stalled": True})
+            return FailedAttempt(f"{said}: ask again, or raise stall_s", {"stalled": True})
         if broken.how == "lost":
-            return Trouble(f"{where} broke the connection: {broken}", {"lost": True})
-        return Trouble(f"{where} cannot be asked: {broken}", {})
+            return FailedAttempt(f"{where} broke the connection: {broken}", {"lost": True})
+        return FailedAttempt(f"{where} cannot be asked: {broken}", {})
 
 
 async def _asleep(seconds: float) -> None:
@@ -144,7 +144,7 @@ async def _asleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-class Trouble(NamedTuple):
+class FailedAttempt(NamedTuple):
     """What went wrong with an attempt, in words and as facts."""
 
     said: str
@@ -172,18 +172,18 @@ async def _refusal(ask: Ask, incoming: Incoming) -> CallFailed:
     return CallFailed(said, kind=kind, status=status, body=body, headers=headers)
 
 
-def _garbled(ask: Ask, garbled: Garbled, *, lost: bool) -> Trouble:
+def _garbled(ask: Ask, garbled: Garbled, *, lost: bool) -> FailedAttempt:
     """Return what an answer that is none means."""
     sample = redacted(garbled.sample, ask.secrets())[:SHOWN]
     met = f"{garbled}: {sample!r}" if sample else str(garbled)
-    return Trouble(f"{_where(ask)} sent an answer that is none: {met}", {"lost": lost})
+    return FailedAttempt(f"{_where(ask)} sent an answer that is none: {met}", {"lost": lost})
 
 
-def _error(ask: Ask, event: Mapping[str, Any]) -> Trouble:
+def _error(ask: Ask, event: Mapping[str, Any]) -> FailedAttempt:
     """Return what an error inside of a stream means."""
     body = _blotted(json.dumps(event), ask.secrets())
     said = f"{_where(ask)} reported an error within its answer: {_words(body)}"
-    return Trouble(said, {"kind": classify(200, event), "status": 200, "body": body})
+    return FailedAttempt(said, {"kind": classify(200, event), "status": 200, "body": body})
 
 
 def _where(ask: Ask) -> str:

@@ -23,6 +23,7 @@ from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
 from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
+from ullage.guard.port import Port
 from ullage.proxy.body import Body, Refused, encoded
 from ullage.proxy.ledger import Entry, Ledger
 from ullage.proxy.stored import Histories, Measured, key_of, name_of
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ullage.core.serving import Rule, Serve, Upstream
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.window import Window
-    from ullage.guard.guard import View
+    from ullage.guard.view import View
     from ullage.proxy.journal import Line
     from ullage.proxy.routes import Form
     from ullage.runtime import Runtime
@@ -113,7 +114,7 @@ class Plan:
 
     body: bytes
     view: View | None = None
-    guard: Guard | None = None
+    port: Port | None = None
     spliced: bool = False
     headers: tuple[tuple[bytes, bytes], ...] = ()
     fault: str = ""
@@ -144,7 +145,7 @@ class Guarding:
         self._runtime = runtime
         self._store = store
         self._ledger = ledger
-        self._guards: OrderedDict[tuple[Any, ...], Guard] = OrderedDict()
+        self._guards: OrderedDict[tuple[Any, ...], Port] = OrderedDict()
         self._lock = threading.Lock()
         self._passive: set[tuple[str, str | None]] = set()
         self._histories = histories or Histories()
@@ -160,11 +161,11 @@ class Guarding:
             async with asyncio.timeout(DEADLINE_S):
                 if call.kept:
                     return await self._forwarding(call)
-                guard = self._guard(call)
-                view = await self._view(guard, call)
+                port = self._port(call)
+                view = await self._view(port, call)
             if len(call.body.raw) <= SMALL:
-                return self._of(call, guard, view)
-            return await THREADS.run(self._of, call, guard, view)
+                return self._of(call, port, view)
+            return await THREADS.run(self._of, call, port, view)
         except MalformedHistoryError:
             return Plan(call.body.raw)  # no conversation that anybody here knows: theirs to judge
         except Exception as error:
@@ -177,18 +178,18 @@ class Guarding:
         """Return what to send after a failure of the plan, None where that is no help."""
         if call.rule.observe:
             return None
-        if plan.view is None or plan.guard is None:
+        if plan.view is None or plan.port is None:
             return plan if found.lost else None
         if plan.spliced and _rejects_usage(found):
             self._passive.add((call.upstream.name, call.model))
-            return self._of(call, plan.guard, plan.view)
-        guard, view = plan.guard, plan.view
+            return self._of(call, plan.port, plan.view)
+        port, view = plan.port, plan.view
         if found.kind.kind == "malformed_history" and found.kind.about is None:
-            guard = guard.relaying(repairs=True, keeps=self._serve.store_transcripts)
-            mended = await guard.aready(_request(call), call.form.dialect)
-            return None if _same(mended, view) else self._of(call, guard, mended)
-        smaller = await guard.aretry(view, found)
-        return None if smaller is None else self._of(call, guard, smaller)
+            port = port.relay(repairs=True, keeps=self._serve.store_transcripts)
+            mended = await port.aprepare(_request(call), call.form.dialect)
+            return None if _same(mended, view) else self._of(call, port, mended)
+        smaller = await port.aretry(view, found)
+        return None if smaller is None else self._of(call, port, smaller)
 
     async def learn(self, plan: Plan, report: Any) -> Assessment | None:
         """Learn from an answer, and return how full the window was by it.
@@ -329,11 +330,11 @@ class Guarding:
         apart = call.apart if call.other is not None else call.client
         return f"{call.upstream.name}|{self._question(call).scope}|{apart or ''}"
 
-    async def _view(self, guard: Guard, call: Call) -> View:
-        return await guard.aready(_request(call), call.form.dialect)
+    async def _view(self, port: Port, call: Call) -> View:
+        return await port.aprepare(_request(call), call.form.dialect)
 
-    def _guard(self, call: Call) -> Guard:
-        """Return the guard of a call; those used last are kept."""
+    def _port(self, call: Call) -> Port:
+        """Return the port of the guard of a call; those used last are kept."""
         rule = call.rule
         window = self._window(call)
         key = (call.upstream.name, call.model, call.credential, call.form.dialect, rule, window)
@@ -351,11 +352,11 @@ class Guarding:
                     on_event=_told,
                     dialect=call.form.dialect,
                     runtime=self._runtime,
-                ).relaying(keeps=self._serve.store_transcripts)
+                ).port.relay(keeps=self._serve.store_transcripts)
             self._guards[key] = made
             if len(self._guards) > MOST_GUARDS:
                 self._guards.popitem(last=False)
-        return made if call.apart is None else made.session(call.apart)
+        return made if call.apart is None else made.isolate(call.apart)
 
     def _question(self, call: Call) -> Question:
         base = f"{call.upstream.root}/v1"
@@ -368,7 +369,7 @@ class Guarding:
             return call.rule.window
         return options.window(call.body.fields, self._serve.num_ctx)
 
-    def _of(self, call: Call, guard: Guard, view: View) -> Plan:
+    def _of(self, call: Call, port: Port, view: View) -> Plan:
         """Return the plan that a view makes: the body with what changed spliced in."""
         edits: dict[str, bytes] = {}
         count, tier = view.prepared.count, view.prepared.conversation.shown.tier
@@ -390,7 +391,7 @@ class Guarding:
         if call.form.fields.stored:
             measured = Measured(self._scope(call), _name(call, view), view.prepared.measured)
         return Plan(
-            call.body.spliced(edits), view, guard, spliced, tuple(headers), measured=measured
+            call.body.spliced(edits), view, port, spliced, tuple(headers), measured=measured
         )
 
     def _edits(self, call: Call, view: View) -> tuple[dict[str, bytes], list[tuple[bytes, bytes]]]:

@@ -58,7 +58,7 @@ class Trouble:
     text: str = ""
 
 
-def trouble(error: BaseException) -> Trouble:
+def read_trouble(error: BaseException) -> Trouble:
     """Return what an exception means for the request that it ended."""
     return Trouble(classify_exception(error), lost_connection(error), str(error))
 

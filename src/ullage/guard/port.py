@@ -1,0 +1,349 @@
+"""What programs drive a guard by: requests as values, views, retries, lessons.
+
+`Guard` is made for a caller with a list of messages. A proxy, an agent and the wrapped clients have
+requests as values and send by themselves: they use its port. It decides nothing: `core.guard` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.reply import reported
+from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind, UllageError
+from ullage.core.guard import machine, recovery
+from ullage.core.guard.events import (
+    Compacted,
+    CompactionFailed,
+    Event,
+    Notice,
+    RecoveryExhausted,
+    Refused,
+)
+from ullage.core.guard.learning import observe
+from ullage.core.guard.request import Prepared, Preparing, Request, Setup
+from ullage.core.guard.stages.replay import find_checkpoint
+from ullage.core.tokens.gauge import Assessment
+from ullage.core.values.pickling import Unpicklable
+from ullage.guard.call import keywords
+from ullage.guard.driver import Background, Driver, Rest, Say, Steps
+from ullage.guard.given import assess_overflow
+from ullage.guard.planning import is_large
+from ullage.guard.view import View
+from ullage.sdk.errors import Trouble, classify_exception
+from ullage.sdk.streams import Tracker, explain_stop
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.checkpoint import Checkpoint, Trigger
+    from ullage.core.guard.learning import Observation
+    from ullage.core.messages.transcript import DialectName
+    from ullage.core.tokens.window import Window
+
+Result = TypeVar("Result")
+
+LONGEST_NAME: Final = 200
+
+NEARLY_FULL: Final = frozenset({"critical", "overflow"})
+"""Tiers at which a connection that broke may mean that the server ran out of room."""
+
+UNKNOWN: Final = ErrorKind("other", certainty="likely")
+"""What a broken connection says of the window: nothing for certain."""
+
+REFUSED: Final = (
+    "the provider refused the history as malformed, although it was repaired by the rules of its "
+    "dialect: `ullage validate FILE` names what is known to be wrong with it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Port(Unpicklable):
+    """One guard, as programs use it. Immutable; conversations are found by their known prefix.
+
+    `apart` keeps the conversations of sessions apart. Without `repairs`, `refuses` or `keeps` a
+    broken history stays as it is, what cannot fit is handed out all the same, and originals are
+    kept nowhere.
+    """
+
+    instead = "make a guard in the other process from the same arguments"
+
+    driver: Driver
+    policy: Policy
+    strict: bool = False
+    shares: Mapping[str, float] | None = None
+    background: Background = field(default_factory=Background)
+    apart: str = ""
+    repairs: bool = True
+    refuses: bool = True
+    keeps: bool = True
+
+    def __copy__(self) -> Port:
+        return self
+
+    @property
+    def model(self) -> str | None:
+        """The model that the guard is for."""
+        return self.driver.question.model
+
+    def isolate(self, name: str) -> Port:
+        """Return a port of the same configuration whose conversations are its own.
+
+        Raises ConfigurationError for a name that is not 1 to 200 characters of text.
+        """
+        if type(name) is not str or not 0 < len(name) <= LONGEST_NAME:
+            raise ConfigurationError(
+                f"a session is named by 1 to {LONGEST_NAME} characters of text, not {name!r:.80}"
+            )
+        return replace(self, apart=f"|{json.dumps(name)}")
+
+    def relay(self, *, repairs: bool = False, keeps: bool = False) -> Port:
+        """Return a port of the same conversations that hands out whatever came in, made to fit.
+
+        It repairs and keeps originals only where it is told to, and refuses nothing: for a proxy,
+        whose upstream has the last word.
+        """
+        return replace(self, repairs=repairs, refuses=False, keeps=keeps)
+
+    def window(self) -> Window:
+        """Return the window of the model, asked for or remembered."""
+        return self.driver.runtime.windows.window(self.driver.question)
+
+    async def awindow(self) -> Window:
+        """Do as `window`, without blocking the event loop."""
+        return await self.driver.runtime.windows.awindow(self.driver.question)
+
+    def tell(self, event: Event) -> None:
+        """Tell `on_event`; its faults are logged and never raised."""
+        self.driver.tell(event)
+
+    async def settle(self) -> None:
+        """Wait for the summaries that are being made in the background."""
+        await self.background.settle()
+
+    # --- before the send ------------------------------------------------------------------------
+
+    def prepare(self, request: Request, dialect: DialectName) -> View:
+        """Return the request to send. Raises as `Guard.prepare` does."""
+        steps = machine.prepare(self._setup(dialect), request)
+        with self._reporting():
+            return self._remember(request, self.driver.run(steps))
+
+    async def aprepare(self, request: Request, dialect: DialectName) -> View:
+        """Do as `prepare`, without blocking the event loop; summaries may be made beside it."""
+        await self.driver.aopen()
+        setup = self._setup(dialect)
+        if self.policy.background:
+            setup = replace(setup, background=True)
+        with self._reporting():
+            prepared = await self._arun(machine.prepare(setup, request), request)
+        if prepared.ahead:
+            self.background.begin(
+                f"{setup.scope}|{prepared.conversation.effort.request}",
+                lambda: self._asummarise(setup, request),
+            )
+        return await self._aremember(request, prepared)
+
+    async def acompact(self, request: Request, dialect: DialectName, target: int) -> View:
+        """Return a request made as small as `target` tokens, whatever the pressure; it is stored.
+
+        The strategies are those of the policy's highest rung. Raises as `aprepare` does.
+        """
+        await self.driver.aopen()
+        steps = machine.prepare_compacted(self._setup(dialect), request, target)
+        return await self._aremember(request, await self._arun(steps, request))
+
+    def undo(self, request: Request, dialect: DialectName) -> Checkpoint | None:
+        """Take the last checkpoint of a conversation away; return it, None where there is none."""
+        found = self.driver.run(find_checkpoint(self._setup(dialect), request))
+        if found is not None:
+            self.driver.store.checkpoints.undo(found)
+        return found
+
+    def assess(self, request: Request, dialect: DialectName) -> Assessment:
+        """Return how full the window would be with a request; changes nothing."""
+        try:
+            return self.driver.run(self._watch(request, dialect)).assessment
+        except ContextTooLargeError as error:
+            return assess_overflow(error)
+
+    async def aassess(self, request: Request, dialect: DialectName) -> Assessment:
+        """Do as `assess`, without blocking the event loop."""
+        try:
+            await self.driver.aopen()
+            return (await self._arun(self._watch(request, dialect), request)).assessment
+        except ContextTooLargeError as error:
+            return assess_overflow(error)
+
+    # --- after a failure ------------------------------------------------------------------------
+
+    def retry(self, view: View, found: Trouble | None) -> View | None:
+        """Return what to send after a failure, None where sending again is no help.
+
+        The caller bounds how often; compactions of a turn have one budget of their own.
+        """
+        made = self.driver.run(self._recover(view, found))
+        return self._remember(view.request, made) if isinstance(made, Prepared) else made
+
+    async def aretry(self, view: View, found: Trouble | None) -> View | None:
+        """Do as `retry`, without blocking the event loop."""
+        made = await self._arun(self._recover(view, found), view.request)
+        return await self._aremember(view.request, made) if isinstance(made, Prepared) else made
+
+    def _recover(self, view: View, found: Trouble | None) -> Steps[Prepared | View | None]:
+        """Return what to send after a failure, None where a retry is no help. Tells of it."""
+        if found is None:
+            return None
+        sent, kind = view.prepared, found.kind
+        if kind.kind in ("input", "total"):
+            yield Say(Refused(kind, "upstream", self.model or ""))
+        trigger: Trigger = "overflow_recovery"
+        if found.lost:
+            if sent.assessment.tier not in NEARLY_FULL or not self.policy.rungs:
+                yield Say(Notice(f"no answer ({found.text}): the request is sent again"))
+                yield Rest()
+                return view
+            kind, trigger = UNKNOWN, "transport_recovery"
+        elif not self.policy.rungs or not recovery.is_recoverable(kind, sent):
+            if kind.kind == "malformed_history":
+                yield Say(Notice(REFUSED))
+            return None
+        setup, request = self._setup(sent.sent.rules.dialect), view.request
+        if kind.about == "thinking":
+            self.driver.runtime.refused_a_cut_loop(self.driver.question)
+        try:
+            return (yield from recovery.recover(setup, request, sent, kind, trigger=trigger))
+        except ContextTooLargeError as exhausted:
+            yield Say(RecoveryExhausted(str(exhausted)))
+            return None
+
+    def report_miss(self, view: View, first: View, found: Trouble | None) -> None:
+        """Tell of a request that was too large even after the one retry there is."""
+        if found is None or not recovery.is_recoverable(found.kind, view.prepared):
+            return
+        self._learn_refusal(view, found.kind)
+        how = "after compaction" if view is not first else "and its one retry was spent before"
+        self.tell(RecoveryExhausted(f"refused again {how}: {found.text}"))
+
+    # --- after an answer ------------------------------------------------------------------------
+
+    def learn_from(self, view: View, response: Any) -> Assessment:
+        """Learn from the answer to a view, as `View.observe` does."""
+        if isinstance(response, BaseException):
+            return self._learn_refusal(view, classify_exception(response))
+        seen = self._observe(view, response)
+        self.driver.learn(seen, view.window.input_tokens)
+        return seen.assessment
+
+    async def alearn_from(self, view: View, response: Any) -> Assessment:
+        """Do as `learn_from`, without blocking the event loop, as `View.aobserve` does."""
+        if isinstance(response, BaseException):
+            return self._learn_refusal(view, classify_exception(response))
+        seen = self._observe(view, response)
+        await self.driver.alearn(seen, view.window.input_tokens)
+        return seen.assessment
+
+    def settle_stream(self, view: View, tracker: Tracker) -> None:
+        """Learn from a stream that is over, or tell that it stopped short of its end."""
+        if tracker.report is not None:
+            view.observe(tracker.report)
+        elif told := explain_stop(tracker):
+            self.tell(Notice(told))
+
+    async def asettle_stream(self, view: View, tracker: Tracker) -> None:
+        """Do as `settle_stream`, without blocking the event loop."""
+        if tracker.report is not None:
+            await view.aobserve(tracker.report)
+        elif told := explain_stop(tracker):
+            self.tell(Notice(told))
+
+    def _observe(self, view: View, response: Any) -> Observation:
+        """Return what a response tells."""
+        setup = self._setup(view.prepared.sent.rules.dialect)
+        if self.driver.heard:
+            setup = replace(setup, prices=self.driver.runtime.windows.prices(self.driver.question))
+        return observe(setup, view.prepared, reported(response))
+
+    def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
+        """Learn the limit that a refusal proved, for whatever request comes next."""
+        if kind.kind == "input" and kind.certainty == "certain":
+            limit = kind.limit or recovery.find_refuted_bound(view.prepared, kind)
+            self.driver.runtime.windows.learn(
+                self.driver.question, limit, named=kind.limit is not None
+            )
+        return view.assessment
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def _watch(self, request: Request, dialect: DialectName) -> Preparing:
+        """Prepare without compacting anything."""
+        setup = self._setup(dialect)
+        watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None)
+        return machine.prepare(watching, request)
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Tell of a request that is too large before it is sent."""
+        try:
+            yield
+        except ContextTooLargeError as error:
+            kind = ErrorKind("input", error.bound, error.tokens)
+            self.tell(Refused(kind, "predicted", self.model or ""))
+            raise
+
+    async def _asummarise(self, setup: Setup, request: Request) -> None:
+        """Make a summary ahead; where that fails it is told, and the ladder goes on without it."""
+        try:
+            prepared = await self._arun(machine.prepare_ahead(setup, request), request)
+        except UllageError as error:
+            self.tell(Notice(f"a summary in the background failed: {error}"))
+            return
+        for event in prepared.events:
+            if isinstance(event, Compacted | CompactionFailed):
+                self.tell(event)
+
+    async def _arun(self, steps: Steps[Result], request: Request) -> Result:
+        """Run steps to their end; those of a large request in threads beside the event loop."""
+        return await self.driver.arun(steps, beside=is_large(request))
+
+    def _setup(self, dialect: DialectName) -> Setup:
+        question, runtime, driver = self.driver.question, self.driver.runtime, self.driver
+        setup = Setup(
+            codec=runtime.codec_for(dialect),
+            meter=runtime.meter(question, dialect),
+            policy=self.policy,
+            scope=f"{question.scope}|{self.policy.identity}{self.apart}",
+            model=self.model or "",
+            strict=self.strict,
+            summariser=driver.summarizer is not None,
+            shares=self.shares,
+            keeps=self.keeps and (driver.own_store or runtime.kept) is not None,
+            now=runtime.now(),
+            repairs=self.repairs,
+            refuses=self.refuses,
+        )
+        return setup.with_loops() if runtime.wants_whole_loops(question) else setup
+
+    def _remember(self, request: Request, prepared: Prepared) -> View:
+        """Remember and tell what was found out on the way, and return the view."""
+        self.driver.remember(prepared.conversation)
+        return self._view(request, prepared)
+
+    async def _aremember(self, request: Request, prepared: Prepared) -> View:
+        """Do as `_remember`, without blocking the event loop."""
+        await self.driver.aremember(prepared.conversation)
+        return self._view(request, prepared)
+
+    def _view(self, request: Request, prepared: Prepared) -> View:
+        for event in prepared.events:
+            self.tell(event)
+        fields = {
+            "messages": prepared.messages,
+            "system": request.apart,
+            "tools": request.tools,
+            "max_tokens": prepared.max_tokens,
+        }
+        kwargs = keywords(prepared.sent.rules.dialect, fields)
+        return View(kwargs, prepared, self, request)
