@@ -135,7 +135,7 @@ def test_a_command_that_needs_no_more_works(name: str, bare: Path, tmp_path: Pat
 
 
 def test_nothing_of_an_extra_is_there(bare: Path, tmp_path: Path) -> None:
-    packages = ("aiohttp", "apsw", "msgspec", "opentelemetry", "pip", "psycopg", "xllamacpp")
+    packages = ("aiohttp", "apsw", "opentelemetry", "pip", "psycopg", "xllamacpp")
     code = f"from importlib.util import find_spec; print([*filter(find_spec, {packages})])"
     done = subprocess.run(
         [str(bare / "python"), "-I", "-c", code], capture_output=True, text=True, check=True

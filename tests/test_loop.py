@@ -26,8 +26,8 @@ from tests.agent import acting
 from tests.proxy.serving import CHAT, asked, conversation, proxied, streamed
 from tests.support.faults import FaultServer
 from ullage import Guard, Session, open_log, open_store
+from ullage.config.serving import Rule
 from ullage.core.compaction.checkpoint import Checkpoint
-from ullage.core.serving import Rule
 from ullage.guard.view import View
 from ullage.proxy import guarding
 from ullage.runtime import Runtime
@@ -269,7 +269,7 @@ def test_a_store_that_is_opened_late_is_opened_beside_the_loop(tmp_path: Path) -
     open_store(f"sqlite:{path}").close()
 
     async def scene() -> None:
-        from ullage.core.settings import Settings
+        from ullage.config.settings import Settings
 
         runtime = Runtime(settings=Settings(store=f"sqlite:{path}"))
         guard = Guard("m", window=4_096, runtime=runtime)

@@ -18,6 +18,7 @@ from openai.types.chat import ChatCompletionMessage
 
 import ullage
 from tests.support.faults import Answer, FaultServer, closed_port, hanging, html, of_json
+from ullage.config.settings import Settings
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.ollama_chat.codec import OllamaChat
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
@@ -25,7 +26,6 @@ from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 from ullage.core.dialects.registry import DIALECTS, find
 from ullage.core.messages.media import image_rule
 from ullage.core.messages.transcript import Message, Part, Transcript
-from ullage.core.settings import Settings
 from ullage.core.tokens.calibration import Reading
 from ullage.embedded import Server
 from ullage.runtime import (

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ullage import config
+from ullage.config.settings import Settings
 from ullage.core.dialects import registry as dialects
 from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.errors import MalformedHistoryError
@@ -22,7 +23,6 @@ from ullage.core.messages.foreign import find_adapter, name_kind
 from ullage.core.messages.media import image_rule
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Message
-from ullage.core.settings import Settings
 from ullage.core.tokens.calibration import learn
 from ullage.core.tokens.counting import EXACT, Meter, measure
 from ullage.core.values.pickling import Unpicklable

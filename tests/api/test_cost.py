@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import ullage
+from ullage.config.settings import Settings
 from ullage.core.dialects.usage import Usage
-from ullage.core.settings import Settings
 from ullage.core.tokens.cost import MILLION, Price
 from ullage.core.tokens.cost import cost as priced
 from ullage.runtime import Runtime

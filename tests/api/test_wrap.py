@@ -21,8 +21,8 @@ from tests.voyage import WINDOW, immovable, of
 from tests.wrapped import DIALECTS, REFUSED, Talk, answered, history_of, step, tools_of, user
 from ullage import events
 from ullage.api.wrap import MOST_GUARDS, _credential, forms, wrap
+from ullage.config.settings import Settings
 from ullage.core.guard.events import Event
-from ullage.core.settings import Settings
 from ullage.embedded import Server
 from ullage.guard.driver import Pause
 from ullage.runtime import Runtime

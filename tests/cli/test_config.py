@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
+from tools import settings_page
 from ullage import config
 from ullage.cli.main import main
-from ullage.core.settings import KEYS
+from ullage.config.schema import Table
+from ullage.config.settings import KEYS
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+SETTINGS = DOCS.with_name("settings.md")
 USER = 'policy = "off"\n\n[context_windows]\n# "mine" = 1\n"mine" = 8192\nboth = 1024\n'
 PROJECT = (
     'base_url = "http://127.0.0.1:8080/v1"\ncontext_windows = { "theirs" = 4096, both = 2048 }\n'
@@ -24,7 +29,7 @@ PROJECT = (
 @pytest.fixture(autouse=True)
 def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Path, Path]:
     """Return the user's and the project's file; nothing else is set."""
-    for variable in config.VARIABLES:
+    for variable in config.variables(os.environ):
         monkeypatch.delenv(variable, raising=False)
     user, project = tmp_path / "user.toml", tmp_path / "here" / "ullage.toml"
     project.parent.mkdir()
@@ -83,7 +88,7 @@ def test_each_entry_names_its_own_place(
         "yours": "$ULLAGE_CONTEXT_WINDOWS",
     }
     out = shown(capsys, "--origin")
-    assert re.search(rf'^"mine" = 8192 +# {re.escape(str(user))}, line 5$', out, re.MULTILINE)
+    assert re.search(rf"^mine = 8192 +# {re.escape(str(user))}, line 5$", out, re.MULTILINE)
 
 
 def test_an_entry_that_was_ignored_is_not_the_origin_of_the_one_that_holds(
@@ -109,7 +114,7 @@ def test_a_json_file_and_a_name_written_otherwise_are_found(
     assert entries == {
         "am": f"{named}, line 3",
         "m": f"{named}, line 3",
-        "ab": f"{project}, line 2",
+        "ab": f"{project}, line 3",
     }
 
 
@@ -122,6 +127,63 @@ def test_an_unknown_key_is_refused_with_file_line_and_nearest(
     out, err = capsys.readouterr()
     assert out == ""
     assert f"{project}, line 2: unknown setting 'polcy'; did you mean 'policy'?" in err
+
+
+WHOLE = """
+policy = { preset = "advisory", thresholds = { warning = 0.75 }, results = { "a b" = "once" } }
+pins = [0]
+store = "postgresql://me:sk-secret@h/db"
+
+[[serve.upstreams]]
+name = "u"
+base_url = "http://h:1/v1"
+api_key = "sk-secret"
+
+[serve.tokens]
+alice = "sk-secret-0123456789"
+
+[summarizer]
+model = "small"
+base_url = "http://me:sk-secret@h:1/v1"
+api_key = "$KEY"
+"""
+
+
+def test_tables_are_shown_with_each_place_and_without_their_secrets(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user, _ = files
+    user.write_text(WHOLE)
+    monkeypatch.setenv("KEY", "sk-secret")
+    monkeypatch.setenv("ULLAGE_POLICY__KEEP_LAST", "3")
+    for more in ([], ["--origin"], ["--json"], ["--json", "--origin"]):
+        assert "sk-secret" not in shown(capsys, *more)
+    out = shown(capsys, "--origin")
+    read = tomllib.loads(out)
+    assert read["policy"] == {
+        "preset": "advisory",
+        "thresholds": {"warning": 0.75},
+        "results": {"a b": "once"},
+        "keep_last": 3,
+    }
+    assert read["serve"]["upstreams"] == [{"name": "u", "base_url": "http://h:1/v1"}]
+    assert read["summarizer"] == {"model": "small", "base_url": "http://h:1/v1"}
+    assert re.search(r"^keep_last = 3 +# \$ULLAGE_POLICY__KEEP_LAST$", out, re.MULTILINE)
+    assert re.search(r"^thresholds\.warning = 0\.75 +# .*line 2$", out, re.MULTILINE)
+    assert re.search(
+        r"^# summarizer\.api_key is set and not shown +# .*line 17$", out, re.MULTILINE
+    )
+    assert re.search(
+        r"^# serve\.tokens\.alice is set and not shown +# .*line 12$", out, re.MULTILINE
+    )
+    told = json.loads(shown(capsys, "--json", "--origin"))
+    assert told["policy"]["entries"]["keep_last"] == "$ULLAGE_POLICY__KEEP_LAST"
+
+
+def test_a_value_set_by_hand_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "--origin", "--set", "policy=off", "--set", "read_timeout_s=5")
+    assert re.search(r'^policy = "off" +# --set policy$', out, re.MULTILINE)
+    assert re.search(r"^read_timeout_s = 5\.0 +# --set read_timeout_s$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("more", [[], ["--origin"], ["--json"], ["--json", "--origin"]])
@@ -153,12 +215,14 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
 
 
-def test_the_page_has_every_key_and_variable() -> None:
-    page = DOCS.read_text("utf-8")
-    for variable, key in config.VARIABLES.items():
-        assert f"| `{key}` |" in page
-        assert f"`{variable}`" in page
-    assert set(config.VARIABLES.values()) == set(KEYS)
+def test_the_page_of_settings_is_what_the_schema_says() -> None:
+    """Whoever changes the schema runs `make docs`."""
+    assert settings_page.page() == SETTINGS.read_text("utf-8")
+
+
+@pytest.mark.parametrize("table", Table.__subclasses__())
+def test_every_field_has_its_sentence(table: type[Table]) -> None:
+    assert list(settings_page.read_fields(table)) == [each.name for each in fields(table)]
 
 
 def test_the_files_of_the_page_are_read_as_they_stand(
@@ -183,5 +247,7 @@ def test_the_variables_of_the_page_are_read_as_they_stand(monkeypatch: pytest.Mo
     assert given
     for variable, value in given.items():
         monkeypatch.setenv(variable, value)
-    origins = config.load().origins
-    assert {f"${variable}" for variable in given} <= set(origins.values())
+    places = config.load().places
+    assert {f"${variable}" for variable in given if variable != "ULLAGE_POLICY"} <= {
+        *places.values()
+    }

@@ -16,7 +16,7 @@ import httpx2
 
 from tests.clients.upstream import Pair, read
 from tests.proxy.serving import listening
-from ullage.core.serving import Serve, Upstream
+from ullage.config.serving import Serve, Upstream
 from ullage.proxy.app import App
 from ullage.runtime import Runtime
 from ullage.storage.memory import MemoryStore

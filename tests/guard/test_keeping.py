@@ -13,8 +13,8 @@ import pytest
 import ullage
 from tests.voyage import log_of, of
 from ullage import events
+from ullage.config.settings import Settings
 from ullage.core.guard.events import Event
-from ullage.core.settings import Settings
 from ullage.runtime import Runtime
 from ullage.storage import Store
 

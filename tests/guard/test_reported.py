@@ -23,7 +23,7 @@ from tests.importers.writing import (
 )
 from ullage import importers
 from ullage.api.context import WIDE, of_session
-from ullage.core.settings import Settings
+from ullage.config.settings import Settings
 from ullage.runtime import Runtime
 
 RUNTIME = Runtime()

@@ -15,7 +15,7 @@ import uvicorn
 
 from tests.support.faults import Answer, FaultServer, Request, sse
 from tests.support.waiting import eventually
-from ullage.core.serving import Rule, Serve, Upstream
+from ullage.config.serving import Rule, Serve, Upstream
 from ullage.proxy.app import App
 from ullage.runtime import Runtime
 from ullage.storage.memory import MemoryStore

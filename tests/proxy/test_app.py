@@ -25,8 +25,8 @@ from tests.proxy.serving import (
     talk,
 )
 from tests.support.faults import FaultServer, closed_port, of_json
+from ullage.config.serving import Rule, Serve, Upstream
 from ullage.core.errors import StoreError
-from ullage.core.serving import Rule, Serve, Upstream
 from ullage.proxy.app import App
 from ullage.proxy.ledger import Entry
 from ullage.runtime import Runtime

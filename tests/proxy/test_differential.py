@@ -28,7 +28,7 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
-from ullage.core.serving import Rule
+from ullage.config.serving import Rule
 from ullage.embedded import Server
 
 DIALECTS = tuple(PATHS)

@@ -28,7 +28,7 @@ from tests.proxy.serving import (
     talk,
 )
 from tests.support.faults import FaultServer, closed_port, of_json
-from ullage.core.serving import Rule, Serve, Upstream
+from ullage.config.serving import Rule, Serve, Upstream
 from ullage.embedded import Launch, Server
 from ullage.proxy import exchange as module
 from ullage.proxy.app import App

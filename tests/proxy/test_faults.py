@@ -41,9 +41,9 @@ from tests.support.faults import (
     sse,
 )
 from tests.support.waiting import eventually
+from ullage.config.serving import Rule
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.registry import find
-from ullage.core.serving import Rule
 
 DIALECTS = tuple(PATHS)
 WIDE = (Rule(window=16_384),)

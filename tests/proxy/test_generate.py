@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.serving import asked, proxied
 from tests.support.faults import Answer, FaultServer, of_json
-from ullage.core.serving import Rule, Upstream
+from ullage.config.serving import Rule, Upstream
 
 PATH = "/api/generate"
 PS = of_json({"models": [{"name": "m", "model": "m", "context_length": 512}]})

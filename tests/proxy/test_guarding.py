@@ -22,10 +22,10 @@ from tests.proxy.serving import (
     talk,
 )
 from tests.support.faults import FaultServer, of_json
+from ullage.config.serving import Rule, Serve, Upstream
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ErrorKind
 from ullage.core.guard.events import Notice, TruncationDetected
-from ullage.core.serving import Rule, Serve, Upstream
 from ullage.core.tokens.truncation import Truncation
 from ullage.proxy import body as bodies
 from ullage.proxy import guarding as module

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ullage.core.serving import Serve, Upstream
+from ullage.config.serving import Serve, Upstream
 from ullage.proxy.body import Refused
 from ullage.proxy.head import Head, back, read
 

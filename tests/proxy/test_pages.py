@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.faults import FaultServer, closed_port, hanging, of_json
-from ullage.core.serving import Upstream
+from ullage.config.serving import Upstream
 from ullage.proxy import pages
 from ullage.proxy.ledger import Entry, Ledger
 from ullage.proxy.pages import ABSENT_S, FRESH_S, Pages, Readiness, owned, reaching

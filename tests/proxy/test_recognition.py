@@ -11,8 +11,8 @@ import pytest
 
 from tests.proxy.serving import Proxy, proxied
 from tests.proxy.strangers import MODEL, PROSE, Prompt, Stranger
+from ullage.config.serving import Rule
 from ullage.core.compaction.checkpoint import Checkpoint
-from ullage.core.serving import Rule
 from ullage.storage.memory import MemoryStore
 
 WINDOW = 4_096

@@ -30,8 +30,8 @@ from tests.proxy.sockets import (
     serving,
 )
 from ullage.cli.main import main
+from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
-from ullage.core.serving import Serve, Upstream
 
 CHAT: Final = "/v1/chat/completions"
 BODY: Final = chat()

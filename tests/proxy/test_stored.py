@@ -10,9 +10,9 @@ import pytest
 
 from tests.proxy.serving import RESPONSES, Proxy, asked, proxied, talk
 from tests.support.faults import Answer, FaultServer, of_json, sse
+from ullage.config.serving import Rule
 from ullage.core.dialects.usage import Usage
 from ullage.core.messages.size import Size
-from ullage.core.serving import Rule
 from ullage.core.tokens.counting import EXACT, Measure
 from ullage.proxy import stored
 from ullage.proxy.stored import Histories, Measured, key_of, name_of

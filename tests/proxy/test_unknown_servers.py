@@ -26,7 +26,7 @@ from tests.proxy.strangers import (
     working,
 )
 from tests.support.fixtures import StartServer
-from ullage.core.serving import Rule
+from ullage.config.serving import Rule
 from ullage.embedded import Launch
 
 TOOL_TURNS, SMALL_TURNS = 40, 80

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import ullage
+from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
-from ullage.core.serving import Serve, Upstream
 from ullage.proxy.app import App
 from ullage.storage import Limits, MemoryStore, Store, check_log, check_store, open_store
 from ullage.storage.schemes import Registry

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ullage
 from tests.support.faults import FaultServer, closed_port, of_json
-from ullage.core.settings import Settings
+from ullage.config.settings import Settings
 from ullage.runtime import Runtime
 from ullage.windows.table import Table
 

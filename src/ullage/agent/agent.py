@@ -36,6 +36,7 @@ from ullage.core.session.turn.effects import Ended, Order
 from ullage.core.summary import pieces
 from ullage.core.tokens.budget import TurnBudget
 from ullage.core.values.pickling import Unpicklable
+from ullage.guard.defaults import find_summarizer
 from ullage.guard.guard import Guard
 from ullage.guard.port import Port
 from ullage.providers import Provider
@@ -168,6 +169,7 @@ class Agent(Unpicklable):
         self._equipment = equipment
         policy = equipment.get("policy")
         self._policy = Policy.read(self.runtime.settings.policy if policy is None else policy)
+        self._summarizer = find_summarizer(self.runtime, equipment.get("summarizer"))
         self._secrets = (*equipment.get("secrets", ()), *config.credentials())
 
     @property
@@ -384,7 +386,7 @@ class Agent(Unpicklable):
         )
         mode, permission = options.get("mode", "build"), options.get("permission", "auto")
         posture = Posture(mode, permission, tuple(self._equipment.get("writes", ())))
-        asked = getattr(self._equipment.get("summarizer"), "secrets", ())
+        asked = getattr(self._summarizer, "secrets", ())
         session.redactor = Redactor((*self._secrets, *provider.secrets(), *asked))
         executor = (self._equipment.get("executor") or self._standard)(session)
         offered = [spec.name for spec in executor.specs(Posture())]
@@ -428,7 +430,7 @@ class Agent(Unpicklable):
             window=self._equipment.get("window"),
             dialect=provider.dialect,
             policy=replace(policy, results={**traits, **policy.results}, new_session=False),
-            summarizer=self._equipment.get("summarizer"),
+            summarizer=self._summarizer,
             store=store,
             on_event=lambda event: _told(session, event),
             runtime=self.runtime,

@@ -6,7 +6,7 @@ Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. It d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from ullage.core.compaction import laws, pins
@@ -18,6 +18,7 @@ from ullage.core.errors import CompactionError, ConfigurationError, ContextWindo
 from ullage.core.tokens.counting import Count, Meter, measure
 from ullage.core.tokens.window import HINT, Window
 from ullage.core.values.shown import line, table
+from ullage.guard.defaults import find_pins, find_summarizer
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Body, Runtime, default, system_text
 from ullage.storage import check_store
@@ -231,8 +232,9 @@ class _Job(Generic[Element]):
             ) from None
         self.runtime = self.options.runtime or default()
         check_store(self.options.store)
-        given_policy = self.options.policy
-        self.policy = Policy.ladder() if given_policy is None else Policy.read(given_policy)
+        summarizer = find_summarizer(self.runtime, self.options.summarizer)
+        self.options = replace(self.options, summarizer=summarizer)
+        self.policy = self._policy()
         asked = self.options
         body = Body(messages, asked.tools, asked.system, asked.dialect).listed()
         self.messages = body.messages
@@ -240,10 +242,18 @@ class _Job(Generic[Element]):
         self.codec = self.runtime.codec_for(self.dialect)
         arrived = self.codec.read(self.messages)
         self.mended = laws.repair(arrived, self.codec)
-        self.pins = pins.read_pins(asked.pins, len(self.messages))
+        size = len(self.messages)
+        self.pins = pins.read_pins(asked.pins, size) | find_pins(self.runtime, size)
         pins.check_mended(self.pins, self.mended, self.messages)
         mended = self.mended
         self.transcript = self.codec.read(mended.messages) if mended.repairs else arrived
+
+    def _policy(self) -> Policy:
+        """Return the policy that is given, else that of the settings where it compacts at all."""
+        if self.options.policy is not None:
+            return Policy.read(self.options.policy)
+        found = Policy.read(self.runtime.settings.policy)
+        return found if found.rungs else Policy.ladder()
 
     def start(self, window: int | None) -> Asking:
         """Begin; `window` are the tokens that a request to the summarizer may take."""
@@ -255,7 +265,7 @@ class _Job(Generic[Element]):
         policy = self.policy
         rung = max(policy.rungs, key=lambda r: r.at, default=None)
         strategies = rung.strategies if rung is not None else ()
-        if options.summarizer is None and options.policy is None:
+        if options.summarizer is None and options.policy is None and policy == Policy.ladder():
             strategies = tuple(s for s in strategies if s != "summarise_middle")
         order = Order(
             target=target,

@@ -200,7 +200,8 @@ def context(
         dropped=shared.dropped_rows(question) or frozenset(),
     )
     report = compose(subject, shared.meter(question, transcript.rules.dialect), known, top=top)
-    return Contents(report, known, question.model, compaction_at=compaction_point(known))
+    at = compaction_point(known, shared.settings.policy)
+    return Contents(report, known, question.model, compaction_at=at)
 
 
 def _reported(usage: Any) -> int | None:
@@ -272,7 +273,7 @@ def of_session(
         dollars=_dollars(session, shared, paid),
         reported_output=_answered(session.spent) if session.spent is not None else None,
         assumed=assumed if known.known else "",
-        compaction_at=compaction_point(known),
+        compaction_at=compaction_point(known, shared.settings.policy),
         warnings=(*_warnings(session, known), *([assumed] if not known.known else ())),
     )
 
@@ -447,9 +448,9 @@ def _prices(model: str | None, session: Session, shared: Runtime) -> tuple[Price
     return next((prices for prices in found if prices), ())
 
 
-def compaction_point(window: Window, policy: Policy | None = None) -> int | None:
+def compaction_point(window: Window, policy: Policy | str = "ladder") -> int | None:
     """Return the tokens at which a guard of this policy compacts, None without a window."""
-    rungs = (policy or Policy.ladder()).rungs
+    rungs = Policy.read(policy).rungs
     if window.input_tokens is None or not rungs:
         return None
     return int(min(rung.at for rung in rungs) * window.input_tokens)

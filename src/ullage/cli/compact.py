@@ -38,8 +38,6 @@ RATIO: Final = 0.6
 TURNS: Final = 10
 """Calls for which a saving is estimated: a piece of work more, as agents go."""
 
-POLICIES: Final = ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise")
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -51,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", type=int, metavar="TOKENS", help="the size to reach")
     parser.add_argument("--ratio", type=float, help=f"the share of the window to reach ({RATIO})")
-    parser.add_argument("--policy", choices=POLICIES, help="what to do (else clear, then trim)")
+    desk.add_policy(parser)
     parser.add_argument(
         "--summarizer", metavar="URL", help="base URL of the server that writes the summary"
     )

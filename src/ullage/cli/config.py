@@ -1,24 +1,26 @@
 """`ullage config show`: every setting, its value, and where that comes from.
 
 The text is TOML, so that it can go into a file as it stands. It knows what `ullage.config` reads
-and not what a setting does; passwords within a base URL are not shown.
+and not what a setting does; keys, tokens and passwords within a URL are not shown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ullage import config
-from ullage.core.settings import KEYS, Configured
+from ullage.config.settings import DEFAULT, KEYS, Configured
 from ullage.transport import shown
 
 SUMMARY = "show the settings and where they come from"
+
+HIDDEN: Final = "api_key"
+TOKENS: Final = "serve.tokens."
+TABLES: Final = ("context_windows", "base_models", "shares", "summarizer")
+"""Settings of the library that are tables, besides `policy`, which may be a name."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,10 +43,28 @@ def run(given: argparse.Namespace) -> int:
 
 def value(configured: Configured, key: str) -> Any:
     """Return a setting as JSON has it and as it may be shown."""
-    held = getattr(configured.settings, key)
+    if key in configured.tree:
+        held = configured.tree[key]
+        if key == "policy" and held.keys() == {"preset"}:
+            return held["preset"]
+    else:
+        held = getattr(configured.settings, key)
+        held = dict(held) if isinstance(held, Mapping) else held
+        held = list(held) if isinstance(held, tuple) else held
+    return _safe(held, key)
+
+
+def _safe(held: Any, path: str) -> Any:
+    """Return a value without what is nobody's to read."""
     if isinstance(held, Mapping):
-        return dict(held)
-    return safe(held) if key == "base_url" and held is not None else held
+        entries = {name: _safe(one, f"{path}.{name}") for name, one in held.items()}
+        return {name: one for name, one in entries.items() if one is not None}
+    if isinstance(held, list):
+        return [_safe(one, path) for one in held]
+    name = path.rpartition(".")[2]
+    if held is None or name == HIDDEN or path.startswith(TOKENS):
+        return None
+    return safe(held) if name in ("base_url", "store") and "://" in held else held
 
 
 def safe(url: str) -> str:
@@ -55,80 +75,97 @@ def safe(url: str) -> str:
         return "(no URL)"
 
 
+def _keys(configured: Configured) -> tuple[str, ...]:
+    """Return the settings in order; those that are tables stand last, as TOML wants it."""
+    named = (*KEYS, *(["serve"] if "serve" in configured.tree else []))
+    tables = [key for key in named if _is_table(configured, key)]
+    return (*(key for key in named if key not in tables), *tables)
+
+
+def _is_table(configured: Configured, key: str) -> bool:
+    return key in TABLES or isinstance(value(configured, key), dict)
+
+
+def _origin(configured: Configured, path: str) -> str:
+    return configured.places.get(path, DEFAULT)
+
+
 def _document(configured: Configured, *, origin: bool) -> str:
+    keys = _keys(configured)
     if not origin:
-        return json.dumps({key: value(configured, key) for key in KEYS}, indent=2)
+        return json.dumps({key: value(configured, key) for key in keys}, indent=2)
     told: dict[str, Any] = {}
-    for key in KEYS:
-        told[key] = {"value": value(configured, key), "origin": configured.origins[key]}
-        if isinstance(told[key]["value"], dict):
-            told[key]["entries"] = _entries(configured, key)
+    for key in keys:
+        held = value(configured, key)
+        told[key] = {"value": held, "origin": _origin(configured, key)}
+        if isinstance(held, dict):
+            entries = _entries(held, key)
+            told[key]["entries"] = {
+                ".".join(path): _place(configured, key, path) for path, _ in entries
+            }
     return json.dumps(told, indent=2)
 
 
 def _text(configured: Configured, *, origin: bool) -> str:
-    single: list[tuple[str, str]] = []
-    maps: list[tuple[str, str]] = []
-    for key in KEYS:
+    lines: list[tuple[str, str]] = []
+    for key in _keys(configured):
         held = value(configured, key)
-        if isinstance(held, dict):
-            maps += _table(configured, key, origin=origin)
+        if _is_table(configured, key):
+            lines += _table(configured, key, held)
         else:
             line = f"# {key} is not set" if held is None else f"{key} = {_toml(held)}"
-            single.append((line, configured.origins[key]))
-    lines = [*single, *maps]
+            lines.append((line, _origin(configured, key)))
+    lines += _secrets(configured)
     width = max(len(line) for line, _ in lines)
     return "\n".join(f"{line:{width}}  # {o}" if origin and o else line for line, o in lines)
 
 
-def _table(configured: Configured, key: str, *, origin: bool) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a map, each with its origin; an empty one is a comment."""
-    held = value(configured, key)
+def _table(configured: Configured, key: str, held: Any) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a table, each with its origin; an empty one is a comment."""
     if not held:
-        yield f"# [{key}] is empty", configured.origins[key]
+        yield f"# [{key}] is empty", _origin(configured, key)
         return
     yield "", ""
     yield f"[{key}]", ""
-    origins = _entries(configured, key) if origin else {}
+    for path, one in _entries(held, key):
+        name = ".".join(_name(part) for part in path)
+        yield f"{name} = {_toml(one)}", _place(configured, key, path)
+
+
+def _secrets(configured: Configured) -> Iterator[tuple[str, str]]:
+    """Yield a comment for each secret that is set."""
+    for path, place in configured.places.items():
+        if path.endswith(f".{HIDDEN}") or path.startswith(TOKENS):
+            yield f"# {path} is set and not shown", place
+
+
+def _entries(held: Mapping[str, Any], key: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the values in a table, with their paths below it."""
     for name, one in held.items():
-        yield f"{_toml(name)} = {_toml(one)}", origins.get(name, "")
+        if isinstance(one, Mapping):
+            for path, inner in _entries(one, f"{key}.{name}"):
+                yield (name, *path), inner
+        else:
+            yield (name,), one
+
+
+def _place(configured: Configured, key: str, path: tuple[str, ...]) -> str:
+    from ullage.config.layers import dotted
+
+    return _origin(configured, dotted((key, *path)))
+
+
+def _name(part: str) -> str:
+    """Return a key as TOML has it."""
+    plain = part.isascii() and part.replace("-", "_").isidentifier()
+    return part if plain else _toml(part)
 
 
 def _toml(held: Any) -> str:
-    """Return a text, number or switch as TOML has it, which is as JSON does."""
+    """Return a value as TOML has it; texts, numbers and switches are as in JSON."""
+    if isinstance(held, list):
+        return f"[{', '.join(map(_toml, held))}]"
+    if isinstance(held, Mapping):
+        return f"{{ {', '.join(f'{_name(name)} = {_toml(one)}' for name, one in held.items())} }}"
     plain = not isinstance(held, str) or held.isprintable()
     return json.dumps(held, ensure_ascii=not plain)
-
-
-def _entries(configured: Configured, key: str) -> dict[str, str]:
-    """Return where each entry of a map comes from: maps are merged, entry by entry.
-
-    The files have been read and judged by `ullage.config` before; here only their names count.
-    """
-    origins: dict[str, str] = {}
-    held = value(configured, key)
-    for path in config.files(os.environ):
-        text = path.read_text("utf-8")
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-        for name in _held(data.get(key, {}), held):
-            origins[name] = f"{path}, line {_line(text, key, name)}"
-    for variable, setting in config.VARIABLES.items():
-        if setting == key and os.environ.get(variable):
-            written = _held(json.loads(os.environ[variable]), held)
-            origins |= dict.fromkeys(written, f"${variable}")
-    return origins
-
-
-def _held(written: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
-    """Return the names whose values hold: an impossible window was left out with a warning."""
-    return [name for name, one in written.items() if held.get(name) == one]
-
-
-def _line(text: str, key: str, name: str) -> int:
-    """Return the line of an entry: the first after its map's own that begins with its name."""
-    lines = text.splitlines()
-    table = re.compile(rf"""[\s\["'{{,]*{re.escape(key)}\b""")
-    start = next((n for n, line in enumerate(lines) if table.match(line)), 0)
-    entry = re.compile(rf"""(?:[^#]*[\s{{,."'])?{re.escape(name)}["']?\s*[=:]""")
-    found = (n for n in range(start, len(lines)) if entry.match(lines[n]))
-    return next(found, start) + 1

@@ -18,7 +18,7 @@ from ullage import config
 from ullage.agent import Agent, Options, Session
 from ullage.agent import folders as skills
 from ullage.cli import lines, progress
-from ullage.core.compaction.policy import Policy
+from ullage.core.compaction.policy import Policy, known_policies
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.errors.extras import explain_missing
@@ -65,7 +65,7 @@ def add_log(parser: argparse.ArgumentParser) -> None:
 
 def store_url(given: argparse.Namespace) -> str:
     """Return where sessions are kept."""
-    named = given.store or config.load().settings.store
+    named = config.load(options=[("--store", "store", given.store)]).settings.store
     if named:
         return str(named)
     return default_url(SESSIONS)
@@ -189,7 +189,8 @@ def provided(given: argparse.Namespace) -> Iterator[Provider]:
                 raise ConfigurationError("give --embedded or --base-url: either starts elsewhere")
             base_url, model = _embedded(given, held)
         else:
-            found = given.base_url or config.load().settings.base_url
+            option = ("--base-url", "base_url", given.base_url)
+            found = config.load(options=[option]).settings.base_url
             if not found:
                 raise ConfigurationError(
                     "no model is named: give --base-url URL of a server, or --embedded for a small "
@@ -315,6 +316,15 @@ def _options(given: argparse.Namespace, dialect: str) -> dict[str, Any]:
 # ── the agent ───────────────────────────────────────────────────────────────────────────────────
 
 
+def add_policy(group: argparse._ActionsContainer) -> None:
+    """Declare the name of a policy; another one, or a changed one, is a setting."""
+    group.add_argument(
+        "--policy",
+        choices=known_policies(),
+        help="what to do as the window fills (else the setting `policy`: ladder)",
+    )
+
+
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Declare what the agent may do, and with what."""
     group = parser.add_argument_group("work")
@@ -347,13 +357,10 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--skills", metavar="DIR", action="append", default=[], help="a folder of SKILL.md folders"
     )
-    group.add_argument("--policy", choices=POLICIES, help="what to do as the window fills (ladder)")
+    add_policy(group)
     group.add_argument(
         "--max-iterations", type=int, metavar="N", help="the most calls of the model in a turn"
     )
-
-
-POLICIES: Final = ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise", "off")
 
 
 def hired(given: argparse.Namespace, provider: Provider) -> Agent:

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 import ullage
 from ullage import config
 from ullage.cli.config import safe
+from ullage.config.settings import Configured
 from ullage.core.errors import ConfigurationError
-from ullage.core.settings import Configured
 from ullage.core.tokens.window import Window, resolve
 from ullage.transport import Answer, Ask, Timeouts, Transport, loopback, shown
 from ullage.windows import Question, table
@@ -340,9 +340,7 @@ def _settings(found: Configured, cache: Path) -> dict[str, Any]:
     url = found.settings.base_url
     return {
         "files": files,
-        "variables": [
-            name for name in ("ULLAGE_CONFIG", *config.VARIABLES) if os.environ.get(name)
-        ],
+        "variables": [name for name in config.variables(os.environ) if os.environ.get(name)],
         "base_url": None if url is None else safe(url),
         "offline": found.settings.offline,
         "cache": str(cache),

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, Final, NoReturn, Protocol
 
 import ullage
+from ullage import config
 from ullage.core.errors import BusyWriter, UllageError, UnknownSession
 from ullage.core.errors.nearest import suggest
 
@@ -79,9 +80,27 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, description=command.SUMMARY)
         top.inner[name] = sub
         command.arguments(sub)
+        _add_settings(sub)
     if only is None:
         top.epilog = "\n".join([*_grouped(), EXAMPLES])
     return top
+
+
+def _add_settings(sub: argparse.ArgumentParser) -> None:
+    """Declare the option for settings, at the end of each command and of each command in one."""
+    inner = [a for a in sub._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - argparse lists them nowhere else
+    for action in inner:
+        for each in action.choices.values():
+            _add_settings(each)
+    if not inner:
+        sub.add_argument(
+            "--set",
+            dest="settings",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="a setting for this run, such as policy.tail_share=0.5 (docs/settings.md)",
+        )
 
 
 def _grouped() -> Iterator[str]:
@@ -172,7 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser().print_help()
             return OK
         given = parser(named).parse_args(_settled(words))
-        return _command(given.command).run(given)
+        with config.given_options(given.settings):
+            return _command(given.command).run(given)
     except UllageError as error:
         _say(f"ullage: {error}")
         if getattr(given, "json", False) and sys.stdout is not None:

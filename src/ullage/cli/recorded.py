@@ -265,6 +265,6 @@ def _contents(one: Kept, shown: Shown) -> Contents:
         window,
         shown.model or one.model,
         {**source, "project": None, "title": one.listed.title, "at": at},
-        compaction_at=compaction_point(window),
+        compaction_at=compaction_point(window, default().settings.policy),
         warnings=one.notes,
     )

@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from ullage import config
 from ullage.cli import desk, picture
+from ullage.config import serving
+from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
-from ullage.core.serving import Serve, Upstream, parse
 from ullage.runtime import configured
 from ullage.storage.place import PROXY, default_url
 from ullage.transport import redacted
@@ -48,8 +50,6 @@ COLLECTED: Final = (5_000, 20, 50)
 nothing here leaves cycles behind that would be worth it more often."""
 
 BACKLOG: Final = 2048
-TABLE: Final = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.\"' -]+?)\s*\]\]?\s*(?:#.*)?$")
-KEY: Final = re.compile(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*=")
 
 EPILOG = """examples:
   ullage serve --upstream http://127.0.0.1:8080       in front of llama.cpp, vLLM, LM Studio ...
@@ -74,7 +74,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]URL",
         help="a server, before those of the file; the first takes all requests",
     )
-    where.add_argument("--config", metavar="FILE", help="a TOML file with a [serve] table")
+    where.add_argument(
+        "--config", metavar="FILE", help="a TOML file of settings, with a table [serve]"
+    )
     where.add_argument(
         "--demo",
         nargs="?",
@@ -91,9 +93,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the variable with the token that clients must present; needed beyond this machine",
     )
     what = parser.add_argument_group("what is done")
-    what.add_argument(
-        "--policy", choices=desk.POLICIES, help="what to do as the window fills (ladder)"
-    )
+    desk.add_policy(what)
     what.add_argument("--observe", action="store_true", help="change nothing, only measure")
     what.add_argument("--window", type=int, metavar="TOKENS", help="the window, if you know better")
     what.add_argument(
@@ -186,29 +186,29 @@ def read(
 
     `demo` stands behind all other upstreams. Raises ConfigurationError for what cannot be.
     """
-    table: dict[str, Any] = {}
-    lines: Mapping[str, int] = {}
-    if given.config is not None:
-        table, lines = _file(Path(given.config))
     named = [_upstream(text, number) for number, text in enumerate(given.upstream)]
-    behind = [] if demo is None else [{"name": demo.name, "base_url": demo.base_url}]
-    table["upstreams"] = [*named, *table.get("upstreams", []), *behind]
-    table.setdefault("store", default_url(PROXY))
-    direct = {key: getattr(given, key) for key in ("host", "port", "store", "num_ctx")}
-    table |= {key: value for key, value in direct.items() if value is not None}
-    if given.passive:
-        table["usage"] = "passive"
-    if given.token_env is not None:
-        table["tokens"] = {**table.get("tokens", {}), "client": f"${given.token_env}"}
     rule = {
         "policy": given.policy,
         "window": None if demo is not None else given.window,
         "observe": given.observe or None,
     }
     rule = {key: value for key, value in rule.items() if value is not None}
-    if rule:
-        table["rules"] = [rule, *table.get("rules", [])]
-    return parse(table, given.config or "ullage serve", environment, {} if named or rule else lines)
+    token = None if given.token_env is None else f"${given.token_env}"
+    options = [
+        ("--host", "serve.host", given.host),
+        ("--port", "serve.port", given.port),
+        ("--store", "serve.store", given.store),
+        ("--num-ctx", "serve.num_ctx", given.num_ctx),
+        ("--passive", "serve.usage", "passive" if given.passive else None),
+        ("--token-env", "serve.tokens.client", token),
+        ("--upstream", "serve.upstreams", named or None),
+        (", ".join(f"--{name}" for name in rule), "serve.rules", [rule] if rule else None),
+    ]
+    file = None if given.config is None else Path(given.config)
+    configured = config.load(environment, named=file, options=options)
+    return serving.read(
+        configured, store=default_url(PROXY), behind=() if demo is None else (demo,)
+    )
 
 
 def _upstream(text: str, number: int) -> dict[str, str]:
@@ -219,57 +219,6 @@ def _upstream(text: str, number: int) -> dict[str, str]:
         name, url = re.sub(r"[^A-Za-z0-9._-]", "-", host).strip("-.") or "upstream", text
         name = name if number == 0 else f"{name}-{number + 1}"
     return {"name": name, "base_url": url}
-
-
-def _file(path: Path) -> tuple[dict[str, Any], Mapping[str, int]]:
-    """Return the `[serve]` table of a file, and the lines of its keys."""
-    import tomllib
-
-    try:
-        text = path.read_text("utf-8")
-        data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--config {path} cannot be read: {error}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"--config {path} is not valid TOML: {error}") from error
-    others = sorted(data.keys() - {"serve"})
-    if others or not isinstance(data.get("serve"), dict):
-        found = f"; {others[0]!r} is outside of it" if others else ""
-        raise ConfigurationError(
-            f"--config {path} must hold one table, [serve]{found}: settings of the library stand "
-            "in ullage.toml"
-        )
-    return data["serve"], lines_of(text)
-
-
-def lines_of(text: str) -> dict[str, int]:
-    """Return the line of each key and table below `[serve]`, by dotted path; lists count from 0."""
-    lines: dict[str, int] = {}
-    seen: dict[str, int] = {}
-    table: str | None = None
-    for number, line in enumerate(text.split("\n"), 1):
-        opened = TABLE.match(line)
-        if opened is not None:
-            table = _table(opened[1], opened[2], seen)
-            if table:
-                lines.setdefault(table, number)
-            continue
-        key = KEY.match(line)
-        if key is not None and table is not None:
-            lines.setdefault(f"{table}.{key[1]}" if table else key[1], number)
-    return lines
-
-
-def _table(bracket: str, name: str, seen: dict[str, int]) -> str | None:
-    """Return the path of a table's header below `serve`, None for another one's."""
-    parts = [part.strip(" \"'") for part in name.split(".")]
-    if parts[0] != "serve":
-        return None
-    path = ".".join(parts[1:])
-    if bracket == "[[":
-        seen[path] = seen.get(path, -1) + 1
-        path = f"{path}.{seen[path]}"
-    return path
 
 
 # ── what is said ────────────────────────────────────────────────────────────────────────────────

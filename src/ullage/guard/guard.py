@@ -8,7 +8,7 @@ its `Port`; programs that hold requests as values use that (`guard.port`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects import registry as dialects
@@ -17,8 +17,9 @@ from ullage.core.tokens.gauge import Assessment
 from ullage.core.values.pickling import Unpicklable
 from ullage.core.values.shown import line
 from ullage.guard.call import Call, read_call
+from ullage.guard.defaults import find_policy, find_shares, find_summarizer
 from ullage.guard.driver import Driver, Listener, Pause
-from ullage.guard.given import check_summarizer, read_request
+from ullage.guard.given import read_request
 from ullage.guard.port import Port
 from ullage.guard.sending import asend_call, asend_stream, send_call, send_stream
 from ullage.guard.summarizer import Summarize
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from ullage.storage import Store
 
 Result = TypeVar("Result")
-
-LARGEST: Final = 1_000_000
-"""A window on which shares are tried before there is a real one."""
 
 
 class Guard(Unpicklable):
@@ -59,7 +57,9 @@ class Guard(Unpicklable):
     ollama_chat; without it a request's shape tells, which is Chat Completions if it shows nothing.
     `pause` is the wait before a request is sent again after a broken connection, at most half a
     second by default. `store` (see `ullage.open_store`) keeps checkpoints and conversations beyond
-    the process, and what was left out: placeholders then name it (see `ullage.recall`).
+    the process, and what was left out: placeholders then name it (see `ullage.recall`). What is
+    not given is taken from the settings: policy, summarizer, store, shares, and pins besides those
+    of a call.
     """
 
     instead = "make one in the other process from the same arguments; guard.policy can be pickled"
@@ -82,22 +82,13 @@ class Guard(Unpicklable):
         runtime: Runtime | None = None,
         pause: Pause | None = None,
     ) -> None:
-        if shares is not None:
-            from ullage.core.tokens.budget import allocate
-
-            allocate(LARGEST, shares)  # raises for shares that are none
         self._dialect = dialects.named(dialect) if dialect is not None else None
         runtime = runtime if runtime is not None else default()
         question = Question(model, base_url, api_key, window, provider)
-        asked, kept = check_summarizer(summarizer), check_store(store)
+        asked, kept = find_summarizer(runtime, summarizer), check_store(store)
         driver = Driver(runtime, question, asked, on_event, pause or Pause(), kept)
-        read = Policy.read(policy if policy is not None else runtime.settings.policy)
-        if read.new_session:
-            raise ConfigurationError(
-                f"the policy {read.name} wants new sessions, and a guard has none: give it "
-                "to ullage.Agent, or leave new_session out"
-            )
-        self.port = Port(driver, read, strict, shares)
+        divided = find_shares(runtime, shares)
+        self.port = Port(driver, find_policy(runtime, policy), strict, divided)
 
     @property
     def model(self) -> str | None:

@@ -30,6 +30,7 @@ from ullage.core.guard.stages.replay import find_checkpoint
 from ullage.core.tokens.gauge import Assessment
 from ullage.core.values.pickling import Unpicklable
 from ullage.guard.call import keywords
+from ullage.guard.defaults import add_pins
 from ullage.guard.driver import Background, Driver, Rest, Say, Steps
 from ullage.guard.given import assess_overflow
 from ullage.guard.planning import is_large
@@ -127,12 +128,14 @@ class Port(Unpicklable):
 
     def prepare(self, request: Request, dialect: DialectName) -> View:
         """Return the request to send. Raises as `Guard.prepare` does."""
+        request = add_pins(self.driver.runtime, request)
         steps = machine.prepare(self._setup(dialect), request)
         with self._reporting():
             return self._remember(request, self.driver.run(steps))
 
     async def aprepare(self, request: Request, dialect: DialectName) -> View:
         """Do as `prepare`, without blocking the event loop; summaries may be made beside it."""
+        request = add_pins(self.driver.runtime, request)
         await self.driver.aopen()
         setup = self._setup(dialect)
         if self.policy.background:
@@ -152,11 +155,13 @@ class Port(Unpicklable):
         The strategies are those of the policy's highest rung. Raises as `aprepare` does.
         """
         await self.driver.aopen()
+        request = add_pins(self.driver.runtime, request)
         steps = machine.prepare_compacted(self._setup(dialect), request, target)
         return await self._aremember(request, await self._arun(steps, request))
 
     def undo(self, request: Request, dialect: DialectName) -> Checkpoint | None:
         """Take the last checkpoint of a conversation away; return it, None where there is none."""
+        request = add_pins(self.driver.runtime, request)
         found = self.driver.run(find_checkpoint(self._setup(dialect), request))
         if found is not None:
             self.driver.store.checkpoints.undo(found)

@@ -28,7 +28,7 @@ from ullage.telemetry import metrics
 from ullage.windows import Question
 
 if TYPE_CHECKING:
-    from ullage.core.serving import Serve
+    from ullage.config.serving import Serve
     from ullage.storage import Store
 
 log = logging.getLogger("ullage.proxy")

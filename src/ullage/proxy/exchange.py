@@ -30,8 +30,8 @@ from ullage.sdk.errors import Trouble, classify_error
 from ullage.telemetry import otel
 
 if TYPE_CHECKING:
+    from ullage.config.serving import Upstream
     from ullage.core.messages.transcript import DialectName
-    from ullage.core.serving import Upstream
     from ullage.core.tokens.gauge import Assessment
     from ullage.proxy.app import App
     from ullage.proxy.routes import Form

@@ -33,8 +33,8 @@ from ullage.sdk.errors import Trouble, classify_error
 from ullage.windows import Question
 
 if TYPE_CHECKING:
+    from ullage.config.serving import Rule, Serve, Upstream
     from ullage.core.guard.events import Event
-    from ullage.core.serving import Rule, Serve, Upstream
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.window import Window
     from ullage.guard.view import View
@@ -318,7 +318,7 @@ class Guarding:
         scope, key = self._scope(call), key_of(call.body.fields)
         held = self._histories.find(scope, key)
         size = held.with_(own) if held is not None else None
-        found = assess(size, window, thresholds=call.rule.policy.thresholds)
+        found = assess(size, window, thresholds=_policy(call).thresholds)
         name = held.name if held is not None else name_of(scope, key)
         if call.session and call.apart:
             name = call.apart
@@ -347,7 +347,7 @@ class Guarding:
                     base_url=question.base_url,
                     api_key=question.api_key,
                     window=window,
-                    policy=OFF if rule.observe else rule.policy,
+                    policy=OFF if rule.observe else _policy(call),
                     store=self._store,
                     on_event=_told,
                     dialect=call.form.dialect,
@@ -486,6 +486,11 @@ def _compaction(made: Any) -> bytes:
 
 def _rejects_usage(found: Trouble) -> bool:
     return "stream_options" in found.text or "include_usage" in found.text
+
+
+def _policy(call: Call) -> Policy:
+    """Return the policy of a call; `Serve.rule` names one for every request."""
+    return call.rule.policy or Policy.ladder()
 
 
 def _told(event: Any) -> None:

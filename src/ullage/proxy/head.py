@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.proxy.body import Refused
 
 if TYPE_CHECKING:
-    from ullage.core.serving import Serve, Upstream
+    from ullage.config.serving import Serve, Upstream
 
 Headers = Sequence[tuple[bytes, bytes]]
 

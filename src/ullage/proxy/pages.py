@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
-from ullage.core.serving import Upstream
+from ullage.config.serving import Upstream
 from ullage.proxy.ledger import Ledger
 from ullage.telemetry import CONTENT_TYPE
 from ullage.transport import Ask, Transport

@@ -16,7 +16,7 @@ import aiohttp
 from ullage.core.errors import ProviderError
 
 if TYPE_CHECKING:
-    from ullage.core.serving import Serve
+    from ullage.config.serving import Serve
 
 SHORT: Final = 8
 """Characters below which a key is a word like others."""

@@ -150,14 +150,10 @@ class Policy:
     @classmethod
     def named(cls, name: str) -> Policy:
         """Return a preset by its name; raises ConfigurationError for another name."""
-        presets = (
-            *(cls.ladder(), cls.advisory(), cls.auto_summary()),
-            *(cls.trim_oldest(), cls.summarise(), cls.off()),
-        )
-        for preset in presets:
-            if preset.name == name:
-                return preset
-        known = [preset.name for preset in presets]
+        if name in known_policies():
+            preset: Policy = getattr(cls, name)()
+            return preset
+        known = known_policies()
         near = suggest(name, known)
         raise ConfigurationError(
             f"no policy is named {name!r}: {near and f'{near} '}there are {', '.join(known)}"
@@ -187,3 +183,13 @@ class Policy:
     def identity(self) -> str:
         """Name the policy and its version, as checkpoints record it."""
         return f"{self.name}/{self.version}"
+
+
+def known_policies() -> tuple[str, ...]:
+    """Return the names of the presets, the default first; each is a method of `Policy`."""
+    return ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise", "off")
+
+
+def known_strategies() -> tuple[str, ...]:
+    """Return the names of the strategies that a rung may name."""
+    return STRATEGIES

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.config.layers import Layer, toml_lines
+from ullage.config.parse import parse
+from ullage.config.serving import Rule, Serve, Upstream, loopback
+from ullage.config.serving import read as serving
+from ullage.config.values import configured
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
-from ullage.core.serving import DEFAULT, Rule, Serve, Upstream, loopback, parse
 
 LOCAL = Upstream("local", "http://127.0.0.1:8080")
+NEW = Policy.auto_summary(new_session=True)
 TOKEN = "sentinel-token-0123456789"
 OTHER = "another-token-0123456789"
 WHOLE = """
@@ -65,12 +71,16 @@ observe = true
 """
 
 
-def read(
-    text: str,
-    environment: Mapping[str, str] | None = None,
-    lines: Mapping[str, int] | None = None,
+def read(text: str, environment: Mapping[str, str] | None = None) -> Serve:
+    """Read a file whose keys stand below `[serve]`."""
+    return of_data(tomllib.loads(text), environment)
+
+
+def of_data(
+    data: Any, environment: Mapping[str, str] | None = None, line: int | None = None
 ) -> Serve:
-    return parse(tomllib.loads(text), "serve.toml", environment or {}, lines or {})
+    layer = Layer("serve.toml", {"serve": data}, {} if line is None else {("serve",): line})
+    return serving(configured(parse([layer], environment or {})), store="sqlite:here.db")
 
 
 def of(**fields: Any) -> dict[str, Any]:
@@ -81,10 +91,12 @@ def test_every_key_is_read():
     found = read(WHOLE, {"ALICE": TOKEN, "KEY": "sk-secret"})
     cloud = Upstream("cloud", "https://api.openai.com/v1/", "sk-secret", ("gpt-*", "o?-mini"))
     local = Upstream("local", "http://127.0.0.1:11434", server="ollama")
-    advisory = Policy(name="advisory", rungs=Policy.advisory().rungs, min_output=256)
     assert found == Serve(
         upstreams=(cloud, local),
-        rules=(Rule("gpt-*", "alice", advisory, 9000), Rule(key="bob", observe=True)),
+        rules=(
+            Rule("gpt-*", "alice", Policy.advisory(), 9000, min_output=256),
+            Rule(key="bob", observe=True),
+        ),
         usage="passive",
         fail_open=False,
         host="0.0.0.0",
@@ -146,10 +158,9 @@ def test_a_star_covers_every_model(model: str):
 def test_the_first_rule_that_holds_wins_and_the_default_is_the_ladder():
     found = read(WHOLE, {"ALICE": TOKEN, "KEY": "k"})
     assert found.rule("gpt-4o", "alice").window == 9000
-    assert found.rule("qwen3", "alice") is DEFAULT
+    assert found.rule("qwen3", "alice") == Rule(policy=Policy.ladder())
     assert found.rule("gpt-4o", "bob").observe
-    assert found.rule(None, None) is DEFAULT
-    assert Rule(policy=Policy.ladder()) == DEFAULT
+    assert found.rule(None, None) == Rule(policy=Policy.ladder())
 
 
 @pytest.mark.parametrize(
@@ -223,14 +234,6 @@ def test_secrets_are_in_no_representation():
     [
         ({"upstreams": ()}, "no upstream is named: give --upstream URL"),
         ({"upstreams": (LOCAL, LOCAL)}, "two upstreams are named 'local'"),
-        ({"usage": "count"}, "valid are inject, passive"),
-        ({"port": 70_000}, "port is 70000: a whole number of 0 or more and at most 65,535"),
-        ({"max_body": 0}, "max_body is 0: a whole number of 1 or more"),
-        ({"max_n": True}, "max_n is True"),
-        ({"num_ctx": 0}, "num_ctx is 0"),
-        ({"ttl_s": 0}, "ttl_s is 0: seconds above 0"),
-        ({"idle_s": float("inf")}, "idle_s is inf"),
-        ({"drain_s": float("nan")}, "drain_s is nan"),
         ({"tokens": {"a": "short"}}, "the token 'a' is no secret: give 16 or more"),
         ({"tokens": {"a": "with a space in the middle"}}, "the token 'a' is no secret"),
         ({"tokens": {"a b": TOKEN}}, "'a b' is no name of a token"),
@@ -257,9 +260,9 @@ def test_what_cannot_work_together_is_refused(fields: dict[str, Any], why: str):
         (lambda: Upstream("u", "http://h", "sentinel\nx"), "cannot stand in a header"),
         (lambda: Upstream("u", "http://h", models=()), "serves no model"),
         (lambda: Upstream("u", "http://h", models=("",)), "serves no model"),
-        (lambda: Rule(""), "model of a rule is empty"),
-        (lambda: Rule(window=0), "window of a rule is 0"),
         (lambda: Rule(policy=Policy.auto_summary(new_session=True)), "wants new sessions"),
+        (lambda: Upstream("u", "http://h", policy=NEW), "wants new sessions"),
+        (lambda: Serve((LOCAL,), policy=NEW), "wants new sessions"),
     ],
 )
 def test_a_part_that_cannot_be_is_refused(make: Any, why: str):
@@ -269,51 +272,101 @@ def test_a_part_that_cannot_be_is_refused(make: Any, why: str):
 
 
 @pytest.mark.parametrize(
-    ("data", "path", "why"),
+    ("data", "why"),
     [
-        (of(prot=1), "prot", "unknown key 'prot': did you mean 'port'"),
-        (of(zzz=1), "zzz", "unknown key 'zzz': there are upstreams, rules"),
-        (of(upstreams=[{"nam": "x"}]), "upstreams.0.nam", "did you mean 'name'"),
-        (of(rules=[{}, {"modle": "x"}]), "rules.1.modle", "did you mean 'model'"),
-        (of(rules=[{"policy": "ladders"}]), "rules.0.policy", "no policy is named 'ladders'"),
-        (of(rules=[{"min_output": 0}]), "rules.0.min_output", "give 1 or more"),
-        (of(rules=[{"window": 0}]), "rules.0", "window of a rule is 0"),
-        (of(rules=[{"window": "8k"}]), "rules.0.window", "must be a whole number, not '8k'"),
-        (of(rules=[{"observe": 1}]), "rules.0.observe", "must be true or false"),
-        (of(upstreams=[{"name": "u"}]), "upstreams.0", "upstreams.0 needs base_url"),
-        (of(upstreams=[{}]), "upstreams.0", "needs name and base_url"),
-        (of(upstreams={"name": "u"}), "upstreams", r"write \[\[serve.upstreams\]\]"),
-        (of(upstreams="http://h"), "upstreams", "must be a list of tables"),
-        (of(upstreams=["http://h"]), "upstreams.0", "upstreams.0 must be a table, not a str"),
-        (of(port="8790"), "port", "port must be a whole number"),
-        (of(port=True), "port", "port must be a whole number"),
-        (of(ttl_s="7d"), "ttl_s", "must be a number of seconds"),
-        (of(ttl_s=True), "ttl_s", "must be a number of seconds"),
-        (of(host=""), "host", "host must be text, not an empty str"),
-        (of(hosts="h"), "hosts", "must be a list of texts"),
-        (of(hosts=[1]), "hosts", "must be text"),
-        (of(tokens=["sentinel"]), "tokens", "a table of names and tokens"),
-        (of(tokens={"a": 5}), "tokens.a", "tokens.a must be text"),
-        (of(tokens={"a": "$NOT_SET"}), "tokens.a", "that variable is not set"),
-        (of(port=70_000), "", "port is 70000"),
+        (of(prot=1), r"unknown setting 'serve\.prot'; did you mean 'port'"),
+        (of(zzz=1), r"unknown setting 'serve\.zzz'; there are upstreams, rules"),
+        (of(upstreams=[{"nam": "x"}]), r"'serve\.upstreams\[0\]\.nam'; did you mean 'name'"),
+        (of(rules=[{}, {"modle": "x"}]), r"'serve\.rules\[1\]\.modle'; did you mean 'model'"),
+        (of(rules=[{"policy": "ladders"}]), "policy is 'ladders', expected .* mean 'ladder'"),
+        (of(rules=[{"policy": {"tail_share": 2}}]), r"rules\[0\].policy.tail_share is 2, expec"),
+        (of(rules=[{"policy": {"name": "off"}}]), "policy.name is 'off', the name of a preset"),
+        (of(rules=[{"policy": {"new_session": True}}]), "wants new sessions"),
+        (of(rules=[{"min_output": 0}]), "expected a whole number of 1 or more"),
+        (of(rules=[{"model": ""}]), r"rules\[0\].model is '', expected text"),
+        (of(rules=[{"window": 0}]), r"rules\[0\].window is 0, expected a whole number of 1"),
+        (of(rules=[{"window": "8k"}]), "window is '8k', expected a whole number of 1 or more"),
+        (of(rules=[{"observe": 1}]), "observe is 1, expected true or false"),
+        (of(upstreams=[{"name": "u"}]), r"serve.upstreams\[0\] needs base_url: write it into"),
+        (of(upstreams=[{}]), "needs name and base_url: write them into"),
+        (of(upstreams={"name": "u"}), r"write \[\[serve.upstreams\]\]"),
+        (of(upstreams="http://h"), "expected a list of tables"),
+        (of(upstreams=["http://h"]), r"upstreams\[0\] is 'http://h', expected a table"),
+        (of(upstreams=[{"name": "-", "base_url": "http://h"}]), "'-' is no name of an upstream"),
+        (of(upstreams=[{"name": "u", "base_url": "h"}]), "no plain http or https URL"),
+        (of(upstreams=[{"name": "u", "base_url": "http://h", "models": []}]), "serves no model"),
+        (of(usage="count"), "serve.usage is 'count', expected one of inject, passive"),
+        (of(port="8790"), "port is '8790', expected a whole number from 0 to 65,535"),
+        (of(port=True), "port is True, expected a whole number"),
+        (of(port=70_000), "port is 70000, expected a whole number from 0 to 65,535"),
+        (of(max_body=0), "max_body is 0, expected a whole number of 1 or more"),
+        (of(max_n=True), "max_n is True, expected"),
+        (of(num_ctx=0), "num_ctx is 0, expected"),
+        (of(ttl_s=0), "ttl_s is 0, expected a number above 0"),
+        (of(ttl_s="7d"), "ttl_s is '7d', expected a number above 0"),
+        (of(ttl_s=True), "ttl_s is True, expected a number above 0"),
+        (of(idle_s=float("inf")), "idle_s is inf"),
+        (of(drain_s=float("nan")), "drain_s is nan"),
+        (of(host=""), "host is '', expected text"),
+        (of(hosts="h"), "hosts is 'h', expected a list of texts"),
+        (of(hosts=[1]), r"hosts\[0\] is 1, expected text"),
+        (of(tokens=["sentinel"]), "tokens is a list, expected a table of names"),
+        (of(tokens={"a": 5}), "tokens.a is a int, expected text"),
+        (of(tokens={"a": "$NOT_SET"}), "that variable is not set"),
+        (of(tokens={"a": "sentinel"}), "the token 'a' is no secret: give 16 or more"),
+        (of(host="0.0.0.0"), "no token is set"),
+        (of(rules=[{"key": "eve"}]), "there is no such token: there is none at all"),
+        (of(upstreams=of()["upstreams"] * 2), "two upstreams are named 'u'"),
+        ([], "serve is a list, expected a table"),
     ],
 )
-def test_a_refusal_names_file_line_and_fix(data: dict[str, Any], path: str, why: str):
+def test_a_refusal_names_file_line_and_fix(data: Any, why: str):
     with pytest.raises(ConfigurationError, match=why) as caught:
-        parse(data, "serve.toml", {}, {path: 7})
+        of_data(data, line=7)
     assert str(caught.value).startswith("serve.toml, line 7: ")
     assert "sentinel" not in str(caught.value)
 
 
-def test_without_a_line_the_file_alone_is_named():
-    with pytest.raises(ConfigurationError, match=r"^serve\.toml: no upstream is named"):
-        parse({}, "serve.toml", {})
-    with pytest.raises(ConfigurationError, match=r"^f: serve must be a table, not a list"):
-        parse([], "f", {})  # type: ignore[arg-type]  # as a file may have it
+def test_a_proxy_without_a_file_names_no_file():
+    with pytest.raises(ConfigurationError, match=r"^ullage serve: no upstream is named"):
+        serving(configured(parse([], {})), store="memory:")
+
+
+def test_a_policy_is_the_rules_else_the_upstreams_else_that_of_the_settings():
+    text = """
+    [policy]
+    preset = "advisory"
+    tail_share = 0.5
+
+    [[serve.upstreams]]
+    name = "cloud"
+    base_url = "https://api.openai.com"
+    models = ["gpt-*"]
+    policy = "off"
+
+    [[serve.upstreams]]
+    name = "local"
+    base_url = "http://127.0.0.1:11434"
+
+    [[serve.rules]]
+    model = "gpt-4*"
+    policy = { preset = "auto_summary", keep_last = 3 }
+
+    [[serve.rules]]
+    model = "qwen*"
+    min_output = 99
+    """
+    layer = Layer("f.toml", tomllib.loads(text), toml_lines(text))
+    found = serving(configured(parse([layer], {})), store="memory:")
+    mine = replace(Policy.advisory(), tail_share=0.5)
+    assert found.rule("gpt-4o", None).policy == replace(Policy.auto_summary(), keep_last=3)
+    assert found.rule("gpt-3", None).policy == Policy.off()
+    assert found.rule("llama", None).policy == mine
+    assert found.rule("qwen3", None).policy == replace(mine, min_output=99)
 
 
 def test_a_secret_may_begin_with_a_dollar_sign_that_names_no_variable():
-    (upstream,) = parse(
-        of(upstreams=[{"name": "u", "base_url": "http://h", "api_key": "$1-x"}]), "f", {}
+    (upstream,) = of_data(
+        of(upstreams=[{"name": "u", "base_url": "http://h", "api_key": "$1-x"}])
     ).upstreams
     assert upstream.api_key == "$1-x"

@@ -1,0 +1,262 @@
+"""What may be set: one frozen struct for each table of a file.
+
+A field that is None was not set; the defaults are those of the values that are made of it. Each
+docstring has a line for each field: its sentence, and in brackets its default. `config.parse` reads
+by these structs, `tools.settings_page` writes the page of settings from them. It reads nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from ullage.core.compaction.policy import known_policies, known_strategies
+from ullage.core.dialects.names import DIALECTS
+
+MOST_SECONDS: Final = 1e9
+"""The longest time that can be set: some 30 years, which no clock of an operating system minds."""
+
+
+def known_dialects() -> tuple[str, ...]:
+    """Return the names of the dialects that a summarizer may speak."""
+    return tuple(DIALECTS)
+
+
+Text = Annotated[str, Meta(min_length=1)]
+Secret = Annotated[str, Meta(min_length=1, extra={"secret": True})]
+Whole = Annotated[int, Meta(ge=1)]
+Position = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0, le=MOST_SECONDS)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Pressure = Annotated[float, Meta(gt=0, le=1)]
+Preset = Annotated[str, Meta(extra={"known": known_policies})]
+DialectText = Annotated[str, Meta(extra={"known": known_dialects})]
+StrategyName = Annotated[str, Meta(extra={"known": known_strategies})]
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """One table of a file."""
+
+
+class ThresholdsTable(Table, frozen=True, kw_only=True):
+    """The pressures at which notices begin, as shares of the room for input; they must rise.
+
+    advisory: the first notice; "off" leaves it out (0.70)
+    warning: the second notice (0.80)
+    critical: nearly full (0.90)
+    overflow: more than full (1.00)
+    """
+
+    advisory: Pressure | Literal["off"] | None = None
+    warning: Pressure | None = None
+    critical: Pressure | None = None
+    overflow: Annotated[float, Meta(gt=0, le=2)] | None = None
+
+
+class RungTable(Table, frozen=True, kw_only=True):
+    """From which pressure on what is done; each rung is a `[[policy.rungs]]` of its own.
+
+    at: the pressure from which on it is due, a share of the room for input (required)
+    target: the share to come down to, below `at` (required)
+    strategies: what is tried, in this order (required)
+    """
+
+    at: Pressure
+    target: Pressure
+    strategies: Annotated[list[StrategyName], Meta(min_length=1)]
+
+
+class PolicyTable(Table, frozen=True, kw_only=True):
+    """What is done as the window fills. `policy = "NAME"` is short for its preset alone.
+
+    preset: the preset that the other keys change (ladder)
+    name: the name of the changed policy in checkpoints (that of the preset)
+    version: its version in checkpoints (1)
+    thresholds: when notices are given
+    rungs: what is done from which pressure on; they take the place of the preset's
+    tail_tokens: the most that is left alone at the end, in tokens (40000)
+    tail_share: the same as a share of the room for input; the smaller one holds (0.25)
+    keep_last: the messages that are left alone at the end, at the most (all of the tail)
+    min_output: how low `max_tokens` may be lowered (1024, or an eighth of a smaller window)
+    carry_share: the share of the target that the block of facts and summary may take (0.25)
+    results: whether the results of a tool, by its name, can be had again (again)
+    recovery_tails: the messages that the recoveries of a turn leave alone, falling (40, 20, 10, 5)
+    background: whether an async guard begins a summary one rung early (false)
+    new_session: whether an agent goes on in a new session at the highest rung (false)
+    """
+
+    preset: Preset | None = None
+    name: Text | None = None
+    version: Text | None = None
+    thresholds: ThresholdsTable | None = None
+    rungs: list[RungTable] | None = None
+    tail_tokens: Position | None = None
+    tail_share: Share | None = None
+    keep_last: Whole | None = None
+    min_output: Whole | None = None
+    carry_share: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    results: dict[str, Literal["again", "once", "state"]] | None = None
+    recovery_tails: Annotated[list[Position], Meta(min_length=1)] | None = None
+    background: bool | None = None
+    new_session: bool | None = None
+
+
+class SharesTable(Table, frozen=True, kw_only=True):
+    """What each section of a request gets of the window; all five are given and add up to 1.
+
+    system_prompt: instructions (required)
+    tools: definitions of tools (required)
+    knowledge: messages that are marked as knowledge; the oldest go where it is over (required)
+    conversation: everything else (required)
+    output_buffer: room for the answer (required)
+    """
+
+    system_prompt: Share | None = None
+    tools: Share | None = None
+    knowledge: Share | None = None
+    conversation: Share | None = None
+    output_buffer: Share | None = None
+
+
+class SummarizerTable(Table, frozen=True, kw_only=True):
+    """The model that writes summaries; without one they are made by rule.
+
+    model: its id on its server (required)
+    base_url: its server (the setting `base_url`)
+    dialect: how it is spoken to (Chat Completions)
+    api_key: its key, or `$NAME` for that variable; never shown (none)
+    window: its window in tokens, if you know better (its server is asked)
+    max_tokens: the most of one answer, in tokens (what the summary needs)
+    timeout_s: the longest wait for a byte of an answer, in seconds (120)
+    parallel: requests at once (4)
+    """
+
+    model: Text | None = None
+    base_url: Text | None = None
+    dialect: DialectText | None = None
+    api_key: Secret | None = None
+    window: Whole | None = None
+    max_tokens: Whole | None = None
+    timeout_s: Seconds | None = None
+    parallel: Whole | None = None
+
+
+class UpstreamTable(Table, frozen=True, kw_only=True):
+    """A server that the proxy sends requests to; each is a `[[serve.upstreams]]` of its own.
+
+    name: what it is called, in numbers and logs (required)
+    base_url: where it is; a `/v1` at the end may be left out (required)
+    api_key: the key that is sent in place of the client's, or `$NAME`; never shown (the client's)
+    models: globs of the models that it answers for (all)
+    server: what kind of server it is, such as "ollama" (found out)
+    policy: what is done as the window fills, a name or a table (the setting `policy`)
+    """
+
+    name: Text
+    base_url: Text
+    api_key: Secret | None = None
+    models: list[Text] | None = None
+    server: Text | None = None
+    policy: PolicyTable | None = None
+
+
+class RuleTable(Table, frozen=True, kw_only=True):
+    """What holds for some models and clients; each is a `[[serve.rules]]`, the first match wins.
+
+    model: a glob of models (all)
+    key: the name of a client's token (all clients)
+    policy: what is done as the window fills, a name or a table (that of the upstream)
+    min_output: short for `policy.min_output`
+    window: the window in tokens, if you know better (asked for)
+    observe: whether nothing is changed, only measured (false)
+    """
+
+    model: Text | None = None
+    key: Text | None = None
+    policy: PolicyTable | None = None
+    min_output: Whole | None = None
+    window: Whole | None = None
+    observe: bool | None = None
+
+
+class ServeTable(Table, frozen=True, kw_only=True):
+    """The proxy, `ullage serve`. It is not read from the project's `ullage.toml`.
+
+    upstreams: where requests go; the first that serves a model takes it (required, or `--upstream`)
+    rules: what holds for which requests
+    tokens: what clients present, by their names, or `$NAME`; never shown (none)
+    usage: whether streams are asked for their usage report (inject)
+    fail_open: whether a request is forwarded as it came where the guard is at fault (true)
+    host: the address to listen on (127.0.0.1)
+    port: the port; 0 takes a free one (8790)
+    hosts: names allowed in `Host` besides loopback and the address (none)
+    origins: origins of pages in browsers that may ask (none)
+    store: where checkpoints are kept (a file in the user's data folder)
+    store_transcripts: whether what was left out is kept (false)
+    ttl_s: how long the store keeps what nobody used, in seconds (604800)
+    max_body: the most bytes of a request (33554432)
+    max_messages: the most messages of a request (100000)
+    max_n: the most answers of a request (8)
+    max_depth: the deepest nesting of a request (64)
+    connect_s: the longest wait for a connection to an upstream, in seconds (5)
+    first_byte_s: the longest wait for the first byte of an answer, in seconds (600)
+    idle_s: the longest silence between two chunks, in seconds (300)
+    drain_s: how long streams may go on at the end, in seconds (30)
+    num_ctx: the window that is asked of Ollama's own API, in tokens (Ollama's)
+    """
+
+    upstreams: list[UpstreamTable] | None = None
+    rules: list[RuleTable] | None = None
+    tokens: dict[str, Secret] | None = None
+    usage: Literal["inject", "passive"] | None = None
+    fail_open: bool | None = None
+    host: Text | None = None
+    port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
+    hosts: list[Text] | None = None
+    origins: list[Text] | None = None
+    store: Text | None = None
+    store_transcripts: bool | None = None
+    ttl_s: Seconds | None = None
+    max_body: Whole | None = None
+    max_messages: Whole | None = None
+    max_n: Whole | None = None
+    max_depth: Whole | None = None
+    connect_s: Seconds | None = None
+    first_byte_s: Seconds | None = None
+    idle_s: Seconds | None = None
+    drain_s: Seconds | None = None
+    num_ctx: Whole | None = None
+
+
+class SettingsTable(Table, frozen=True, kw_only=True):
+    """Everything that may be set, at the top of a file.
+
+    base_url: the server that is asked where no other is named (none)
+    policy: what is done as the window fills: the name of a preset, or a table (ladder)
+    store: URL of the store that keeps what was left out, such as `sqlite:ullage.db` (none)
+    offline: whether no server and no provider is ever asked (false)
+    connect_timeout_s: seconds until a server that is not there is given up (2)
+    read_timeout_s: seconds until an answer is given up; a router may load a model first (30)
+    cache_dir: the folder for what is learned, listings and the table (the user's cache folder)
+    pins: positions of messages that stay as they are, besides those of a call (none)
+    context_windows: tokens by model id, your own word; a smaller proven window still caps it
+    base_models: model id by deployment name (Azure); `PROVIDER/ID` for a gateway of your own
+    shares: what each section of a request gets of the window (no budget)
+    summarizer: the model that writes summaries (none)
+    serve: the proxy
+    """
+
+    base_url: Text | None = None
+    policy: PolicyTable | None = None
+    store: Text | None = None
+    offline: bool | None = None
+    connect_timeout_s: Seconds | None = None
+    read_timeout_s: Seconds | None = None
+    cache_dir: Text | None = None
+    pins: list[Position] | None = None
+    context_windows: dict[str, Whole] | None = None
+    base_models: dict[str, Text] | None = None
+    shares: SharesTable | None = None
+    summarizer: SummarizerTable | None = None
+    serve: ServeTable | None = None

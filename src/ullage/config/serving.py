@@ -1,0 +1,325 @@
+"""What `ullage serve` is told: upstreams, rules, tokens and limits, as frozen values.
+
+`read` makes them of the table `[serve]` in the settings. Types and bounds are those of the schema;
+what cannot work together is refused here, so that no server ever starts on it. It reads no files
+and knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from ullage.core.compaction.policy import Policy
+from ullage.core.errors import ConfigurationError
+from ullage.core.errors.nearest import suggest
+
+if TYPE_CHECKING:
+    from ullage.config.schema import PolicyTable, RuleTable, Table, UpstreamTable
+    from ullage.config.settings import Configured
+
+Usage = Literal["inject", "passive"]
+
+ANY: Final = "*"
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SHORTEST: Final = 16
+"""Characters of a token below which guessing is no work."""
+
+LONGEST: Final = 256
+"""Characters of a model's name that globs are tried on; clients choose the name."""
+
+PORT: Final = 8790
+MIB: Final = 1024 * 1024
+WEEK_S: Final = 7 * 24 * 3600.0
+
+
+class Misfit(ConfigurationError):  # noqa: N818 - named for what was found
+    """Report settings of the proxy that cannot work; `about` is the path of the one at fault."""
+
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(message)
+        self.about = about
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A server that requests go to, and the models that it answers for.
+
+    The client's own path is appended to `root`, which is `base_url` without a `/v1` at its end.
+    `models` are globs of the request's `model`. `api_key` is sent in place of the client's own;
+    None passes that one on. `server` is what the operator says it is ("ollama", "llama.cpp"), None
+    has it found out. `policy` holds where no rule names another, None takes the proxy's. Raises
+    ConfigurationError for what is no such URL, name or glob.
+    """
+
+    name: str
+    base_url: str
+    api_key: str | None = field(default=None, repr=False)
+    models: tuple[str, ...] = (ANY,)
+    server: str | None = None
+    policy: Policy | None = None
+
+    def __post_init__(self) -> None:
+        _check_name("an upstream", self.name, "name")
+        _check_policy(self.policy)
+        if not _web(self.base_url):
+            raise Misfit(
+                f"base_url of the upstream {self.name!r} is no plain http or https URL: write "
+                "http://HOST[:PORT][/PREFIX], without a user, a query or a fragment",
+                "base_url",
+            )
+        if self.api_key is not None and not _visible(self.api_key):
+            raise Misfit(
+                f"api_key of the upstream {self.name!r} cannot stand in a header: it is empty, or "
+                "has characters other than visible ASCII",
+                "api_key",
+            )
+        if not self.models or not all(self.models):
+            raise ConfigurationError(
+                f"the upstream {self.name!r} serves no model: leave `models` out for all of them"
+            )
+
+    @property
+    def root(self) -> str:
+        """Where the paths of clients begin: no slash at its end, and no `/v1`."""
+        return self.base_url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+    def serves(self, model: str | None) -> bool:
+        """Tell whether a request for `model` goes here; one that names none goes by `*` alone."""
+        return any(_covers(glob, model) for glob in self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What holds for the requests of some models, and of the client with one token.
+
+    `model` is a glob, `key` the name of a token, None any client. `policy` None takes that of the
+    upstream, or of the proxy; `min_output` takes the place of the policy's. `window` is the
+    operator's word in tokens. With `observe` nothing is changed, only measured.
+    """
+
+    model: str = ANY
+    key: str | None = None
+    policy: Policy | None = None
+    window: int | None = None
+    observe: bool = False
+    min_output: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_policy(self.policy)
+
+    def holds(self, model: str | None, key: str | None) -> bool:
+        """Tell whether the rule speaks of this model and this client."""
+        return (self.key is None or self.key == key) and _covers(self.model, model)
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Everything that one proxy is told. Raises ConfigurationError for what cannot work together.
+
+    `usage` inject has streamed Chat requests report their usage, passive changes nothing there.
+    `fail_open` forwards a request as it came when the guard itself is at fault. `hosts` are names
+    allowed in `Host` besides loopback and the address bound; `origins` those of pages in browsers.
+    `tokens` are what clients present, by name: required where `host` is not loopback. `store` is a
+    store's URL, None an SQLite file in the user's data folder; `ttl_s` is how long it keeps what
+    nobody used. `max_body` is in bytes, the other limits are counts; `connect_s`, `first_byte_s`,
+    `idle_s` (between two chunks) and `drain_s` (streams at the end) are seconds. `num_ctx` is put
+    into requests to Ollama's own API, in tokens. `policy` holds where no rule and no upstream names
+    another.
+    """
+
+    upstreams: tuple[Upstream, ...]
+    rules: tuple[Rule, ...] = ()
+    usage: Usage = "inject"
+    fail_open: bool = True
+    host: str = "127.0.0.1"
+    port: int = PORT
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    store: str | None = None
+    store_transcripts: bool = False
+    ttl_s: float = WEEK_S
+    max_body: int = 32 * MIB
+    max_messages: int = 100_000
+    max_n: int = 8
+    max_depth: int = 64
+    connect_s: float = 5.0
+    first_byte_s: float = 600.0
+    idle_s: float = 300.0
+    drain_s: float = 30.0
+    num_ctx: int | None = None
+    policy: Policy = field(default_factory=Policy.ladder)
+
+    def __post_init__(self) -> None:
+        self._check_upstreams()
+        self._check_tokens()
+        _check_policy(self.policy)
+        if not self.tokens and not loopback(self.host):
+            raise Misfit(
+                f"host {self.host!r} can be reached from other machines, and no token is set: bind "
+                "to 127.0.0.1, or give each client a token in [serve.tokens]",
+                "host",
+            )
+        for rule in self.rules:
+            if rule.key is not None and rule.key not in self.tokens:
+                names = tuple(self.tokens)
+                there = f"there are {', '.join(names)}" if names else "there is none at all"
+                raise Misfit(
+                    f"a rule names the key {rule.key!r}, and there is no such token: "
+                    f"{suggest(rule.key, names, there)}",
+                    "rules",
+                )
+
+    def _check_upstreams(self) -> None:
+        if not self.upstreams:
+            raise ConfigurationError(
+                "no upstream is named: give --upstream URL, or [[serve.upstreams]] in the file of "
+                "--config"
+            )
+        names = [upstream.name for upstream in self.upstreams]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise Misfit(f"two upstreams are named {twice[0]!r}: rename one", "upstreams")
+
+    def _check_tokens(self) -> None:
+        for name, token in self.tokens.items():
+            _check_name("a token", name, f"tokens.{name}")
+            if len(token) < SHORTEST or not _visible(token):
+                raise Misfit(
+                    f"the token {name!r} is no secret: give {SHORTEST} or more visible ASCII "
+                    "characters, such as those of `openssl rand -hex 24`",
+                    f"tokens.{name}",
+                )
+        if len(set(self.tokens.values())) < len(self.tokens):
+            raise Misfit("two tokens are the same: clients could not be told apart", "tokens")
+
+    def upstream(self, model: str | None) -> Upstream | None:
+        """Return the first upstream that answers for a model, None where none does."""
+        return next((found for found in self.upstreams if found.serves(model)), None)
+
+    def rule(self, model: str | None, token: str | None) -> Rule:
+        """Return what holds for a model and the *name* of a client's token, its policy included.
+
+        That is the first rule that fits; its policy is its own, else that of the upstream, else
+        the proxy's.
+        """
+        found = next((rule for rule in self.rules if rule.holds(model, token)), Rule())
+        upstream = self.upstream(model)
+        policy = found.policy or (upstream.policy if upstream else None) or self.policy
+        if found.min_output is not None:
+            policy = replace(policy, min_output=found.min_output)
+        return replace(found, policy=policy)
+
+
+def loopback(host: str) -> bool:
+    """Tell whether only programs on this machine reach a host."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def make_upstream(table: UpstreamTable) -> Upstream:
+    """Return the upstream that a table says. Raises ConfigurationError for what cannot be."""
+    values = _given(table)
+    if table.models is not None:
+        values["models"] = tuple(table.models)
+    return Upstream(**values | _policy(table.policy))
+
+
+def make_rule(table: RuleTable) -> Rule:
+    """Return the rule that a table says. Raises ConfigurationError for what cannot be."""
+    return Rule(**_given(table) | _policy(table.policy))
+
+
+def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ()) -> Serve:
+    """Return what the proxy is told. Raises ConfigurationError naming the place of what is wrong.
+
+    `store` holds where nobody names another; `behind` are upstreams after all others.
+    """
+    import msgspec
+
+    from ullage.config.parse import find_place
+    from ullage.config.schema import ServeTable
+    from ullage.config.values import naming
+
+    table = msgspec.convert(configured.tree.get("serve", {}), ServeTable)
+    values = {"store": store, "tokens": {}, "hosts": (), "origins": (), **_given(table)}
+    values["upstreams"] = (*map(make_upstream, table.upstreams or ()), *behind)
+    values["rules"] = tuple(map(make_rule, table.rules or ()))
+    values |= {name: tuple(values[name]) for name in ("hosts", "origins")}
+    values["tokens"] = MappingProxyType(values["tokens"])
+
+    def place(about: str) -> str:
+        paths = [f"serve.{about}"] if about else []
+        return find_place(configured.places, *paths, "serve") or "ullage serve"
+
+    with naming(place):
+        return Serve(**values, policy=Policy.read(configured.settings.policy))
+
+
+def _given(table: Table) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    return {name: value for name, value in asdict(table).items() if value is not None}
+
+
+def _policy(table: PolicyTable | None) -> dict[str, Policy]:
+    from ullage.config.values import make_policy
+
+    return {} if table is None else {"policy": make_policy(table)}
+
+
+# --- what holds of single values ------------------------------------------------------------------
+
+
+def _check_name(what: str, name: str, about: str) -> None:
+    if not NAME.fullmatch(name):
+        raise Misfit(
+            f"{name!r:.80} is no name of {what}: 1 to 64 letters, digits, dots, dashes and "
+            "underscores, a letter or digit first",
+            about,
+        )
+
+
+def _check_policy(policy: Policy | None) -> None:
+    if policy is not None and policy.new_session:
+        raise Misfit(
+            f"the policy {policy.name} wants new sessions, and a proxy begins none: leave "
+            "new_session out",
+            "policy",
+        )
+
+
+def _web(url: str) -> bool:
+    """Tell whether this is a plain http or https URL."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for a port that is none
+    except ValueError:
+        return False
+    plain = not (parts.query or parts.fragment or "@" in parts.netloc) and _visible(url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain
+
+
+def _visible(text: str) -> bool:
+    return bool(text) and all("!" <= char <= "~" for char in text)
+
+
+def _covers(glob: str, model: str | None) -> bool:
+    """Tell whether a glob of `*` and `?` covers a model; `*` alone covers one not named."""
+    if model is None or len(model) > LONGEST or glob == ANY:
+        return glob == ANY
+    pattern = "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in glob)
+    return re.fullmatch(pattern, model, re.DOTALL) is not None
