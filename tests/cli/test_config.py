@@ -14,9 +14,10 @@ from msgspec.structs import fields
 
 from tools import settings_page
 from ullage import config
-from ullage.cli.main import main
+from ullage.cli.main import main, parser
 from ullage.config.schema import Table
 from ullage.config.settings import KEYS
+from ullage.core.compaction.policy import Policy, known_policies
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 SETTINGS = DOCS.with_name("settings.md")
@@ -206,6 +207,16 @@ def test_show_has_to_be_said(capsys: pytest.CaptureFixture[str]) -> None:
         main(["config"])
     assert stopped.value.code == 2
     assert "show" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "resume", "compact", "serve"])
+def test_every_face_takes_the_names_that_the_setting_takes(command: str) -> None:
+    whole: Any = parser(command)
+    (policy,) = (a for a in whole.inner[command]._actions if a.dest == "policy")
+    assert tuple(policy.choices) == known_policies()
+    for name in known_policies():
+        with config.given_options([f"policy={name}"]):
+            assert config.load().settings.policy == Policy.named(name)
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -126,6 +126,20 @@ def test_an_argument_wins_over_the_file(file: Path):
     assert read("--config", str(file), environment=environment).rule("m", "alice").window == 5000
 
 
+def test_a_variable_wins_over_the_file_and_an_option_over_both(file: Path):
+    environment = {"ALICE": TOKEN, "ULLAGE_SERVE__PORT": "9001", "ULLAGE_POLICY": "off"}
+    found = read("--config", str(file), environment=environment)
+    assert (found.port, found.policy) == (9001, Policy.off())
+    assert found.rule("m", None).policy == Policy.off()
+    own = read("--config", str(file), "--port", "9002", environment=environment)
+    assert own.port == 9002
+    named = read("--config", str(file), "--policy", "ladder", environment=environment)
+    assert named.rule("m", None).policy == Policy.ladder()
+    wrong = {"ALICE": TOKEN, "ULLAGE_SERVE__PORT": "high"}
+    with pytest.raises(ConfigurationError, match=r"^\$ULLAGE_SERVE__PORT: serve\.port is 'high'"):
+        read("--config", str(file), environment=wrong)
+
+
 def test_the_demo_stands_behind_all_others_and_its_window_is_its_own():
     demo = Upstream("demo", "http://127.0.0.1:5/v1")
     found = read("--upstream", "http://h", "--window", "2048", demo=demo)

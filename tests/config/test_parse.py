@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from typing import Any
 
 import pytest
@@ -144,6 +145,11 @@ def test_shares_pins_and_a_summarizer_are_read() -> None:
     wanted = SummarizerSettings("small", "http://h/v1", api_key="sentinel", timeout_s=5.0)
     assert found.summarizer == wanted
     assert "sentinel" not in repr(found)
+
+
+def test_settings_that_were_read_can_be_pickled() -> None:
+    found = of({"context_windows": {"m": 1}, "shares": dict(SHARES), "policy": {"keep_last": 2}})
+    assert pickle.loads(pickle.dumps(found)) == found
 
 
 def test_good_values_are_taken() -> None:

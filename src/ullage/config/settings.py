@@ -55,6 +55,11 @@ class Settings:
     pins: tuple[int, ...] = ()
     summarizer: SummarizerSettings | None = None
 
+    def __reduce__(self) -> tuple[type[Settings], tuple[Any, ...]]:
+        """Pickle the tables as plain ones: a view that cannot be written to cannot be pickled."""
+        values = [getattr(self, key) for key in KEYS]
+        return type(self), tuple(dict(v) if isinstance(v, Mapping) else v for v in values)
+
 
 KEYS: Final[tuple[str, ...]] = tuple(f.name for f in fields(Settings))
 
