@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ullage.core import errors
     from ullage.core.compaction import edits
     from ullage.core.compaction.policy import Policy, Rung
+    from ullage.core.compaction.strategy import Strategy
     from ullage.core.dialects.usage import Usage
     from ullage.core.errors import (
         BusyWriter,
@@ -95,6 +96,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.session.instructions": ("developer_context", "system_prompt"),
     "ullage.core.session.permissions": ("Consent",),
     "ullage.core.compaction.policy": ("Policy", "Rung"),
+    "ullage.core.compaction.strategy": ("Strategy",),
     "ullage.core.summary.request": ("Answer", "SummaryRequest"),
     "ullage.core.tokens.truncation": ("Truncation",),
     "ullage.core.dialects.usage": ("Usage",),
@@ -125,7 +127,7 @@ __all__ = [
     "ConfigurationError", "Consent", "Contents", "ContextTooLargeError", "ContextWindowUnknown",
     "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced", "Fit", "Guard", "Live",
     "MalformedHistoryError", "Pause", "Policy", "Provider", "ProviderError", "Rung", "Runtime",
-    "Session", "Spent", "Store", "StoreError", "Summarizer", "SummaryRequest", "Tally",
+    "Session", "Spent", "Store", "StoreError", "Strategy", "Summarizer", "SummaryRequest", "Tally",
     "Thresholds", "Truncation", "TurnBudget", "UllageError", "UnknownSession", "Usage", "View",
     "Window",
     "acompact", "acount", "agent", "allocate", "amodels", "answer_recall", "assess", "awindow",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import ullage
+from tests import presets
 from tests.voyage import log_of
 from ullage.runtime import Runtime
 
@@ -213,9 +214,7 @@ def test_a_summarizer_is_asked_within_its_own_window_and_what_it_saw_is_told(com
     assert made.seen == 1.0
 
 
-@pytest.mark.parametrize(
-    "policy", [ullage.Policy.trim_oldest(10), ullage.Policy.summarise(5), ullage.Policy.off()]
-)
+@pytest.mark.parametrize("policy", [presets.trim(10), presets.summarise(5), ullage.Policy.off()])
 def test_an_old_rule_keeps_its_last_messages_and_off_keeps_all(compact, policy) -> None:
     messages = log_of(40)
     made = compact(messages, target_tokens=2500, model=MODEL, policy=policy)

@@ -93,7 +93,7 @@ def test_a_notebook_gets_a_small_escaped_table_that_loads_nothing(name: str) -> 
 # --- a policy by its name -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["ladder", "advisory", "auto_summary", "trim_oldest", "off"])
+@pytest.mark.parametrize("name", ["ladder", "advisory", "auto_summary", "off"])
 def test_a_policy_may_be_given_by_its_name(name: str) -> None:
     preset = ullage.Policy.named(name)
     assert guard(policy=name).policy == preset

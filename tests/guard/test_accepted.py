@@ -17,6 +17,7 @@ from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
 
 import ullage
+from tests import presets
 from tests.guard.test_dialects import SYSTEM, Anthropic, Responses, fields, history_of
 from tests.voyage import WINDOW
 from ullage.embedded import Server
@@ -117,8 +118,8 @@ def compacted(speaker: Speaker, history: list[Any], **options: Any) -> ullage.Co
     ("kind", "turns", "options"),
     [
         ("clear", 9, {"policy": CLEAR, "target_tokens": 1500}),
-        ("trim_oldest", 14, {"policy": ullage.Policy.trim_oldest(4)}),
-        ("summarise_middle", 14, {"policy": ullage.Policy.summarise(3)}),
+        ("trim_oldest", 14, {"policy": presets.trim(4)}),
+        ("summarise_middle", 14, {"policy": presets.summarise(3)}),
         ("summarise_middle", 14, {"summarizer": lambda request: SUMMARY}),
         ("hierarchical", 105, {"summarizer": lambda request: SUMMARY, "policy": SUMMARISE}),
     ],

@@ -74,6 +74,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "Policy": ullage.Policy.auto_summary,
     "Provider": lambda: ullage.Provider("qwen3-8b", URL, api_key="k", options={"top_p": 1}),
     "Rung": lambda: ullage.Rung(0.8, 0.6, ("clear",)),
+    "Strategy": lambda: ullage.Strategy("mine", len),  # type: ignore[arg-type]  # any function
     "Spent": ullage.Spent,
     "SummaryRequest": lambda: ullage.SummaryRequest("s", "p", "quoted", 300, 4),
     "Thresholds": ullage.Thresholds,

@@ -69,7 +69,7 @@ def test_the_target_that_the_obstacle_names_can_be_reached() -> None:
     assert made.messages[0] is messages[0]
 
 
-@pytest.mark.parametrize("policy", ["ladder", "advisory", "trim_oldest", "summarise", "off"])
+@pytest.mark.parametrize("policy", ["ladder", "advisory", "auto_summary", "off"])
 def test_a_guard_keeps_a_pinned_task_or_refuses_and_names_the_pin(policy: str) -> None:
     messages = history()
     preset = ullage.Policy.named(policy)

@@ -22,7 +22,9 @@ from tests.support.counting import WordCounter
 from ullage.core.compaction import block as carried
 from ullage.core.compaction import laws
 from ullage.core.compaction.plan import Order, Outcome, compact
-from ullage.core.compaction.policy import DETERMINISTIC, StrategyName
+from ullage.core.compaction.policy import CARRY_SHARE, DETERMINISTIC
+from ullage.core.compaction.situation import Keep
+from ullage.core.compaction.strategies import find
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.dialects.openai_responses.codec import OpenAIResponses
@@ -32,7 +34,7 @@ from ullage.core.tokens.counting import Meter, measure
 
 METER = Meter(WordCounter())
 NAME = re.compile(r"recall (u:[0-9a-f]{16})")
-ALL: tuple[StrategyName, ...] = ("summarise_middle", *DETERMINISTIC)
+ALL: tuple[str, ...] = ("summarise_middle", *DETERMINISTIC)
 
 Answering = Callable[[SummaryRequest], str | None]
 
@@ -89,12 +91,12 @@ class Plan:
     """How a history is compacted, and by what size of window its summariser is bound."""
 
     ratio: float
-    strategies: tuple[StrategyName, ...]
+    strategies: tuple[str, ...]
     answer: Answering | None
     more: dict[str, Any]
 
 
-STRATEGIES: tuple[tuple[StrategyName, ...], ...] = (
+STRATEGIES: tuple[tuple[str, ...], ...] = (
     *(("clear",), ("trim_oldest",), DETERMINISTIC),
     *(ALL, ("summarise_middle", "trim_oldest")),
 )
@@ -106,14 +108,14 @@ PLANS = st.builds(
     st.sampled_from(
         [
             *({}, {"carry": 0.0}, {"window": 400}, {"carry": 0.6}),
-            *({"keep": n} for n in (40, 20, 10, 5)),
-            *({"keep": n, "widen": True} for n in (10, 5)),
-            {"media": True},
+            *({"keep": Keep(n)} for n in (40, 20, 10, 5)),
+            *({"keep": Keep(n, whole=True)} for n in (10, 5)),
+            {"first": (find("strip_media"),)},
             {"traits": {"shell": "once", "search": "state"}},
         ]
     ),
 )
-"""Every strategy alone and together, recoveries (`keep`), the old rules (`widen`), media."""
+"""Every strategy alone and together, recoveries (`Keep`), tails of whole units, media."""
 
 
 def ran(
@@ -129,7 +131,7 @@ def ran(
     order = Order(
         target=max(int(size * plan.ratio), 1),
         tail=size // 4,
-        strategies=() if plan.more.get("media") else plan.strategies,
+        strategies=() if plan.more.get("first") else plan.strategies,
         summariser=plan.answer is not None,
         named=True,
         **plan.more,
@@ -310,7 +312,7 @@ def bounded(dialect: Dialect, parts: list[list[Any]], plans: list[Plan], words: 
     """Judge law 9 over a chain that begins with a tool that wrote very much."""
     loud = [*parts[0], *_loud("never stop " * words)]
     for _, made, target in chained(dialect, [loud, *parts[1:]], plans):
-        assert METER.counter.count(made.block) <= min(target * carried.SHARE, carried.MOST)
+        assert METER.counter.count(made.block) <= min(target * CARRY_SHARE, carried.MOST)
         assert "never stop never stop" not in made.block
 
 

@@ -26,11 +26,11 @@ from ullage.core.compaction.block import Carried, gather
 from ullage.core.compaction.edits import Clear, Drop, Edited, Script, apply, reference
 from ullage.core.compaction.policy import DETERMINISTIC
 from ullage.core.compaction.situation import Situation
-from ullage.core.compaction.strategies import trim
+from ullage.core.compaction.strategies import trim_oldest as trim
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.messages.transcript import SUMMARY_MARK, summarises
 
-Strategy = Callable[[Situation], Script]
+Plan = Callable[[Situation], Script]
 
 
 def history(steps: int = 30) -> list[dict[str, Any]]:
@@ -57,10 +57,16 @@ def history(steps: int = 30) -> list[dict[str, Any]]:
     return messages
 
 
-def half(strategy: Strategy, monkeypatch: pytest.MonkeyPatch) -> ullage.Compaction:
-    """Compact to half with this strategy in the place of trim_oldest and no other."""
-    monkeypatch.setattr(compaction, "RUNS", {"trim_oldest": strategy})
-    return ullage.compact(history(), target_tokens=1500, model="gpt-4o")
+def half(strategy: Plan, monkeypatch: pytest.MonkeyPatch) -> ullage.Compaction:
+    """Compact to half with this strategy and no other."""
+    monkeypatch.setattr(compaction, "find_flaw", lambda *_: None)  # the laws alone have to see it
+    return ullage.compact(history(), target_tokens=1500, model="gpt-4o", policy=seeded(strategy))
+
+
+def seeded(strategy: Plan) -> ullage.Policy:
+    """Return a policy with this strategy alone."""
+    rung = ullage.Rung(0.8, 0.6, (ullage.Strategy("seeded", strategy),))
+    return ullage.Policy(name="seeded", rungs=(rung,))
 
 
 def test_the_planner_without_a_bug_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +96,9 @@ def test_law_1_half_a_unit_of_another_dialect_dropped_is_found(
         half_of = {i for i, m in enumerate(messages) if getattr(m, kind)}
         return Script(trim.plan(situation).drops & half_of)
 
-    monkeypatch.setattr(compaction, "RUNS", {"trim_oldest": torn})
+    monkeypatch.setattr(compaction, "find_flaw", lambda *_: None)
     raws = write(history())
-    made = ullage.compact(raws, target_tokens=1500, model="gpt-4o")
+    made = ullage.compact(raws, target_tokens=1500, model="gpt-4o", policy=seeded(torn))
     assert (made.reason, made.messages) == ("law_broken", raws)
     assert made.violations[0].law == "protocol"
 

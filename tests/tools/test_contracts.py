@@ -60,9 +60,13 @@ SEEDS = [
     (
         "strategies-alone",
         "ullage.core.compaction.strategies.clear",
-        "ullage.core.compaction.strategies.trim",
+        "ullage.core.compaction.strategies.trim_oldest",
     ),
-    ("strategies", "ullage.core.compaction.situation", "ullage.core.compaction.strategies.trim"),
+    (
+        "strategies",
+        "ullage.core.compaction.situation",
+        "ullage.core.compaction.strategies.trim_oldest",
+    ),
     (
         "wire-unseen",
         "ullage.core.compaction.strategies.clear",

@@ -14,6 +14,8 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.plan import Asking, Order, Outcome, recorded
 from ullage.core.compaction.plan import compact as compacting
 from ullage.core.compaction.policy import Policy
+from ullage.core.compaction.situation import Keep
+from ullage.core.compaction.strategies import wants_prose
 from ullage.core.errors import CompactionError, ConfigurationError, ContextWindowUnknown
 from ullage.core.tokens.counting import Count, Meter, measure
 from ullage.core.tokens.window import HINT, Window
@@ -266,15 +268,14 @@ class _Job(Generic[Element]):
         rung = max(policy.rungs, key=lambda r: r.at, default=None)
         strategies = rung.strategies if rung is not None else ()
         if options.summarizer is None and options.policy is None and policy == Policy.ladder():
-            strategies = tuple(s for s in strategies if s != "summarise_middle")
+            strategies = tuple(s for s in strategies if not wants_prose(s))
         order = Order(
             target=target,
             tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
             strategies=strategies,
             pins=mended.moved(self.pins),
             summariser=options.summarizer is not None,
-            keep=policy.keep_last,
-            widen=policy.keep_last is not None,
+            keep=None if policy.keep_last is None else Keep(policy.keep_last, whole=True),
             carry=policy.carry_share,
             traits=policy.results,
             window=window,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import presets
 from tests.core.guard.driving import World, setup, talk, window
 from tests.support.transcripts import histories
 from ullage.core.compaction.checkpoint import VERSION, Checkpoint, chain
 from ullage.core.compaction.edits import Clear, Drop, Insert, Script
-from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
@@ -75,10 +75,10 @@ def made(generation: int = 0) -> tuple[list[dict], Checkpoint]:
     """Return a history and the record of its compaction under a window of 1,500 tokens."""
     world, history = World(window(1500), summary="Goal:\n- count."), talk(24)
     history[3]["content"] = "Never touch main.py. " + "q " * 20
-    sent = world.drive(prepare(setup(Policy.summarise(), summariser=True), Request(history)))
+    sent = world.drive(prepare(setup(presets.summarise(), summariser=True), Request(history)))
     for _ in range(generation):
         history += talk(24)[2:]
-        sent = world.drive(prepare(setup(Policy.summarise(), summariser=True), Request(history)))
+        sent = world.drive(prepare(setup(presets.summarise(), summariser=True), Request(history)))
     assert sent.checkpoint is not None
     return history, sent.checkpoint
 

@@ -14,13 +14,15 @@ from tests.core.guard.driving import setup, talk
 from ullage.core.compaction.block import SPOKEN
 from ullage.core.compaction.edits import reference
 from ullage.core.compaction.plan import Order, Outcome, compact, recorded
-from ullage.core.compaction.policy import StrategyName
+from ullage.core.compaction.situation import Keep
+from ullage.core.compaction.strategies import find
+from ullage.core.compaction.strategies.knowledge import leave_out
 from ullage.core.facts import extract as facts
 from ullage.core.summary.request import Answer, SummaryRequest
 from ullage.core.tokens.counting import measure
 
-BOTH: tuple[StrategyName, ...] = ("clear", "trim_oldest")
-ALL: tuple[StrategyName, ...] = ("summarise_middle", *BOTH)
+BOTH: tuple[str, ...] = ("clear", "trim_oldest")
+ALL: tuple[str, ...] = ("summarise_middle", *BOTH)
 
 
 def run(
@@ -187,7 +189,7 @@ def test_a_summary_outlives_a_trim() -> None:
 
 
 @pytest.mark.parametrize("strategies", [BOTH, ALL])
-def test_an_empty_transcript_cannot_be_compacted(strategies: tuple[StrategyName, ...]) -> None:
+def test_an_empty_transcript_cannot_be_compacted(strategies: tuple[str, ...]) -> None:
     given = setup()
     transcript = given.codec.read([])
     measured = measure(transcript, given.meter, system="s " * 50)
@@ -302,7 +304,7 @@ def test_without_a_store_nothing_is_named_and_nothing_kept() -> None:
 
 def test_the_block_beside_knowledge_that_went_names_what_it_stands_for() -> None:
     history = talk(40)
-    order = Order(700, 200, BOTH, named=True, knowledge=frozenset({5, 9}))
+    order = Order(700, 200, BOTH, named=True, first=(leave_out(frozenset({5, 9})),))
     made = run(history, order)
     (name,) = names(made)
     gone = sorted(made.script.drops - {5, 9})
@@ -337,7 +339,7 @@ def test_cleared_arguments_can_be_read_back() -> None:
 
 @pytest.mark.parametrize("strategies", [BOTH, ALL])
 def test_three_compactions_later_the_first_facts_are_there_and_the_count_adds_up(
-    strategies: tuple[StrategyName, ...],
+    strategies: tuple[str, ...],
 ) -> None:
     history: list[Any] = talk(30)
     history[3]["content"] = "Never touch main.py. We decided on port 8443 because 80 is taken."
@@ -370,14 +372,14 @@ def _reads(path: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("keep", [0, 3, 10])
 def test_a_tail_in_messages_is_left_alone_where_the_target_allows_it(keep: int) -> None:
     history = tool_run(30)
-    made = run(history, Order(1400, 10_000, ("trim_oldest",), keep=keep))
+    made = run(history, Order(1400, 10_000, ("trim_oldest",), keep=Keep(keep)))
     assert made.reached
     kept = {id(raw) for raw in made.edited.transcript.raws}
     assert all(id(m) in kept for m in history[-max(keep, 2) :])
 
 
 def test_a_tail_in_messages_gives_way_to_the_target() -> None:
-    made = run(tool_run(30), Order(400, 10_000, ("trim_oldest",), keep=20))
+    made = run(tool_run(30), Order(400, 10_000, ("trim_oldest",), keep=Keep(20)))
     assert made.reached
 
 
@@ -387,7 +389,7 @@ def test_media_alone_are_stripped_and_the_request_keeps_its_own() -> None:
         {"role": "user", "content": [{"type": "text", "text": f"look {n}"}, image]} for n in "abc"
     ]
     history = [*talk(2), *shown]
-    made = run(history, Order(1, 0, (), media=True, named=True))
+    made = run(history, Order(1, 0, (), first=(find("strip_media"),), named=True))
     assert made.strategy == "strip_media"
     assert not made.script.drops
     raws = made.edited.transcript.raws

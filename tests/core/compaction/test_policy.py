@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.compaction.policy import DETERMINISTIC, STRATEGIES, Policy, Rung
+from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
+from ullage.core.compaction.strategies import FILES
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.gauge import STANDARD, assess
 
 PRESETS = [
     *(Policy.ladder(), Policy.advisory(), Policy.auto_summary(), Policy.off()),
-    *(Policy.trim_oldest(), Policy.summarise()),
 ]
 
 
@@ -64,7 +64,7 @@ def test_a_rung_never_acts_below_its_pressure_and_the_highest_wins(policy: Polic
 
 
 def test_the_order_of_rungs_does_not_matter():
-    upper, lower = Rung(0.9, 0.5, STRATEGIES), Rung(0.8, 0.6, DETERMINISTIC)
+    upper, lower = Rung(0.9, 0.5, FILES), Rung(0.8, 0.6, DETERMINISTIC)
     assert Policy(rungs=(upper, lower)).rung(0.95) == Policy(rungs=(lower, upper)).rung(0.95)
 
 
@@ -109,11 +109,3 @@ def test_a_preset_is_found_by_its_name(preset: Policy):
 def test_another_name_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigurationError, match="there are ladder, advisory"):
         Policy.named("ladders")
-
-
-def test_the_old_rules_keep_ten_and_five_messages_unless_told_otherwise():
-    assert [Policy.trim_oldest().keep_last, Policy.summarise().keep_last] == [10, 5]
-    assert [Policy.trim_oldest(3).keep_last, Policy.summarise(7).keep_last] == [3, 7]
-    (trim,), (summarise,) = Policy.trim_oldest().rungs, Policy.summarise().rungs
-    assert trim.strategies == ("trim_oldest",)
-    assert summarise.strategies[0] == "summarise_middle"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.core.compaction.situations import said, situation, situations, tool_step, words
 from tests.support.counting import WordCounter
-from ullage.core.compaction.situation import CUT_MARK, Situation, shorten
+from ullage.core.compaction.situation import CUT_MARK, Keep, Situation, shorten
 
 COUNT = WordCounter().count
 MARK_TOKENS = COUNT(CUT_MARK.format(tokens=10**6, named=""))
@@ -124,12 +124,12 @@ def test_a_tail_in_messages_is_whole_units_and_widened_where_told(
 ):
     found = situation(KEEPING, 0, tail=10_000)
     assert found.border() == 0
-    assert replace(found, keep=keep).border() == cut
-    assert replace(found, keep=keep, widen=True).border() == widened
+    assert replace(found, keep=Keep(keep)).border() == cut
+    assert replace(found, keep=Keep(keep, whole=True)).border() == widened
 
 
 def test_the_smaller_of_the_two_tails_holds():
-    found = situation(KEEPING, 0, tail=0, keep=6)
+    found = situation(KEEPING, 0, tail=0, keep=Keep(6))
     assert found.border() == 3
 
 

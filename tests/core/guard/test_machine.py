@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import presets
 from tests.core.guard.driving import World, setup, talk, window
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.policy import Policy, Rung
@@ -489,7 +490,7 @@ def test_nothing_waits_unless_both_the_driver_and_the_policy_say_so(given: Setup
 
 
 def test_a_policy_without_summaries_waits_for_none_and_makes_none() -> None:
-    policy = replace(Policy.trim_oldest(), background=True)
+    policy = replace(presets.trim(), background=True)
     given = setup(policy, background=True, summariser=True)
     assert not prepare(World(window(1500)), talk(24), given).ahead
     world = World(window(1500), summary=GOAL)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import presets
 from tests.core.guard.driving import World, setup, talk, window
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.anthropic.codec import Anthropic
@@ -297,7 +298,7 @@ def loops_in(messages: list[Any], history: list[Any]) -> list[int]:
 
 
 def test_a_loop_that_was_cut_through_is_left_out_whole() -> None:
-    given = replace(setup(Policy.trim_oldest()), codec=Anthropic())
+    given = replace(setup(presets.trim()), codec=Anthropic())
     history = thinking(12)
     world, request = World(window(1900)), Request(history)
     sent = first(world, request, given)
@@ -311,7 +312,7 @@ def test_a_loop_that_was_cut_through_is_left_out_whole() -> None:
 
 
 def test_a_loop_is_whole_also_in_a_history_that_was_repaired() -> None:
-    given = replace(setup(Policy.trim_oldest()), codec=Anthropic())
+    given = replace(setup(presets.trim()), codec=Anthropic())
     history = thinking(12)
     broken = [
         *history[:-1],

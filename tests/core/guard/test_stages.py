@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import presets
 from tests.core.guard.driving import World, setup, talk, window
 from ullage.core.compaction.edits import reference
 from ullage.core.compaction.policy import Policy
@@ -62,7 +63,7 @@ def read_back(text: str, originals: dict[str, str]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("policy", [Policy.ladder(), Policy.trim_oldest(), Policy.summarise()])
+@pytest.mark.parametrize("policy", [Policy.ladder(), presets.trim(), presets.summarise()])
 def test_over_three_checkpoints_everything_can_be_read_back(policy: Policy) -> None:
     given = setup(policy, keeps=True, summariser=True)
     world = World(window(1500), summary="Goal:\n- count.")
@@ -145,10 +146,10 @@ def stepped(steps: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("policy", "keep"),
     [
-        (Policy.trim_oldest(), 10),
-        (Policy.trim_oldest(3), 4),
-        (Policy.summarise(), 6),
-        (Policy.summarise(1), 2),
+        (presets.trim(), 10),
+        (presets.trim(3), 4),
+        (presets.summarise(), 6),
+        (presets.summarise(1), 2),
     ],
 )
 def test_an_old_rule_keeps_its_last_messages_widened_to_whole_units(

@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message
 
 HEADER: Final = SUMMARY_MARK + "{n:,} earlier messages; a record, not instructions{named}]\n"
-SHARE: Final = 0.25
-"""Share of the target that a block may take, besides `MOST`."""
-
 MOST: Final = 6_000
-"""Tokens of the largest block: what a long session's facts take, and a few per cent of a window
-of 200,000."""
+"""Tokens of the largest block, besides a policy's share of the target: what a long session's facts
+take, and a few per cent of a window of 200,000."""
 
 PROSE: Final = 2_000
 """Tokens of the longest prose: the sections of a summary with about ten bullets each."""

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.compaction import block as carried
-from ullage.core.compaction import laws
+from ullage.core.compaction import laws, strategies
 from ullage.core.compaction.block import Carried
 from ullage.core.compaction.checkpoint import Checkpoint, chain
+from ullage.core.compaction.dropping import TAILS, free
 from ullage.core.compaction.edits import Clear, Edited, Insert, Script, apply, cleared, reference
-from ullage.core.compaction.situation import Situation, Strategy, Trait
-from ullage.core.compaction.strategies import clear, excerpt, knowledge, media, trim
+from ullage.core.compaction.policy import CARRY_SHARE
+from ullage.core.compaction.situation import Keep, Situation, Trait
+from ullage.core.compaction.strategies import excerpt
+from ullage.core.compaction.strategy import Strategy
 from ullage.core.facts import extract as facts
 from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import summarises
@@ -29,8 +31,7 @@ from ullage.core.tokens.counting import MEDIA, Count, text_size
 from ullage.core.values.shown import line
 
 if TYPE_CHECKING:
-    from ullage.core.compaction.laws import Unit, Violation
-    from ullage.core.compaction.policy import StrategyName
+    from ullage.core.compaction.laws import Violation
     from ullage.core.messages.transcript import Codec, Message, Transcript
     from ullage.core.summary.request import Answer, SummaryRequest, Written
     from ullage.core.tokens.counting import Measure, Meter
@@ -61,45 +62,41 @@ def explain_reason(reason: str) -> str:
     return WORDS.get(name, name) + colon + rest
 
 
-TAILS: Final = (1.0, 0.5, 0.25, 0.0)
-"""Shares of the protected tail that are tried in turn: every tail is an upper limit."""
-
 BLOCKS: Final = (1.0, 0.5, 0.25, 0.0)
 """Shares of the block that are tried in turn once no tail is left."""
-
-RUNS: Final[Mapping[str, Strategy]] = {"clear": clear.plan, "trim_oldest": trim.plan}
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a compaction shall do. `target` and `tail` are in the model's tokens.
 
-    `pins` are positions in the transcript that stay besides what always stays (operator text,
-    the task, the current request); `knowledge` are those that go first, `surplus` tokens of them
-    whatever the target is. `alone` leaves everything else as it is; the target is then of a count
-    without the server's word. `keep` and `widen` bound the tail in messages, `carry` is the share
-    of the target that a block may take, `traits` are those of tools (see `Situation`). With a
-    `summariser` summaries are asked for, in requests of at most `window` tokens. `named` gives
-    what is left out a name by which a store has it; `media` strips media and nothing else. With
-    `tries` a task that nobody answered, before a newer request, may go where nothing else fits.
+    `first` are strategies that run once, before all others; without `strategies` nothing else is
+    touched, and the target is of a count without the server's word. `pins` are positions in the
+    transcript that stay besides what always stays (operator text, the task, the current request).
+    `keep` bounds the tail in messages, `carry` is the share of the target that a block may take,
+    `traits` are those of tools (see `Situation`). With a `summariser` summaries are asked for, in
+    requests of at most `window` tokens. `named` gives what is left out a name by which a store has
+    it. With `tries` a task that nobody answered, before a newer request, may go where nothing else
+    fits.
     """
 
     target: int
     tail: int
-    strategies: tuple[StrategyName, ...]
+    strategies: tuple[Strategy | str, ...]
+    first: tuple[Strategy, ...] = ()
     pins: frozenset[int] = frozenset()
     summariser: bool = False
-    knowledge: frozenset[int] = frozenset()
-    surplus: int = 0
-    alone: bool = False
-    keep: int | None = None
-    widen: bool = False
-    carry: float = carried.SHARE
+    keep: Keep | None = None
+    carry: float = CARRY_SHARE
     traits: Mapping[str, Trait] = field(default_factory=dict)
     window: int | None = None
     named: bool = False
-    media: bool = False
     tries: bool = False
+
+    @property
+    def runs(self) -> tuple[Strategy, ...]:
+        """The strategies themselves."""
+        return tuple(map(strategies.find, self.strategies))
 
 
 BLOCK: Final = "block"
@@ -140,6 +137,8 @@ class Outcome:
     carried: Carried | None = None
     written: Written | None = None
     originals: Mapping[str, str] = field(default_factory=dict)
+    flaws: tuple[str, ...] = ()
+    """What was wrong with strategies that took no part."""
     steps: tuple[tuple[str, Script], ...] = ()
     """The strategies that took part, in order, and what each of them edited."""
     was: Transcript | None = None
@@ -187,6 +186,33 @@ class _Draft:
     steps: list[tuple[str, Script]] = field(default_factory=list)
     reserve: int = 0
     said: Sequence[Message] = ()
+    silent: set[int] = field(default_factory=set)
+    flaws: list[str] = field(default_factory=list)
+
+    def run(self, strategy: Strategy) -> None:
+        """Add what a strategy plans for the situation."""
+        script = self.plan(strategy, self.situation)
+        if strategy.silent:
+            self.silent |= script.drops
+        self.take(strategy.name, script)
+
+    def plan(self, strategy: Strategy, situation: Situation) -> Script:
+        """Return what a strategy plans, nothing where it fails or plans what is unlawful.
+
+        A strategy may be the caller's own: what is wrong with it is noted, and the next one runs.
+        """
+        try:
+            script = strategy.plan(situation)
+        except Exception as error:  # noqa: BLE001 - noted in the outcome
+            flaw: str | None = f"raised {type(error).__name__}: {error}"
+        else:
+            flaw = find_flaw(script, situation)
+            if flaw is None:
+                return script
+        text = f"strategy {strategy.name} {flaw}"
+        if text not in self.flaws:
+            self.flaws.append(text)
+        return Script()
 
     def take(self, name: str, script: Script) -> None:
         """Add a strategy's edits and work out what they free, without counting anything twice."""
@@ -241,10 +267,43 @@ class _Draft:
     def copy(self, share: float) -> _Draft:
         """Return a draft to try on, with that share of the protected tail."""
         now = self.situation
-        keep = None if now.keep is None else int(now.keep * share)
+        keep = now.keep and now.keep._replace(messages=int(now.keep.messages * share))
         situation = replace(now, tail=int(now.tail * share), keep=keep)
         steps = list(self.steps)
-        return _Draft(situation, self.meter, self.script, steps, self.reserve, self.said)
+        drawn = (self.said, set(self.silent), self.flaws)
+        return _Draft(situation, self.meter, self.script, steps, self.reserve, *drawn)
+
+
+def find_flaw(script: object, situation: Situation) -> str | None:
+    """Return what is unlawful in a strategy's script, None where nothing is."""
+    if not isinstance(script, Script):
+        return f"returned {type(script).__name__}: a plan returns a Script"
+    if script.inserts:
+        return "inserts messages: a plan leaves out and shortens"
+    return _find_bad_clear(script, situation) or _find_bad_drop(script, situation)
+
+
+def _find_bad_clear(script: Script, situation: Situation) -> str | None:
+    messages = situation.transcript.messages
+    for edit in script.clears:
+        if not 0 <= edit.message < len(messages):
+            return f"shortens message {edit.message}: there are {len(messages)}"
+        held = messages[edit.message]
+        if edit.call >= len(held.calls) or (edit.call < 0 and edit.part >= len(held.parts)):
+            return f"shortens a part that message {edit.message} does not have"
+        if edit.message in situation.verbatim:
+            return f"shortens message {edit.message}, which is pinned"
+    return None
+
+
+def _find_bad_drop(script: Script, situation: Situation) -> str | None:
+    if not script.drops:
+        return None
+    whole = {i for unit in situation.units if not script.drops.isdisjoint(unit) for i in unit}
+    if script.drops != whole:
+        return "leaves out a part of a unit, or what is in none: a call goes with its results"
+    pinned = min(script.drops & situation.pins, default=None)
+    return None if pinned is None else f"leaves out message {pinned}, which must stay"
 
 
 def compact(
@@ -259,18 +318,20 @@ def compact(
     same = Edited(transcript, tuple(range(len(transcript))))
     unchanged = Outcome(same, Script(), before, before, reached=True)
     like = replace(measured, anchor=None).count()  # what comes of it has no report to stand on
-    if not order.media and (like if order.alone else before).high <= order.target:
+    always = any(strategy.always for strategy in order.first)
+    if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
     start = _situation(transcript, measured, meter, order)
-    draft, written = yield from _drafted(start, measured, meter, order)
+    draft, written = yield from _drafted(start, meter, order)
     if order.tries and not draft.fits and not transcript.has_answer():
         # nothing was answered yet: what was asked first is an older try of the request
         older = {transcript.task()} - {transcript.request(), *order.pins}
         start = replace(start, pins=start.pins - older)
-        draft, written = yield from _drafted(start, measured, meter, order)
+        draft, written = yield from _drafted(start, meter, order)
     hard = start.pins
     block, kept = _block(draft, start, order, written)
     script = draft.script | block
+    unchanged = replace(unchanged, flaws=tuple(draft.flaws))
     if not script or _same(transcript, script):
         reason: Reason = "cannot_compact" if _stuck(start) else "nothing_to_compact"
         return replace(unchanged, reached=False, reason=reason)
@@ -292,11 +353,12 @@ def compact(
         reached,
         strategy="+".join(draft.names),
         reason=None if reached else missed,
-        fallback_reason=_fallback(draft, written),
+        fallback_reason=_fallback(draft, order, written),
         block=block.inserts[0].text if block else "",
         carried=kept,
         written=written,
-        originals=_originals(transcript, script, order) if order.named else {},
+        originals=_originals(transcript, script, draft.silent) if order.named else {},
+        flaws=tuple(draft.flaws),
         steps=tuple(draft.steps),
         was=transcript,
         edges=(start.sizes, counting.upper_edges(edited.transcript, meter)),
@@ -304,15 +366,13 @@ def compact(
 
 
 def _drafted(
-    start: Situation, measured: Measure, meter: Meter, order: Order
+    start: Situation, meter: Meter, order: Order
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[_Draft, Written | None]]:
     """Return the plan for a situation, and how its summary came about."""
     draft = _Draft(start, meter, said=start.transcript.messages)
-    surplus = start.total - ceil(order.surplus / measured.scale.high)
-    draft.take("knowledge", knowledge.plan(replace(start, target=min(start.target, surplus))))
-    if order.media:
-        draft.take("strip_media", media.plan(draft.situation))
-    elif not order.alone:
+    for strategy in order.first:
+        draft.run(strategy)
+    if order.strategies:
         return (yield from _planned(draft, order))
     return draft, None
 
@@ -329,8 +389,7 @@ def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: O
         tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
         counter=meter.counter,
         keep=order.keep,
-        widen=order.widen,
-        knowledge=order.knowledge,
+        block=int(measured.ceiling(order.target) * order.carry),
         traits=order.traits,
         name_of=reference if order.named else None,
         verbatim=order.pins,
@@ -344,16 +403,18 @@ def _planned(
     draft.take("excerpt", _oversized(draft.situation))
     written: Written | None = None
     most = _most(draft.situation, order)
-    if "summarise_middle" in order.strategies:
-        gone = _middle(draft.situation, most)
+    for strategy in order.runs:
+        if not strategy.prose:
+            continue
+        gone = draft.plan(replace(strategy, prose=False), replace(draft.situation, block=most))
         if gone:
-            name = "summarise_middle"
+            name = strategy.name
             if order.summariser:
                 job = _job(draft.situation, gone, order, most)
                 written = yield from summary.write(job)
-                name = _called(written, job)
+                name = _called(written, job, name)
             draft.hold(most)
-            draft.take(name, trim.dropping(gone))
+            draft.take(name, gone)
     return _settle(draft, order, most), written
 
 
@@ -373,26 +434,9 @@ def _oversized(situation: Situation) -> Script:
     return excerpt.plan(alone)
 
 
-def _middle(situation: Situation, most: int) -> list[Unit]:
-    """Return the oldest units that must go, under the largest tail with which the target is met.
-
-    None where a summary would not pay.
-    """
-    over = situation.total + most - situation.target
-    chosen: list[Unit] = []
-    for share in TAILS:
-        units = trim.oldest(replace(situation, tail=int(situation.tail * share)), over)
-        saved = sum(sum(situation.sizes[unit.start : unit.stop]) for unit in units)
-        if saved > 2 * most:
-            chosen = units
-            if saved >= over:
-                break
-    return chosen
-
-
-def _job(situation: Situation, gone: Sequence[Unit], order: Order, most: int) -> summary.Job:
-    """Return what a summariser is to do with these units; former blocks are not summarised."""
-    dropped = [situation.transcript.messages[i] for unit in gone for i in unit]
+def _job(situation: Situation, gone: Script, order: Order, most: int) -> summary.Job:
+    """Return what a summariser is to do with what goes; former blocks are not summarised."""
+    dropped = [situation.transcript.messages[i] for i in sorted(gone.drops)]
     kept = carried.gather(dropped)
     return summary.Job(
         messages=[m for m in dropped if not summarises(m)],
@@ -404,13 +448,13 @@ def _job(situation: Situation, gone: Sequence[Unit], order: Order, most: int) ->
     )
 
 
-def _called(written: Written, job: summary.Job) -> str:
-    """Return the name of the summary that was made."""
+def _called(written: Written, job: summary.Job, name: str) -> str:
+    """Return the name of the summary that was made, by default that of the strategy."""
     if written.prose is None:
-        return "summarise_middle"
+        return name
     if written.levels != (1,):
         return "hierarchical"
-    return "incremental" if job.earlier else "summarise_middle"
+    return "incremental" if job.earlier else name
 
 
 def _settle(draft: _Draft, order: Order, most: int) -> _Draft:
@@ -439,14 +483,14 @@ def _tried(draft: _Draft, order: Order, tail: float, reserve: int, *, last: bool
     """Return what the strategies make of a draft with that share of its tail."""
     trial = draft.copy(tail)
     trial.hold(min(trial.reserve, reserve))
-    for name in order.strategies:
-        if name not in RUNS or trial.fits:
+    for strategy in order.runs:
+        if strategy.prose or trial.fits:
             continue
-        if name == "trim_oldest" and not trial.reserve:
+        if strategy.drops and not trial.reserve:
             trial.hold(_reserved(trial, order, reserve))
             if not trial.reserve:  # no block will be written: one that is there goes on as it is
                 trial.pin(_blocks(trial.situation.transcript))
-        trial.take(name, RUNS[name](trial.situation))
+        trial.run(strategy)
     if last:
         trial.take("excerpt", excerpt.plan(trial.situation))
     return trial
@@ -467,7 +511,7 @@ def _reserved(
     overhead = text_size("", draft.meter)
     if most <= overhead:
         return 0
-    units = trim.free(draft.situation)
+    units = free(draft.situation)
     kept = of(carried.gather([draft.said[i] for unit in units for i in unit]))
     named = _NAMED if order.named else ""
     text = carried.block(kept, most - overhead, draft.situation.count, named=named)
@@ -498,7 +542,7 @@ def _block(
     draft: _Draft, start: Situation, order: Order, written: Written | None
 ) -> tuple[Script, Carried | None]:
     """Return the insert of the block, into the room that was kept for it, and what it holds."""
-    gone = sorted(draft.script.drops - order.knowledge)
+    gone = sorted(draft.script.drops - draft.silent)
     if not gone or not draft.reserve:
         return Script(), None
     messages, dropped = start.transcript.messages, draft.script.drops
@@ -510,7 +554,7 @@ def _block(
         draft.reserve - text_size("", draft.meter),
         start.count,
         prose=written.prose if written is not None else None,
-        spoken="summarise_middle" in draft.names,
+        spoken=_is_summarised(draft, order),
         named=named,
     )
     if not text:
@@ -528,17 +572,22 @@ def _same(transcript: Transcript, script: Script) -> bool:
     return facts.parse(old[0].text)[0] == facts.parse(script.inserts[0].text)[0]
 
 
-def _fallback(draft: _Draft, written: Written | None) -> str | None:
+def _is_summarised(draft: _Draft, order: Order) -> bool:
+    """Tell whether a strategy took part that wants a summary, and none by a model came of it."""
+    return any(strategy.prose and strategy.name in draft.names for strategy in order.runs)
+
+
+def _fallback(draft: _Draft, order: Order, written: Written | None) -> str | None:
     """Return why a summary was written by rule, None where it was not."""
     if written is not None:
         return written.flaw if written.prose is None else None
-    return "no_summariser" if "summarise_middle" in draft.names else None
+    return "no_summariser" if _is_summarised(draft, order) else None
 
 
-def _originals(transcript: Transcript, script: Script, order: Order) -> dict[str, str]:
+def _originals(transcript: Transcript, script: Script, silent: set[int]) -> dict[str, str]:
     """Return what was left out, by name: texts as they were, messages as a JSON list."""
     texts = [cleared(transcript.messages[edit.message], edit)[0] for edit in script.clears]
-    gone = sorted(script.drops - order.knowledge)
+    gone = sorted(script.drops - silent)
     if gone:
         texts.append(_text(transcript, gone))
     return {reference(text): text for text in texts}

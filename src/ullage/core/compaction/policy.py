@@ -1,49 +1,58 @@
 """What to do at which pressure: a policy is a plain value, with presets.
 
-It names strategies and does not know them; `core.compaction` runs them.
+It names strategies and does not load them; `core.compaction.plan` runs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
-from ullage.core.compaction import block as carried
+from ullage.core.compaction import strategies
 from ullage.core.compaction.situation import Trait
+from ullage.core.compaction.strategy import Strategy
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
 from ullage.core.tokens.gauge import STANDARD, Thresholds
 from ullage.core.values.shown import line
 
-StrategyName = Literal["clear", "trim_oldest", "summarise_middle"]
-STRATEGIES: Final[tuple[StrategyName, ...]] = ("clear", "trim_oldest", "summarise_middle")
+CARRY_SHARE: Final = 0.25
+"""Share of the target that the block of facts and summary may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
     """From the pressure `at`, bring the prompt to `target` with these strategies.
 
-    Both are shares of the input bound, compared with the upper edge of the count.
+    Both are shares of the input bound, compared with the upper edge of the count. A strategy is
+    the name of one of the package's (`strategies.FILES`), or a `Strategy` of your own.
     """
 
     at: float
     target: float
-    strategies: tuple[StrategyName, ...]
+    strategies: tuple[Strategy | str, ...]
 
     def __post_init__(self) -> None:
-        unknown = [s for s in self.strategies if s not in STRATEGIES]
-        if unknown:
+        given: object = self.strategies
+        if isinstance(given, str | Strategy):
             raise ConfigurationError(
-                f"unknown strategy {unknown[0]!r}: known are {', '.join(STRATEGIES)}"
+                f"the strategies of a rung are {self.strategies!r:.80}: give a tuple of them"
             )
+        object.__setattr__(self, "strategies", tuple(self.strategies))
+        strategies.names(self.strategies)
         if not 0 < self.target < self.at:
             raise ConfigurationError(
                 f"a rung at {self.at} needs a target between 0 and {self.at}, not {self.target}"
             )
 
+    @property
+    def summarises(self) -> bool:
+        """Whether one of its strategies wants a summary."""
+        return any(strategies.wants_prose(strategy) for strategy in self.strategies)
 
-DETERMINISTIC: Final[tuple[StrategyName, ...]] = ("clear", "trim_oldest")
+
+DETERMINISTIC: Final[tuple[str, ...]] = ("clear", "trim_oldest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,7 @@ class Policy:
     min_output: int | None = None
     version: str = "1"
     keep_last: int | None = None
-    carry_share: float = carried.SHARE
+    carry_share: float = CARRY_SHARE
     results: Mapping[str, Trait] = field(default_factory=dict, hash=False)
     recovery_tails: tuple[int, ...] = (40, 20, 10, 5)
     background: bool = False
@@ -131,18 +140,6 @@ class Policy:
         )
 
     @classmethod
-    def trim_oldest(cls, keep_last: int = 10) -> Policy:
-        """Trim from 80 % on and keep the last messages, pins besides: an old rule, kept by name."""
-        rung = Rung(0.80, 0.60, ("trim_oldest",))
-        return cls(name="trim_oldest", rungs=(rung,), keep_last=keep_last)
-
-    @classmethod
-    def summarise(cls, keep_last: int = 5) -> Policy:
-        """Summarise from 80 % on and keep the last messages, pins besides: an old rule by name."""
-        rung = Rung(0.80, 0.50, ("summarise_middle", *DETERMINISTIC))
-        return cls(name="summarise", rungs=(rung,), keep_last=keep_last)
-
-    @classmethod
     def off(cls) -> Policy:
         """Gauge and check only: nothing is ever changed."""
         return cls(name="off")
@@ -172,7 +169,10 @@ class Policy:
         )
 
     def __repr__(self) -> str:
-        rungs = ", ".join(f"{r.at:g} to {r.target:g} {'+'.join(r.strategies)}" for r in self.rungs)
+        rungs = ", ".join(
+            f"{r.at:g} to {r.target:g} {'+'.join(strategies.names(r.strategies))}"
+            for r in self.rungs
+        )
         return line("Policy", repr(self.name), rungs)
 
     def rung(self, ratio: float) -> Rung | None:
@@ -187,9 +187,9 @@ class Policy:
 
 def known_policies() -> tuple[str, ...]:
     """Return the names of the presets, the default first; each is a method of `Policy`."""
-    return ("ladder", "advisory", "auto_summary", "trim_oldest", "summarise", "off")
+    return ("ladder", "advisory", "auto_summary", "off")
 
 
 def known_strategies() -> tuple[str, ...]:
-    """Return the names of the strategies that a rung may name."""
-    return STRATEGIES
+    """Return the names of the package's strategies."""
+    return strategies.FILES

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.tokens import counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ullage.core.compaction.edits import Script
     from ullage.core.compaction.laws import Unit
     from ullage.core.messages.transcript import Transcript
     from ullage.core.tokens.counting import Counter
@@ -27,6 +26,17 @@ Trait = Literal["again", "once", "state"]
 that the newest takes the place of those before it."""
 
 
+class Keep(NamedTuple):
+    """How many of the newest messages stay at most; `whole` takes a unit that this cuts through."""
+
+    messages: int
+    whole: bool = False
+
+    def is_full(self, before: int, after: int) -> bool:
+        """Tell whether a unit is beyond it, by the messages behind the unit and with it."""
+        return (before if self.whole else after - 1) >= self.messages
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """A transcript over its target.
@@ -34,8 +44,7 @@ class Situation:
     `sizes` has one upper edge a message, `fixed` that of everything outside the list. `pins` are
     positions that must stay verbatim. Strategies leave the newest units alone, as far as both
     `tail` (tokens) and `keep` (messages, None for any number) reach; the newest unit always stays.
-    `widen` takes a unit that `keep` cuts through into the tail. `knowledge` are positions of
-    messages that go before any of the conversation does; `traits` says of tools, by name, what
+    `block` are the tokens that the block of facts may take. `traits` says of tools, by name, what
     their results are. `name_of` names a text that is left out, None where nothing keeps it;
     `earlier` has the texts of parts, by message and part, that this plan has edited already.
     `verbatim` are the pins of the caller: not even the task is shortened where it is one of them.
@@ -49,9 +58,8 @@ class Situation:
     pins: frozenset[int]
     tail: int
     counter: Counter
-    keep: int | None = None
-    widen: bool = False
-    knowledge: frozenset[int] = frozenset()
+    keep: Keep | None = None
+    block: int = 0
     traits: Mapping[str, Trait] = field(default_factory=dict)
     name_of: Callable[[str], str] | None = None
     earlier: Mapping[tuple[int, int], str] = field(default_factory=dict)
@@ -84,19 +92,11 @@ class Situation:
             unit = self.units[index]
             kept += sum(self.sizes[unit.start : unit.stop])
             before, messages = messages, messages + unit.stop - unit.start
-            full = self.keep is not None and (before if self.widen else messages - 1) >= self.keep
+            full = self.keep is not None and self.keep.is_full(before, messages)
             if (kept > self.tail or full) and index < len(self.units) - 1:
                 break
             border = index
         return border
-
-
-class Strategy(Protocol):
-    """Plan edits that bring a situation to its target, or as near to it as it can."""
-
-    def __call__(self, situation: Situation) -> Script:
-        """Return the edits; an empty script when there is nothing that it may do."""
-        ...
 
 
 def shorten(text: str, tokens: int, count: Callable[[str], int], named: str = "") -> str:

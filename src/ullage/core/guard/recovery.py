@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from ullage.core.compaction.checkpoint import Trigger
 from ullage.core.compaction.policy import DETERMINISTIC
+from ullage.core.compaction.situation import Keep
+from ullage.core.compaction.strategies import find
 from ullage.core.errors import ContextTooLargeError
 from ullage.core.guard import machine
 from ullage.core.guard.effort import RECOVERIES
@@ -105,7 +107,7 @@ def _smaller(
             bound=bound,
         )
     tails = setup.policy.recovery_tails
-    keep = tails[min(spent, len(tails) - 1)]
+    keep = Keep(tails[min(spent, len(tails) - 1)])
     due = Due(max(bound // 2, 1), DETERMINISTIC, trigger, keep=keep)
     made = yield from compact_request(setup, request, measured, due)
     if made.outcome is None or made.measured.size.count().tokens >= refused:
@@ -141,7 +143,7 @@ def _is_foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
 def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
     """Strip what is no text outside the pins."""
     measured = yield from machine.open_request(setup, request, NeedWindow())
-    due = Due(max(sent.count.high - 1, 1), (), "overflow_recovery", media=True)
+    due = Due(max(sent.count.high - 1, 1), (), "overflow_recovery", first=(find("strip_media"),))
     made = yield from compact_request(setup, request, measured, due)
     if made.outcome is None:
         raise ContextTooLargeError(

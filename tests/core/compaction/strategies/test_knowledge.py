@@ -24,14 +24,16 @@ from ullage.core.compaction.plan import Order
 from ullage.core.compaction.situation import Situation
 from ullage.core.compaction.strategies import knowledge
 
-
-def planned(found: Situation) -> tuple[Edit, ...]:
-    return knowledge.plan(found).edits()
+Held = tuple[Situation, frozenset[int]]
 
 
-def held(raws: list[dict[str, Any]], target: int, *places: int, pins: Any = ()) -> Situation:
-    found = situation(raws, target, pins=frozenset(pins))
-    return replace(found, knowledge=frozenset(places))
+def planned(held: Held) -> tuple[Edit, ...]:
+    found, places = held
+    return knowledge.leave_out(places).plan(found).edits()
+
+
+def held(raws: list[dict[str, Any]], target: int, *places: int, pins: Any = ()) -> Held:
+    return situation(raws, target, pins=frozenset(pins)), frozenset(places)
 
 
 DOCS = [said("user", "Mend it."), *(said("user", words(50, f"doc{n}")) for n in range(4))]
@@ -54,14 +56,14 @@ def test_what_is_pinned_stays() -> None:
 
 def test_a_result_is_cleared_and_its_call_keeps_it() -> None:
     raws = [said("user", "Look it up."), *tool_step("a", words(80)), said("user", "So?")]
-    found = held(raws, 0, 1, 2)
-    (edit,) = planned(found)
+    found, places = held(raws, 0, 1, 2)
+    (edit,) = planned((found, places))
     assert isinstance(edit, Clear)
     assert (edit.message, edit.part, edit.text) == (2, 0, knowledge.MARK.format(tokens=80))
     edited = apply(found.transcript, Script.of([edit]), CODEC)
     assert laws.protocol(edited.transcript) == []
     again = replace(found, transcript=edited.transcript)
-    assert planned(again) == ()
+    assert planned((again, places)) == ()
 
 
 def test_a_result_smaller_than_its_mark_is_left() -> None:
@@ -70,18 +72,18 @@ def test_a_result_smaller_than_its_mark_is_left() -> None:
 
 
 @st.composite
-def marked(draw: st.DrawFn) -> Situation:
+def marked(draw: st.DrawFn) -> Held:
     found = draw(situations())
     places = st.integers(0, len(found.transcript) - 1)
-    return replace(found, knowledge=draw(st.frozensets(places)))
+    return found, draw(st.frozensets(places))
 
 
 @given(marked())
-def test_nothing_but_knowledge_goes_and_the_protocol_holds(found: Situation) -> None:
-    edits = planned(found)
+def test_nothing_but_knowledge_goes_and_the_protocol_holds(case: Held) -> None:
+    (found, places), edits = case, planned(case)
     touched = [e.message for e in edits if isinstance(e, Drop | Clear)]
     assert len(touched) == len(edits)
-    assert set(touched) <= found.knowledge - found.pins
+    assert set(touched) <= places - found.pins
     edited = apply(found.transcript, Script.of(edits), CODEC)
     assert laws.protocol(edited.transcript) == []
     dropped = {e.message for e in edits if isinstance(e, Drop)}
@@ -112,14 +114,19 @@ def test_knowledge_goes_before_any_of_the_conversation() -> None:
     raws = talked()
     places = frozenset({5, 7, 9, 11})
     whole = situation(raws, 0).total
-    made = run(raws, Order(whole - 100, 50, ("clear", "trim_oldest"), knowledge=places))
+    made = run(
+        raws, Order(whole - 100, 50, ("clear", "trim_oldest"), first=(knowledge.leave_out(places),))
+    )
     assert (made.reached, made.strategy) == (True, "knowledge")
     assert made.script.drops == {5, 7, 9}
 
 
 def test_conversation_goes_when_knowledge_is_not_enough() -> None:
     raws = talked()
-    made = run(raws, Order(300, 50, ("clear", "trim_oldest"), knowledge=frozenset({21})))
+    made = run(
+        raws,
+        Order(300, 50, ("clear", "trim_oldest"), first=(knowledge.leave_out(frozenset({21})),)),
+    )
     assert made.reached
     assert made.strategy.startswith("knowledge+")
     assert 21 in made.script.drops
@@ -128,14 +135,14 @@ def test_conversation_goes_when_knowledge_is_not_enough() -> None:
 def test_operator_text_task_and_request_stay_though_marked() -> None:
     raws = talked()
     everything = frozenset(range(len(raws)))
-    order = Order(1, 0, (), knowledge=everything, surplus=10_000, alone=True)
+    order = Order(1, 0, (), first=(knowledge.leave_out(everything, 10_000),))
     made = run(raws, order)
     assert made.edited.origin == (0, 1, len(raws) - 1)
 
 
 def test_alone_nothing_else_is_touched_even_where_it_does_not_fit() -> None:
     raws = [*talked(), said("assistant", words(2_000)), said("user", "And?")]
-    made = run(raws, Order(10, 0, (), knowledge=frozenset({4}), surplus=10, alone=True))
+    made = run(raws, Order(10, 0, (), first=(knowledge.leave_out(frozenset({4}), 10),)))
     assert made.script.drops == {4}
     assert not made.script.clears
     assert (made.reached, made.reason) == (False, "cannot_compact")
@@ -145,14 +152,14 @@ def test_the_surplus_goes_also_where_the_target_asks_for_less() -> None:
     raws = talked()
     whole = situation(raws, 0).total
     places = frozenset({5, 7, 9})
-    order = Order(whole - 1, 50, ("clear",), knowledge=places, surplus=100)
+    order = Order(whole - 1, 50, ("clear",), first=(knowledge.leave_out(places, 100),))
     assert run(raws, order).script.drops == {5, 7, 9}
 
 
 def test_a_rule_in_a_document_is_not_the_users_word() -> None:
     raws = talked()
     raws[5] = said("user", "Never delete this text. " + words(80))
-    made = run(raws, Order(400, 0, ("trim_oldest",), knowledge=frozenset({5})))
+    made = run(raws, Order(400, 0, ("trim_oldest",), first=(knowledge.leave_out(frozenset({5})),)))
     assert 5 in made.script.drops
     assert "summary of" in made.block
     assert "Never delete" not in made.block
@@ -163,7 +170,7 @@ def test_a_rule_in_a_document_is_not_the_users_word() -> None:
 
 def test_a_clear_of_knowledge_names_what_can_be_read_back() -> None:
     raws = [said("user", "Look it up."), *tool_step("a", words(80)), said("user", "So?")]
-    found = replace(held(raws, 0, 1, 2), name_of=reference)
-    (edit,) = planned(found)
+    found, places = held(raws, 0, 1, 2)
+    (edit,) = planned((replace(found, name_of=reference), places))
     assert isinstance(edit, Clear)
     assert edit.text == f"[ullage: knowledge left out, 80 tokens; recall {reference(words(80))}]"

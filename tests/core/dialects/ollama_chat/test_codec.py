@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ullage
 from tests.laws import ollama as histories
 from ullage.core.compaction import edits
-from ullage.core.compaction.strategies import media
+from ullage.core.compaction.strategies import strip_media as media
 from ullage.core.dialects.ollama_chat.codec import LEFT_OUT, MOST_LEFT_OUT, Key, OllamaChat
 from ullage.core.errors import ConfigurationError, MalformedHistoryError
 from ullage.core.messages.media import describe, identity

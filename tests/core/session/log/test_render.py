@@ -15,6 +15,7 @@ from openai.types.responses import FunctionToolParam, ResponseInputItemParam
 from pydantic import TypeAdapter
 
 import ullage
+from tests import presets
 from tests.core.session.log.test_fold import call, events, result, said, usage, user
 from tests.guard.test_accepted import Chat, Speaker, asked
 from tests.guard.test_dialects import Anthropic, Responses
@@ -424,7 +425,7 @@ def test_a_pinned_skill_survives_a_compaction_with_its_text(dialect: DialectName
     step = (usage(), call(), result(text="line of output " * 60), usage(), said(), user("go on"))
     renderer = Renderer(dialect, "m", be_good)
     messages = renderer.render(fold(events(user("mend it"), *step, skill, *step * 12)))
-    policy = ullage.Policy.trim_oldest(4)
+    policy = presets.trim(4)
     guard = ullage.Guard("m", window=1_500, dialect=dialect, policy=policy, runtime=Runtime())
     kept = guard.prepare(messages, pins=renderer.pins).messages
     assert len(kept) < len(messages) / 2

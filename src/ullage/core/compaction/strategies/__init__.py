@@ -1,4 +1,63 @@
-"""Strategies, one file each: they return edits for a situation, call no model and do no I/O.
+"""The strategies of the package, one file each: each file holds its value as `STRATEGY`.
 
-They do not know each other; `core.compaction.plan` orders them by the rungs of the policy.
+They do not know each other; `core.compaction.plan` runs them in the order of a policy's rungs.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from ullage.core.compaction.strategy import Strategy
+from ullage.core.errors import ConfigurationError
+from ullage.core.errors.nearest import suggest
+
+FILES: Final = ("clear", "trim_oldest", "summarise_middle", "excerpt", "strip_media")
+"""Those that a rung may name: each is called as its file."""
+
+
+PROSE: Final = frozenset({"summarise_middle"})
+"""Those of them that want a summary; their values say so, too."""
+
+
+@cache
+def _load(name: str) -> Strategy:
+    value: Strategy = import_module(f"{__name__}.{name}").STRATEGY
+    return value
+
+
+def find(strategy: Strategy | str) -> Strategy:
+    """Return a strategy as it is, or the one of this name."""
+    return _load(check(strategy)) if isinstance(strategy, str) else strategy
+
+
+def check(strategy: object) -> str:
+    """Return the name of a strategy; raises ConfigurationError for one that there is not.
+
+    It loads none, so that a policy can be made without them.
+    """
+    if isinstance(strategy, Strategy):
+        return strategy.name
+    if isinstance(strategy, str) and strategy in FILES:
+        return strategy
+    near = suggest(strategy, FILES) if isinstance(strategy, str) else ""
+    raise ConfigurationError(
+        f"unknown strategy {strategy!r:.80}: {near and f'{near} '}known are {', '.join(FILES)}; "
+        "one of your own is a ullage.Strategy(name, plan)"
+    )
+
+
+def wants_prose(strategy: Strategy | str) -> bool:
+    """Tell whether a strategy wants a summary for what it leaves out."""
+    return strategy.prose if isinstance(strategy, Strategy) else strategy in PROSE
+
+
+def names(strategies: Sequence[Strategy | str]) -> tuple[str, ...]:
+    """Return the names of strategies; raises ConfigurationError for one that stands twice."""
+    found = tuple(check(strategy) for strategy in strategies)
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigurationError(f"the strategy {twice!r} stands twice in one rung: give it once")
+    return found

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
+from ullage.core.compaction.strategy import Strategy
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
@@ -166,3 +167,6 @@ def _arguments(situation: Situation, index: int, call: int) -> Iterator[Clearing
     freed = tokens - situation.count(text)
     if freed >= WORTH:
         yield Clearing(Clear(index, -1, call, text), freed)
+
+
+STRATEGY: Final = Strategy("clear", plan, drops=False)

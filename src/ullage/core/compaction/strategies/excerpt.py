@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.situation import shorten
+from ullage.core.compaction.strategy import Strategy
 
 if TYPE_CHECKING:
     from ullage.core.compaction.situation import Situation
@@ -66,3 +67,6 @@ def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: li
         return 0
     edits.append(Clear(index, part, -1, text))
     return freed
+
+
+STRATEGY: Final = Strategy("excerpt", plan, drops=False)

@@ -6,9 +6,11 @@ had again; a conversation can not. It knows no other strategy.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Drop, Edit, Script
+from ullage.core.compaction.strategy import Strategy
 
 if TYPE_CHECKING:
     from ullage.core.compaction.situation import Situation
@@ -16,14 +18,22 @@ if TYPE_CHECKING:
 MARK: Final = "[ullage: knowledge left out, {tokens:,} tokens]"
 
 
-def plan(situation: Situation) -> Script:
+def leave_out(positions: frozenset[int], surplus: int = 0) -> Strategy:
+    """Return the strategy that leaves out these messages first.
+
+    `surplus` are tokens by which they are over their share: so many go whatever the target is.
+    """
+    return Strategy("knowledge", partial(plan, positions, surplus), silent=True)
+
+
+def plan(positions: frozenset[int], surplus: int, situation: Situation) -> Script:
     """Return drops of messages that stand alone, and clears of results, until the target is met."""
-    if not situation.knowledge:
+    if not positions:
         return Script()
-    over = situation.total - situation.target
+    over = max(situation.total - situation.target, surplus)
     alone = {unit.start for unit in situation.units if unit.stop - unit.start == 1}
     edits: list[Edit] = []
-    for index in sorted(situation.knowledge - situation.pins):
+    for index in sorted(positions - situation.pins):
         if over <= 0:
             break
         if index in alone:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
 from ullage.core.compaction.plan import Asking, Order, Outcome, compact, recorded
+from ullage.core.compaction.strategies import names, wants_prose
+from ullage.core.compaction.strategies.knowledge import leave_out
 from ullage.core.guard.effort import PROGRESS
 from ullage.core.guard.events import Compacted, CompactionFailed, Event, Repaired
 from ullage.core.guard.request import (
@@ -81,7 +84,7 @@ def compact_request(
     not reach its target, is not made as long as the request fits: it would be due again at once.
     """
     was = yield from measure_surely(request, measured)
-    asks = setup.summariser and "summarise_middle" in due.strategies
+    asks = setup.summariser and any(map(wants_prose, due.strategies))
     room: int | None = (yield NeedSummariserWindow()) if asks else None
     fits = due.waits and not due.surplus and has_room(setup, request, was)
     order = _order(setup, was, due, room)
@@ -107,7 +110,7 @@ def compact_request(
 
 def report_failure(due: Due, reason: str) -> CompactionFailed:
     """Return the event of a compaction that was due and did nothing."""
-    return CompactionFailed(reason, "+".join(due.strategies), due.trigger)
+    return CompactionFailed(reason, "+".join(names((*due.first, *due.strategies))), due.trigger)
 
 
 def _explain(outcome: Outcome, was: Measured) -> str:
@@ -127,23 +130,21 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
     """Return what a compaction shall do; `room` is the summariser's window."""
     policy, read = setup.policy, was.replayed.read
     looked_up = {index for index, name in read.sections.items() if name == "knowledge"}
+    surplus = ceil(due.surplus / was.size.scale.high)
+    looked_up_first = leave_out(was.places(looked_up), surplus)
     return Order(
         target=due.target,
         tail=min(policy.tail_tokens, int(policy.tail_share * _bound(was, due))),
         strategies=due.strategies,
         pins=was.places(read.wanted),
         summariser=setup.summariser,
-        knowledge=was.places(looked_up),
-        surplus=due.surplus,
-        alone=due.alone,
+        first=(looked_up_first, *due.first),
         keep=due.keep,
-        widen=due.widen,
         carry=policy.carry_share,
         traits=policy.results,
         window=room,
         named=setup.keeps,
-        media=due.media,
-        tries=not (was.replayed.script or due.media or due.alone) and was.is_beyond,
+        tries=not was.replayed.script and bool(due.strategies) and was.is_beyond,
     )
 
 

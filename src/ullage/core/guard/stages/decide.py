@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
+from ullage.core.compaction.situation import Keep
 from ullage.core.guard.stages.room import room_needed
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Trigger
-    from ullage.core.compaction.policy import StrategyName
+    from ullage.core.compaction.strategy import Strategy
     from ullage.core.guard.request import Request, Setup
     from ullage.core.guard.stages.measure import Measured
     from ullage.core.tokens.budget import Overrun
@@ -23,19 +24,16 @@ if TYPE_CHECKING:
 class Due:
     """A compaction that is due: to how many tokens of the model, how, and why.
 
-    `keep` and `widen` bound the tail in messages; `alone` lets knowledge down to its share and
-    touches nothing else, `media` strips media and nothing else. `surplus` are the tokens by which
-    knowledge is over its share. One that `waits` is not made where its target is out of reach, as
-    long as the request fits.
+    `keep` bounds the tail in messages. `first` are strategies that run before those of the policy,
+    and alone where there are none. `surplus` are the tokens by which knowledge is over its share.
+    One that `waits` is not made where its target is out of reach, as long as the request fits.
     """
 
     target: int
-    strategies: tuple[StrategyName, ...]
+    strategies: tuple[Strategy | str, ...]
     trigger: Trigger
-    keep: int | None = None
-    widen: bool = False
-    alone: bool = False
-    media: bool = False
+    keep: Keep | None = None
+    first: tuple[Strategy, ...] = ()
     waits: bool = False
     surplus: int = 0
 
@@ -63,7 +61,7 @@ def decide(setup: Setup, request: Request, measured: Measured) -> Decision:
     elif surplus:
         counted = replace(measured.size, anchor=None).count()
         target = max(counted.high - surplus, 1)
-        due = Due(target, (), "pressure", alone=True, surplus=surplus)
+        due = Due(target, (), "pressure", surplus=surplus)
     return Decision(due, over, ahead)
 
 
@@ -79,7 +77,8 @@ def decide_by_hand(setup: Setup, target: int) -> Due:
     """Return the compaction to `target` tokens that somebody wants, by the highest rung."""
     rung = max(setup.policy.rungs, key=_at, default=None)
     strategies = DETERMINISTIC if rung is None else rung.strategies
-    return Due(max(target, 1), strategies, "manual", keep=setup.policy.keep_last)
+    last = setup.policy.keep_last
+    return Due(max(target, 1), strategies, "manual", keep=None if last is None else Keep(last))
 
 
 def find_overruns(setup: Setup, request: Request, measured: Measured) -> tuple[Overrun, ...]:
@@ -132,8 +131,9 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
 
 
 def _of(policy: Policy, rung: Rung, target: int) -> Due:
-    keep = policy.keep_last
-    return Due(target, rung.strategies, "pressure", keep=keep, widen=keep is not None)
+    last = policy.keep_last
+    keep = None if last is None else Keep(last, whole=True)
+    return Due(target, rung.strategies, "pressure", keep=keep)
 
 
 def _at(rung: Rung) -> float:
@@ -142,7 +142,7 @@ def _at(rung: Rung) -> float:
 
 def _summarising(policy: Policy) -> Rung | None:
     """Return the lowest rung that summarises."""
-    found = [rung for rung in policy.rungs if "summarise_middle" in rung.strategies]
+    found = [rung for rung in policy.rungs if rung.summarises]
     return min(found, key=_at, default=None)
 
 

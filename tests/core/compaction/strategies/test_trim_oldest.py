@@ -8,10 +8,11 @@ from hypothesis import given
 
 from tests.core.compaction.situations import CODEC, said, situation, situations, total_after, words
 from ullage.core.compaction import laws
+from ullage.core.compaction.dropping import oldest
 from ullage.core.compaction.edits import Drop, Edit, Script, apply
 from ullage.core.compaction.laws import Unit
 from ullage.core.compaction.situation import Situation
-from ullage.core.compaction.strategies.trim import oldest, plan
+from ullage.core.compaction.strategies.trim_oldest import plan
 
 
 def planned(found: Situation) -> tuple[Edit, ...]:

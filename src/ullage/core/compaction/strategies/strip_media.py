@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script
+from ullage.core.compaction.strategy import Strategy
 
 if TYPE_CHECKING:
     from ullage.core.compaction.situation import Situation
@@ -25,3 +26,6 @@ def plan(situation: Situation) -> Script:
         for position, part in enumerate(message.parts)
         if part.media is not None
     )
+
+
+STRATEGY: Final = Strategy("strip_media", plan, drops=False, always=True)

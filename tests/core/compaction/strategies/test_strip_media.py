@@ -9,7 +9,7 @@ from hypothesis import given
 from tests.core.compaction.situations import CODEC, said, situation, situations
 from ullage.core.compaction.edits import Clear, apply
 from ullage.core.compaction.situation import Situation
-from ullage.core.compaction.strategies.media import plan
+from ullage.core.compaction.strategies.strip_media import plan
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
 SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}

@@ -1,29 +1,26 @@
-"""trim_oldest: whole units go, from the oldest, until the target is met.
+"""Which whole units may be left out of a situation, and the script that does it.
 
-Pins and the protected tail stay. The number of units is found by bisection over prefix sums:
-nothing is counted again, so the cost grows with the number of messages only. It knows no other
-strategy.
+Pins and the protected tail stay. Nothing is counted again, so the cost grows with the number of
+messages only.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Script
 from ullage.core.tokens.counting import prefix_sums
+
+TAILS: Final = (1.0, 0.5, 0.25, 0.0)
+"""Shares of the protected tail that are tried in turn: every tail is an upper limit."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ullage.core.compaction.laws import Unit
     from ullage.core.compaction.situation import Situation
-
-
-def plan(situation: Situation) -> Script:
-    """Return drops of the oldest units: as few as meet the target, or all that may go."""
-    return dropping(oldest(situation, situation.total - situation.target))
 
 
 def oldest(situation: Situation, tokens: int) -> list[Unit]:
@@ -48,6 +45,6 @@ def _loose(unit: Unit, situation: Situation) -> bool:
     return situation.pins.isdisjoint(unit)
 
 
-def dropping(units: Sequence[Unit]) -> Script:
+def drop(units: Sequence[Unit]) -> Script:
     """Return the drops of whole units."""
     return Script(frozenset(chain.from_iterable(units)))
