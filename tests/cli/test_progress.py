@@ -196,7 +196,14 @@ def test_a_summary_that_is_waited_for_shows_a_sign_and_the_answers(tmp_path: Pat
     slow = Answer(blocks=(body[:10].encode(), body[10:].encode()), pause_s=1.0)
     answers = (slow, Answer(blocks=(body.encode(),)))
     with FaultServer({"POST /v1/chat/completions": answers, "*": of_json({}, 404)}) as server:
-        words = ["compact", str(tmp_path / "m.json"), "--target", "3000", "--policy", "summarise"]
+        words = [
+            "compact",
+            str(tmp_path / "m.json"),
+            "--target",
+            "3000",
+            "--policy",
+            "auto_summary",
+        ]
         more = ["--summarizer", server.base_url, "--summarizer-model", "m", "--dry-run"]
         with Terminal([*ULLAGE, *words, *more], os.environ) as terminal:
             terminal.until(r"summarising  \d s")

@@ -190,7 +190,7 @@ def test_a_model_summarises_where_one_is_named(run: Run, url: str, capsys: Captu
     message = {"role": "assistant", "content": "Casks 1 to 30 were counted, all of them full."}
     answer = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
     with FaultServer({acting.CHAT: of_json(answer)}) as server:
-        options = ("--summarizer", server.base_url, "--policy", "summarise", "--target", "9000")
+        options = ("--summarizer", server.base_url, "--policy", "auto_summary", "--target", "9000")
         assert run("compact", "casks", *options) == 0
     assert "the summarizer saw" in capsys.readouterr().out
     assert main(["show", "casks", "--store", url]) == 0

@@ -98,6 +98,11 @@ class Compaction(Generic[Element]):
         return self.outcome.fallback_reason
 
     @property
+    def flaws(self) -> tuple[str, ...]:
+        """What was wrong with strategies of your own that took no part."""
+        return self.outcome.flaws
+
+    @property
     def violations(self) -> tuple[laws.Violation, ...]:
         """The laws that the planned result would have broken; then nothing was changed."""
         return self.outcome.violations

@@ -17,7 +17,7 @@ from ullage.core.compaction.plan import Asking, Order, Outcome, compact, recorde
 from ullage.core.compaction.strategies import names, wants_prose
 from ullage.core.compaction.strategies.knowledge import leave_out
 from ullage.core.guard.effort import PROGRESS
-from ullage.core.guard.events import Compacted, CompactionFailed, Event, Repaired
+from ullage.core.guard.events import Compacted, CompactionFailed, Event, Notice, Repaired
 from ullage.core.guard.request import (
     Need,
     NeedKeep,
@@ -89,6 +89,7 @@ def compact_request(
     fits = due.waits and not due.surplus and has_room(setup, request, was)
     order = _order(setup, was, due, room)
     outcome, now = yield from _tighten(setup, request, was, order, fits=fits)
+    flaws = tuple(map(Notice, outcome.flaws))
     short = due.waits and not outcome.reached
     if outcome.changed:
         outcome = _compare(outcome, was, now, due)
@@ -100,7 +101,7 @@ def compact_request(
         shrunk = was.size.raw().best, now.size.raw().best
         effort = conversation.effort.after(*shrunk, setup.now)
         conversation = replace(conversation, effort=effort)
-    made = replace(made, conversation=conversation, is_short=short)
+    made = replace(made, conversation=conversation, is_short=short, events=(*made.events, *flaws))
     if not outcome.changed:
         failed = report_failure(due, _explain(outcome, was))
         return replace(made, events=(*made.events, failed))

@@ -1,0 +1,199 @@
+"""The laws hold for every strategy that there is, alone: those of the package and a user's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ullage
+from tests.core.compaction.test_plan import run
+from tests.support.transcripts import histories
+from ullage.core.compaction import laws, strategies
+from ullage.core.compaction.edits import Clear, Drop, Insert, Script
+from ullage.core.compaction.plan import Order
+from ullage.core.compaction.policy import Rung
+from ullage.core.compaction.situation import Situation
+from ullage.core.compaction.strategy import Strategy
+from ullage.core.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "src" / "ullage" / "core" / "compaction" / "strategies"
+OUTSIDE = {"knowledge"}
+"""Files whose strategy is made for positions that a caller names, and that no rung names."""
+
+
+def recipe() -> Strategy:
+    """Return the strategy of the recipe, as the page has it."""
+    page = (ROOT / "docs" / "recipes" / "strategy.md").read_text("utf-8")
+    (code, *_) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    made = names["traces"]
+    assert isinstance(made, Strategy)
+    return made
+
+
+EVERY = [*map(strategies.find, strategies.FILES), recipe()]
+
+
+def test_every_file_is_registered() -> None:
+    files = {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
+    assert files == {*strategies.FILES, *OUTSIDE}
+
+
+@pytest.mark.parametrize("name", strategies.FILES)
+def test_a_strategy_is_called_as_its_file_is(name: str) -> None:
+    found = strategies.find(name)
+    assert found.name == name
+    assert found.prose is strategies.wants_prose(name)
+    assert strategies.find(found) is found
+
+
+@pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
+@given(history=histories(max_turns=4), ratio=st.floats(0.05, 0.95))
+def test_a_strategy_alone_keeps_every_law(
+    strategy: Strategy, history: list[Any], ratio: float
+) -> None:
+    whole = run(history, Order(10**9, 0, (strategy,))).before.high
+    target = max(int(whole * ratio), 1)
+    made = run(history, Order(target, target // 4, (strategy,), named=True))
+    assert made.flaws == ()
+    assert made.violations == ()
+    if not made.changed:
+        assert made.edited.transcript.raws == tuple(history)
+        return
+    assert made.was is not None
+    assert made.after.high < made.before.high
+    assert laws.prove(made.was, made.script, made.edited, frozenset(), frozenset()) == []
+    again = run(
+        list(made.edited.transcript.raws), Order(target, target // 4, (strategy,), named=True)
+    )
+    if made.reached:
+        assert not again.changed
+    same = run(history, Order(target, target // 4, (strategy,), named=True))
+    assert same.script == made.script
+
+
+# --- a strategy that is wrong ---------------------------------------------------------------------
+
+
+def talk(turns: int = 30) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = [{"role": "user", "content": "The task."}]
+    for n in range(turns):
+        made.append({"role": "assistant", "content": f"answer {n} " * 20})
+        made.append({"role": "user", "content": f"question {n} " * 20})
+    return made
+
+
+def _raise(_: Situation) -> Script:
+    raise KeyError("lost")
+
+
+WRONG: list[tuple[Callable[[Situation], Any], str]] = [
+    (_raise, "raised KeyError: 'lost'"),
+    (lambda _: None, "returned NoneType: a plan returns a Script"),
+    (lambda _: Script(inserts=(Insert(1, "user", "hi"),)), "inserts messages"),
+    (lambda _: Script.of([Clear(10**6, 0, -1, "x")]), "shortens message 1000000"),
+    (lambda _: Script.of([Clear(1, 7, -1, "x")]), "shortens a part that message 1 does not have"),
+    (lambda _: Script.of([Clear(1, -1, 3, "x")]), "shortens a part that message 1 does not have"),
+    (lambda _: Script.of([Clear(5, 0, -1, "x")]), "shortens message 5, which is pinned"),
+    (lambda _: Script.of([Drop(10**6)]), "leaves out a part of a unit"),
+    (lambda _: Script.of([Drop(0)]), "leaves out message 0, which must stay"),
+]
+
+
+@pytest.mark.parametrize(("plan", "flaw"), WRONG, ids=[flaw for _, flaw in WRONG])
+def test_the_next_strategy_runs_where_one_is_wrong(plan: Any, flaw: str) -> None:
+    mine = Strategy("mine", plan)
+    made = run(talk(), Order(900, 200, (mine, "trim_oldest"), pins=frozenset({5})))
+    assert made.reached
+    assert made.strategy == "trim_oldest"
+    (said,) = made.flaws
+    assert said.startswith(f"strategy mine {flaw}")
+
+
+def test_a_guard_tells_of_a_strategy_that_is_wrong() -> None:
+    told: list[Any] = []
+    rung = ullage.Rung(0.5, 0.4, (ullage.Strategy("mine", _raise), "trim_oldest"))
+    policy = ullage.Policy(rungs=(rung,))
+    guard = ullage.Guard("gpt-4o", window=2_000, policy=policy, on_event=told.append)
+    assert len(guard.prepare(talk()).messages) < len(talk())
+    notices = [event.text for event in told if isinstance(event, ullage.events.Notice)]
+    assert "strategy mine raised KeyError: 'lost'" in notices
+    made = ullage.compact(talk(), target_tokens=900, policy=policy)
+    assert made.flaws == ("strategy mine raised KeyError: 'lost'",)
+
+
+def _none() -> Script:
+    return Script()
+
+
+def _two(_: Situation, __: int) -> Script:
+    return Script()
+
+
+async def _async(_: Situation) -> Script:
+    return Script()
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "words"),
+    [
+        ("", len, "give a word"),
+        ("a+b", len, "without '+'"),
+        ("mine", None, "the plan of the strategy 'mine' is None"),
+        ("mine", "clear", "give a function of a Situation"),
+        ("mine", _two, "takes 2 arguments"),
+        ("mine", _none, "takes 0 arguments"),
+        ("mine", _async, "is async"),
+    ],
+)
+def test_half_a_strategy_is_refused_when_it_is_made(name: str, plan: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(words)):
+        Strategy(name, plan)
+
+
+class Calling:
+    """A plan that is an object."""
+
+    def __call__(self, _: Situation) -> Script:
+        return Script()
+
+    def method(self, _: Situation) -> Script:
+        return Script()
+
+
+@pytest.mark.parametrize("plan", [Calling(), Calling().method, lambda *_: Script(), len])
+def test_whatever_can_be_called_with_a_situation_is_a_plan(plan: Any) -> None:
+    assert repr(Strategy("mine", plan)) == "Strategy('mine')"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("claer",), "did you mean 'clear'?"),
+        ((7,), "unknown strategy 7: known are clear"),
+        (("clear", "clear"), "the strategy 'clear' stands twice"),
+        ("clear", "give a tuple of them"),
+        (("knowledge",), "unknown strategy 'knowledge'"),
+    ],
+)
+def test_a_rung_refuses_strategies_that_there_are_not(given: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(words)):
+        Rung(0.8, 0.6, given)
+
+
+def test_a_rung_takes_a_list_and_names_values_among_names() -> None:
+    mine = Strategy("mine", Calling())
+    rung = Rung(0.8, 0.6, [mine, "clear"])  # type: ignore[arg-type]  # a list will do
+    assert rung.strategies == (mine, "clear")
+    assert not rung.summarises
+    assert replace(rung, strategies=(replace(mine, prose=True),)).summarises
+    assert "0.8 to 0.6 mine+clear" in repr(ullage.Policy(rungs=(rung,)))
