@@ -38,7 +38,7 @@ def test_the_command_alone_prints_a_grouped_help_with_five_examples() -> None:
         (["serve", "--upstraem=http://127.0.0.1:9"], "did you mean '--upstream'?"),
         (["models", "shwo", "x"], "did you mean 'show'?"),
         (["models", "show", "x", "--provder", "y"], "did you mean '--provider'?"),
-        (["compact", "x", "--policy", "trimoldest"], "did you mean 'trim_oldest'?"),
+        (["compact", "x", "--policy", "advisery"], "did you mean 'advisory'?"),
         (["context", "--from", "claud"], "did you mean 'claude'?"),
         (["run", "hi", "--qqq"], "unrecognized arguments: --qqq"),
         (["--verison"], "unrecognized arguments: --verison; did you mean '--version'?"),

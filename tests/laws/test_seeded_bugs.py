@@ -20,7 +20,7 @@ import ullage
 from tests.laws import test_chains_hold as chains_hold
 from tests.support.transcripts import anthropic, responses
 from ullage.core.compaction import block as carried
-from ullage.core.compaction import laws
+from ullage.core.compaction import draft, laws
 from ullage.core.compaction import plan as compaction
 from ullage.core.compaction.block import Carried, gather
 from ullage.core.compaction.edits import Clear, Drop, Edited, Script, apply, reference
@@ -59,7 +59,7 @@ def history(steps: int = 30) -> list[dict[str, Any]]:
 
 def half(strategy: Plan, monkeypatch: pytest.MonkeyPatch) -> ullage.Compaction:
     """Compact to half with this strategy and no other."""
-    monkeypatch.setattr(compaction, "find_flaw", lambda *_: None)  # the laws alone have to see it
+    monkeypatch.setattr(draft, "find_flaw", lambda *_: None)  # the laws alone have to see it
     return ullage.compact(history(), target_tokens=1500, model="gpt-4o", policy=seeded(strategy))
 
 
@@ -96,7 +96,7 @@ def test_law_1_half_a_unit_of_another_dialect_dropped_is_found(
         half_of = {i for i, m in enumerate(messages) if getattr(m, kind)}
         return Script(trim.plan(situation).drops & half_of)
 
-    monkeypatch.setattr(compaction, "find_flaw", lambda *_: None)
+    monkeypatch.setattr(draft, "find_flaw", lambda *_: None)
     raws = write(history())
     made = ullage.compact(raws, target_tokens=1500, model="gpt-4o", policy=seeded(torn))
     assert (made.reason, made.messages) == ("law_broken", raws)

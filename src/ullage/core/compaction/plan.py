@@ -8,7 +8,7 @@ answers, None for one that failed. It calls no model and knows no dialect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -16,8 +16,9 @@ from ullage.core.compaction import block as carried
 from ullage.core.compaction import laws, strategies
 from ullage.core.compaction.block import Carried
 from ullage.core.compaction.checkpoint import Checkpoint, chain
+from ullage.core.compaction.draft import Draft
 from ullage.core.compaction.dropping import TAILS, free
-from ullage.core.compaction.edits import Clear, Edited, Insert, Script, apply, cleared, reference
+from ullage.core.compaction.edits import Edited, Insert, Script, apply, cleared, reference
 from ullage.core.compaction.policy import CARRY_SHARE
 from ullage.core.compaction.situation import Keep, Situation, Trait
 from ullage.core.compaction.strategies import excerpt
@@ -27,7 +28,7 @@ from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import summarises
 from ullage.core.summary import request as summary
 from ullage.core.tokens import counting
-from ullage.core.tokens.counting import MEDIA, Count, text_size
+from ullage.core.tokens.counting import Count, text_size
 from ullage.core.values.shown import line
 
 if TYPE_CHECKING:
@@ -172,140 +173,6 @@ class Outcome:
             yield Change(place, message, before[place], left, by.get(place, BLOCK))
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A plan in the making: the situation as it will be, and the edits that lead there.
-
-    `reserve` are tokens kept free for the block, a part of the situation's `fixed`. `said` are the
-    messages as they were: what a block carries is found in them.
-    """
-
-    situation: Situation
-    meter: Meter
-    script: Script = Script()
-    steps: list[tuple[str, Script]] = field(default_factory=list)
-    reserve: int = 0
-    said: Sequence[Message] = ()
-    silent: set[int] = field(default_factory=set)
-    flaws: list[str] = field(default_factory=list)
-
-    def run(self, strategy: Strategy) -> None:
-        """Add what a strategy plans for the situation."""
-        script = self.plan(strategy, self.situation)
-        if strategy.silent:
-            self.silent |= script.drops
-        self.take(strategy.name, script)
-
-    def plan(self, strategy: Strategy, situation: Situation) -> Script:
-        """Return what a strategy plans, nothing where it fails or plans what is unlawful.
-
-        A strategy may be the caller's own: what is wrong with it is noted, and the next one runs.
-        """
-        try:
-            script = strategy.plan(situation)
-        except Exception as error:  # noqa: BLE001 - noted in the outcome
-            flaw: str | None = f"raised {type(error).__name__}: {error}"
-        else:
-            flaw = find_flaw(script, situation)
-            if flaw is None:
-                return script
-        text = f"strategy {strategy.name} {flaw}"
-        if text not in self.flaws:
-            self.flaws.append(text)
-        return Script()
-
-    def take(self, name: str, script: Script) -> None:
-        """Add a strategy's edits and work out what they free, without counting anything twice."""
-        if not script:
-            return
-        now = self.situation
-        sizes, messages = list(now.sizes), now.transcript.messages
-        for index in script.drops:
-            sizes[index] = 0
-        if script.clears:
-            written, earlier = list(messages), dict(now.earlier)
-            for edit in script.clears:
-                sizes[edit.message] += now.count(edit.text) - self._tokens(edit)
-                text, written[edit.message] = cleared(written[edit.message], edit)
-                earlier.setdefault((edit.message, edit.part), text)
-            messages, now = tuple(written), replace(now, earlier=earlier)
-        units = now.units
-        if script.drops:
-            units = tuple([unit for unit in units if unit.start not in script.drops])
-        transcript = replace(now.transcript, messages=messages, memo={})
-        self.situation = replace(now, transcript=transcript, sizes=sizes, units=units)
-        self.script |= script
-        self.steps.append((name, script))
-
-    def _tokens(self, edit: Clear) -> int:
-        if edit.call < 0:
-            part = self.situation.transcript.messages[edit.message].parts[edit.part]
-            if part.kind in MEDIA:
-                return counting.medium(part, self.meter).high
-        return self.situation.tokens(edit.message, edit.part, edit.call)
-
-    @property
-    def names(self) -> list[str]:
-        """The strategies that took part, in order."""
-        return [name for name, _ in self.steps]
-
-    @property
-    def fits(self) -> bool:
-        """Whether the target is met."""
-        return self.situation.total <= self.situation.target
-
-    def pin(self, positions: Iterable[int]) -> None:
-        """Leave these messages alone besides."""
-        pins = self.situation.pins.union(positions)
-        self.situation = replace(self.situation, pins=pins)
-
-    def hold(self, tokens: int) -> None:
-        """Keep that many tokens free for the block."""
-        fixed = self.situation.fixed - self.reserve + tokens
-        self.situation, self.reserve = replace(self.situation, fixed=fixed), tokens
-
-    def copy(self, share: float) -> _Draft:
-        """Return a draft to try on, with that share of the protected tail."""
-        now = self.situation
-        keep = now.keep and now.keep._replace(messages=int(now.keep.messages * share))
-        situation = replace(now, tail=int(now.tail * share), keep=keep)
-        steps = list(self.steps)
-        drawn = (self.said, set(self.silent), self.flaws)
-        return _Draft(situation, self.meter, self.script, steps, self.reserve, *drawn)
-
-
-def find_flaw(script: object, situation: Situation) -> str | None:
-    """Return what is unlawful in a strategy's script, None where nothing is."""
-    if not isinstance(script, Script):
-        return f"returned {type(script).__name__}: a plan returns a Script"
-    if script.inserts:
-        return "inserts messages: a plan leaves out and shortens"
-    return _find_bad_clear(script, situation) or _find_bad_drop(script, situation)
-
-
-def _find_bad_clear(script: Script, situation: Situation) -> str | None:
-    messages = situation.transcript.messages
-    for edit in script.clears:
-        if not 0 <= edit.message < len(messages):
-            return f"shortens message {edit.message}: there are {len(messages)}"
-        held = messages[edit.message]
-        if edit.call >= len(held.calls) or (edit.call < 0 and edit.part >= len(held.parts)):
-            return f"shortens a part that message {edit.message} does not have"
-        if edit.message in situation.verbatim:
-            return f"shortens message {edit.message}, which is pinned"
-    return None
-
-
-def _find_bad_drop(script: Script, situation: Situation) -> str | None:
-    if not script.drops:
-        return None
-    whole = {i for unit in situation.units if not script.drops.isdisjoint(unit) for i in unit}
-    if script.drops != whole:
-        return "leaves out a part of a unit, or what is in none: a call goes with its results"
-    pinned = min(script.drops & situation.pins, default=None)
-    return None if pinned is None else f"leaves out message {pinned}, which must stay"
-
-
 def compact(
     transcript: Transcript, measured: Measure, meter: Meter, codec: Codec, order: Order
 ) -> Asking:
@@ -367,9 +234,9 @@ def compact(
 
 def _drafted(
     start: Situation, meter: Meter, order: Order
-) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[_Draft, Written | None]]:
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[Draft, Written | None]]:
     """Return the plan for a situation, and how its summary came about."""
-    draft = _Draft(start, meter, said=start.transcript.messages)
+    draft = Draft(start, meter, said=start.transcript.messages)
     for strategy in order.first:
         draft.run(strategy)
     if order.strategies:
@@ -397,8 +264,8 @@ def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: O
 
 
 def _planned(
-    draft: _Draft, order: Order
-) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[_Draft, Written | None]]:
+    draft: Draft, order: Order
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[Draft, Written | None]]:
     """Return the plan for what is said, and how its summary came about."""
     draft.take("excerpt", _oversized(draft.situation))
     written: Written | None = None
@@ -457,7 +324,7 @@ def _called(written: Written, job: summary.Job, name: str) -> str:
     return "incremental" if job.earlier else name
 
 
-def _settle(draft: _Draft, order: Order, most: int) -> _Draft:
+def _settle(draft: Draft, order: Order, most: int) -> Draft:
     """Run the deterministic strategies with ever smaller tails until the target is met.
 
     Then the newest results and the task are shortened, and last of all the block gives way; where
@@ -479,7 +346,7 @@ def _settle(draft: _Draft, order: Order, most: int) -> _Draft:
     return least
 
 
-def _tried(draft: _Draft, order: Order, tail: float, reserve: int, *, last: bool) -> _Draft:
+def _tried(draft: Draft, order: Order, tail: float, reserve: int, *, last: bool) -> Draft:
     """Return what the strategies make of a draft with that share of its tail."""
     trial = draft.copy(tail)
     trial.hold(min(trial.reserve, reserve))
@@ -502,7 +369,7 @@ def _blocks(transcript: Transcript) -> Iterator[int]:
 
 
 def _reserved(
-    draft: _Draft, order: Order, most: int, of: Callable[[Carried], Carried] = carried.all_of
+    draft: Draft, order: Order, most: int, of: Callable[[Carried], Carried] = carried.all_of
 ) -> int:
     """Return what a block for everything that may go, or for this of it, would take, at most.
 
@@ -523,7 +390,7 @@ def _reserved(
     return size if size <= most and carried.whole(text, kept) else most
 
 
-def _name_alone(draft: _Draft, order: Order) -> int:
+def _name_alone(draft: Draft, order: Order) -> int:
     """Return what a block takes that does no more than name what was left out."""
     if not order.named:
         return 0
@@ -539,7 +406,7 @@ _SPREAD: Final = 12
 
 
 def _block(
-    draft: _Draft, start: Situation, order: Order, written: Written | None
+    draft: Draft, start: Situation, order: Order, written: Written | None
 ) -> tuple[Script, Carried | None]:
     """Return the insert of the block, into the room that was kept for it, and what it holds."""
     gone = sorted(draft.script.drops - draft.silent)
@@ -572,12 +439,12 @@ def _same(transcript: Transcript, script: Script) -> bool:
     return facts.parse(old[0].text)[0] == facts.parse(script.inserts[0].text)[0]
 
 
-def _is_summarised(draft: _Draft, order: Order) -> bool:
+def _is_summarised(draft: Draft, order: Order) -> bool:
     """Tell whether a strategy took part that wants a summary, and none by a model came of it."""
     return any(strategy.prose and strategy.name in draft.names for strategy in order.runs)
 
 
-def _fallback(draft: _Draft, order: Order, written: Written | None) -> str | None:
+def _fallback(draft: Draft, order: Order, written: Written | None) -> str | None:
     """Return why a summary was written by rule, None where it was not."""
     if written is not None:
         return written.flaw if written.prose is None else None
