@@ -95,7 +95,7 @@ def make_policy(table: PolicyTable) -> Policy:
 
 def make_rung(table: RungTable) -> Rung:
     """Return a rung; raises ConfigurationError for a target that is not below its pressure."""
-    return Rung(table.at, table.target, tuple(table.strategies))  # type: ignore[arg-type]  # known
+    return Rung(table.at, table.target, tuple(table.strategies))
 
 
 def _thresholds(table: ThresholdsTable, preset: Thresholds) -> Thresholds:
