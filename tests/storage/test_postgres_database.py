@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import LiteralString
 
@@ -14,10 +15,13 @@ import pytest
 
 from tests.storage.records import checkpoint, talk
 from tests.support import postgres
+from tests.support.waiting import eventually
 from ullage.core.errors import BusyWriter, ConfigurationError, StoreError
 from ullage.storage import Limits, open_log, open_store
 from ullage.storage.postgres import ASKED_AT_ONCE, MOST_TOUCHES, PostgresStore, key
 from ullage.storage.postgres_database import MIGRATIONS, ConnectionLost, PostgresDatabase
+
+WAITING: LiteralString = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 FORK = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
@@ -255,12 +259,53 @@ def test_both_sides_of_a_fork_go_on(store: PostgresStore):
 
 
 def test_a_writer_waits_for_another_program_only_so_long(url: str, store: PostgresStore):
-    with closing(PostgresStore(url)) as other, other._records.writing():
+    with closing(PostgresStore(url)) as other, other._records.writing("original"):
         with pytest.raises(BusyWriter, match=r"was locked by another program for 0\.2 s"):
             store.originals.keep({"u:1": "text"})
         assert store.originals.read("u:1") is None
     store.originals.keep({"u:1": "text"})
     assert store.originals.read("u:1") == "text"
+
+
+def test_a_writer_waits_for_those_of_its_own_scope_only(url: str, store: PostgresStore):
+    with closing(PostgresStore(url)) as other, other._records.writing("checkpoint", "held"):
+        with pytest.raises(BusyWriter, match="was locked by another program"):
+            store.checkpoints.save(checkpoint("p", 1, scope="held"))
+        assert store.checkpoints.save(checkpoint("p", 1, scope="free")).scope == "free"
+        store.conversations.save(talk("p", "held"))
+
+
+def test_one_that_waits_keeps_no_other_thread_of_its_store_from_its_work(url: str):
+    with (
+        closing(PostgresStore(url)) as store,
+        closing(PostgresStore(url)) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with other._records.writing("checkpoint", "held"):
+            waiting = pool.submit(store.checkpoints.save, checkpoint("p", 1, scope="held"))
+            eventually(lambda: bool(store._database.rows(WAITING)))
+            store.originals.keep({"u:1": "text"})
+            assert store.originals.read("u:1") == "text"
+            assert not waiting.done()
+        assert waiting.result(20).scope == "held"
+
+
+def test_writers_of_many_scopes_that_forget_each_others_rows_never_stand_in_a_circle(url: str):
+    limits = Limits(most=3, characters=40)
+
+    def work(number: int) -> int:
+        with closing(PostgresStore(url, limits=limits, wait_s=20.0)) as store:
+            for turn in range(25):
+                scope = f"s{(number + turn) % 4}"
+                store.checkpoints.save(checkpoint(f"p{turn}", 1, scope=scope))
+                store.checkpoints.load(scope, [f"p{turn - 1}", f"p{turn}"])
+                store.conversations.save(talk(f"p{turn}", scope))
+                store.originals.keep({f"u:{n}": "x" * 9 for n in (turn % 5, number, 7 - number)})
+                store.originals.read(f"u:{turn % 5}")
+        return number
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [0, 1, 2, 3]
 
 
 def test_of_two_stores_that_save_one_prefix_the_first_wins(url: str, store: PostgresStore):

@@ -1,9 +1,11 @@
 """A store in PostgreSQL, shared by processes on any number of hosts.
 
 It keeps checkpoints, conversations and originals as rows of one table and understands none of them.
-Whoever writes holds the one writer's place until its transaction ends; whoever reads waits for
-nobody. What was used is written with the next save: a process that is killed loses that order, not
-a record.
+Whoever writes holds the place of the writer of its scope until its transaction ends; whoever reads
+waits for nobody. What concerns rows of other scopes (their order of use, what is forgotten) comes
+last and leaves out rows that another holds, so nobody waits with a row of somebody else in hand.
+What was used is written with the next save: a process that is killed loses that order, not a
+record.
 """
 
 from __future__ import annotations
@@ -31,9 +33,16 @@ Place = tuple[str, str, str, str, int]
 Record = TypeVar("Record", Checkpoint, Conversation)
 
 WRITER: Final = 0x756C6C68
-"""The number of the lock that is the writer's place."""
+"""The first number of the locks that are writers' places; the second is a hash of the scope."""
 
-SEAT: Final = "SELECT pg_advisory_xact_lock(%s)"
+SEAT: Final = "SELECT pg_advisory_xact_lock(%s::int, %s::int)"
+DRAW: Final = "SELECT nextval('ullage.turns') FROM generate_series(1, %s)"
+TOUCH_NOTED: Final = """
+    UPDATE ullage.records AS one SET used = noted.used, turn = noted.turn
+    FROM unnest(%s::bigint[], %s::double precision[], %s::bigint[]) AS noted (id, used, turn)
+    WHERE one.id = noted.id AND one.turn < noted.turn
+    AND one.id IN (SELECT id FROM ullage.records WHERE id = ANY(%s) FOR UPDATE SKIP LOCKED)
+"""
 FIRST: Final = """
     SELECT id, body FROM ullage.records
     JOIN unnest(%s::text[]) WITH ORDINALITY AS wanted (wanted, nth) ON name = wanted
@@ -73,17 +82,25 @@ HELD_IN_ALL: Final = """
     SELECT count(*), coalesce(sum(size), 0)::bigint FROM ullage.records WHERE kind = %s
 """
 EXPIRE: Final = """
-    DELETE FROM ullage.records WHERE kind = %s AND used <= %s
-    AND turn <> (SELECT max(turn) FROM ullage.records WHERE kind = %s)
+    DELETE FROM ullage.records WHERE id IN (
+        SELECT id FROM ullage.records WHERE kind = %s AND used <= %s
+        AND turn <> (SELECT max(turn) FROM ullage.records WHERE kind = %s)
+        FOR UPDATE SKIP LOCKED)
 """
 BOUND: Final = """
-    DELETE FROM ullage.records USING (
-        SELECT id, row_number() OVER newest AS nth, sum(size) OVER newest AS held
-        FROM ullage.records WHERE kind = %s WINDOW newest AS (ORDER BY turn DESC)
-    ) AS ranked
-    WHERE records.id = ranked.id AND nth > 1 AND (nth > %s OR held > %s)
+    DELETE FROM ullage.records WHERE id IN (
+        SELECT id FROM ullage.records WHERE id IN (
+            SELECT id FROM (
+                SELECT id, row_number() OVER newest AS nth, sum(size) OVER newest AS held
+                FROM ullage.records WHERE kind = %s WINDOW newest AS (ORDER BY turn DESC)
+            ) AS ranked
+            WHERE nth > 1 AND (nth > %s OR held > %s))
+        FOR UPDATE SKIP LOCKED)
 """
-PURGE: Final = "DELETE FROM ullage.records WHERE used <= %s"
+PURGE: Final = """
+    DELETE FROM ullage.records WHERE id IN (
+        SELECT id FROM ullage.records WHERE used <= %s FOR UPDATE SKIP LOCKED)
+"""
 
 ASKED_AT_ONCE: Final = 256
 """Prefixes of one query, the longest first: what is known is nearly always among the first."""
@@ -131,19 +148,27 @@ class _Records:
         cursor.execute(TOUCH, (self._now(), row))
 
     @contextmanager
-    def writing(self) -> Iterator[Cursor]:
-        """Hold the writer's place, with the order of use up to date."""
+    def writing(self, kind: str = "", scope: str = "", *, bound: bool = False) -> Iterator[Cursor]:
+        """Hold the writer's place of a scope; with `bound` the limits of its kind follow.
+
+        The turns of what was used before are drawn first, so what is written now is newer.
+        """
         with self.database.writing() as cursor:
-            cursor.execute(SEAT, (WRITER,))
+            cursor.execute(SEAT, (WRITER, _number(kind, scope)))
             noted = dict(self._touched)
-            if noted:
-                cursor.executemany(TOUCH, [(used, row) for row, used in noted.items()])
+            rows = cursor.execute(DRAW, (len(noted),)).fetchall() if noted else []
             yield cursor
+            if noted:
+                ids = list(noted)
+                turns = [turn for (turn,) in rows]
+                cursor.execute(TOUCH_NOTED, (ids, list(noted.values()), turns, ids))
+            if bound:
+                self._bound(cursor, kind)
         for row, used in noted.items():
             if self._touched.get(row) == used:
                 self._touched.pop(row, None)
 
-    def bound(self, cursor: Cursor, kind: str) -> None:
+    def _bound(self, cursor: Cursor, kind: str) -> None:
         """Forget what is out of time or over the limits, never the newest of its kind."""
         most, characters = self._limits.most, self._limits.characters
         cursor.execute(EXPIRE, (kind, self._now() - self._limits.ttl_s, kind))
@@ -177,12 +202,11 @@ class PostgresCheckpoints:
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Store a checkpoint unless one of its generation is there; return what is stored."""
         place, body = _place(checkpoint), seal(checkpoint.to_dict())
-        with self._records.writing() as cursor:
+        with self._records.writing("checkpoint", checkpoint.scope, bound=True) as cursor:
             for row, held in cursor.execute(HIGHEST, _keyed(place)).fetchall():
                 self._records.touch(cursor, row)
                 return self._read(held)
             cursor.execute(INSERT, self._records.row(place, body))
-            self._records.bound(cursor, "checkpoint")
         return checkpoint
 
     def measured(self, checkpoint: Checkpoint) -> None:
@@ -190,13 +214,13 @@ class PostgresCheckpoints:
 
         A late report on a checkpoint that another has taken the place of changes nothing.
         """
-        with self._records.writing() as cursor:
+        with self._records.writing("checkpoint", checkpoint.scope) as cursor:
             for row in self._same(cursor, checkpoint):
                 cursor.execute(REPLACE, (seal(checkpoint.to_dict()), row))
 
     def undo(self, checkpoint: Checkpoint) -> bool:
         """Take a checkpoint away: what was stored under its prefix before it holds again."""
-        with self._records.writing() as cursor:
+        with self._records.writing("checkpoint", checkpoint.scope) as cursor:
             found = self._same(cursor, checkpoint)
             for row in found:
                 cursor.execute(DELETE, (row,))
@@ -232,9 +256,8 @@ class PostgresConversations:
         """Keep the state of a conversation in place of what was kept under its prefix."""
         place = ("conversation", conversation.scope, conversation.prefix, "", 0)
         body = seal(conversation.to_dict())
-        with self._records.writing() as cursor:
+        with self._records.writing("conversation", conversation.scope, bound=True) as cursor:
             cursor.execute(STATE, self._records.row(place, body))
-            self._records.bound(cursor, "conversation")
 
 
 class PostgresOriginals:
@@ -255,9 +278,8 @@ class PostgresOriginals:
             )
             for reference, text in items.items()
         ]
-        with self._records.writing() as cursor:
+        with self._records.writing("original", bound=True) as cursor:
             cursor.executemany(KEEP, rows)
-            self._records.bound(cursor, "original")
 
     def read(self, reference: str) -> str | None:
         """Return the text of a reference, or None where there is none (any more)."""
@@ -310,6 +332,12 @@ class PostgresStore(Unpicklable):
                     self._records.flush()
         finally:
             self._database.close()
+
+
+def _number(kind: str, scope: str) -> int:
+    """Return the number of a scope's lock: two that share one wait for each other, no more."""
+    found = blake2b(f"{kind}|{scope}".encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return int.from_bytes(found, "big", signed=True)
 
 
 def key(text: str) -> str:

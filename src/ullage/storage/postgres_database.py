@@ -1,9 +1,10 @@
 """One PostgreSQL database, whose schema `ullage` is ours: durable, versioned, told in words.
 
-It knows tables and versions, and nothing of what is kept in them. One connection under one lock:
-threads take turns; other processes wait for each other in the database, up to `wait_s`. A lost
-connection is opened again at the next use; what only reads is then asked once more, what writes
-never. A connection must not be carried across a fork: it is closed before, and each side opens one.
+It knows tables and versions, and nothing of what is kept in them. Up to `MOST` connections, opened
+as they are needed: threads and processes wait for each other in the database, up to `wait_s`, and
+only for the same rows. A lost connection is opened again at the next use; what only reads is then asked
+once more, what writes never. A connection must not be carried across a fork: all are closed before,
+and each side opens its own. (psycopg's pool has threads of its own, which no fork survives.)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, LiteralString
 
@@ -27,6 +28,9 @@ ADVISORY: Final = 0x756C6C67
 """`ullg`: the number of the lock under which the schema is changed."""
 
 WAIT_S: Final = 5.0
+
+MOST: Final = 8
+"""Connections of one process to a database; PostgreSQL allows 100 in all by default."""
 
 MIGRATIONS: Final[Sequence[LiteralString]] = (
     """
@@ -161,9 +165,10 @@ class PostgresDatabase:
         self._create = create
         self._wait_s = wait_s
         self._migrations = migrations
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._ended = False
+        self._gate = threading.Condition()
+        self._idle: list[Connection] = []
+        self._lent = 0
+        self._forking = self._ended = False
         _closed_at_fork(self)
         with self._using():
             pass
@@ -186,10 +191,8 @@ class PostgresDatabase:
     @contextmanager
     def writing(self) -> Iterator[Cursor]:
         """Make one transaction; all is kept at the end, or nothing after an error."""
-        with suppress(ConnectionLost):  # one that broke while idle is no reason to fail
-            self.once("SELECT 1")
         with (
-            self._using() as connection,
+            self._using(alive=True) as connection,
             connection.transaction(),
             connection.cursor() as cursor,
         ):
@@ -201,38 +204,61 @@ class PostgresDatabase:
         return self._ended
 
     def close(self) -> None:
-        """Close the connection for good. A second time does nothing."""
-        with self._lock:
+        """Close all connections for good, when nobody uses one. A second time does nothing."""
+        with self._gate:
             self._ended = True
+            self._gate.wait_for(lambda: not self._lent)
             self._drop()
 
     @contextmanager
-    def _using(self) -> Iterator[Connection]:
-        """Lend the connection; an error of PostgreSQL comes out as ours, without secrets."""
-        with self._lock:
+    def _using(self, *, alive: bool = False) -> Iterator[Connection]:
+        """Lend a connection; an error of PostgreSQL comes out as ours, without secrets.
+
+        With `alive` it is asked for a sign of life first: one that broke while idle is no reason to
+        fail.
+        """
+        held = self._taken()
+        try:
+            if held is not None and alive and not _lives(held):
+                held = None
+            if held is None:
+                held = self._opened()
+            yield held
+        except psycopg.Error as error:
+            told = self._told(error, held)
+            if isinstance(told, ConnectionLost):  # the others broke with it, most likely
+                with self._gate:
+                    self._drop()
+            raise told from None  # libpq's words may hold what the URL held
+        finally:
+            self._give_back(held)
+
+    def _taken(self) -> Connection | None:
+        """Take a place, and the connection used last; None where one is to be opened."""
+        with self._gate:
+            self._gate.wait_for(lambda: self._ended or not (self._forking or self._lent >= MOST))
             if self._ended:
                 raise StoreError(f"the store of {self.url} was closed: open it again")
-            try:
-                if self._connection is None:
-                    self._connection = self._opened()
-                yield self._connection
-            except psycopg.Error as error:
-                raise self._told(error) from None  # libpq's words may hold what the URL held
-            finally:
-                if not self._fit():
-                    self._drop()
+            self._lent += 1
+            return self._idle.pop() if self._idle else None
 
-    def _fit(self) -> bool:
-        """Tell whether the connection stands where a new transaction can begin."""
-        held = self._connection
-        return held is not None and held.info.transaction_status == TransactionStatus.IDLE
+    def _give_back(self, held: Connection | None) -> None:
+        """Keep a connection that stands where a new transaction can begin; close any other."""
+        fit = held is not None and held.info.transaction_status == TransactionStatus.IDLE
+        if held is not None and not fit:
+            held.close()
+        with self._gate:
+            self._lent -= 1
+            if held is not None and fit:
+                self._idle.append(held)
+            self._gate.notify_all()
 
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
             connection.close()
 
-    def _told(self, error: psycopg.Error) -> StoreError:
+    def _told(self, error: psycopg.Error, held: Connection | None) -> StoreError:
         """Return what an error of PostgreSQL means, naming the database."""
         said = " ".join(str(error).split())
         for name in SECRET:
@@ -246,12 +272,12 @@ class PostgresDatabase:
         for kinds, advice in ADVICE:
             if isinstance(error, kinds):
                 return StoreError(f"{self.url} {advice} ({said})")
-        if self._connection is None and isinstance(error, psycopg.OperationalError):
+        if held is None and isinstance(error, psycopg.OperationalError):
             return ConnectionLost(
                 f"{self.url} cannot be reached: check host, port, database and role of the URL, "
                 f"and that the server runs ({said})"
             )
-        if self._connection is not None and self._connection.closed:
+        if held is not None and held.closed:
             return ConnectionLost(
                 f"the connection to {self.url} was lost: what was being written may be there or "
                 f"not, read it anew before another try ({said})"
@@ -316,13 +342,27 @@ class PostgresDatabase:
     # --- forks ----------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Wait for the transaction in progress, and close: the child must inherit nothing open."""
-        self._lock.acquire()
+        """Wait for transactions in progress, and close: the child must inherit nothing open."""
+        self._gate.acquire()
+        self._forking = True
+        self._gate.wait_for(lambda: not self._lent)
         self._drop()
 
     def after_fork(self) -> None:
         """Go on, in the parent and in the child; the next use connects."""
-        self._lock.release()
+        self._forking = False
+        self._gate.notify_all()
+        self._gate.release()
+
+
+def _lives(connection: Connection) -> bool:
+    """Tell whether a connection that was idle answers; one that does not is closed."""
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.OperationalError:
+        connection.close()
+        return False
+    return True
 
 
 def _parameters(url: str, shown: str) -> dict[str, Any]:
