@@ -2,9 +2,10 @@
 
 It knows tables and versions, and nothing of what is kept in them. Up to `MOST` connections, opened
 as they are needed: threads and processes wait for each other in the database, up to `wait_s`, and
-only for the same rows. A lost connection is opened again at the next use; what only reads is then asked
-once more, what writes never. A connection must not be carried across a fork: all are closed before,
-and each side opens its own. (psycopg's pool has threads of its own, which no fork survives.)
+only for the same rows. A lost connection is opened again at the next use; what only reads is then
+asked once more, what writes never. A connection must not be carried across a fork: all are closed
+before, and each side opens its own. (psycopg's pool has threads of its own, which no fork
+survives.)
 """
 
 from __future__ import annotations
