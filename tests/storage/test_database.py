@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from tests.storage.records import checkpoint, talk
 from tests.support.clock import FakeClock
+from tests.support.waiting import eventually
 from ullage.core.errors import StoreError
 from ullage.storage import BusyWriter, Limits
 from ullage.storage.database import APPLICATION, MIGRATIONS, Database, _retried, _write_ahead
@@ -341,6 +343,29 @@ def test_a_store_that_is_locked_can_still_be_read_and_closed(tmp_path: Path):
         assert reader.originals.read("u:1") == "text"
         reader.close()
     writer.close()
+
+
+def test_a_thread_reads_while_another_waits_for_a_lock(tmp_path: Path):
+    path = tmp_path / "store.db"
+    store, other = SqliteStore(path), SqliteStore(path)
+    store.originals.keep({"u:1": "text"})
+    with ThreadPoolExecutor(1) as pool:
+        with other._database.writing():
+            waiting = pool.submit(store.originals.keep, {"u:2": "more"})
+            eventually(store._database._lock.locked)
+            assert store.originals.read("u:1") == "text"
+            assert store.originals.read("u:2") is None
+            with pytest.raises(StoreError, match=r"store\.db"):
+                store._database.read("SELECT nothing FROM nowhere")
+            with pytest.raises(StoreError, match=r"store\.db"):
+                store._database.read("DELETE FROM records")
+            assert store.originals.read("u:1") == "text"
+            assert not waiting.done()
+        waiting.result(20)
+    assert store.originals.read("u:2") == "more"
+    store.close()
+    other.close()
+    assert not path.with_name("store.db-wal").exists()
 
 
 def test_two_stores_in_one_process_see_each_others_writes(tmp_path: Path):

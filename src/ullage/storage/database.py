@@ -1,9 +1,9 @@
 """One SQLite file, opened so that what was acknowledged survives: WAL, FULL, private, versioned.
 
-It knows tables and versions, and nothing of what is kept in them. One connection under one lock:
-threads take turns, and can share a transaction with those that wait; other processes wait for the
-file, up to `wait_s`. A connection must not be carried across a fork (sqlite.org, "How To Corrupt"):
-it is closed before, and each side opens one.
+It knows tables and versions, and nothing of what is kept in them. One connection writes, under one
+lock: threads take turns, and can share a transaction with those that wait; other processes wait for
+the file, up to `wait_s`. While that one is held up, another reads. A connection must not be carried
+across a fork (sqlite.org, "How To Corrupt"): it is closed before, and each side opens one.
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ class Database:
         self._waiting: list[_Step[Any]] = []
         self._settling = False
         self._connection: apsw.Connection | None = None
+        self._reading = threading.Lock()
+        self._reader: apsw.Connection | None = None
         self._ended = False
         self._doubtful = False
         _closed_at_fork(self)
@@ -149,6 +151,27 @@ class Database:
         """Return what a statement yields."""
         with self._using() as connection:
             return list(connection.execute(sql, tuple(bindings)))
+
+    def read(self, sql: str, bindings: Sequence[Any] = ()) -> Rows:
+        """Return what a statement that only reads yields; it waits for no writer.
+
+        Where a thread holds the connection, which may wait for another program, one that cannot
+        write is asked: it sees what is committed.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                with self._lent() as connection:
+                    return list(connection.execute(sql, tuple(bindings)))
+            finally:
+                self._lock.release()
+        with self._reading, self._telling():
+            try:
+                if self._reader is None:
+                    self._reader = self._opened_to_read()
+                return list(self._reader.execute(sql, tuple(bindings)))
+            except apsw.Error:
+                self._drop_reader()
+                raise
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
@@ -206,8 +229,9 @@ class Database:
 
     def close(self) -> None:
         """Close the file for good. A second time does nothing."""
-        with self._lock:
+        with self._lock, self._reading:
             self._ended = True
+            self._drop_reader()
             self._drop()
 
     @contextmanager
@@ -223,16 +247,25 @@ class Database:
         After an error of the file the connection is given up: what SQLite holds in memory then is
         not to be trusted, and what is on disk is read anew.
         """
+        with self._telling():
+            try:
+                if self._connection is None:
+                    self._connection = self._opened()
+                yield self._connection
+            except apsw.Error as error:
+                if not isinstance(error, apsw.BusyError | apsw.ConstraintError):
+                    self._doubtful = True
+                    self._drop()
+                raise
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say what an error of SQLite means, with the file's name."""
         if self._ended:
             raise StoreError(f"the store of {self.path} was closed: open it again")
         try:
-            if self._connection is None:
-                self._connection = self._opened()
-            yield self._connection
+            yield
         except apsw.Error as error:
-            if not isinstance(error, apsw.BusyError | apsw.ConstraintError):
-                self._doubtful = True
-                self._drop()
             raise faults.told(error, self.path, self._wait_s) from error
         except OSError as error:
             raise StoreError(f"{self.path} cannot be reached: {error}") from error
@@ -249,6 +282,19 @@ class Database:
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             with suppress(apsw.Error):  # it is given up; what is committed is in the WAL
                 connection.close(force=True)
+
+    def _drop_reader(self) -> None:
+        """Close the connection that reads: first, so that the other one leaves the file whole."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close(force=True)
+
+    def _opened_to_read(self) -> apsw.Connection:
+        """Open a file that was brought to this version before; nothing can be written."""
+        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection.set_busy_timeout(int(self._wait_s * 1000))
+        connection.execute("PRAGMA trusted_schema = OFF")
+        return connection
 
     def _opened(self) -> apsw.Connection:
         """Open the file, made private before SQLite sees it, and bring it to this version."""
@@ -307,10 +353,13 @@ class Database:
     def before_fork(self) -> None:
         """Wait for the transaction in progress, and close: the child must inherit nothing open."""
         self._lock.acquire()
+        self._reading.acquire()
+        self._drop_reader()
         self._drop()
 
     def after_fork(self) -> None:
         """Go on, in the parent and in the child; the next use opens the file."""
+        self._reading.release()
         self._lock.release()
 
     def forget(self) -> None:

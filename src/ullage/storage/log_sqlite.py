@@ -99,7 +99,7 @@ class SqliteLog(Unpicklable):
 
     def head(self, session: str) -> Head:
         """Return how far a session is."""
-        rows = self._database.rows(HEAD, (_key(session),))
+        rows = self._database.read(HEAD, (_key(session),))
         return _only(session, rows)
 
     def append(
@@ -176,9 +176,9 @@ class SqliteLog(Unpicklable):
         Those become half surrogates, which nobody writes: the id of such an event does not match.
         """
         try:
-            return self._database.rows(sql, bindings)
+            return self._database.read(sql, bindings)
         except NotText:
-            rows = self._database.rows(AS_BYTES.sub(r"CAST(\g<0> AS BLOB)", sql), bindings)
+            rows = self._database.read(AS_BYTES.sub(r"CAST(\g<0> AS BLOB)", sql), bindings)
             return [tuple(map(_text, row)) for row in rows]
 
     def _begun(self, head: Head, events: Sequence[Event]) -> Head:

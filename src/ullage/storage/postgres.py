@@ -148,8 +148,10 @@ class _Records:
         cursor.execute(TOUCH, (self._now(), row))
 
     @contextmanager
-    def writing(self, kind: str = "", scope: str = "", *, bound: bool = False) -> Iterator[Cursor]:
-        """Hold the writer's place of a scope; with `bound` the limits of its kind follow.
+    def writing(
+        self, kind: str = "", scope: str = "", *, grown: Sequence[str] = ()
+    ) -> Iterator[Cursor]:
+        """Hold the writer's place of a scope; the limits of kinds that have `grown` by then follow.
 
         The turns of what was used before are drawn first, so what is written now is newer.
         """
@@ -162,8 +164,8 @@ class _Records:
                 ids = list(noted)
                 turns = [turn for (turn,) in rows]
                 cursor.execute(TOUCH_NOTED, (ids, list(noted.values()), turns, ids))
-            if bound:
-                self._bound(cursor, kind)
+            for added in grown:
+                self._bound(cursor, added)
         for row, used in noted.items():
             if self._touched.get(row) == used:
                 self._touched.pop(row, None)
@@ -202,11 +204,13 @@ class PostgresCheckpoints:
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Store a checkpoint unless one of its generation is there; return what is stored."""
         place, body = _place(checkpoint), seal(checkpoint.to_dict())
-        with self._records.writing("checkpoint", checkpoint.scope, bound=True) as cursor:
+        grown: list[str] = []
+        with self._records.writing("checkpoint", checkpoint.scope, grown=grown) as cursor:
             for row, held in cursor.execute(HIGHEST, _keyed(place)).fetchall():
                 self._records.touch(cursor, row)
                 return self._read(held)
             cursor.execute(INSERT, self._records.row(place, body))
+            grown.append("checkpoint")
         return checkpoint
 
     def measured(self, checkpoint: Checkpoint) -> None:
@@ -256,7 +260,9 @@ class PostgresConversations:
         """Keep the state of a conversation in place of what was kept under its prefix."""
         place = ("conversation", conversation.scope, conversation.prefix, "", 0)
         body = seal(conversation.to_dict())
-        with self._records.writing("conversation", conversation.scope, bound=True) as cursor:
+        with self._records.writing(
+            "conversation", conversation.scope, grown=["conversation"]
+        ) as cursor:
             cursor.execute(STATE, self._records.row(place, body))
 
 
@@ -278,7 +284,7 @@ class PostgresOriginals:
             )
             for reference, text in items.items()
         ]
-        with self._records.writing("original", bound=True) as cursor:
+        with self._records.writing("original", grown=["original"]) as cursor:
             cursor.executemany(KEEP, rows)
 
     def read(self, reference: str) -> str | None:

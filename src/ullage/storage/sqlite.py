@@ -97,7 +97,7 @@ class _Records:
             asked = names[start : start + ASKED_AT_ONCE]
             if not "".join(asked).isascii():
                 asked = [plain(name) for name in asked]
-            for row, body in self.database.rows(FIRST, (json.dumps(asked), kind, plain(scope))):
+            for row, body in self.database.read(FIRST, (json.dumps(asked), kind, plain(scope))):
                 self._touched.pop(row, None)
                 self._touched[row] = self._now()
                 if len(self._touched) > MOST_TOUCHES:
