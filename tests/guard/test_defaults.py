@@ -104,8 +104,8 @@ def test_compact_takes_a_policy_that_compacts_and_else_the_ladder(tmp_path: Path
     assert ullage.compact(messages, runtime=advisory, **given).policy == "advisory/1"
     runtime = runtime_of('policy = "off"', tmp_path)
     assert ullage.compact(messages, runtime=runtime, **given).policy == "ladder/1"
-    own = ullage.compact(messages, runtime=runtime, policy="trim_oldest", **given)
-    assert own.policy == "trim_oldest/1"
+    own = ullage.compact(messages, runtime=runtime, policy="auto_summary", **given)
+    assert own.policy == "auto_summary/1"
 
 
 def test_a_wrapped_client_acts_by_the_file(tmp_path: Path) -> None:
