@@ -564,10 +564,10 @@ def test_a_resumed_turn_may_do_no_more_than_when_it_began(session: Session, work
     assert "write" not in offered
 
 
-@pytest.mark.parametrize("dialect", ["openai_responses", "anthropic"])
+@pytest.mark.parametrize("dialect", ["openai_responses", "anthropic", "ollama_chat"])
 def test_facts_stand_beside_the_request_in_every_dialect(session: Session, dialect: Any):
     refusal = of_json({"error": {"message": "no", "type": "invalid_request_error"}}, 400)
-    with FaultServer({"POST /v1/*": refusal}) as server:
+    with FaultServer({"POST /v1/*": refusal, "POST /api/chat": refusal}) as server:
         provider = Provider("model", server.base_url, dialect, limits=QUICK)
         runner = Agent(provider, window=40_000)
         parts = [{"type": "image", "data": PIXEL, "media_type": "image/png"}]

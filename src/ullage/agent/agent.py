@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from ullage import config
 from ullage.agent.keeping import SessionStore
-from ullage.agent.kit import Asking, Kit, Words
+from ullage.agent.kit import Asking, Kit, Words, state_window
 from ullage.agent.session import Live, Session, kept_in
 from ullage.agent.turning import Turning
 from ullage.core.compaction.plan import explain_reason
@@ -384,6 +384,7 @@ class Agent(Unpicklable):
         provider = replace(
             provider, options={**provider.options, **(options.get("provider_options") or {})}
         )
+        provider, _ = state_window(provider, self._equipment.get("window"))
         mode, permission = options.get("mode", "build"), options.get("permission", "auto")
         posture = Posture(mode, permission, tuple(self._equipment.get("writes", ())))
         asked = getattr(self._summarizer, "secrets", ())
@@ -427,7 +428,7 @@ class Agent(Unpicklable):
             provider.model,
             base_url=provider.base_url,
             api_key=provider.api_key,
-            window=self._equipment.get("window"),
+            window=state_window(provider, self._equipment.get("window"))[1],
             dialect=provider.dialect,
             policy=replace(policy, results={**traits, **policy.results}, new_session=False),
             summarizer=self._summarizer,
@@ -458,7 +459,7 @@ class Agent(Unpicklable):
         return next(found, None)
 
     def _question(self, provider: Provider) -> Question:
-        window = self._equipment.get("window")
+        provider, window = state_window(provider, self._equipment.get("window"))
         return Question(provider.model, provider.base_url, provider.api_key, window)
 
 

@@ -6,7 +6,7 @@ It puts requests together and sends none.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.dialects import registry
@@ -29,6 +29,27 @@ if TYPE_CHECKING:
     from ullage.tools import Executor
 
 Word = Consent | bool | None
+
+
+def state_window(provider: Provider, window: int | None) -> tuple[Provider, int | None]:
+    """Return a provider and a window, in tokens, where a request says its own window.
+
+    A server of such a dialect gives a request the window that it asks for, else one of its own,
+    and cuts what is longer without a word. So a window that the caller names is asked for, and one
+    that the provider's options ask for is the window; of two, the smaller is kept to.
+    """
+    place = registry.find(provider.dialect)
+    if place.options is None:
+        return provider, window
+    asked = place.options.window(provider.options, None)
+    if asked is not None:
+        return provider, asked if window is None else min(asked, window)
+    written = place.options.write(provider.options, window, None)
+    if written is None:
+        return provider, window
+    options = {**provider.options, str(place.fields.inside): written}
+    return replace(provider, options=options), window
+
 
 Asking = Callable[[Pending, str], Word | Awaitable[Word]]
 """Ask a person about a call, with the reason why; None tells that nobody is there.

@@ -33,6 +33,7 @@ from ullage.tools import Executor, Sandbox
 from ullage.transport import Ask, shown
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.dialect import Endpoint
     from ullage.embedded import Server
 
 
@@ -201,7 +202,8 @@ def provided(given: argparse.Namespace) -> Iterator[Provider]:
         key = None if variable is None else os.environ.get(variable)
         if given.api_key_env is not None and not key:
             raise ConfigurationError(f"--api-key-env names {variable}, which is not set")
-        model = model or _served(base_url, key, getattr(given, "preferred", None))
+        endpoint = registry.find(dialect).endpoint
+        model = model or _served(base_url, key, endpoint, getattr(given, "preferred", None))
         limits = Limits() if given.timeout is None else Limits(stall_s=given.timeout)
         yield Provider(
             model,
@@ -276,16 +278,18 @@ def _key_variable(given: argparse.Namespace, dialect: str, base_url: str) -> str
         raise ConfigurationError(f"the base URL {base_url!r:.200} is none: {error}") from error
 
 
-def _served(base_url: str, key: str | None, preferred: str | None) -> str:
+def _served(base_url: str, key: str | None, endpoint: Endpoint, preferred: str | None) -> str:
     """Return the only model of a server, or the preferred one of several.
 
     Raises ConfigurationError naming those that there are.
     """
-    answer = default().transport.ask(Ask(f"{base_url.rstrip('/')}/models", api_key=key))
-    body = answer.json()
-    listed = body.get("data") if isinstance(body, Mapping) else None
-    rows = listed if isinstance(listed, list) else []
-    found = [str(row["id"]) for row in rows if isinstance(row, Mapping) and row.get("id")]
+    url = endpoint.listing(base_url)
+    ask = Ask(url, api_key=key, auth=endpoint.auth, extra=endpoint.headers)
+    answer = default().transport.ask(ask)
+    body, (rows, name) = answer.json(), endpoint.listed
+    listed = body.get(rows) if isinstance(body, Mapping) else None
+    models = listed if isinstance(listed, list) else []
+    found = [str(row[name]) for row in models if isinstance(row, Mapping) and row.get(name)]
     if len(found) == 1:
         return found[0]
     if preferred in found:
@@ -295,8 +299,8 @@ def _served(base_url: str, key: str | None, preferred: str | None) -> str:
         raise ProviderError(f"{where} cannot be reached: {answer.fault}")
     if not found:
         raise ConfigurationError(
-            f"{where} lists no models (it answered {answer.status} to {where.rstrip('/')}/models): "
-            "check the address, which mostly ends in /v1, or name a model by --model"
+            f"{where} lists no models (it answered {answer.status} to {shown(url)}): check the "
+            "address, which mostly ends in /v1, and the --dialect, or name a model by --model"
         )
     named = ", ".join(found[:8])
     raise ConfigurationError(f"{where} serves {len(found)} models ({named}): name one by --model")

@@ -34,6 +34,10 @@ def _nothing(_: str) -> Mapping[str, Any]:
     return {}
 
 
+def _models(base_url: str) -> str:
+    return f"{base_url.rstrip('/')}/models"
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """Where a request has its parts.
@@ -100,7 +104,9 @@ class Endpoint:
     `address` returns the URL for a base URL and a model. `defaults` returns the fields that a call
     has where nobody gives them, by base URL; `trailing` says that usage comes behind the end of a
     stream. `home` is the host of the provider, and the variable in which its own client looks for
-    a key. `counts` is the path at which llama.cpp's server counts a request.
+    a key. `counts` is the path at which llama.cpp's server counts a request. `listing` returns the
+    URL that lists the models of a server; `listed` names the field of the answer that holds them,
+    and the field of each that holds its id.
     """
 
     address: Callable[[str, str], str]
@@ -111,6 +117,8 @@ class Endpoint:
     trailing: bool = False
     home: tuple[str, str] | None = None
     counts: str | None = None
+    listing: Callable[[str], str] = _models
+    listed: tuple[str, str] = ("data", "id")
 
 
 @dataclass(frozen=True, slots=True)

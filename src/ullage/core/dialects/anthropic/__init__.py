@@ -156,6 +156,7 @@ DIALECT: Final = Dialect(
         longest_answer=LONGEST_ANSWER,
         home=("api.anthropic.com", "ANTHROPIC_API_KEY"),
         counts="/v1/messages/count_tokens",
+        listing=lambda base: f"{base.rstrip('/').removesuffix('/v1')}/v1/models",
     ),
     errors=Errors(_report, _too_large, _break_off),
     routes=Routes(

@@ -110,9 +110,18 @@ def _is_message(message: Any) -> bool:
     return False
 
 
+def _root(base_url: str) -> str:
+    """Return where a server is, by that or by the base URL of either of its APIs."""
+    return base_url.rstrip("/").removesuffix("/v1").removesuffix("/api")
+
+
 def _address(base_url: str, _: str) -> str:
-    base = base_url.rstrip("/")
-    return f"{base.removesuffix('/v1').removesuffix('/api')}/api/chat"
+    return f"{_root(base_url)}/api/chat"
+
+
+def _listing(base_url: str) -> str:
+    """Return where the local models are listed (ollama docs/api.md, "List Local Models")."""
+    return f"{_root(base_url)}/api/tags"
 
 
 def _report(_: int, __: str, text: str) -> Mapping[str, Any]:
@@ -154,7 +163,7 @@ DIALECT: Final = Dialect(
     read_usage=read_usage,
     reports=frozenset({"prompt_eval_count", "eval_count"}),
     report_rank=1,
-    endpoint=Endpoint(address=_address),
+    endpoint=Endpoint(address=_address, listing=_listing, listed=("models", "name")),
     errors=Errors(_report, _too_large, _break_off),
     options=Options(_find_window, _write_options, _read_single),
     routes=Routes(
