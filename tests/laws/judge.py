@@ -136,14 +136,21 @@ def said_by(message: Message) -> str:
     """Return what a person says in a message; "" for results and everybody else."""
     if message.get("role") != "user":
         return ""
-    content = message["content"]
+    content = message["parts"] if "parts" in message else message["content"]
     if isinstance(content, str):
         return content
-    return "".join(b.get("text", "") for b in content if b["type"] in ("text", "input_text"))
+    said = (b for b in content if b.get("type", "text") in ("text", "input_text"))
+    return "".join(b.get("text", "") for b in said)
 
 
 def speaks(message: Message) -> bool:
     """Tell whether a message is a person's turn, whatever it says."""
-    content = message.get("content")
-    words = isinstance(content, str) or any(b["type"] != "tool_result" for b in content or ())
+    content = message.get("parts", message.get("content"))
+    words = isinstance(content, str) or any(not _is_result(b) for b in content or ())
     return message.get("role") == "user" and words
+
+
+def _is_result(block: Message) -> bool:
+    return (
+        block.get("type") == "tool_result" or "toolResult" in block or "functionResponse" in block
+    )

@@ -19,8 +19,9 @@ from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
 
 import ullage
-from tests.laws import judge, ollama
+from tests.laws import bedrock, gemini, judge, ollama
 from tests.support import transcripts
+from ullage.core.dialects import registry
 
 Strategy = Callable[..., st.SearchStrategy[list[Any]]]
 RATIOS = st.floats(0.05, 0.95)
@@ -36,7 +37,7 @@ class Dialect:
     histories: Strategy
     broken: Strategy
     faults: Callable[[list[Any]], list[str]]
-    accepted: TypeAdapter[Any]
+    accepted: TypeAdapter[Any] | bedrock.Accepted
 
 
 RESPONSES = Dialect(
@@ -54,7 +55,12 @@ ANTHROPIC = Dialect(
     TypeAdapter(list[MessageParam]),
 )
 OLLAMA = Dialect("ollama_chat", ollama.histories, ollama.broken, ollama.faults, ollama.ACCEPTED)
-EACH = pytest.mark.parametrize("dialect", [RESPONSES, ANTHROPIC, OLLAMA], ids=lambda d: d.name)
+GEMINI = Dialect("gemini", gemini.histories, gemini.broken, gemini.faults, gemini.ACCEPTED)
+BEDROCK = Dialect(
+    "bedrock_converse", bedrock.histories, bedrock.broken, bedrock.faults, bedrock.Accepted()
+)
+ALL = [RESPONSES, ANTHROPIC, OLLAMA, GEMINI, BEDROCK]
+EACH = pytest.mark.parametrize("dialect", ALL, ids=lambda d: d.name)
 
 
 def compacted(
@@ -71,6 +77,10 @@ def job(dialect: Dialect, data: st.DataObject) -> tuple[list[Any], float, dict[s
     history, answer = data.draw(dialect.histories()), data.draw(SUMMARIES)
     options = {} if answer is None else {"summarizer": lambda request: answer}
     return history, data.draw(RATIOS), options
+
+
+def test_the_laws_are_held_to_in_every_dialect_but_chat_which_has_its_own_file() -> None:
+    assert {dialect.name for dialect in ALL} == {*registry.DIALECTS} - {registry.DEFAULT}
 
 
 @EACH

@@ -48,6 +48,9 @@ def keywords(dialect: DialectName, values: Mapping[str, Any]) -> dict[str, Any]:
     place = dialects.find(dialect).fields
     names = place.names
     made = {names.get(k, k): value for k, value in values.items() if value is not None}
+    join = dialects.find(dialect).join_turns
+    if join is not None and place.messages in made:
+        made[place.messages] = join(made[place.messages])
     if place.inside is not None and place.limit in made:
         made[place.inside] = {place.limit: made.pop(place.limit)}
     return made
@@ -107,7 +110,9 @@ class Call:
 
     def streaming(self) -> Mapping[str, bool]:
         """Return what makes the function stream: `stream=True`, where it takes that word."""
-        return {"stream": True} if self._takes("stream") else {}
+        shown = self.taken is not None and "stream" in self.taken
+        takes = shown or (_has_field(self.dialect, "stream") and self._takes("stream"))
+        return {"stream": True} if takes else {}
 
     def fields(self, view: Mapping[str, Any]) -> dict[str, Any]:
         """Return all keywords: those of a prepared request by the names that the function takes."""
@@ -133,6 +138,11 @@ class Call:
 
     def _takes(self, name: str) -> bool:
         return self.taken is None or name in self.taken or has_more(self.taken)
+
+
+def _has_field(dialect: DialectName | None, name: str) -> bool:
+    """Tell whether requests of a dialect carry a field of ours; an address may say it instead."""
+    return dialect is None or name not in dialects.find(dialect).fields.leaves_out
 
 
 def has_more(taken: Mapping[str, inspect.Parameter]) -> bool:
@@ -182,7 +192,9 @@ def read_call(
     dialect = _dialect(messages, names, taken or {})
     if dialect is not None and "max_tokens" not in prepared:
         _read_inside(dialect, prepared, passed)
-    wants = taken is not None and ("model" in taken or has_more(taken))
+    wants = taken is not None and (
+        "model" in taken or (_has_field(dialect, "model") and has_more(taken))
+    )
     added = wants and model is not None and "model" not in passed
     if added:
         passed["model"] = model

@@ -249,7 +249,9 @@ def _turns(transcript: Transcript, start: int) -> list[Violation]:
     """Check pairs where the message behind a response holds all its results, first in it."""
     found: list[Violation] = []
     waiting: dict[str, int] = {}
-    used = {call.id for message in transcript.messages[:start] for call in message.calls}
+    once = not transcript.rules.ordered
+    before = transcript.messages[: start if once else 0]
+    used = {call.id for message in before for call in message.calls}
     for index, message in enumerate(transcript.messages[start:], start):
         responds = _responds(transcript, index)
         for answered in message.results:
@@ -259,7 +261,7 @@ def _turns(transcript: Transcript, start: int) -> list[Violation]:
             found.append(_broken(index, "a result stands behind what is none: results come first"))
         if not responds:
             found += [_broken(i, f"the call {c!r} has no result") for c, i in waiting.items()]
-            waiting = {}
+            waiting, used = {}, used if once else set()
         for call in message.calls:
             if call.id in used:
                 found.append(_broken(index, f"the call id {call.id!r} is used twice"))
@@ -427,7 +429,7 @@ class _Repairer:
         seen: dict[str, int] = {}
         names: dict[_Place, str] = {}
         for response in self._responses.values():
-            seen = seen if rules.joins else {}
+            seen = seen if rules.joins and not rules.ordered else {}
             for place in self._calls(response):
                 name = old = self._id(place)
                 seen[old] = seen.get(old, 0) + 1

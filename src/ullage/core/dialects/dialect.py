@@ -172,7 +172,8 @@ class Dialect:
     is called. `telling` matches what the bytes of an event have that tell of an end, a report or
     an error; its text may have it too. `reports` are keys of a usage report by which the dialect
     is known, the lowest `report_rank` first. `clients` names, by SDK, the attributes of a client
-    that take a conversation.
+    that take a conversation. `join_turns` returns messages in which user and assistant
+    take turns, for an endpoint that refuses others.
     """
 
     name: str
@@ -195,3 +196,4 @@ class Dialect:
     options: Options | None = None
     routes: Routes = Routes()
     clients: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    join_turns: Callable[[Sequence[Any]], list[Any]] | None = None

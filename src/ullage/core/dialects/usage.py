@@ -100,23 +100,6 @@ def read_openai(fields: Fields) -> Usage | None:
     return Usage(prompt - cached - written, cached, written, *split_answer(output, reasoning))
 
 
-def _gemini(fields: Fields) -> Usage | None:
-    """Read Gemini usage: the prompt includes what was cached, but not what tools added to it.
-
-    Thoughts are counted beside the candidates; the live API calls these the response (Gemini API
-    reference, UsageMetadata).
-    """
-    prompt = tokens_in(fields, *spellings("promptTokenCount"), absent=MALFORMED)
-    cached = tokens_in(fields, *spellings("cachedContentTokenCount"))
-    tools = tokens_in(fields, *spellings("toolUsePromptTokenCount"))
-    names = spellings("candidatesTokenCount") + spellings("responseTokenCount")
-    output = tokens_in(fields, *names)
-    thoughts = tokens_in(fields, *spellings("thoughtsTokenCount"))
-    if min(cached, tools, output, thoughts) < 0 or cached > prompt:
-        return None
-    return Usage(prompt - cached + tools, cached, 0, output, thoughts)
-
-
 def _llamacpp(fields: Fields) -> Usage | None:
     """Read llama.cpp: its usage where there is one, else its timings.
 
@@ -136,15 +119,11 @@ def _llamacpp(fields: Fields) -> Usage | None:
 
 
 _OTHERS: Final[Mapping[str, Callable[[Fields], Usage | None]]] = {
-    "gemini": _gemini,
     "llamacpp": _llamacpp,
 }
 """Reports that are in no dialect's own form."""
 
 _MARKS: Final[Mapping[str, frozenset[str]]] = {
-    "gemini": frozenset(
-        {"promptTokenCount", "prompt_token_count", "totalTokenCount", "total_token_count"}
-    ),
     "llamacpp": frozenset({"timings", "prompt_n"}),
 }
 """Keys that tell them."""

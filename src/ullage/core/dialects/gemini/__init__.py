@@ -1,0 +1,138 @@
+"""Google's Gemini API: `generateContent` and `streamGenerateContent`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.dialects import names
+from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Shape
+from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
+from ullage.core.messages.fields import field_of
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.form import Form
+    from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.usage import Usage
+    from ullage.core.messages.transcript import Codec
+
+FIELDS: Final = Fields(
+    messages="contents",
+    system="systemInstruction",
+    output=("maxOutputTokens",),
+    limit="maxOutputTokens",
+    inside="generationConfig",
+    leaves_out=frozenset({"model", "stream"}),
+)
+
+STATUSES: Final[Mapping[int, str]] = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""Names of errors, by status (Gemini API, "Troubleshooting guide")."""
+
+
+def make_codec(*memory: Any) -> Codec:
+    """Return a codec; it remembers what it reads in these two."""
+    from ullage.core.dialects.gemini.codec import Gemini
+
+    return Gemini(*memory)
+
+
+def make_reader(salt: str) -> Assembly:
+    """Return what puts together one answer."""
+    from ullage.core.dialects.gemini.stream import GeminiReader
+
+    return GeminiReader(salt)
+
+
+def make_watch() -> Watch:
+    """Return what watches one stream."""
+    from ullage.core.dialects.gemini.stream import GeminiWatch
+
+    return GeminiWatch()
+
+
+def make_form() -> Form:
+    """Return what writes a session."""
+    from ullage.core.dialects.gemini.render import GeminiForm
+
+    return GeminiForm()
+
+
+def read_usage(fields: Mapping[str, Any]) -> Usage | None:
+    """Return what a report says."""
+    from ullage.core.dialects.gemini.usage import read_usage as read
+
+    return read(fields)
+
+
+def _is_message(message: Any) -> bool:
+    """Tell whether a message is a content: it has parts and, unlike Pydantic AI's, no kind."""
+    parts = field_of(message, "parts")
+    return isinstance(parts, list | tuple) and field_of(message, "kind") is None
+
+
+def _is_tool(tool: Any) -> bool:
+    names = ("functionDeclarations", "function_declarations")
+    return any(field_of(tool, name) is not None for name in names)
+
+
+def _address(base_url: str, model: str) -> str:
+    """Return the address of a streamed call; a base without a version gets `v1beta`."""
+    base = base_url.rstrip("/")
+    base = base if re.search(r"/v\d\w*$", base) else f"{base}/v1beta"
+    return f"{base}/models/{model.removeprefix('models/')}:streamGenerateContent?alt=sse"
+
+
+def _report(status: int, _: str, text: str) -> Mapping[str, Any]:
+    named = STATUSES.get(status, "UNKNOWN")
+    return {"error": {"code": status, "message": text, "status": named}}
+
+
+def _too_large(tokens: int, bound: int) -> Mapping[str, Any]:
+    text = f"The input token count ({tokens}) exceeds the maximum number of tokens allowed"
+    return _report(400, "", f"{text} ({bound}).")
+
+
+def _break_off(text: str, _: bytes) -> bytes:
+    return b"data: " + json.dumps(_report(500, "", text)).encode("ascii") + b"\r\n\r\n"
+
+
+DIALECT: Final = Dialect(
+    name=names.GEMINI,
+    title="Gemini",
+    short="gemini",
+    aliases=("google",),
+    fields=FIELDS,
+    shape=Shape(
+        is_message=_is_message,
+        is_tool=_is_tool,
+        parameters=frozenset({"contents", "config"}),
+    ),
+    framing=UNKNOWN_TEMPLATE,
+    make_codec=make_codec,
+    make_reader=make_reader,
+    make_watch=make_watch,
+    make_form=make_form,
+    telling=re.compile(rb'"(?:finishReason|blockReason|usageMetadata|error)"'),
+    read_usage=read_usage,
+    reports=frozenset(
+        {"promptTokenCount", "prompt_token_count", "totalTokenCount", "total_token_count"}
+    ),
+    report_rank=2,
+    endpoint=Endpoint(
+        address=_address,
+        auth="x-goog-api-key",
+        home=("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
+    ),
+    errors=Errors(_report, _too_large, _break_off),
+)

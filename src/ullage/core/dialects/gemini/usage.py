@@ -1,0 +1,25 @@
+"""What the Gemini API reports of usage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ullage.core.dialects.usage import MALFORMED, Usage, spellings, tokens_in
+
+
+def read_usage(fields: Mapping[str, Any]) -> Usage | None:
+    """Read Gemini usage: the prompt includes what was cached, but not what tools added to it.
+
+    Thoughts are counted beside the candidates; the live API calls these the response (Gemini API
+    reference, UsageMetadata).
+    """
+    prompt = tokens_in(fields, *spellings("promptTokenCount"), absent=MALFORMED)
+    cached = tokens_in(fields, *spellings("cachedContentTokenCount"))
+    tools = tokens_in(fields, *spellings("toolUsePromptTokenCount"))
+    names = spellings("candidatesTokenCount") + spellings("responseTokenCount")
+    output = tokens_in(fields, *names)
+    thoughts = tokens_in(fields, *spellings("thoughtsTokenCount"))
+    if min(cached, tools, output, thoughts) < 0 or cached > prompt:
+        return None
+    return Usage(prompt - cached + tools, cached, 0, output, thoughts)
