@@ -159,7 +159,8 @@ def test_a_foreign_message_is_refused_by_position_and_with_what_converts_it(
     face: str, name: str
 ) -> None:
     message, advice = FOREIGN[name]
-    for dialect in DIALECTS:
+    # without a name for the dialect, contents of Gemini are read as what they are
+    for dialect in DIALECTS[name in ("parts", "gemini") :]:
         with pytest.raises(ullage.MalformedHistoryError, match=advice) as refused:
             FACES[face]([ASK, message], dialect)
         assert refused.value.index == 1
@@ -283,6 +284,9 @@ AI_SDK: list[dict[str, Any]] = [
 def test_content_parts_of_another_framework_are_refused_by_name(
     dialect: str | None, history: list[Any], place: str, named: str
 ) -> None:
+    if dialect is None and history is CONVERSE:
+        assert ullage.count(history, model="gpt-4o").tokens > 0  # read as what it is
+        return
     with pytest.raises(ullage.MalformedHistoryError) as refused:
         ullage.count(history, model="gpt-4o", dialect=dialect)
     if dialect == "ollama_chat":

@@ -1,4 +1,7 @@
-"""Histories of Bedrock's Converse, and what it refuses. botocore's own validator says what is taken."""
+"""Histories of Bedrock's Converse, and what it refuses.
+
+botocore's own validator says what is taken.
+"""
 
 from __future__ import annotations
 

@@ -72,18 +72,18 @@ def _text(content: Any) -> str:
 def faults(messages: list[Message]) -> list[str]:
     """Return what the API would refuse: results and calls that do not match, a wrong opening."""
     found = ["does not open with the user"] * (bool(messages) and messages[0]["role"] != "user")
-    wanted: list[tuple[str, str]] = []
+    wanted: list[str] = []
     for index, message in enumerate(messages):
         calls = [p["functionCall"] for p in message["parts"] if "functionCall" in p]
         results = [p["functionResponse"] for p in message["parts"] if "functionResponse" in p]
         if message["role"] == "model":
-            asked = [(call.get("id", ""), call["name"]) for call in calls]
-            ids = [name for name, _ in wanted + asked if name]
+            asked = [call.get("id", f"by name: {call['name']}") for call in calls]
+            ids = [call["id"] for call in calls if "id" in call]
             found += [f"call ids repeat at {index}"] * (len(set(ids)) != len(ids))
             wanted += asked
             found += [f"results of the model at {index}"] * bool(results)
             continue
-        given = [(result.get("id", ""), result["name"]) for result in results]
+        given = [r.get("id", f"by name: {r['name']}") for r in results]
         if sorted(given) != sorted(wanted):
             found.append(f"{given} are the results at {index}, wanted are {wanted}")
         kinds = ["functionResponse" in part for part in message["parts"]]

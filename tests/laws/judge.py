@@ -151,6 +151,5 @@ def speaks(message: Message) -> bool:
 
 
 def _is_result(block: Message) -> bool:
-    return (
-        block.get("type") == "tool_result" or "toolResult" in block or "functionResponse" in block
-    )
+    untyped = "toolResult" in block or "functionResponse" in block
+    return untyped or block.get("type") == "tool_result"

@@ -24,7 +24,7 @@ BASE = "http://127.0.0.1:8080/v1"
         ({"base_url": "ftp://h/v1"}, "http://"),
         ({"base_url": "http://[::1"}, "http://"),
         ({"base_url": "http:///v1"}, "http://"),
-        ({"dialect": "gemini"}, "'gemini' is unknown"),
+        ({"dialect": "cohere"}, "'cohere' is unknown"),
     ],
 )
 def test_a_provider_that_cannot_be_is_refused(fields: dict[str, Any], said: str) -> None:

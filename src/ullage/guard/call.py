@@ -192,9 +192,8 @@ def read_call(
     dialect = _dialect(messages, names, taken or {})
     if dialect is not None and "max_tokens" not in prepared:
         _read_inside(dialect, prepared, passed)
-    wants = taken is not None and (
-        "model" in taken or (_has_field(dialect, "model") and has_more(taken))
-    )
+    more = taken is not None and _has_field(dialect, "model") and has_more(taken)
+    wants = more or (taken is not None and "model" in taken)
     added = wants and model is not None and "model" not in passed
     if added:
         passed["model"] = model

@@ -205,7 +205,7 @@ def test_a_dialect_goes_by_its_name_or_a_short_one(text: str, dialect: str):
     assert named(text) == dialect
 
 
-@pytest.mark.parametrize("text", ["", "gemini", "openai chat", None, 5])
+@pytest.mark.parametrize("text", ["", "cohere", "openai chat", None, 5])
 def test_an_unknown_dialect_is_refused_with_the_known_ones(text: Any):
     with pytest.raises(ConfigurationError) as caught:
         named(text)

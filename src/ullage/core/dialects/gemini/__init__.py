@@ -27,6 +27,9 @@ FIELDS: Final = Fields(
     leaves_out=frozenset({"model", "stream"}),
 )
 
+ROLES: Final = ("user", "model", "function")
+"""Roles of contents."""
+
 STATUSES: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -76,9 +79,9 @@ def read_usage(fields: Mapping[str, Any]) -> Usage | None:
 
 
 def _is_message(message: Any) -> bool:
-    """Tell whether a message is a content: it has parts and, unlike Pydantic AI's, no kind."""
-    parts = field_of(message, "parts")
-    return isinstance(parts, list | tuple) and field_of(message, "kind") is None
+    """Tell whether a message is a content: a role of this API, and parts."""
+    role, parts = field_of(message, "role"), field_of(message, "parts")
+    return role in ROLES and isinstance(parts, list | tuple)
 
 
 def _is_tool(tool: Any) -> bool:
