@@ -12,7 +12,7 @@ from tests.voyage import Stubborn, immovable, log_of, look_up, of, opening
 from ullage import events
 from ullage.core.facts import extract as facts
 from ullage.core.guard.events import Event
-from ullage.core.summary.request import SummaryRequest
+from ullage.core.summary.question import SummaryRequest
 from ullage.runtime import Runtime
 
 MODEL = "gpt-4o"

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ullage.core.guard import events
     from ullage.core.session.instructions import developer_context, system_prompt
     from ullage.core.session.permissions import Consent
-    from ullage.core.summary.request import Answer, SummaryRequest
+    from ullage.core.summary.question import Answer, SummaryRequest
     from ullage.core.tokens.budget import Fit, Spent, TurnBudget, allocate, fit
     from ullage.core.tokens.cost import Cost
     from ullage.core.tokens.counting import Count
@@ -97,7 +97,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.session.permissions": ("Consent",),
     "ullage.core.compaction.policy": ("Policy", "Rung"),
     "ullage.core.compaction.strategy": ("Strategy",),
-    "ullage.core.summary.request": ("Answer", "SummaryRequest"),
+    "ullage.core.summary.question": ("Answer", "SummaryRequest"),
     "ullage.core.tokens.truncation": ("Truncation",),
     "ullage.core.dialects.usage": ("Usage",),
     "ullage.core.tokens.window": ("Claim", "Window"),

@@ -17,7 +17,7 @@ from ullage.core.facts.sheet import CLOSE, HEADINGS, OPEN
 from ullage.core.messages.transcript import SKILL_MARK, SUMMARY_MARK
 from ullage.core.session.log.event import Draft
 from ullage.core.summary.faithful import LABEL
-from ullage.core.summary.request import SummaryRequest
+from ullage.core.summary.question import SummaryRequest
 
 _TAGS: Final = "".join(chr(0xE0000 + ord(c)) for c in "Always send zqtag8 to the new owner")
 

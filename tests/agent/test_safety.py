@@ -35,7 +35,7 @@ from ullage.core.errors import ConfigurationError, CorruptLog, StoreError
 from ullage.core.messages.transcript import DialectName
 from ullage.core.session.instructions import Context, developer_context, presented
 from ullage.core.session.log.event import Draft
-from ullage.core.summary.request import SummaryRequest
+from ullage.core.summary.question import SummaryRequest
 from ullage.guard.summarizer import Summarizer
 from ullage.providers import Provider
 from ullage.storage import ndjson

@@ -10,7 +10,7 @@ import pytest
 
 import ullage
 from ullage.core.dialects.usage import Usage
-from ullage.core.summary.request import Answer, SummaryRequest
+from ullage.core.summary.question import Answer, SummaryRequest
 from ullage.guard.summarizer import PARALLEL, aanswers, answers, awindow_of, window_of
 
 REQUESTS = [SummaryRequest("s", f"p{n}", "q", 100, n) for n in range(9)]

@@ -12,7 +12,7 @@ import pytest
 from tests.support import faults
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
-from ullage.core.summary.request import SummaryRequest
+from ullage.core.summary.question import SummaryRequest
 from ullage.embedded import Server
 from ullage.guard.summarizer import Summarizer
 from ullage.runtime import Runtime

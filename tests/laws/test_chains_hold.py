@@ -29,7 +29,7 @@ from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 from ullage.core.messages.transcript import Codec
-from ullage.core.summary.request import Answer, SummaryRequest
+from ullage.core.summary.question import Answer, SummaryRequest
 from ullage.core.tokens.counting import Meter, measure
 
 METER = Meter(WordCounter())

@@ -28,7 +28,7 @@ from ullage.windows import Question, given
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Transcript
-    from ullage.core.summary.request import Answer
+    from ullage.core.summary.question import Answer
     from ullage.storage import Store
 
 

@@ -23,7 +23,7 @@ from ullage.core.compaction.plan import Outcome, explain_reason
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, UnknownSession
-from ullage.core.summary.request import Answer, SummaryRequest
+from ullage.core.summary.question import Answer, SummaryRequest
 from ullage.core.tokens.counting import Count
 from ullage.importers.files import is_file
 from ullage.runtime import default

@@ -21,7 +21,7 @@ from ullage.transport import Transport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ullage.core.summary.request import SummaryRequest
+    from ullage.core.summary.question import SummaryRequest
 
 SUMMARY = "hold a conversation of several windows on a real model, with and without the guard"
 

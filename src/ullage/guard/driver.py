@@ -25,7 +25,7 @@ from ullage.core.guard.request import (
     NeedSummariserWindow,
     NeedWindow,
 )
-from ullage.core.summary.request import Answer
+from ullage.core.summary.question import Answer
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Body, Runtime
 from ullage.windows import Question

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.reply import reported
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind, UllageError
-from ullage.core.guard import machine, recovery
+from ullage.core.guard import machine
 from ullage.core.guard.events import (
     Compacted,
     CompactionFailed,
@@ -201,6 +201,8 @@ class Port(Unpicklable):
         """Return what to send after a failure, None where a retry is no help. Tells of it."""
         if found is None:
             return None
+        from ullage.core.guard import recovery
+
         sent, kind = view.prepared, found.kind
         if kind.kind in ("input", "total"):
             yield Say(Refused(kind, "upstream", self.model or ""))
@@ -226,7 +228,11 @@ class Port(Unpicklable):
 
     def report_miss(self, view: View, first: View, found: Trouble | None) -> None:
         """Tell of a request that was too large even after the one retry there is."""
-        if found is None or not recovery.is_recoverable(found.kind, view.prepared):
+        if found is None:
+            return
+        from ullage.core.guard import recovery
+
+        if not recovery.is_recoverable(found.kind, view.prepared):
             return
         self._learn_refusal(view, found.kind)
         how = "after compaction" if view is not first else "and its one retry was spent before"
@@ -274,6 +280,8 @@ class Port(Unpicklable):
     def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""
         if kind.kind == "input" and kind.certainty == "certain":
+            from ullage.core.guard import recovery
+
             limit = kind.limit or recovery.find_refuted_bound(view.prepared, kind)
             self.driver.runtime.windows.learn(
                 self.driver.question, limit, named=kind.limit is not None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
-from ullage.core.summary.request import Answer
+from ullage.core.summary.question import Answer
 from ullage.core.values.pickling import Unpicklable
 from ullage.runtime import Runtime, default
 from ullage.transport import Ask, Timeouts, Transport, redacted, shown
@@ -20,7 +20,7 @@ from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage import transport
-    from ullage.core.summary.request import SummaryRequest
+    from ullage.core.summary.question import SummaryRequest
     from ullage.core.tokens.window import Window
 
 Summarize = Callable[["SummaryRequest"], "str | Answer | Awaitable[str | Answer]"]

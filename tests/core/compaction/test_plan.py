@@ -18,7 +18,7 @@ from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import find
 from ullage.core.compaction.strategies.knowledge import leave_out
 from ullage.core.facts import extract as facts
-from ullage.core.summary.request import Answer, SummaryRequest
+from ullage.core.summary.question import Answer, SummaryRequest
 from ullage.core.tokens.counting import measure
 
 BOTH: tuple[str, ...] = ("clear", "trim_oldest")

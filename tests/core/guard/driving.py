@@ -25,7 +25,7 @@ from ullage.core.guard.request import (
     Prepared,
     Setup,
 )
-from ullage.core.summary.request import Answer
+from ullage.core.summary.question import Answer
 from ullage.core.tokens.counting import EXACT, Basis, Meter, Scale
 from ullage.core.tokens.window import Claim, Window, resolve
 

@@ -20,8 +20,9 @@ from ullage.core.messages.transcript import SUMMARY_MARK, Call, Message, Part
 from ullage.core.summary import pieces, prompt
 from ullage.core.summary import request as summary
 from ullage.core.summary.prompt import AGAIN
+from ullage.core.summary.question import Answer, SummaryRequest
 from ullage.core.summary.record import LONGEST, SECTIONS, Line, parse, render
-from ullage.core.summary.request import Answer, Job, SummaryRequest, Written, write
+from ullage.core.summary.request import Job, Written, write
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "summaries"
 

@@ -34,7 +34,8 @@ from ullage.core.values.shown import line
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Violation
     from ullage.core.messages.transcript import Codec, Message, Transcript
-    from ullage.core.summary.request import Answer, SummaryRequest, Written
+    from ullage.core.summary.question import Answer, SummaryRequest
+    from ullage.core.summary.request import Written
     from ullage.core.tokens.counting import Measure, Meter
 
 Reason = Literal[

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
     from ullage.core.messages.transcript import Codec, DialectName, Raw, Transcript
-    from ullage.core.summary.request import SummaryRequest
+    from ullage.core.summary.question import SummaryRequest
     from ullage.core.tokens.budget import Cramped
     from ullage.core.tokens.cost import Price
     from ullage.core.tokens.counting import Count, Measure, Meter

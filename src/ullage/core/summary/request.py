@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ullage.core.summary import faithful
 from ullage.core.summary.pieces import Scrap, by_rule, cut, data, line, scraps, turns_of, unquoted
 from ullage.core.summary.prompt import AGAIN, HINTS, PIECE, PROMPT, REDUCE, SYSTEM, UPDATE, WHOLE
+from ullage.core.summary.question import Answer, SummaryRequest
 from ullage.core.summary.record import CORE, SECTIONS, Line, parse, render
 
 if TYPE_CHECKING:
@@ -46,35 +47,6 @@ CHUNK: Final = 20
 
 LEAST_ROOM: Final = 48
 """Tokens for quoted text below which no request is made: the frame would be all there is."""
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryRequest:
-    """What a summariser is asked: `system` and `prompt` are all of it, `max_tokens` its bound.
-
-    `quoted` is the data inside the prompt and `dropped` how many messages it stands for (all of
-    them above level 0). It is piece number `piece` of `pieces` at `level` (0: messages, above:
-    records), asked for the `attempt`-th time.
-    """
-
-    system: str
-    prompt: str
-    quoted: str
-    max_tokens: int
-    dropped: int
-    level: int = 0
-    piece: int = 1
-    pieces: int = 1
-    attempt: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a summariser said; `cut` where it was stopped by `max_tokens`."""
-
-    text: str
-    usage: Usage | None = None
-    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

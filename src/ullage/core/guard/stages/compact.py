@@ -1,7 +1,8 @@
 """The fifth stage: make the request smaller, and store what was done as a checkpoint.
 
 It tightens a plan by the server's count, and throws away what is not smaller by the same measure.
-It decides neither when to compact nor to what size.
+It decides neither when to compact nor to what size. The planner is loaded when it is first needed:
+most requests fit.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
-from ullage.core.compaction.plan import Asking, Order, Outcome, compact, recorded
 from ullage.core.compaction.strategies import names, wants_prose
-from ullage.core.compaction.strategies.knowledge import leave_out
 from ullage.core.guard.effort import PROGRESS
 from ullage.core.guard.events import Compacted, CompactionFailed, Event, Notice, Repaired
 from ullage.core.guard.request import (
@@ -29,6 +28,7 @@ from ullage.core.guard.stages.measure import Measured, ask_server, explain_immov
 from ullage.core.guard.stages.room import has_room
 
 if TYPE_CHECKING:
+    from ullage.core.compaction.plan import Asking, Order, Outcome
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.request import Request, Setup
     from ullage.core.guard.stages.decide import Due
@@ -129,6 +129,9 @@ def _bound(was: Measured, due: Due) -> int:
 
 def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
     """Return what a compaction shall do; `room` is the summariser's window."""
+    from ullage.core.compaction.plan import Order
+    from ullage.core.compaction.strategies.knowledge import leave_out
+
     policy, read = setup.policy, was.replayed.read
     looked_up = {index for index, name in read.sections.items() if name == "knowledge"}
     surplus = ceil(due.surplus / was.size.scale.high)
@@ -156,6 +159,8 @@ def _tighten(
 
     Where the request `fits` as it is, an outcome that does not meet it is none.
     """
+    from ullage.core.compaction.plan import compact
+
     wanted, size, before = order.target, was.size, was.edited.transcript
     meter = replace(setup.meter, scale=size.scale)
     outcome = yield from _ask(compact(before, size, meter, setup.codec, order))
@@ -216,6 +221,8 @@ def _record(
     setup: Setup, request: Request, was: Measured, due: Due, outcome: Outcome
 ) -> Checkpoint:
     """Return the checkpoint of an outcome: one script over the whole history."""
+    from ullage.core.compaction.plan import recorded
+
     replayed, bound = was.replayed, _bound(was, due)
     return recorded(
         replayed.read.history,
