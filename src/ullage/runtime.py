@@ -17,16 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from ullage import config
 from ullage.config.settings import Settings
 from ullage.core.dialects import registry as dialects
-from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.messages.foreign import find_adapter, name_kind
-from ullage.core.messages.media import image_rule
-from ullage.core.messages.readings import Readings
-from ullage.core.messages.transcript import Message
-from ullage.core.tokens.calibration import learn
-from ullage.core.tokens.counting import EXACT, Meter, measure
 from ullage.core.values.pickling import Unpicklable
-from ullage.counters import Vocabularies, band, remote, vocabulary
+from ullage.counters import Vocabularies, remote, vocabulary
 from ullage.storage import MemoryStore, open_store
 from ullage.transport import Ask, Timeouts, Transport
 from ullage.windows import Options, Question, Resolver
@@ -35,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from ullage.core.messages.size import Size
-    from ullage.core.messages.transcript import Codec, DialectName, Transcript
+    from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
     from ullage.core.tokens.calibration import Calibration, Reading
-    from ullage.core.tokens.counting import Measure
+    from ullage.core.tokens.counting import Measure, Meter
     from ullage.counters import Vocabulary
     from ullage.storage import Store
     from ullage.telemetry.protocol import Listener
@@ -55,7 +48,7 @@ MOST_TOOLS: Final = 200
 MOST_METERS: Final = 1_000
 
 
-class Messages(dict[Any, Message]):
+class Messages(dict[Any, "Message"]):
     """Messages that were read before, by content; beyond `most` bytes, about, all are forgotten."""
 
     def __init__(self, most: int = REMEMBERED) -> None:
@@ -174,6 +167,8 @@ class Runtime(Unpicklable):
         """Return the codec of a dialect; what it read before is shared."""
         codec = self._codecs.get(dialect)
         if codec is None:
+            from ullage.core.messages.readings import Readings
+
             memo, readings = Messages(self._remembered), Readings(self._remembered)
             codec = self._codecs[dialect] = dialects.find(dialect).make_codec(memo, readings)
         return codec
@@ -185,6 +180,8 @@ class Runtime(Unpicklable):
 
     def measure(self, question: Question, transcript: Transcript, body: Body) -> Measure:
         """Measure a request that was read."""
+        from ullage.core.tokens.counting import measure
+
         meter = self.meter(question, transcript.rules.dialect)
         system = system_text(body.system)
         return measure(transcript, meter, system=system, tools=body.tools)
@@ -221,6 +218,11 @@ class Runtime(Unpicklable):
         dialect: DialectName,
         learned: Calibration | None,
     ) -> Meter:
+        from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
+        from ullage.core.messages.media import image_rule
+        from ullage.core.tokens.counting import EXACT, Meter
+        from ullage.counters.bands import band
+
         counter = self.vocabularies.counter(known.name)
         framing = dialects.find(dialect).framing if hosted else UNKNOWN_TEMPLATE
         framing = replace(framing, image=image_rule(model))
@@ -238,6 +240,8 @@ class Runtime(Unpicklable):
 
     def learn(self, question: Question, reading: Reading) -> None:
         """Calibrate by one report; one that cannot be true is left out."""
+        from ullage.core.tokens.calibration import learn
+
         key = (question.scope, question.model)
         with self._lock:
             learned = learn(self._lessons.get(key), reading)
@@ -326,6 +330,8 @@ class Body:
                 said = {"role": "user", "content": messages}
                 return replace(self, messages=[said], dialect=dialect)
         if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray):
+            from ullage.core.messages.foreign import name_kind
+
             raise MalformedHistoryError(
                 f"messages must be a list of messages, not {name_kind(messages)}: "
                 f"{_instead(messages)}"
@@ -338,6 +344,8 @@ SAID: Final = '[{"role": "user", "content": text}]'
 
 def _instead(value: Any) -> str:
     """Say what to pass in the place of what is no list."""
+    from ullage.core.messages.foreign import find_adapter
+
     held = value if isinstance(value, Mapping) else {}
     adapter = find_adapter(value)
     advice = (

@@ -10,13 +10,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 IDLE_S: Final = 10.0
 """Seconds after which a thread without work ends."""
@@ -49,6 +49,8 @@ class Threads:
         """Have work done in a thread; return the future of its result."""
         if self._pid != os.getpid():  # the threads stayed with the parent
             self._begin_anew()
+        from concurrent.futures import Future
+
         future: Future[Result] = Future()
         with self._gate:
             self._waiting.append((future, work))

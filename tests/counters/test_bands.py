@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ullage.core.tokens.counting import UNKNOWN_VOCABULARY
-from ullage.counters import band, vocabulary
-from ullage.counters.bands import _BANDS
+from ullage.counters import vocabulary
+from ullage.counters.bands import _BANDS, band
 from ullage.counters.models import _FAMILIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "counters.md"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.storage import EventLog, MemoryStore, Store, _path, open_log, open_store
+from ullage.storage import MemoryStore, Store, _path, open_log, open_store
+from ullage.storage.log import EventLog
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.sqlite import SqliteStore
 

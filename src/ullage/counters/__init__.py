@@ -6,8 +6,7 @@ counts text that grows, and text that may be too long. Framing and calibration a
 `ullage.core.tokens.counting`'s.
 """
 
-from ullage.counters.bands import band
 from ullage.counters.models import Vocabulary, vocabulary
 from ullage.counters.vocabularies import Vocabularies
 
-__all__ = ["Vocabularies", "Vocabulary", "band", "vocabulary"]
+__all__ = ["Vocabularies", "Vocabulary", "vocabulary"]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ullage.core.tokens.counting import Counter
+if TYPE_CHECKING:
+    from ullage.core.tokens.counting import Counter
+
 
 _OVERHEAD: Final = 100
 """Characters that an entry is charged beyond its text: what a string and a slot cost in bytes."""

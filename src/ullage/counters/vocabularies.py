@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import command
-from ullage.core.tokens.counting import Counter
 from ullage.counters.models import Vocabulary
 from ullage.counters.recall import Deferred, Recall
+
+if TYPE_CHECKING:
+    from ullage.core.tokens.counting import Counter
 
 _SAME_TEXT: Final[Mapping[str, str]] = {
     "o200k_base": "o200k_base",

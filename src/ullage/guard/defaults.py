@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
-from ullage.guard.given import check_summarizer
 
 if TYPE_CHECKING:
     from ullage.core.guard.request import Request
@@ -57,6 +56,16 @@ def _configured(runtime: Runtime) -> Summarize | None:
 
     given = {name: value for name, value in asdict(found).items() if value is not None}
     return summarizer.Summarizer(**given, runtime=runtime)
+
+
+def check_summarizer(summarizer: Summarize | None) -> Summarize | None:
+    """Return what makes summaries; raise ConfigurationError for what cannot be called."""
+    if summarizer is None or callable(summarizer):
+        return summarizer
+    raise ConfigurationError(
+        f"summarizer is {summarizer!r:.80}: give ullage.Summarizer(model, base_url=...), "
+        "or a function from a SummaryRequest to a text"
+    )
 
 
 def find_pins(runtime: Runtime, size: int) -> frozenset[int]:

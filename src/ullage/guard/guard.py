@@ -7,32 +7,31 @@ its `Port`; programs that hold requests as values use that (`guard.port`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ullage.core.compaction.policy import Policy
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.gauge import Assessment
 from ullage.core.values.pickling import Unpicklable
 from ullage.core.values.shown import line
-from ullage.guard.call import Call, read_call
 from ullage.guard.defaults import find_policy, find_shares, find_summarizer
-from ullage.guard.driver import Driver, Listener, Pause
-from ullage.guard.given import read_request
-from ullage.guard.port import Port
-from ullage.guard.sending import asend_call, asend_stream, send_call, send_stream
-from ullage.guard.summarizer import Summarize
-from ullage.guard.view import View
 from ullage.runtime import Body, Runtime, default
 from ullage.storage import check_store
 from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.compaction.policy import Policy
     from ullage.core.guard.request import Request
     from ullage.core.messages.transcript import DialectName
+    from ullage.core.tokens.gauge import Assessment
     from ullage.core.tokens.window import Window
+    from ullage.guard.call import Call
+    from ullage.guard.driver import Listener, Pause
+    from ullage.guard.port import Port
+    from ullage.guard.summarizer import Summarize
+    from ullage.guard.view import View
     from ullage.storage import Store
 
 Result = TypeVar("Result")
@@ -84,21 +83,39 @@ class Guard(Unpicklable):
     ) -> None:
         self._dialect = dialects.named(dialect) if dialect is not None else None
         runtime = runtime if runtime is not None else default()
-        question = Question(model, base_url, api_key, window, provider)
+        self._question = Question(model, base_url, api_key, window, provider)
         asked, kept = find_summarizer(runtime, summarizer), check_store(store)
-        driver = Driver(runtime, question, asked, on_event, pause or Pause(), kept)
+        self._policy = find_policy(runtime, policy)
         divided = find_shares(runtime, shares)
-        self.port = Port(driver, find_policy(runtime, policy), strict, divided)
+
+        def make() -> Port:
+            from ullage.guard.driver import Driver, Pause
+            from ullage.guard.port import Port
+
+            driver = Driver(runtime, self._question, asked, on_event, pause or Pause(), kept)
+            return Port(driver, self._policy, strict, divided)
+
+        self._make = make
+        self._port: Port | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def port(self) -> Port:
+        """What programs drive the guard by; what it needs is loaded with its first use."""
+        with self._lock:
+            if self._port is None:
+                self._port = self._make()
+            return self._port
 
     @property
     def model(self) -> str | None:
         """The model that the guard is for."""
-        return self.port.model
+        return self._question.model
 
     @property
     def policy(self) -> Policy:
         """What is done at which pressure."""
-        return self.port.policy
+        return self._policy
 
     def prepare(
         self,
@@ -119,7 +136,8 @@ class Guard(Unpicklable):
         a bound that is proven.
         """
         body = self._body(messages, tools, system)
-        return self.port.prepare(read_request(body, max_tokens, pins, sections), body.spoken())
+        request = _read_request(body, max_tokens, pins, sections)
+        return self.port.prepare(request, body.spoken())
 
     async def aprepare(
         self,
@@ -133,9 +151,8 @@ class Guard(Unpicklable):
     ) -> View:
         """Do as `prepare`, without blocking the event loop."""
         body = self._body(messages, tools, system)
-        return await self.port.aprepare(
-            read_request(body, max_tokens, pins, sections), body.spoken()
-        )
+        request = _read_request(body, max_tokens, pins, sections)
+        return await self.port.aprepare(request, body.spoken())
 
     def call(
         self, fn: Callable[..., Result], messages: Sequence[Any] | None = None, **options: Any
@@ -155,6 +172,8 @@ class Guard(Unpicklable):
         window was nearly full. Any other error of `fn` passes through unchanged, as does the
         second one.
         """
+        from ullage.guard.sending import send_call
+
         return cast("Result", send_call(self.port, *self._read(fn, messages, options)))
 
     async def acall(
@@ -164,6 +183,8 @@ class Guard(Unpicklable):
         **options: Any,
     ) -> Result:
         """Do as `call` with an async `fn`."""
+        from ullage.guard.sending import asend_call
+
         read = self._read(fn, messages, options)
         return cast("Result", await asend_call(self.port, *read))
 
@@ -179,12 +200,16 @@ class Guard(Unpicklable):
         it (OpenAI Chat: `stream_options={"include_usage": True}`); a stream that is closed early
         teaches nothing, and one that stops short of its end is told of.
         """
+        from ullage.guard.sending import send_stream
+
         return send_stream(self.port, *self._read(fn, messages, options))
 
     async def astream(
         self, fn: Callable[..., Any], messages: Sequence[Any] | None = None, **options: Any
     ) -> Any:
         """Do as `stream`: await this, then iterate. `fn` is async, or returns an async iterator."""
+        from ullage.guard.sending import asend_stream
+
         return await asend_stream(self.port, *self._read(fn, messages, options))
 
     def undo(self, messages: Sequence[Any], *, system: Any = None) -> Checkpoint | None:
@@ -194,15 +219,15 @@ class Guard(Unpicklable):
         policy asks for the same again.
         """
         body = self._body(messages, None, system)
-        return self.port.undo(read_request(body), body.spoken())
+        return self.port.undo(_read_request(body), body.spoken())
 
     def __repr__(self) -> str:
-        window = self.port.driver.question.override
+        window = self._question.override
         return line("Guard", repr(self.model), window=window, policy=self.policy.name)
 
     def __copy__(self) -> Guard:
         made = object.__new__(type(self))
-        vars(made).update(vars(self))
+        vars(made).update(vars(self), _port=self.port)
         return made
 
     def session(self, name: str) -> Guard:
@@ -212,7 +237,7 @@ class Guard(Unpicklable):
         messages are the same. `name` is any text of up to 200 characters.
         """
         made = self.__copy__()
-        made.port = self.port.isolate(name)
+        vars(made).update(_port=self.port.isolate(name), _lock=threading.Lock())
         return made
 
     def window(self) -> Window:
@@ -228,14 +253,14 @@ class Guard(Unpicklable):
     ) -> Assessment:
         """Return how full the window would be with these messages; changes nothing."""
         body = self._body(messages, tools, system)
-        return self.port.assess(read_request(body), body.spoken())
+        return self.port.assess(_read_request(body), body.spoken())
 
     async def aassess(
         self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None, system: Any = None
     ) -> Assessment:
         """Do as `assess`, without blocking the event loop."""
         body = self._body(messages, tools, system)
-        return await self.port.aassess(read_request(body), body.spoken())
+        return await self.port.aassess(_read_request(body), body.spoken())
 
     def explain(self) -> str:
         """Return the window, who said it, and what would change it."""
@@ -261,8 +286,21 @@ class Guard(Unpicklable):
         self, fn: Callable[..., Any], messages: Sequence[Any] | None, options: Mapping[str, Any]
     ) -> tuple[Call, Request, DialectName]:
         """Return a call, the request that it asks for, and its dialect."""
+        from ullage.guard.call import read_call
+
         call = read_call(fn, messages, options, self.model)
         given = dict(call.prepared)
         tools, system = given.pop("tools", None), given.pop("system", None)
         body = self._body(call.messages, tools, system, call.dialect)
-        return call, read_request(body, **given), body.spoken()
+        return call, _read_request(body, **given), body.spoken()
+
+
+def _read_request(
+    body: Body,
+    max_tokens: int | None = None,
+    pins: Iterable[int] = (),
+    sections: Mapping[int, str] | None = None,
+) -> Request:
+    from ullage.guard.given import read_request
+
+    return read_request(body, max_tokens, pins, sections)

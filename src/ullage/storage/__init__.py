@@ -10,17 +10,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from ullage.core.errors import BusyWriter, ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.storage.checking import check_log, check_store, require_store
-from ullage.storage.log import EventLog
-from ullage.storage.log_memory import MemoryLog
 from ullage.storage.memory import MemoryCheckpoints, MemoryConversations, MemoryStore
 from ullage.storage.postgres_url import hidden
 from ullage.storage.protocol import STANDARD, Limits, Store
 from ullage.storage.schemes import BUILT_IN, REGISTRY, register_store
+
+if TYPE_CHECKING:
+    from ullage.storage.log import EventLog
 
 FORMS: Final = (
     "memory:, sqlite:FILE (relative to the working directory), sqlite:///FILE and "
@@ -72,6 +73,8 @@ def open_log(url: str, *, create: bool = True) -> EventLog:
     if scheme is None:
         raise _unknown(url)
     if scheme == "memory":
+        from ullage.storage.log_memory import MemoryLog
+
         return MemoryLog()
     with _needing(url):
         if scheme == "postgresql":
@@ -141,7 +144,6 @@ def _path(url: str, rest: str) -> Path:
 
 __all__ = [
     "BusyWriter",
-    "EventLog",
     "Limits",
     "MemoryCheckpoints",
     "MemoryConversations",

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.errors import ConfigurationError
-from ullage.storage.log import EventLog
 from ullage.storage.protocol import (
     AsyncCheckpoints,
     AsyncConversations,
@@ -23,6 +22,8 @@ from ullage.storage.protocol import (
 
 if TYPE_CHECKING:
     from typing import TypeVar
+
+    from ullage.storage.log import EventLog
 
     Log = TypeVar("Log", bound=EventLog)
 
@@ -60,6 +61,8 @@ def require_store(store: Store) -> Store:
 
 def check_log(log: Log) -> Log:
     """Return a log of events; raise ConfigurationError for what lacks one of its methods."""
+    from ullage.storage.log import EventLog
+
     for lacking in _lacking(log, EventLog):
         raise ConfigurationError(
             f"log {type(log).__name__} lacks {lacking}: open one with ullage.open_log(url)"

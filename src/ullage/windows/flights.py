@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Hashable
-from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 MOST: Final = 2_000
 """Answers that are kept: names of models are a client's to choose, where there is a proxy."""
@@ -43,6 +45,8 @@ class Flights(Generic[Value]):
 
     def get(self, key: Hashable, work: Callable[[], Landed[Value]]) -> Value:
         """Return the answer, doing `work` unless it is kept or another thread is at it."""
+        from concurrent.futures import CancelledError, Future
+
         mine: Future[Value] = Future()
         while True:
             with self._lock:
@@ -67,6 +71,7 @@ class Flights(Generic[Value]):
     async def aget(self, key: Hashable, work: Callable[[], Awaitable[Landed[Value]]]) -> Value:
         """Do as `get`, without blocking the event loop."""
         import asyncio
+        from concurrent.futures import Future
 
         mine: Future[Value] = Future()
         while True:

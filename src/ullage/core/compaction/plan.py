@@ -20,9 +20,10 @@ from ullage.core.compaction.draft import Draft
 from ullage.core.compaction.dropping import TAILS, free
 from ullage.core.compaction.edits import Edited, Insert, Script, apply, cleared, reference
 from ullage.core.compaction.policy import CARRY_SHARE
-from ullage.core.compaction.situation import Keep, Situation, Trait
+from ullage.core.compaction.situation import Keep, Situation
 from ullage.core.compaction.strategies import excerpt
 from ullage.core.compaction.strategy import Strategy
+from ullage.core.compaction.traits import Trait
 from ullage.core.facts import extract as facts
 from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import summarises

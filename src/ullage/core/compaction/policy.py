@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, get_args
 
 from ullage.core.compaction import strategies
-from ullage.core.compaction.situation import Trait
 from ullage.core.compaction.strategy import Strategy
+from ullage.core.compaction.traits import Trait
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
 from ullage.core.tokens.gauge import STANDARD, Thresholds

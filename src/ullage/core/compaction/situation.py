@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.tokens import counting
 
@@ -15,15 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ullage.core.compaction.laws import Unit
+    from ullage.core.compaction.traits import Trait
     from ullage.core.messages.transcript import Transcript
     from ullage.core.tokens.counting import Counter
 
 CUT_MARK: Final = "\n[ullage: about {tokens:,} tokens left out here{named}]\n"
 """Stands where the middle of a text was left out."""
-
-Trait = Literal["again", "once", "state"]
-"""What a tool says of its results: they can be had again; only once; or each tells the state, so
-that the newest takes the place of those before it."""
 
 
 class Keep(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ullage.core.messages.transcript import Call
 
 if TYPE_CHECKING:
-    from ullage.core.compaction.situation import Trait
+    from ullage.core.compaction.traits import Trait
     from ullage.core.session.permissions import Subject
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.counting import Count
 from ullage.core.tokens.window import Window
 from ullage.core.values.shown import line, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ullage.core.tokens.counting import Count
 
 Tier = Literal["none", "advisory", "warning", "critical", "overflow", "unavailable"]
 State = Literal["known", "estimated"]
@@ -147,6 +148,8 @@ def _tokens(used: object) -> tuple[int | None, int, State | None, Reason | None]
     """Return best value, upper edge, state, and the reason when there is none."""
     if used is None:
         return None, 0, None, "usage_missing"
+    from ullage.core.tokens.counting import Count
+
     if isinstance(used, Usage):
         return used.prompt_tokens, used.prompt_tokens, "known", None
     if isinstance(used, Count):
