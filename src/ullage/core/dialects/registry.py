@@ -51,6 +51,15 @@ def dialects() -> tuple[Dialect, ...]:
     return tuple(find(name) for name in DIALECTS)
 
 
+def load_all() -> None:
+    """Load every dialect whole: a server does so before the first request waits for it."""
+    for known in dialects():
+        known.make_codec(None, None)
+        known.make_reader("")
+        known.make_watch()
+        known.make_form()
+
+
 def aliases() -> Mapping[str, DialectName]:
     """Return the short names of dialects."""
     return {alias: dialect.name for dialect in dialects() for alias in dialect.aliases}
