@@ -34,6 +34,7 @@ class Cloud(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answered: list[Body] = []
         self.refused: list[str] = []
+        self.keys: list[str | None] = []
 
     @property
     def url(self) -> str:
@@ -64,6 +65,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a request of either service."""
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.keys.append(self.headers.get("x-goog-api-key"))
+        if self.path.endswith(":countTokens"):
+            self._send(json.dumps({"totalTokens": tokens(body)}).encode())
+            return
         gemini = "generate" in self.path.lower()
         fault = gemini_fault(body) if gemini else converse_fault(body)
         if fault:
@@ -73,7 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.server.answered.append(body)
         used = tokens(body)
-        if "streamGenerateContent" in self.path:
+        if self.path.endswith(":streamGenerateContent"):
+            self._send(json.dumps([chunk(LONG, used), chunk("", used, "STOP")], indent=1).encode())
+        elif "streamGenerateContent" in self.path:
             events = [chunk(LONG, used), {**chunk("", used, "STOP")}]
             sent = "".join(f"data: {json.dumps(event)}\r\n\r\n" for event in events)
             self._send(sent.encode(), kind="text/event-stream")

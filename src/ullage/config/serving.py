@@ -86,8 +86,9 @@ class Upstream:
 
     @property
     def root(self) -> str:
-        """Where the paths of clients begin: no slash at its end, and no `/v1`."""
-        return self.base_url.rstrip("/").removesuffix("/v1").rstrip("/")
+        """Where the paths of clients begin: no slash at its end, and no version."""
+        base = self.base_url.rstrip("/")
+        return base.removesuffix("/v1").removesuffix("/v1beta").rstrip("/")
 
     def serves(self, model: str | None) -> bool:
         """Tell whether a request for `model` goes here; one that names none goes by `*` alone."""

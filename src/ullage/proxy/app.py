@@ -153,11 +153,12 @@ class App:
 
     async def _routed(self, head: heads.Head, channel: Channel, line: journal.Line) -> None:
         exchange = Exchange(self, head, channel, line)
-        form = routes.GUARDED.get(head.path) if head.method == "POST" else None
+        form = routes.find_form(head.path) if head.method == "POST" else None
+        checked, model = routes.find_checked(head.path)
         if form is not None:
             await exchange.converse(form)
-        elif head.method == "POST" and head.path in routes.CHECKED:
-            await exchange.check()
+        elif head.method == "POST" and checked:
+            await exchange.check(model)
         elif routes.plain(head.method, head.path):
             await exchange.forward()
         else:

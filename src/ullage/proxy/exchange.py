@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.lines import Members
 from ullage.core.errors import ErrorKind
 from ullage.guard.planning import THREADS
 from ullage.proxy import answers
@@ -154,17 +155,18 @@ class Exchange:
         """Guard a conversation."""
         try:
             body = await self._body(form.fields.messages)
+            form = replace(form, fields=form.fields.spell(body.fields))
             await self._watched(self._conversed(form, body))
         except Gone:
             return
         except Refused as refused:
             await self._channel.refuse(form.dialect, refused)
 
-    async def check(self) -> None:
-        """Check a body, and forward it as it came."""
+    async def check(self, model: str | None = None) -> None:
+        """Check a body, and forward it as it came; `model` is what the path says of it."""
         try:
             body = await self._body("")
-            await self._watched(self._forwarded(body))
+            await self._watched(self._forwarded(body, model))
         except Gone:
             return
 
@@ -210,8 +212,8 @@ class Exchange:
         finally:
             watcher.cancel()
 
-    def _upstream(self, body: Body) -> tuple[Upstream, str | None]:
-        model = body.fields.get("model")
+    def _upstream(self, body: Body, named: str | None = None) -> tuple[Upstream, str | None]:
+        model = named if named is not None else body.fields.get("model")
         model = model if isinstance(model, str) else None
         if model is not None and len(model) > LONGEST_MODEL:
             text = f"the name of a model is over {LONGEST_MODEL:,} characters"
@@ -251,7 +253,7 @@ class Exchange:
                 span.note(status=status)
 
     def _call(self, form: Form, body: Body) -> Call:
-        upstream, model = self._upstream(body)
+        upstream, model = self._upstream(body, form.model)
         head = self._head.knowing(upstream)
         rule, beside = self._serve.rule(model, head.client), 0
         self._line.upstream, self._line.model = upstream.name, model or ""
@@ -414,12 +416,15 @@ class Exchange:
         stream = response.chunks()
         made = Opened(response, stream=stream)
         kind = _type(response) if not _coded(response) else b""
-        if response.status >= 400 or kind == b"application/json":
+        array = kind == b"application/json" and call.form.streams is True
+        if response.status >= 400 or (kind == b"application/json" and not array):
             return await _read_whole(made)
         if kind == b"text/event-stream":
             made.relay = Relay(call.form.dialect, spliced=plan.spliced)
         elif kind == b"application/x-ndjson":
             made.relay = Lines(call.form.dialect)
+        elif array:
+            made.relay = Lines(call.form.dialect, Members())
         else:
             return made
         watch, size, pieces = made.relay, 0, list[bytes]()
@@ -486,8 +491,8 @@ class Exchange:
 
     # --- the rest -------------------------------------------------------------------------------
 
-    async def _forwarded(self, body: Body) -> None:
-        upstream, _ = self._upstream(body)
+    async def _forwarded(self, body: Body, model: str | None = None) -> None:
+        upstream, _ = self._upstream(body, model)
         try:
             response = await self._send(upstream, body.raw)
         except Broken as error:
@@ -535,6 +540,8 @@ async def _read_whole(made: Opened) -> Opened:
 
 
 def _streams(form: Form, body: Body) -> bool:
+    if form.streams is not None:
+        return form.streams
     asked = body.fields.get("stream")
     return asked is not False if form.fields.streams_unasked else asked is True
 

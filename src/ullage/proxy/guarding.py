@@ -417,7 +417,10 @@ class Guarding:
             if held is not None:
                 edits[inside] = encoded(held)
         elif asked is not None and lower is not None:
-            edits[asked[0]] = encoded(lower)
+            if inside is None:
+                edits[asked[0]] = encoded(lower)
+            else:
+                edits[inside] = encoded({**body.fields[inside], asked[0]: lower})
         return edits, told
 
     def _asks_usage(self, call: Call) -> bool:
@@ -434,6 +437,8 @@ def _request(call: Call) -> Request:
     fields, form = call.body.fields, call.form
     asked = _limit(call)
     apart = fields.get(form.fields.system) if form.fields.system is not None else None
+    if form.fields.system_parts is not None and isinstance(apart, Mapping):
+        apart = apart.get(form.fields.system_parts)
     tools = fields.get("tools")
     return Request(
         call.body.history,

@@ -11,7 +11,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
 
+from ullage.core.dialects import registry
+from ullage.proxy import routes
 from ullage.proxy.body import Refused
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ ONWARD: Final = frozenset(
         *(b"accept", b"content-type", b"user-agent", b"idempotency-key", b"http-referer"),
         *(b"anthropic-version", b"anthropic-beta", b"openai-organization", b"openai-project"),
         *(b"openai-beta", b"x-title", b"x-request-id", b"x-client-request-id"),
+        *(b"x-goog-api-client", b"x-goog-user-project"),
     }
 )
 """Headers of a client that go on to the upstream, besides its credential."""
@@ -48,8 +52,15 @@ BARE: Final = frozenset({204, 304})
 
 BACK_STEMS: Final = (b"x-ratelimit-", b"anthropic-", b"openai-")
 
-TOKEN, AUTHORIZATION, API_KEY = b"x-ullage-token", b"authorization", b"x-api-key"
-CREDENTIALS: Final = (TOKEN, AUTHORIZATION, API_KEY)
+TOKEN, AUTHORIZATION = b"x-ullage-token", b"authorization"
+KEYS: Final = tuple(
+    sorted({d.endpoint.auth.encode() for d in registry.dialects() if d.endpoint.auth != "bearer"})
+)
+"""Headers in which dialects carry a bare key."""
+
+CREDENTIALS: Final = (TOKEN, AUTHORIZATION, *KEYS)
+QUERY_KEY: Final = b"key="
+"""How a query begins to carry a key, where a dialect takes one there (Gemini API, REST)."""
 KEY: Final = b"idempotency-key"
 LONGEST_NAME: Final = 200
 
@@ -96,7 +107,7 @@ class Head:
             return self.own
         right, key = _right(self.path), upstream.api_key.encode("latin-1")
         kept = self.own if len(self.own) > 1 else {}
-        return {**kept, right: key if right == API_KEY else b"Bearer " + key}
+        return {**kept, right: b"Bearer " + key if right == AUTHORIZATION else key}
 
     def knowing(self, upstream: Upstream) -> Head:
         """Return the head with the credential that this upstream is to see."""
@@ -112,7 +123,7 @@ def read(scope: Mapping[str, Any], serve: Serve, bound: str, *, strangers: bool 
 
     `bound` is the address that the server listens on. `strangers` may ask without a token.
     """
-    headers: Headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
+    headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
     _hosted(headers, serve, bound)
     origins = _all(headers, b"origin")
     if any(origin.decode("latin-1") not in serve.origins for origin in origins):
@@ -123,15 +134,16 @@ def read(scope: Mapping[str, Any], serve: Serve, bound: str, *, strangers: bool 
         raise Refused(400, "upgrade_refused", "HTTP/1.1 is spoken here: send no Upgrade header")
     if any(v.strip().lower() != b"chunked" for v in _all(headers, b"transfer-encoding")):
         raise Refused(415, "encoding_refused", "compressed request bodies are not taken")
-    client, own = (None, dict[bytes, bytes]()) if strangers else _known(headers, serve)
     path = _path(scope)
+    query = _without_key(scope.get("query_string", b""), path, headers)
+    client, own = (None, dict[bytes, bytes]()) if strangers else _known(headers, serve)
     right = own.get(_right(path))
     others = [value for value in own.values() if value is not right]
     named = [_bare(value) for value in ([right] if right is not None else []) + others]
     return Head(
         scope["method"],
         path,
-        scope.get("query_string", b""),
+        query,
         headers,
         client,
         own,
@@ -200,7 +212,22 @@ def _known(headers: Headers, serve: Serve) -> tuple[str | None, dict[bytes, byte
 
 def _right(path: str) -> bytes:
     """Return the header in which the dialect of a route carries its key."""
-    return API_KEY if path.startswith("/v1/messages") else AUTHORIZATION
+    auth = registry.find(routes.dialect(path)).endpoint.auth
+    return AUTHORIZATION if auth == "bearer" else auth.encode()
+
+
+def _without_key(query: bytes, path: str, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return a query without the key in it, which is put among the headers as a credential.
+
+    So it is checked, kept apart and replaced as any other, and stands in no log.
+    """
+    if QUERY_KEY not in query or not registry.find(routes.dialect(path)).endpoint.key_in_query:
+        return query
+    parts = query.split(b"&")
+    for part in parts:
+        if part.startswith(QUERY_KEY):
+            headers.append((_right(path), unquote_to_bytes(part[len(QUERY_KEY) :])))
+    return b"&".join(part for part in parts if not part.startswith(QUERY_KEY))
 
 
 def _bare(value: bytes) -> str:

@@ -19,6 +19,9 @@ from ullage.sdk.streams import Tracker
 MOST: Final = 16 * 1024 * 1024
 """Bytes of a frame; what is larger is relayed and no longer read."""
 
+LAST: Final = 8
+"""Bytes that were sent last, by which a stream that breaks off is ended."""
+
 
 class Watch(Protocol):
     """A stream that is watched as it passes."""
@@ -67,10 +70,10 @@ class Watch(Protocol):
 
 
 class Lines:
-    """Lines of JSON on their way: nothing is ever held back."""
+    """Lines of JSON, or members of an array, on their way: nothing is ever held back."""
 
-    def __init__(self, dialect: str) -> None:
-        self._cutter = lines.Lines()
+    def __init__(self, dialect: str, cutter: lines.Members | None = None) -> None:
+        self._cutter: lines.Lines | lines.Members = cutter or lines.Lines()
         self._dialect = dialect
         self._telling = registry.find(dialect).telling
         self._last = b""
@@ -112,7 +115,7 @@ class Lines:
                     self._events += 1
             except (Garbled, RecursionError):
                 self.known = False  # a line beyond all bounds: relayed, and no longer read
-        self._last = chunk[-1:] or self._last
+        self._last = (self._last + chunk)[-LAST:]
         return chunk
 
     def rest(self) -> bytes:

@@ -16,10 +16,16 @@ from ullage.core.messages.transcript import DialectName
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A path that carries conversations: its dialect, and where a body has its parts."""
+    """A path that carries conversations: its dialect, and where a body has its parts.
+
+    `model` and `streams` are what the path says of the model and of the answer, None where the body
+    says it.
+    """
 
     dialect: DialectName
     fields: Fields
+    model: str | None = None
+    streams: bool | None = None
 
     @property
     def spoken(self) -> Dialect:
@@ -41,11 +47,41 @@ PLAIN: Final = tuple(route for known in registry.dialects() for route in known.r
 """Methods and paths that are forwarded without a look at what they carry."""
 
 
+ADDRESSED: Final = tuple(
+    (known.name, address) for known in registry.dialects() for address in known.routes.addressed
+)
+"""POST requests whose path names the model."""
+
+
+def find_form(path: str) -> Form | None:
+    """Return how a path carries conversations, None where it carries none."""
+    found = GUARDED.get(path)
+    if found is not None:
+        return found
+    for name, address in ADDRESSED:
+        match = address.shape.fullmatch(path)
+        if match is not None and address.fields is not None:
+            return Form(name, address.fields, match["model"], address.streams)
+    return None
+
+
+def find_checked(path: str) -> tuple[bool, str | None]:
+    """Tell whether a path has a body that is checked and forwarded, and which model it names."""
+    for _, address in ADDRESSED:
+        match = address.shape.fullmatch(path)
+        if match is not None and address.fields is None:
+            return True, match["model"]
+    return path in CHECKED, None
+
+
 def dialect(path: str) -> DialectName:
     """Return the dialect in which the clients of a path read errors."""
     form = GUARDED.get(path)
     if form is not None:
         return form.dialect
+    for name, address in ADDRESSED:
+        if address.shape.fullmatch(path) is not None:
+            return name
     below = (known.name for known in registry.dialects() if path.startswith(known.routes.prefix))
     return next(below, registry.DEFAULT)
 

@@ -7,7 +7,7 @@ readers of answers and the renderer are loaded when they are first made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ class Fields:
     blocks. `streams_unasked` says that an answer is a stream unless the request says otherwise,
     `lines` that a stream is lines of JSON. A `single` request is one prompt: it is measured, and
     nothing of it can be left out. `leaves_out` are fields of ours that the endpoint does not
-    take (`model`, `stream`), because its address says them.
+    take (`model`, `stream`), because its address says them. `system_parts` is the field of a system
+    prompt that holds its blocks, where it is an object; `spellings` are second names of fields that
+    the endpoint takes as well.
     """
 
     messages: str = "messages"
@@ -65,12 +67,29 @@ class Fields:
     lines: bool = False
     single: bool = False
     leaves_out: frozenset[str] = frozenset()
+    system_parts: str | None = None
+    spellings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> Mapping[str, str]:
         """What the dialect calls `messages`, `system` and `max_tokens`."""
         named = {"messages": self.messages, "max_tokens": self.limit}
         return named | ({"system": self.system} if self.system else {})
+
+    def spell(self, given: Mapping[str, Any]) -> Fields:
+        """Return the fields by the names that a request gives them."""
+        other = {own: name for own, name in self.spellings.items() if name in given}
+        inner = given.get(other.get(self.inside or "", self.inside or ""))
+        held = inner if isinstance(inner, Mapping) else {}
+        other |= {own: name for own, name in self.spellings.items() if name in held}
+        if not other:
+            return self
+        return replace(
+            self,
+            system=None if self.system is None else other.get(self.system, self.system),
+            inside=None if self.inside is None else other.get(self.inside, self.inside),
+            output=tuple(other.get(name, name) for name in self.output),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +125,7 @@ class Endpoint:
     stream. `home` is the host of the provider, and the variable in which its own client looks for
     a key. `counts` is the path at which llama.cpp's server counts a request. `listing` returns the
     URL that lists the models of a server; `listed` names the field of the answer that holds them,
-    and the field of each that holds its id.
+    and the field of each that holds its id. `key_in_query` says that `?key=` may carry the key.
     """
 
     address: Callable[[str, str], str]
@@ -117,6 +136,7 @@ class Endpoint:
     trailing: bool = False
     home: tuple[str, str] | None = None
     counts: str | None = None
+    key_in_query: bool = False
     listing: Callable[[str], str] = _models
     listed: tuple[str, str] = ("data", "id")
 
@@ -136,15 +156,29 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """A path that names the model, in the group `model` of its shape.
+
+    Without `fields` the body is checked and forwarded. `streams` says that the answer is a stream.
+    """
+
+    shape: re.Pattern[str]
+    fields: Fields | None = None
+    streams: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Routes:
     """The paths at which a proxy meets the dialect.
 
     `guarded` carry a conversation; `checked` are forwarded with a body that is checked; `plain`
-    are forwarded as they are, by methods and pattern. Below `prefix` clients read its errors.
+    are forwarded as they are, by methods and pattern; `addressed` name the model. Below `prefix`
+    clients read its errors.
     """
 
     guarded: Mapping[str, Fields] = field(default_factory=dict)
     checked: frozenset[str] = frozenset()
+    addressed: Sequence[Address] = ()
     plain: Sequence[tuple[frozenset[str], re.Pattern[str]]] = ()
     prefix: str = "\0"
 

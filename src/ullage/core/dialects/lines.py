@@ -1,7 +1,11 @@
-"""Lines of JSON: bytes in any pieces, whole lines in order. A line ends at LF and nowhere else."""
+"""Lines of JSON, and members of an array: bytes in any pieces, whole values in order.
+
+A line ends at LF and nowhere else.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ullage.core.dialects.sse import Garbled
@@ -49,3 +53,42 @@ class Lines:
                 f"a line of the answer is longer than {self._most:,} bytes, the most that is "
                 "taken: is the upstream an Ollama?"
             )
+
+
+class Members:
+    """Cut a JSON array that arrives in pieces into its members, which are objects."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._data = b""
+        self._at = 0  # what was looked at
+        self._depth = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the members that these bytes complete; raises Garbled for one over the bound."""
+        data, start, found = self._data + data, 0, list[bytes]()
+        for token in _TOKEN.finditer(data, self._at):
+            mark = token[0]
+            if mark == b'"':  # a string that goes on
+                break
+            if mark == b"{":
+                start = start if self._depth else token.start()
+                self._depth += 1
+            elif mark == b"}" and self._depth:
+                self._depth -= 1
+                if not self._depth:
+                    found.append(data[start : token.end()])
+                    start = token.end()
+            self._at = token.end()
+        self._data, self._at = data[start:], self._at - start
+        if len(self._data) > self._most:
+            raise Garbled(f"a member of the answer is longer than {self._most:,} bytes")
+        return found
+
+    def end(self) -> bytes:
+        """Return nothing: what is left at the end of the stream is no member."""
+        return b""
+
+
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|["{}]', re.DOTALL)
+"""Braces, strings, and the quote that begins a string whose end has not come."""

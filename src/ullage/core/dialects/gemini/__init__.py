@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects import names
-from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Shape
+from ullage.core.dialects.dialect import (
+    Address,
+    Dialect,
+    Endpoint,
+    Errors,
+    Fields,
+    Routes,
+    Shape,
+)
 from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.messages.fields import field_of
 
@@ -25,7 +33,16 @@ FIELDS: Final = Fields(
     limit="maxOutputTokens",
     inside="generationConfig",
     leaves_out=frozenset({"model", "stream"}),
+    system_parts="parts",
+    spellings={
+        "systemInstruction": "system_instruction",
+        "generationConfig": "generation_config",
+        "maxOutputTokens": "max_output_tokens",
+    },
 )
+
+MODEL: Final = r"/v1(?:beta)?/models/(?P<model>[\w.-]+)"
+
 
 ROLES: Final = ("user", "model", "function")
 """Roles of contents."""
@@ -106,8 +123,12 @@ def _too_large(tokens: int, bound: int) -> Mapping[str, Any]:
     return _report(400, "", f"{text} ({bound}).")
 
 
-def _break_off(text: str, _: bytes) -> bytes:
-    return b"data: " + json.dumps(_report(500, "", text)).encode("ascii") + b"\r\n\r\n"
+def _break_off(text: str, left: bytes) -> bytes:
+    """Return the event that ends a stream early; of a stream that is an array, its last member."""
+    error = json.dumps(_report(500, "", text)).encode("ascii")
+    if not left:
+        return b"data: " + error + b"\r\n\r\n"
+    return (b"" if left.rstrip()[-1:] in (b"[", b",") else b",") + error + b"]"
 
 
 DIALECT: Final = Dialect(
@@ -135,7 +156,17 @@ DIALECT: Final = Dialect(
     endpoint=Endpoint(
         address=_address,
         auth="x-goog-api-key",
+        key_in_query=True,
         home=("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
     ),
     errors=Errors(_report, _too_large, _break_off),
+    routes=Routes(
+        addressed=(
+            Address(re.compile(f"{MODEL}:generateContent"), FIELDS),
+            Address(re.compile(f"{MODEL}:streamGenerateContent"), FIELDS, streams=True),
+            Address(re.compile(f"{MODEL}:countTokens")),
+        ),
+        plain=((frozenset({"GET"}), re.compile(r"/v1beta/models(?:/[\w.-]+)?")),),
+        prefix="/v1beta/",
+    ),
 )
