@@ -85,6 +85,8 @@ class Words:
         place = self._spoken.fields
         if place.system is None:
             return None
+        if place.system_parts is not None:
+            return {place.system_parts: [{"text": self._whole()}]}
         if not place.takes_blocks:
             return self._whole()
         kept = {"type": "text", "text": self.said.system, "cache_control": {"type": "ephemeral"}}

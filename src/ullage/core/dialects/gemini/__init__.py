@@ -106,11 +106,21 @@ def _is_tool(tool: Any) -> bool:
     return any(field_of(tool, name) is not None for name in names)
 
 
-def _address(base_url: str, model: str) -> str:
-    """Return the address of a streamed call; a base without a version gets `v1beta`."""
+def _base(base_url: str) -> str:
+    """Return a base URL with a version; one without gets `v1beta`."""
     base = base_url.rstrip("/")
-    base = base if re.search(r"/v\d\w*$", base) else f"{base}/v1beta"
-    return f"{base}/models/{model.removeprefix('models/')}:streamGenerateContent?alt=sse"
+    return base if re.search(r"/v\d\w*$", base) else f"{base}/v1beta"
+
+
+def _address(base_url: str, model: str) -> str:
+    """Return the address of a streamed call."""
+    name = model.removeprefix("models/")
+    return f"{_base(base_url)}/models/{name}:streamGenerateContent?alt=sse"
+
+
+def _listing(base_url: str) -> str:
+    """Return where the models are listed (Gemini API, `models.list`)."""
+    return f"{_base(base_url)}/models"
 
 
 def _report(status: int, _: str, text: str) -> Mapping[str, Any]:
@@ -157,6 +167,8 @@ DIALECT: Final = Dialect(
         address=_address,
         auth="x-goog-api-key",
         key_in_query=True,
+        listing=_listing,
+        listed=("models", "name"),
         home=("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
     ),
     errors=Errors(_report, _too_large, _break_off),
