@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types import responses
 
+from ullage.core.dialects import registry
 from ullage.core.dialects.registry import DIALECTS, LOOKED_AT, aliases, named, recognise
 from ullage.core.errors import ConfigurationError
 
@@ -211,3 +213,10 @@ def test_an_unknown_dialect_is_refused_with_the_known_ones(text: Any):
         named(text)
     assert repr(text) in str(caught.value)
     assert all(name in str(caught.value) for name in (*DIALECTS, *aliases()))
+
+
+def test_every_folder_is_a_dialect_that_is_named_and_every_name_has_its_folder() -> None:
+    folder = Path(registry.__file__).parent
+    found = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert found == {*DIALECTS}, "add the folder's name to core/dialects/names.py, or remove it"
+    assert [registry.find(name).name for name in DIALECTS] == [*DIALECTS]
