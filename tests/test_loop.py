@@ -102,9 +102,9 @@ class SlowCheckpoints(Slow):
         self.wait()
         return self._memory.checkpoints.save(checkpoint)
 
-    def measured(self, checkpoint: Checkpoint) -> None:
+    def save_measured(self, checkpoint: Checkpoint) -> None:
         self.wait()
-        self._memory.checkpoints.measured(checkpoint)
+        self._memory.checkpoints.save_measured(checkpoint)
 
     def undo(self, checkpoint: Checkpoint) -> bool:
         self.wait()

@@ -26,12 +26,12 @@ from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 from ullage.core.dialects.registry import DIALECTS, find
 from ullage.core.messages.media import image_rule
 from ullage.core.messages.transcript import Message, Part, Transcript
-from ullage.core.tokens.calibration import Reading
+from ullage.core.tokens.calibration import ReportedSize
 from ullage.embedded import Server
 from ullage.runtime import (
     BESIDE,
     MOST_METERS,
-    Body,
+    Measurable,
     Messages,
     Runtime,
     default,
@@ -61,11 +61,11 @@ def runtime() -> Runtime:
 
 
 def sync(runtime: Runtime, question: Question, messages: list[Any], tools: Any) -> int | None:
-    return runtime.server_count(question, "openai_chat", Body(messages, tools))
+    return runtime.server_count(question, "openai_chat", Measurable(messages, tools))
 
 
 def awaited(runtime: Runtime, question: Question, messages: list[Any], tools: Any) -> int | None:
-    body = Body(messages, tools)
+    body = Measurable(messages, tools)
     return asyncio.run(runtime.aserver_count(question, "openai_chat", body))
 
 
@@ -98,7 +98,7 @@ def test_a_vocabulary_counts_as_exact_only_where_a_name_means_the_model(
 
 def test_what_is_learned_calibrates_its_endpoint_model_and_key_only(runtime) -> None:
     question = Question("m", "http://127.0.0.1:1/v1", "sk-1")
-    runtime.learn(question, Reading(1250, 990, 10))
+    runtime.learn(question, ReportedSize(1250, 990, 10))
     meter = runtime.meter(question)
     assert meter.basis == "calibrated"
     assert meter.scale.low < meter.scale.best == 1.25 < meter.scale.high
@@ -111,29 +111,29 @@ def test_what_is_learned_calibrates_its_endpoint_model_and_key_only(runtime) -> 
 
 
 def test_an_exact_vocabulary_is_not_bent_by_what_was_reported(runtime) -> None:
-    runtime.learn(Question("gpt-4o"), Reading(2000, 990, 10))
+    runtime.learn(Question("gpt-4o"), ReportedSize(2000, 990, 10))
     assert runtime.meter(Question("gpt-4o")).basis == "exact"
 
 
 def test_what_stands_outside_the_messages_is_learned_apart(runtime) -> None:
     question = Question("m", "http://127.0.0.1:1/v1")
     for content in range(1000, 13_000, 1000):
-        runtime.learn(question, Reading(700 + content, content, 3))
-    body = Body([{"role": "user", "content": "word " * 2000}])
+        runtime.learn(question, ReportedSize(700 + content, content, 3))
+    body = Measurable([{"role": "user", "content": "word " * 2000}])
     measured = runtime.measure(question, OpenAIChat().read(body.messages), body)
     assert measured.fixed.best == 3
     count, content = measured.count(), measured.total.best
     assert count.low <= content + 700 <= count.high
     assert count.tokens == pytest.approx(content + 700, rel=0.02)
-    other = Body(body.messages, tools=[{"name": "ls"}])
+    other = Measurable(body.messages, tools=[{"name": "ls"}])
     assert runtime.measure(question, OpenAIChat().read(body.messages), other).extra == 0
 
 
 def test_a_first_report_that_no_vocabulary_explains_calibrates_nothing_yet(runtime) -> None:
     question = Question("m", "http://127.0.0.1:1/v1")
-    runtime.learn(question, Reading(3000, 90, 10))
+    runtime.learn(question, ReportedSize(3000, 90, 10))
     assert runtime.meter(question).basis == "estimate"
-    runtime.learn(question, Reading(3600, 590, 10))
+    runtime.learn(question, ReportedSize(3600, 590, 10))
     assert runtime.meter(question).basis == "calibrated"
 
 
@@ -159,7 +159,7 @@ def test_threads_that_learn_at_once_lose_nothing(runtime) -> None:
     def learn(_: int) -> None:
         barrier.wait()
         for _ in range(100):
-            runtime.learn(question, Reading(1500, 990, 10))
+            runtime.learn(question, ReportedSize(1500, 990, 10))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(learn, range(8)))
@@ -170,10 +170,10 @@ def test_threads_that_learn_at_once_lose_nothing(runtime) -> None:
 def test_lessons_are_kept_of_so_many_models_and_a_new_word_on_one_drops_none() -> None:
     runtime = Runtime()
     for n in range(MOST_METERS):
-        runtime.learn(Question(f"m{n}", "http://127.0.0.1:9/v1"), Reading(150, 100, 0))
-    runtime.learn(Question("m0", "http://127.0.0.1:9/v1"), Reading(300, 100, 0))
+        runtime.learn(Question(f"m{n}", "http://127.0.0.1:9/v1"), ReportedSize(150, 100, 0))
+    runtime.learn(Question("m0", "http://127.0.0.1:9/v1"), ReportedSize(300, 100, 0))
     assert len(runtime._lessons) == MOST_METERS
-    runtime.learn(Question("another", "http://127.0.0.1:9/v1"), Reading(150, 100, 0))
+    runtime.learn(Question("another", "http://127.0.0.1:9/v1"), ReportedSize(150, 100, 0))
     assert len(runtime._lessons) == 1
 
 
@@ -323,7 +323,7 @@ def test_a_count_that_failed_is_asked_for_again(runtime, server_count) -> None:
 def test_offline_no_provider_is_asked_to_count() -> None:
     runtime = Runtime(settings=Settings(offline=True))
     question = Question("claude-sonnet-4", "https://api.anthropic.com", "sk-1")
-    assert runtime.server_count(question, "anthropic", Body(HELLO)) is None
+    assert runtime.server_count(question, "anthropic", Measurable(HELLO)) is None
 
 
 # --- requests as they come ------------------------------------------------------------------------
@@ -331,22 +331,22 @@ def test_offline_no_provider_is_asked_to_count() -> None:
 
 @pytest.mark.parametrize("named", ["openai_chat", "openai_responses", "anthropic"])
 def test_a_named_dialect_is_read_as_such_and_its_reader_is_kept(runtime, named) -> None:
-    read = runtime.read(Body(HELLO, dialect=named))
+    read = runtime.read(Measurable(HELLO, dialect=named))
     assert read.rules.dialect == named
     assert runtime.codec_for(named) is runtime.codec_for(named)
 
 
 def test_a_dialect_that_nobody_speaks_is_refused(runtime) -> None:
     with pytest.raises(ullage.ConfigurationError, match="'klingon' is unknown"):
-        runtime.read(Body(HELLO, dialect="klingon"))
+        runtime.read(Measurable(HELLO, dialect="klingon"))
 
 
 def test_the_dialect_shows_in_the_messages(runtime) -> None:
     block = {"type": "tool_use", "id": "t", "name": "ls", "input": {}}
     spoken = [*HELLO, {"role": "assistant", "content": [block]}]
-    assert runtime.read(Body(spoken)).rules.dialect == "anthropic"
-    assert runtime.read(Body([{"type": "reasoning"}])).rules.dialect == "openai_responses"
-    assert runtime.read(Body(HELLO)).rules.dialect == "openai_chat"
+    assert runtime.read(Measurable(spoken)).rules.dialect == "anthropic"
+    assert runtime.read(Measurable([{"type": "reasoning"}])).rules.dialect == "openai_responses"
+    assert runtime.read(Measurable(HELLO)).rules.dialect == "openai_chat"
 
 
 class Block:

@@ -25,45 +25,45 @@ from tests.support.faults import (
 )
 from ullage.transport import (
     MOST_BYTES,
-    Ask,
     Broken,
+    HttpRequest,
     Incoming,
-    Line,
+    StreamingClient,
     Timeouts,
     Transport,
     _fault,
     loopback,
-    redacted,
-    shown,
+    mask_url,
+    redact,
 )
-from ullage.transport import Answer as Got
+from ullage.transport import HttpResponse as Got
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
 
 
-def sync(what: Ask) -> Got:
+def sync(what: HttpRequest) -> Got:
     return Transport(SHORT).ask(what)
 
 
-def awaited(what: Ask) -> Got:
+def awaited(what: HttpRequest) -> Got:
     return asyncio.run(Transport(SHORT).aask(what))
 
 
 @pytest.fixture(params=[sync, awaited])
-def ask(request: pytest.FixtureRequest) -> Callable[[Ask], Got]:
-    asking: Callable[[Ask], Got] = request.param
+def ask(request: pytest.FixtureRequest) -> Callable[[HttpRequest], Got]:
+    asking: Callable[[HttpRequest], Got] = request.param
     return asking
 
 
 def test_an_answer_has_status_and_json(ask) -> None:
     with FaultServer({"/x": of_json({"a": [1]}, 418)}) as server:
-        got = ask(Ask(server.root_url + "/x"))
+        got = ask(HttpRequest(server.root_url + "/x"))
     assert (got.status, got.json(), got.fault) == (418, {"a": [1]}, "")
 
 
 def test_a_body_makes_it_a_post_of_json(ask) -> None:
     with FaultServer({"POST /x": of_json({})}) as server:
-        assert ask(Ask(server.root_url + "/x", {"text": "zażółć"})).status == 200
+        assert ask(HttpRequest(server.root_url + "/x", {"text": "zażółć"})).status == 200
         (request,) = server.requests
     assert request.method == "POST"
     assert request.headers["content-type"] == "application/json"
@@ -72,7 +72,10 @@ def test_a_body_makes_it_a_post_of_json(ask) -> None:
 
 def test_a_lone_surrogate_and_a_foreign_value_can_be_sent(ask) -> None:
     with FaultServer({"POST /x": of_json({})}) as server:
-        assert ask(Ask(server.root_url + "/x", {"text": "\ud800", "data": b"raw"})).status == 200
+        assert (
+            ask(HttpRequest(server.root_url + "/x", {"text": "\ud800", "data": b"raw"})).status
+            == 200
+        )
         (request,) = server.requests
     assert json.loads(request.body) == {"text": "\ud800", "data": "b'raw'"}
 
@@ -82,7 +85,7 @@ def test_a_body_that_json_cannot_carry_is_a_fault_and_sends_nothing(ask, body) -
     if "self" in body:
         body["self"].append(body)
     with FaultServer({}) as server:
-        got = ask(Ask(server.root_url + "/x", body))
+        got = ask(HttpRequest(server.root_url + "/x", body))
         assert server.requests == ()
     assert got.status == 0
     assert "Error" in got.fault
@@ -90,8 +93,8 @@ def test_a_body_that_json_cannot_carry_is_a_fault_and_sends_nothing(ask, body) -
 
 def test_the_key_goes_along_as_bearer_and_only_where_there_is_one(ask) -> None:
     with FaultServer({"/x": of_json({})}) as server:
-        ask(Ask(server.root_url + "/x", api_key="sk-1"))
-        ask(Ask(server.root_url + "/x"))
+        ask(HttpRequest(server.root_url + "/x", api_key="sk-1"))
+        ask(HttpRequest(server.root_url + "/x"))
         first, second = server.requests
     assert first.headers["authorization"] == "Bearer sk-1"
     assert "authorization" not in second.headers
@@ -109,7 +112,9 @@ def test_the_key_goes_along_as_bearer_and_only_where_there_is_one(ask) -> None:
 )
 def test_the_key_goes_along_in_the_providers_own_style(ask, auth, header) -> None:
     with FaultServer({"/x": of_json({})}) as server:
-        what = Ask(server.root_url + "/x", api_key="sk-1", auth=auth, extra=(("x-version", "7"),))
+        what = HttpRequest(
+            server.root_url + "/x", api_key="sk-1", auth=auth, extra=(("x-version", "7"),)
+        )
         assert ask(what).status == 200
         (request,) = server.requests
     assert {n: v for n, v in request.headers.items() if "sk-1" in v} == header
@@ -122,7 +127,7 @@ def test_the_key_goes_along_in_the_providers_own_style(ask, auth, header) -> Non
 @pytest.mark.parametrize("key", ["sk-gehéim", "sk-line\n", "sk-\x00"])
 def test_no_style_lets_a_fault_quote_the_key(ask, auth, key) -> None:
     with FaultServer({}) as server:
-        got = ask(Ask(server.root_url + "/x", api_key=key, auth=auth))
+        got = ask(HttpRequest(server.root_url + "/x", api_key=key, auth=auth))
     assert got.status == 0
     assert key not in got.fault
     assert "sk-" not in got.fault
@@ -148,7 +153,7 @@ def test_a_redirect_is_not_followed_so_a_key_never_wanders(ask) -> None:
         _Elsewhere.target = other.root_url + "/x"
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        got = ask(Ask(f"http://127.0.0.1:{server.server_port}/x", api_key="sk-1"))
+        got = ask(HttpRequest(f"http://127.0.0.1:{server.server_port}/x", api_key="sk-1"))
         thread.join()
         assert got.status == 307
         assert other.requests == ()
@@ -156,7 +161,7 @@ def test_a_redirect_is_not_followed_so_a_key_never_wanders(ask) -> None:
 
 def test_a_dead_port_is_a_fault(ask) -> None:
     with closed_port() as port:
-        got = ask(Ask(f"http://127.0.0.1:{port}/x"))
+        got = ask(HttpRequest(f"http://127.0.0.1:{port}/x"))
     assert got.status == 0
     assert "ConnectError" in got.fault
     assert got.json() is None
@@ -164,7 +169,7 @@ def test_a_dead_port_is_a_fault(ask) -> None:
 
 def test_a_server_that_speaks_no_tls_is_a_fault_of_an_https_address(ask) -> None:
     with FaultServer({}) as server:
-        got = ask(Ask(server.root_url.replace("http:", "https:") + "/x"))
+        got = ask(HttpRequest(server.root_url.replace("http:", "https:") + "/x"))
     assert got.status == 0
     assert "SSL" in got.fault
 
@@ -177,33 +182,33 @@ def test_a_server_that_takes_no_connection_is_given_up_soon(ask) -> None:
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        got = ask(Ask(f"http://127.0.0.1:{full.getsockname()[1]}/x"))
+        got = ask(HttpRequest(f"http://127.0.0.1:{full.getsockname()[1]}/x"))
     assert got.status == 0
     assert "ConnectTimeout" in got.fault
 
 
 def test_a_hanging_server_is_a_fault(ask) -> None:
     with FaultServer({"/x": hanging()}) as server:
-        got = ask(Ask(server.root_url + "/x"))
+        got = ask(HttpRequest(server.root_url + "/x"))
     assert got.status == 0
     assert "ReadTimeout" in got.fault
 
 
 def test_a_cut_answer_is_a_fault_and_not_half_an_answer(ask) -> None:
     with FaultServer({"/x": cut_short(b'{"n_ctx": 20')}) as server:
-        got = ask(Ask(server.root_url + "/x"))
+        got = ask(HttpRequest(server.root_url + "/x"))
     assert (got.status, got.body) == (0, b"")
     assert got.fault
 
 
 def test_an_answer_in_pieces_is_put_together(ask) -> None:
     with FaultServer({"/x": drip(b'{"a": 1}', block=3, pause_s=0.001)}) as server:
-        assert ask(Ask(server.root_url + "/x")).json() == {"a": 1}
+        assert ask(HttpRequest(server.root_url + "/x")).json() == {"a": 1}
 
 
 def test_an_endless_answer_is_given_up_at_the_limit(ask) -> None:
     with FaultServer({"/x": Answer(blocks=(b" " * (MOST_BYTES + 1),))}) as server:
-        got = ask(Ask(server.root_url + "/x"))
+        got = ask(HttpRequest(server.root_url + "/x"))
     assert got.status == 0
     assert f"{MOST_BYTES:,}" in got.fault
 
@@ -220,7 +225,7 @@ def test_an_endless_answer_is_given_up_at_the_limit(ask) -> None:
     ],
 )
 def test_an_address_that_is_none_is_a_fault(ask, url) -> None:
-    got = ask(Ask(url))
+    got = ask(HttpRequest(url))
     assert got.status == 0
     assert got.fault
 
@@ -228,7 +233,7 @@ def test_an_address_that_is_none_is_a_fault(ask, url) -> None:
 @pytest.mark.parametrize("key", ["sk-gehéim", "sk-line\n", "sk-\x00"])
 def test_a_key_that_no_header_can_carry_is_a_fault_that_does_not_quote_it(ask, key) -> None:
     with FaultServer({}) as server:
-        got = ask(Ask(server.root_url + "/x", api_key=key))
+        got = ask(HttpRequest(server.root_url + "/x", api_key=key))
     assert key not in got.fault
     assert "sk-" not in got.fault
 
@@ -236,7 +241,7 @@ def test_a_key_that_no_header_can_carry_is_a_fault_that_does_not_quote_it(ask, k
 @pytest.mark.parametrize("key", ["sk-1", "sk-1\n"])
 def test_a_fault_that_quotes_the_key_is_redacted(key) -> None:
     for quoted in (key, repr(key), repr(key.encode())):
-        said = _fault(Ask("http://h", api_key=key), OSError(f"illegal value {quoted}"))
+        said = _fault(HttpRequest("http://h", api_key=key), OSError(f"illegal value {quoted}"))
         assert "sk-1" not in said
         assert "[redacted]" in said
 
@@ -252,7 +257,7 @@ def test_what_is_no_json_reads_as_none(body) -> None:
 
 def test_html_reads_as_none(ask) -> None:
     with FaultServer({"/x": html()}) as server:
-        got = ask(Ask(server.root_url + "/x"))
+        got = ask(HttpRequest(server.root_url + "/x"))
     assert (got.status, got.json()) == (200, None)
 
 
@@ -273,23 +278,25 @@ def test_loopback_means_this_machine_only(url, local) -> None:
 
 
 def test_a_shown_url_has_no_password() -> None:
-    assert shown("https://me:secret@h:1/v1?x=1") == "https://h:1/v1?x=1"
-    assert shown("http://h/v1") == "http://h/v1"
+    assert mask_url("https://me:secret@h:1/v1?x=1") == "https://h:1/v1?x=1"
+    assert mask_url("http://h/v1") == "http://h/v1"
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(ask, monkeypatch) -> None:
     with FaultServer({}) as proxy, FaultServer({"/x": of_json({})}) as server:
         monkeypatch.setenv("HTTP_PROXY", proxy.root_url)
         monkeypatch.setenv("ALL_PROXY", proxy.root_url)
-        assert ask(Ask(server.root_url + "/x")).status == 200
+        assert ask(HttpRequest(server.root_url + "/x")).status == 200
         assert proxy.requests == ()
 
 
-def opened(what: Ask, read: Callable[[Incoming], Awaitable[bytes]], timeouts: Timeouts) -> bytes:
+def opened(
+    what: HttpRequest, read: Callable[[Incoming], Awaitable[bytes]], timeouts: Timeouts
+) -> bytes:
     """Open an answer on a line of its own, read it, and close both."""
 
     async def reading() -> bytes:
-        line = Line(timeouts)
+        line = StreamingClient(timeouts)
         try:
             incoming = await line.open(what)
             try:
@@ -302,7 +309,7 @@ def opened(what: Ask, read: Callable[[Incoming], Awaitable[bytes]], timeouts: Ti
     return asyncio.run(reading())
 
 
-def broken(what: Ask, timeouts: Timeouts = SHORT) -> Broken:
+def broken(what: HttpRequest, timeouts: Timeouts = SHORT) -> Broken:
     """Read an answer to its end, and return how it broke."""
     with pytest.raises(Broken) as caught:
         opened(what, lambda incoming: incoming.body(), timeouts)
@@ -320,13 +327,13 @@ def test_an_answer_is_read_as_it_arrives() -> None:
 
     blocks = (b"one", b"two", b"three")
     with FaultServer({"/x": Answer(200, blocks, "text/plain", pause_s=0.02)}) as server:
-        assert opened(Ask(server.root_url + "/x"), read, SHORT) == b"onetwothree"
+        assert opened(HttpRequest(server.root_url + "/x"), read, SHORT) == b"onetwothree"
     assert len(pieces) > 1
 
 
 def test_a_body_is_read_up_to_its_bound() -> None:
     with FaultServer({"/x": Answer(404, (b"abc", b"def"))}) as server:
-        what = Ask(server.root_url + "/x")
+        what = HttpRequest(server.root_url + "/x")
         assert opened(what, lambda incoming: incoming.body(), SHORT) == b"abcdef"
         assert opened(what, lambda incoming: incoming.body(4), SHORT) == b"abcd"
 
@@ -337,30 +344,30 @@ def test_a_body_is_read_up_to_its_bound() -> None:
 )
 def test_an_answer_that_breaks_says_where(answer: Answer, how: str) -> None:
     with FaultServer({"/x": answer}) as server:
-        assert broken(Ask(server.root_url + "/x")).how == how
+        assert broken(HttpRequest(server.root_url + "/x")).how == how
 
 
 def test_a_server_that_is_not_there_is_unreached() -> None:
     with closed_port() as port:
-        assert broken(Ask(f"http://127.0.0.1:{port}/x")).how == "unreached"
+        assert broken(HttpRequest(f"http://127.0.0.1:{port}/x")).how == "unreached"
     with FaultServer({}) as server:
         tls = server.root_url.replace("http:", "https:")
-        assert broken(Ask(tls + "/x"), Timeouts(5, 5)).how == "unreached"
+        assert broken(HttpRequest(tls + "/x"), Timeouts(5, 5)).how == "unreached"
 
 
 @pytest.mark.parametrize(
     "what",
     [
-        Ask("http://a..b/x"),
-        Ask("http://[::1"),
-        Ask("ftp://127.0.0.1/x"),
-        Ask("no url"),
-        Ask("http://127.0.0.1:1/x", {(1, 2): "x"}),  # type: ignore[dict-item]  # the data under test
-        Ask("http://127.0.0.1:1/x", api_key="sk-gehéim"),
-        Ask("http://127.0.0.1:1/x", private=(("x-a", "sk-line\n"),)),
+        HttpRequest("http://a..b/x"),
+        HttpRequest("http://[::1"),
+        HttpRequest("ftp://127.0.0.1/x"),
+        HttpRequest("no url"),
+        HttpRequest("http://127.0.0.1:1/x", {(1, 2): "x"}),  # type: ignore[dict-item]  # the data under test
+        HttpRequest("http://127.0.0.1:1/x", api_key="sk-gehéim"),
+        HttpRequest("http://127.0.0.1:1/x", private=(("x-a", "sk-line\n"),)),
     ],
 )
-def test_what_cannot_be_sent_says_so_and_quotes_no_secret(what: Ask) -> None:
+def test_what_cannot_be_sent_says_so_and_quotes_no_secret(what: HttpRequest) -> None:
     error = broken(what)
     assert error.how in ("unsendable", "unreached")
     assert "sk-" not in f"{error!r} {error.__cause__!r} {error.__context__!r}"
@@ -368,23 +375,23 @@ def test_what_cannot_be_sent_says_so_and_quotes_no_secret(what: Ask) -> None:
 
 def test_private_headers_win_and_are_not_shown() -> None:
     private = (("authorization", "Bearer own"), ("x-more", "1"))
-    what = Ask("http://h/x", api_key="sk-1", extra=(("x-more", "0"),), private=private)
+    what = HttpRequest("http://h/x", api_key="sk-1", extra=(("x-more", "0"),), private=private)
     assert what.headers() == {"authorization": "Bearer own", "x-more": "1"}
     assert "own" not in repr(what)
 
 
 def test_secrets_are_the_key_private_headers_and_a_password() -> None:
     private = (("x-a", "header-secret"), ("x-b", "1"))
-    what = Ask("http://me:pass-word@h/x", api_key="sk-1", private=private)
+    what = HttpRequest("http://me:pass-word@h/x", api_key="sk-1", private=private)
     assert set(what.secrets()) == {"sk-1", "pass-word", "bWU6cGFzcy13b3Jk", "header-secret"}
-    assert "a b c" in Ask("http://me:a%20b%20c@h/x").secrets()
-    assert Ask("http://[::1", api_key="k").secrets() == ()
+    assert "a b c" in HttpRequest("http://me:a%20b%20c@h/x").secrets()
+    assert HttpRequest("http://[::1", api_key="k").secrets() == ()
 
 
 @pytest.mark.parametrize("secret", ["sk-1", 'sk-"1\\', "sk-ü\n"])
 def test_secrets_are_blotted_out_however_they_are_written(secret: str) -> None:
     forms = (secret, repr(secret), json.dumps(secret), json.dumps(secret, ensure_ascii=False))
-    said = redacted(f"a {' '.join(forms)} z", [secret])
+    said = redact(f"a {' '.join(forms)} z", [secret])
     assert "sk-" not in said
     assert said.count("[redacted]") == 4
 
@@ -393,8 +400,8 @@ def test_a_password_in_an_address_reaches_the_server_and_no_log(ask, caplog) -> 
     caplog.set_level(logging.DEBUG)
     with FaultServer({"/x": of_json({})}) as server:
         url = server.root_url.replace("//", "//me:senti%20nel@") + "/x"
-        assert ask(Ask(url, api_key="sk-1")).status == 200
-        opened(Ask(url, {}), lambda incoming: incoming.body(), SHORT)
+        assert ask(HttpRequest(url, api_key="sk-1")).status == 200
+        opened(HttpRequest(url, {}), lambda incoming: incoming.body(), SHORT)
         sent = [request.headers["authorization"] for request in server.requests]
     assert sent == ["Basic bWU6c2VudGkgbmVs"] * 2
     assert "/x" in caplog.text
@@ -406,11 +413,11 @@ def test_a_redirect_of_a_line_is_not_followed() -> None:
         _Elsewhere.target = other.root_url + "/x"
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        what = Ask(f"http://127.0.0.1:{server.server_port}/x", api_key="sk-1")
+        what = HttpRequest(f"http://127.0.0.1:{server.server_port}/x", api_key="sk-1")
         opened(what, lambda incoming: incoming.body(), SHORT)
         thread.join()
         assert other.requests == ()
 
 
 def test_a_line_that_never_opened_is_closed_like_any_other() -> None:
-    asyncio.run(Line(SHORT).aclose())
+    asyncio.run(StreamingClient(SHORT).aclose())

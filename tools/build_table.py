@@ -23,7 +23,7 @@ from tools.lineages import SOURCES, Entry, Rates, entries
 from tools.overrides import CLAUDE, CODEX, GATE, PINS, RULES, Limits
 from ullage.core.tokens.window import SMALLEST, Kind
 from ullage.windows.aliases import readings
-from ullage.windows.rows import KINDS, LARGEST, SCHEMA, Book, packed, whole
+from ullage.windows.rows import KINDS, LARGEST, SCHEMA, Book, pack, whole
 
 LOCK: Final = Path("requirements/table.txt")
 TABLE: Final = Path("src/ullage/windows/table.gz")
@@ -268,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files, versions = wheels(given.lock, given.wheels)
     found = list(entries({name: files[name] for name in SOURCES}))
     table = verdicts(found)
-    data = packed(written(table, versions))
+    data = pack(written(table, versions))
     rows = whole(Book.read(data))
     given.output.write_bytes(data)
     given.sample.write_text(_lines(sample(found, table)), encoding="utf-8")

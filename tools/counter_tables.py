@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     page = options.page.read_text(encoding="utf-8")
     page = written(page, "estimates", f"{basis}\n\n{of_estimates(texts, openai)}")
-    names = list(filter(families.installed, families.NAMES))
+    names = list(filter(families.is_installed, families.NAMES))
     if names:
         page = written(page, "families", f"{basis}\n\n{of_families(texts, openai[0], names)}")
     else:

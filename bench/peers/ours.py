@@ -10,7 +10,7 @@ from bench.peers import History, Message
 from ullage import Policy, Rung
 from ullage.api.context import Contents, context, of_session
 from ullage.api.tally import Tally
-from ullage.importers import Session, load
+from ullage.importers import ImportedSession, load
 
 MODEL = "gpt-4o"
 
@@ -52,11 +52,11 @@ class Ullage:
         """Return what fills the window."""
         return context(messages, model=MODEL, window=window)
 
-    def session(self, file: str) -> Session:
+    def session(self, file: str) -> ImportedSession:
         """Read a session from its file."""
         return load(file)
 
-    def contents(self, session: Session, window: int) -> Contents:
+    def contents(self, session: ImportedSession, window: int) -> Contents:
         """Return what fills the window of a session that was read."""
         return of_session(session, window=window)
 

@@ -21,15 +21,15 @@ from ullage.core.errors import MalformedHistoryError
 from ullage.core.values.pickling import Unpicklable
 from ullage.counters import Vocabularies, remote, vocabulary
 from ullage.storage import MemoryStore, open_store
-from ullage.transport import Ask, Timeouts, Transport
-from ullage.windows import Options, Question, Resolver
+from ullage.transport import HttpRequest, Timeouts, Transport
+from ullage.windows import Question, Resolver, ResolverOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from ullage.core.messages.size import Size
     from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
-    from ullage.core.tokens.calibration import Calibration, Reading
+    from ullage.core.tokens.calibration import Calibration, ReportedSize
     from ullage.core.tokens.counting import Measure, Meter
     from ullage.counters import Vocabulary
     from ullage.storage import Store
@@ -112,7 +112,7 @@ class Runtime(Unpicklable):
         held = self.settings
         limits = Timeouts(held.connect_timeout_s, held.read_timeout_s)
         self.transport = transport or Transport(limits)
-        options = Options(
+        options = ResolverOptions(
             context_windows=held.context_windows,
             base_models=held.base_models,
             offline=held.offline,
@@ -173,12 +173,12 @@ class Runtime(Unpicklable):
             codec = self._codecs[dialect] = dialects.find(dialect).make_codec(memo, readings)
         return codec
 
-    def read(self, body: Body) -> Transcript:
+    def read(self, body: Measurable) -> Transcript:
         """Read a request; its dialect, in the transcript's rules, is found out if not given."""
-        body = body.listed()
-        return self.codec_for(body.spoken()).read(body.messages)
+        body = body.normalise()
+        return self.codec_for(body.find_dialect()).read(body.messages)
 
-    def measure(self, question: Question, transcript: Transcript, body: Body) -> Measure:
+    def measure(self, question: Question, transcript: Transcript, body: Measurable) -> Measure:
         """Measure a request that was read."""
         from ullage.core.tokens.counting import measure
 
@@ -198,7 +198,7 @@ class Runtime(Unpicklable):
         if meter is not None:
             return meter
         known = self.vocabularies.best(vocabulary(question.model))
-        hosted = self.windows.hosted(question)
+        hosted = self.windows.is_hosted(question)
         learned = self._lessons.get((question.scope, question.model))
         key = (known, hosted, question.model, dialect, learned)
         meter = self._meters.get(key)
@@ -238,7 +238,7 @@ class Runtime(Unpicklable):
         """Return the meter of a model that is named alone; one look-up after the first."""
         return self._plain.get((model, dialects.DEFAULT)) or self.meter(Question(model))
 
-    def learn(self, question: Question, reading: Reading) -> None:
+    def learn(self, question: Question, reading: ReportedSize) -> None:
         """Calibrate by one report; one that cannot be true is left out."""
         from ullage.core.tokens.calibration import learn
 
@@ -249,25 +249,27 @@ class Runtime(Unpicklable):
                 self._lessons[key] = learned
         self._plain.clear()
 
-    def server_count(self, question: Question, dialect: DialectName, body: Body) -> int | None:
+    def server_count(
+        self, question: Question, dialect: DialectName, body: Measurable
+    ) -> int | None:
         """Ask the server to count a request; None where it counts none, or has no answer."""
         ask = self._count(question, dialect, body)
         if ask is None:
             return None
-        known = self._counts.known(ask)
-        return known if known is not None else self._counts.heard(ask, self.transport.ask(ask))
+        known = self._counts.find_count(ask)
+        return known if known is not None else self._counts.keep_count(ask, self.transport.ask(ask))
 
     async def aserver_count(
-        self, question: Question, dialect: DialectName, body: Body
+        self, question: Question, dialect: DialectName, body: Measurable
     ) -> int | None:
         """Do as `server_count`, without blocking the event loop."""
         ask = self._count(question, dialect, body)
         if ask is None:
             return None
-        known = self._counts.known(ask)
+        known = self._counts.find_count(ask)
         if known is not None:
             return known
-        return self._counts.heard(ask, await self.transport.aask(ask))
+        return self._counts.keep_count(ask, await self.transport.aask(ask))
 
     def dropped_rows(self, question: Question) -> frozenset[str] | None:
         """Return the rows of a context report that a server's chat template leaves out.
@@ -279,12 +281,16 @@ class Runtime(Unpicklable):
         known, found = self._dropped.get(question.key), self.windows.counts_at(question)
         if known is not None or found is None or found[0] != template.SERVER:
             return known
-        told = template.dropped(self.transport.ask(template.asking(found[1], question.api_key)))
+        told = template.find_dropped(
+            self.transport.ask(template.asking(found[1], question.api_key))
+        )
         if told is not None:
             self._dropped[question.key] = told
         return told
 
-    def _count(self, question: Question, dialect: DialectName, body: Body) -> Ask | None:
+    def _count(
+        self, question: Question, dialect: DialectName, body: Measurable
+    ) -> HttpRequest | None:
         found = self.windows.counts_at(question)
         if found is None:
             return None
@@ -296,11 +302,11 @@ class Runtime(Unpicklable):
             plain(body.tools),
             body.system,
         )
-        return remote.asking(remote.Place(server, base, question.api_key), prompt)
+        return remote.asking(remote.CountingServer(server, base, question.api_key), prompt)
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class Measurable:
     """A request as a caller has it: what is to be measured.
 
     `system` is text, Anthropic's blocks or None; `dialect` None is found out from the shape.
@@ -311,13 +317,13 @@ class Body:
     system: Any = None
     dialect: str | None = None
 
-    def spoken(self) -> DialectName:
+    def find_dialect(self) -> DialectName:
         """Return the dialect: the one that is named, else the one that the shape shows."""
         if self.dialect is not None:
-            return dialects.named(self.dialect)
+            return dialects.parse_name(self.dialect)
         return dialects.recognise(self.messages, system=self.system, tools=self.tools)
 
-    def listed(self) -> Body:
+    def normalise(self) -> Measurable:
         """Return the same request, its dialect named, with a list of messages that can be edited.
 
         The Responses API takes a string for one message of the user, where somebody says that
@@ -325,7 +331,7 @@ class Body:
         """
         messages = self.messages
         if isinstance(messages, str) and self.dialect is not None:
-            dialect = self.spoken()
+            dialect = self.find_dialect()
             if dialects.find(dialect).fields.takes_text:
                 said = {"role": "user", "content": messages}
                 return replace(self, messages=[said], dialect=dialect)
@@ -336,7 +342,7 @@ class Body:
                 f"messages must be a list of messages, not {name_kind(messages)}: "
                 f"{_instead(messages)}"
             )
-        return replace(self, dialect=self.spoken())
+        return replace(self, dialect=self.find_dialect())
 
 
 SAID: Final = '[{"role": "user", "content": text}]'
@@ -376,7 +382,7 @@ def _instead(value: Any) -> str:
     return next((said for holds, said in advice if holds), whole)
 
 
-class Asked(TypedDict, total=False):
+class RequestOptions(TypedDict, total=False):
     """What a request is, beside its messages, and whom it is for; every key may be left out.
 
     `dialect` is the name of one, found out from the shape otherwise; `system` is text or blocks of
@@ -394,11 +400,11 @@ class Asked(TypedDict, total=False):
     runtime: Runtime | None
 
 
-def asked(messages: Any, given: Asked) -> tuple[Runtime, Question, Body]:
+def parse_options(messages: Any, given: RequestOptions) -> tuple[Runtime, Question, Measurable]:
     """Return runtime, question and body of a request; raises TypeError for a key there is not."""
-    unknown = given.keys() - Asked.__optional_keys__
+    unknown = given.keys() - RequestOptions.__optional_keys__
     if unknown:
-        known = ", ".join(sorted(Asked.__optional_keys__))
+        known = ", ".join(sorted(RequestOptions.__optional_keys__))
         raise TypeError(f"no option {min(unknown)!r}: there are {known}")
     question = Question(
         given.get("model"),
@@ -406,7 +412,7 @@ def asked(messages: Any, given: Asked) -> tuple[Runtime, Question, Body]:
         given.get("api_key"),
         provider=given.get("provider"),
     )
-    body = Body(messages, given.get("tools"), given.get("system"), given.get("dialect"))
+    body = Measurable(messages, given.get("tools"), given.get("system"), given.get("dialect"))
     return given.get("runtime") or default(), question, body
 
 
@@ -428,12 +434,12 @@ def plain(items: Any) -> Any:
 def _plain(item: Any) -> Any:
     """Return one item; its content blocks and calls may be SDK objects too."""
     if not isinstance(item, Mapping):
-        return _dumped(item)
-    lists = {k: [_dumped(v) for v in value] for k, value in item.items() if type(value) is list}
+        return _dump_model(item)
+    lists = {k: [_dump_model(v) for v in value] for k, value in item.items() if type(value) is list}
     return {**item, **lists}
 
 
-def _dumped(value: Any) -> Any:
+def _dump_model(value: Any) -> Any:
     return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else value
 
 
@@ -447,7 +453,7 @@ class _Default:
     def get(self) -> Runtime:
         with self.lock:
             if self.runtime is None:
-                self.runtime = configured()
+                self.runtime = make_runtime()
             return self.runtime
 
 
@@ -464,7 +470,7 @@ def _settings() -> Settings:
 _default = _Default()
 
 
-def configured(*, remembered: int = REMEMBERED) -> Runtime:
+def make_runtime(*, remembered: int = REMEMBERED) -> Runtime:
     """Return a runtime by the settings of this user; arguments are those of `Runtime`."""
     return Runtime(settings=_settings(), remembered=remembered)
 

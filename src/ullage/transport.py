@@ -1,9 +1,9 @@
 """The one HTTP client of the library: limits, time-outs and redaction.
 
 `Transport` does small JSON exchanges; a server that cannot be asked is an answer there
-(`Answer.fault`), not an exception. `Line` opens answers that are read as they arrive, and `pull`
-opens files, which may be long; both raise `Broken`. It knows URLs and bytes, nothing of models or
-windows. The client library is imported on first use: `import ullage` stays light.
+(`Answer.fault`), not an exception. `StreamingClient` opens answers that are read as they arrive,
+and `pull` opens files, which may be long; both raise `Broken`. It knows URLs and bytes, nothing of
+models or windows. The client library is imported on first use: `import ullage` stays light.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Auth = Literal["bearer", "api-key", "x-api-key", "x-goog-api-key", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class HttpRequest:
     """One request: GET without `body`, POST with it (sent as JSON).
 
     `extra` are further headers, in lower case; they hold no secret. `private` are such that may,
@@ -98,7 +98,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What came back: `status` 0 and a `fault` in words when nothing did."""
 
     status: int
@@ -119,7 +119,7 @@ def loopback(url: str) -> bool:
     return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
 
 
-def shown(url: str) -> str:
+def mask_url(url: str) -> str:
     """Return a URL as it may stand in a message: without the user and password it may hold."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
@@ -134,14 +134,14 @@ class Transport:
     def __init__(self, timeouts: Timeouts | None = None) -> None:
         self._timeouts = timeouts or Timeouts()
 
-    def ask(self, what: Ask) -> Answer:
+    def ask(self, what: HttpRequest) -> HttpResponse:
         """Send one request and read the answer; never raises for network trouble."""
         import httpx2
 
         try:
             call = _call(what)
         except (TypeError, ValueError, RecursionError) as error:
-            return Answer(0, fault=_fault(what, error))
+            return HttpResponse(0, fault=_fault(what, error))
         try:
             with (
                 httpx2.Client(**_options(what.url, self._timeouts)) as client,
@@ -149,16 +149,16 @@ class Transport:
             ):
                 return _answer(response.status_code, response.iter_bytes())
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            return Answer(0, fault=_fault(what, error))
+            return HttpResponse(0, fault=_fault(what, error))
 
-    async def aask(self, what: Ask) -> Answer:
+    async def aask(self, what: HttpRequest) -> HttpResponse:
         """Do as `ask`, without blocking the event loop."""
         import httpx2
 
         try:
             call = _call(what)
         except (TypeError, ValueError, RecursionError) as error:
-            return Answer(0, fault=_fault(what, error))
+            return HttpResponse(0, fault=_fault(what, error))
         try:
             async with (
                 httpx2.AsyncClient(**_options(what.url, self._timeouts)) as client,
@@ -173,7 +173,7 @@ class Transport:
                         break
                 return _answer(response.status_code, chunks)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            return Answer(0, fault=_fault(what, error))
+            return HttpResponse(0, fault=_fault(what, error))
 
 
 def _options(url: str, limits: Timeouts) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class Broken(ProviderError):  # noqa: N818 - named for what happened to the exch
         super().__init__(message)
 
 
-class Line:
+class StreamingClient:
     """Open answers that are read as they arrive, on connections kept for the next one.
 
     Belongs to one server and one event loop, and is closed there. Redirects are not followed.
@@ -214,7 +214,7 @@ class Line:
         self._timeouts = timeouts
         self._client: httpx2.AsyncClient | None = None
 
-    async def open(self, what: Ask) -> Incoming:
+    async def open(self, what: HttpRequest) -> Incoming:
         """Send a request and return its answer once the status is there. Raises Broken.
 
         Close what is returned; a cancellation closes the connection.
@@ -231,7 +231,7 @@ class Line:
             try:
                 return Incoming(what, await self._client.send(request, stream=True))
             except (httpx2.HTTPError, OSError, ValueError) as error:
-                broken = _broken(what, error)
+                broken = _translate_error(what, error)
         raise broken  # out here, so that what the library said of the key is not in its context
 
     async def aclose(self) -> None:
@@ -244,7 +244,7 @@ class Line:
 class Incoming:
     """An answer on its way: its status and headers, names in lower case, and its bytes."""
 
-    def __init__(self, what: Ask, response: httpx2.Response) -> None:
+    def __init__(self, what: HttpRequest, response: httpx2.Response) -> None:
         self.status = response.status_code
         self.headers: Mapping[str, str] = dict(response.headers)
         self._what = what
@@ -258,7 +258,7 @@ class Incoming:
         try:
             return await anext(self._source, None)
         except (httpx2.HTTPError, OSError) as error:
-            broken = _broken(self._what, error)
+            broken = _translate_error(self._what, error)
         raise broken
 
     async def body(self, most_bytes: int = MOST_BYTES) -> bytes:
@@ -306,7 +306,7 @@ PATIENT: Final = Timeouts(10.0, 60.0)
 
 
 @contextlib.contextmanager
-def pull(what: Ask, route: Route, *, skip: int = 0) -> Iterator[Pull]:
+def pull(what: HttpRequest, route: Route, *, skip: int = 0) -> Iterator[Pull]:
     """Open a file, from byte `skip` on where the server can do that. Raises Broken.
 
     Redirects are followed; a key stays with the host that it is for (httpx2 drops it elsewhere).
@@ -315,7 +315,7 @@ def pull(what: Ask, route: Route, *, skip: int = 0) -> Iterator[Pull]:
     import httpx2
 
     try:
-        client = httpx2.Client(**_routed(what, route))
+        client = httpx2.Client(**_make_client_options(what, route))
         call = _call(what)
         call["headers"]["accept-encoding"] = "identity"
         if skip:
@@ -326,15 +326,15 @@ def pull(what: Ask, route: Route, *, skip: int = 0) -> Iterator[Pull]:
         try:
             response = client.send(client.build_request(**call), stream=True)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            broken = _broken(what, error)
+            broken = _translate_error(what, error)
         else:
             with contextlib.closing(response):
-                yield _pulled(what, response)
+                yield _make_pull(what, response)
             return
     raise broken  # out here, as in `Line.open`
 
 
-def _routed(what: Ask, route: Route) -> dict[str, Any]:
+def _make_client_options(what: HttpRequest, route: Route) -> dict[str, Any]:
     """Return the arguments of a client that follows redirects on this route."""
     import ssl
 
@@ -355,7 +355,7 @@ _RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 """What a partial answer says of itself (RFC 9110, section 14.4)."""
 
 
-def _pulled(what: Ask, response: httpx2.Response) -> Pull:
+def _make_pull(what: HttpRequest, response: httpx2.Response) -> Pull:
     start, size = 0, None
     length = response.headers.get("content-length", "")
     if response.status_code == 206:
@@ -368,18 +368,18 @@ def _pulled(what: Ask, response: httpx2.Response) -> Pull:
     return Pull(response.status_code, str(response.url), start, size, _blocks(what, response))
 
 
-def _blocks(what: Ask, response: httpx2.Response) -> Iterator[bytes]:
+def _blocks(what: HttpRequest, response: httpx2.Response) -> Iterator[bytes]:
     import httpx2
 
     try:
         yield from response.iter_bytes()  # as they come: what came before a break is kept
         return
     except (httpx2.HTTPError, OSError) as error:
-        broken = _broken(what, error)
+        broken = _translate_error(what, error)
     raise broken
 
 
-def _broken(what: Ask, error: Exception) -> Broken:
+def _translate_error(what: HttpRequest, error: Exception) -> Broken:
     """Return what an exception of the client library means."""
     import httpx2
 
@@ -406,9 +406,9 @@ def _basic(url: str) -> str:
     return b64encode(pair.encode("utf-8", "replace")).decode("ascii")
 
 
-def _call(what: Ask) -> dict[str, Any]:
+def _call(what: HttpRequest) -> dict[str, Any]:
     """Return the arguments of the exchange. Raises for a body that JSON cannot carry."""
-    url = shown(what.url) if _basic(what.url) else what.url
+    url = mask_url(what.url) if _basic(what.url) else what.url
     if what.body is None:
         return {"method": "GET", "url": url, "headers": what.headers()}
     # ASCII, so that a lone surrogate travels as the escape that it came as.
@@ -417,21 +417,21 @@ def _call(what: Ask) -> dict[str, Any]:
     return {"method": "POST", "url": url, "content": content, "headers": headers}
 
 
-def _answer(status: int, chunks: Any) -> Answer:
+def _answer(status: int, chunks: Any) -> HttpResponse:
     body = bytearray()
     for chunk in chunks:
         body += chunk
         if len(body) > MOST_BYTES:
-            return Answer(0, fault=f"the answer is longer than {MOST_BYTES:,} bytes")
-    return Answer(status, bytes(body))
+            return HttpResponse(0, fault=f"the answer is longer than {MOST_BYTES:,} bytes")
+    return HttpResponse(status, bytes(body))
 
 
-def _fault(what: Ask, error: Exception) -> str:
+def _fault(what: HttpRequest, error: Exception) -> str:
     """Say what went wrong without the key, which some libraries quote with the request."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return redacted(text, what.secrets())
+    return redact(text, what.secrets())
 
 
-def redacted(text: str, secrets: Iterable[str]) -> str:
+def redact(text: str, secrets: Iterable[str]) -> str:
     """Return a text without secrets, also as JSON, URLs and basic authorisation carry them."""
     return Redactor(secrets, SECRET_LENGTH).text(text)

@@ -28,7 +28,7 @@ from ullage.core.compaction.policy import Policy
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, Fenced
 from ullage.core.session.log.event import Draft, Event
 from ullage.core.session.permissions import Rule
-from ullage.core.session.skills import Skill, hashed
+from ullage.core.session.skills import Skill, hash_text
 from ullage.core.tokens.budget import TurnBudget
 from ullage.guard.guard import Guard
 from ullage.providers import Provider
@@ -277,7 +277,7 @@ def test_presented_facts_stand_beside_the_request_and_in_no_event(session: Sessi
 
 def test_a_named_skill_is_activated_once_and_read(session: Session):
     text = "Always count casks twice."
-    skill = Skill("cellar", "how to count", hashed(text), text)
+    skill = Skill("cellar", "how to count", hash_text(text), text)
     with scripted(said("a"), said("b")) as server:
         runner = agent(server, skills=[skill])
         runner.run(session, "use $cellar please")

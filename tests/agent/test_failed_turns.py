@@ -12,7 +12,7 @@ from tests.agent.acting import CHAT, agent, bodies, called, data, overflow, said
 from tests.support.faults import FaultServer, hanging, of_json
 from ullage.agent import Session
 from ullage.core.session.log.event import Draft
-from ullage.core.session.log.fold import Failed, fold
+from ullage.core.session.log.fold import FailedUser, fold
 
 BROKEN = of_json({"error": {"message": "no such model"}}, 404)
 
@@ -32,7 +32,7 @@ def test_failed_turns_do_not_pile_up_in_the_requests_of_later_ones(session: Sess
     assert said_by_people(sent[4]) == ["first", "fourth"]
     assert said_by_people(sent[5]) == ["first", "fourth", "fifth"]
     assert [d["text"] for d in data(session, "user_message")][1:4] == ["lost 1", "lost 2", "lost 3"]
-    assert [type(item) for item in session.fold.items].count(Failed) == 3
+    assert [type(item) for item in session.fold.items].count(FailedUser) == 3
 
 
 def test_a_text_that_never_fits_does_not_end_the_session(session: Session):

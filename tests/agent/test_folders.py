@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ullage.agent.folders import MOST_BYTES, MOST_ENTRIES, load
-from ullage.core.session.skills import hashed
+from ullage.core.session.skills import hash_text
 
 TEXT = "Look first.\n"
 
@@ -36,7 +36,7 @@ def test_skills_are_read_by_name_whatever_the_order_of_the_folder(tmp_path: Path
     skills = load([tmp_path])
     assert [skill.name for skill in skills] == ["a-1", "b", "c2"]
     assert skills[0].description == "about a-1"
-    assert (skills[0].text, skills[0].hash) == (TEXT, hashed(TEXT))
+    assert (skills[0].text, skills[0].hash) == (TEXT, hash_text(TEXT))
     assert told(tmp_path)[1] == []
 
 

@@ -33,7 +33,7 @@ from ullage.agent import Agent, Session
 from ullage.cli.main import main
 from ullage.core.errors import ConfigurationError, CorruptLog, StoreError
 from ullage.core.messages.transcript import DialectName
-from ullage.core.session.instructions import Context, developer_context, presented
+from ullage.core.session.instructions import Context, developer_context, render_facts
 from ullage.core.session.log.event import Draft
 from ullage.core.summary.question import SummaryRequest
 from ullage.guard.summarizer import Summarizer
@@ -184,7 +184,7 @@ def test_no_history_gives_leave_to_write(tmp_path: Path, posture: dict[str, Any]
     )
 )
 def test_no_fact_forges_a_line_or_hides(facts: dict[str, str]):
-    rows = presented(facts).split("\n")
+    rows = render_facts(facts).split("\n")
     told = [row for row in rows[1:] if not row.startswith("(")]
     assert all(row.startswith('- "') for row in told)
     assert len(told) <= len(facts)

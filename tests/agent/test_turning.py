@@ -13,7 +13,7 @@ from tests.agent.acting import agent, called, data, said, scripted, types
 from ullage.agent import Agent, Executor, Session
 from ullage.core.errors import BusyWriter
 from ullage.core.session.permissions import Access
-from ullage.core.session.tools import Outcome, Spec
+from ullage.core.session.tools import Spec, ToolOutcome
 from ullage.providers import Provider
 from ullage.storage.log import Owner
 
@@ -29,7 +29,7 @@ class Slow:
     def access(self, _: Any) -> Access:
         return Access()
 
-    async def run(self, *_: Any, **__: Any) -> Outcome:
+    async def run(self, *_: Any, **__: Any) -> ToolOutcome:
         self._begun()
         try:
             await asyncio.Event().wait()
@@ -37,7 +37,7 @@ class Slow:
             for _round in range(5):
                 await asyncio.sleep(0)
             self._say("over")
-        return Outcome("never")
+        return ToolOutcome("never")
 
 
 class Other(Slow):
@@ -48,12 +48,12 @@ class Other(Slow):
     def __init__(self, go: asyncio.Event, fault: Exception | None) -> None:
         self._go, self._fault = go, fault
 
-    async def run(self, *_: Any, **__: Any) -> Outcome:
+    async def run(self, *_: Any, **__: Any) -> ToolOutcome:
         await self._go.wait()
         if self._fault is not None:
             raise self._fault
         await asyncio.Event().wait()
-        return Outcome("never")
+        return ToolOutcome("never")
 
 
 @pytest.mark.parametrize("fault", [None, ZeroDivisionError("a tool's own")])

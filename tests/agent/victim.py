@@ -29,14 +29,14 @@ from ullage.agent import Agent, Live, Session, turning
 from ullage.core.errors import BusyWriter, Fenced
 from ullage.core.session.log.event import Draft, Event
 from ullage.core.session.permissions import Access
-from ullage.core.session.tools import Outcome, Spec
+from ullage.core.session.tools import Spec, ToolOutcome
 from ullage.providers import Limits, Provider
 from ullage.storage import log_postgres
 from ullage.storage.log import EventLog, Head, Lease, Owner
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog
 from ullage.tools import Arguments, Executor, Tool, Workspace
-from ullage.tools.reading import Read
+from ullage.tools.reading import ReadTool
 
 SESSION: Final = "s"
 
@@ -188,13 +188,13 @@ class Bump:
     def access(self, _arguments: Arguments) -> Access:
         return Access()
 
-    async def run(self, _arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, _arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         del dry_run
         keys = _appending(self._folder, "bumps")
         os.write(keys, f"{key}\n".encode())
         os.fsync(keys)
         os.close(keys)
-        return Outcome("one more")
+        return ToolOutcome("one more")
 
 
 class Ticking:
@@ -207,7 +207,7 @@ class Ticking:
     def access(self, arguments: Arguments) -> Access:
         return self._tool.access(arguments)
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         self._step(f"tool {self.spec.name}: before")
         outcome = await self._tool.run(arguments, key=key, dry_run=dry_run)
         self._step(f"tool {self.spec.name}: after")
@@ -236,7 +236,7 @@ def lines(folder: Path | str, name: str) -> list[str]:
 
 def toolbox(folder: str) -> tuple[Tool, ...]:
     """Return the tools of a job's folder."""
-    return Read(Workspace(Path(folder) / "work")), Bump(folder)
+    return ReadTool(Workspace(Path(folder) / "work")), Bump(folder)
 
 
 def opened(url: str, lease_s: float) -> EventLog:

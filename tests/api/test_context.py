@@ -15,7 +15,13 @@ from tests.conversations import conversation, prose
 from tests.importers.writing import assistant, lines, user
 from tests.support.counting import WordCounter
 from ullage import importers
-from ullage.api.context import WIDE, calibrated, compaction_point, of_session, served
+from ullage.api.context import (
+    WIDE,
+    calibrate_meter,
+    compaction_point,
+    of_session,
+    strip_window_mark,
+)
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
@@ -155,7 +161,7 @@ def test_a_server_that_counts_is_the_total(tiny_server: Server, runtime: Runtime
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def session(*values: Any) -> importers.Session:
+def session(*values: Any) -> importers.ImportedSession:
     return importers.parse(lines(*values), source="claude")
 
 
@@ -192,8 +198,12 @@ def test_a_plain_request_has_the_window_of_its_model(runtime: Runtime) -> None:
 
 
 def test_the_mark_of_a_wide_window_is_no_part_of_the_model(runtime: Runtime) -> None:
-    assert served("claude-sonnet-4-5[1m]") == "claude-sonnet-4-5"
-    assert (served("gpt-5"), served(None), served("")) == ("gpt-5", None, "")
+    assert strip_window_mark("claude-sonnet-4-5[1m]") == "claude-sonnet-4-5"
+    assert (strip_window_mark("gpt-5"), strip_window_mark(None), strip_window_mark("")) == (
+        "gpt-5",
+        None,
+        "",
+    )
     values = [user("u1", None, "go"), assistant("a1", "u1", model="claude-sonnet-4-5[1m]")]
     read = session(*values)
     found = of_session(read, runtime=runtime)
@@ -271,7 +281,7 @@ def billed(seed: int, turns: int, *, compacted: bool = False) -> tuple[Subject, 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_session_narrows_the_band_and_stays_in_it(seed: int) -> None:
     subject, content = billed(seed, 14)
-    taught = calibrated(LOOSE, subject)
+    taught = calibrate_meter(LOOSE, subject)
     assert taught.basis == "calibrated"
     assert taught.scale.low < RATIO < taught.scale.high
     wide, narrow = LOOSE.scale, taught.scale
@@ -283,7 +293,7 @@ def test_a_session_narrows_the_band_and_stays_in_it(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_after_a_compaction_the_overhead_is_still_known(seed: int) -> None:
     subject, content = billed(seed, 14, compacted=True)
-    report = compose(subject, calibrated(LOOSE, subject), resolve([]))
+    report = compose(subject, calibrate_meter(LOOSE, subject), resolve([]))
     rest = next(row for row in report.rows if row.id == "unattributed")
     assert rest.tokens == pytest.approx(OVERHEAD, rel=0.1)
     assert report.used.tokens == pytest.approx(content + OVERHEAD, rel=0.1)
@@ -291,15 +301,15 @@ def test_after_a_compaction_the_overhead_is_still_known(seed: int) -> None:
 
 def test_what_teaches_nothing_leaves_the_meter_as_it_is() -> None:
     subject, _ = billed(1, 14)
-    assert calibrated(replace(LOOSE, basis="exact"), subject).scale is LOOSE.scale
-    assert calibrated(LOOSE, replace(subject, spans=())) is LOOSE
-    assert calibrated(LOOSE, replace(subject, spans=subject.spans[:1])) is LOOSE
+    assert calibrate_meter(replace(LOOSE, basis="exact"), subject).scale is LOOSE.scale
+    assert calibrate_meter(LOOSE, replace(subject, spans=())) is LOOSE
+    assert calibrate_meter(LOOSE, replace(subject, spans=subject.spans[:1])) is LOOSE
     silent = tuple(replace(span, tokens=None) for span in subject.spans)
-    assert calibrated(LOOSE, replace(subject, spans=silent)) is LOOSE
+    assert calibrate_meter(LOOSE, replace(subject, spans=silent)) is LOOSE
 
 
 def test_calls_of_another_model_teach_nothing() -> None:
     subject, _ = billed(1, 14)
     others = tuple(replace(s, model="other", tokens=3 * (s.tokens or 0)) for s in subject.spans)
     mixed = replace(subject, spans=(*others, *subject.spans))
-    assert calibrated(LOOSE, mixed).scale == calibrated(LOOSE, subject).scale
+    assert calibrate_meter(LOOSE, mixed).scale == calibrate_meter(LOOSE, subject).scale

@@ -95,7 +95,7 @@ def test_a_notebook_gets_a_small_escaped_table_that_loads_nothing(name: str) -> 
 
 @pytest.mark.parametrize("name", ["ladder", "advisory", "auto_summary", "off"])
 def test_a_policy_may_be_given_by_its_name(name: str) -> None:
-    preset = ullage.Policy.named(name)
+    preset = ullage.Policy.from_name(name)
     assert guard(policy=name).policy == preset
     assert ullage.compact(LONG, target_tokens=900, policy=name).policy == preset.identity
     provider = ullage.Provider("m", "http://127.0.0.1:9/v1")

@@ -425,7 +425,7 @@ def test_a_provider_that_is_none_is_refused(
 def test_the_configured_server_is_left_out_for_a_provider_that_lives_elsewhere(
     url: str | None, provider: str | None, taken: bool
 ) -> None:
-    assert window._configured(url, provider) == (url if taken else None)
+    assert window._find_base_url(url, provider) == (url if taken else None)
 
 
 @pytest.mark.parametrize(

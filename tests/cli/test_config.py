@@ -216,7 +216,7 @@ def test_every_face_takes_the_names_that_the_setting_takes(command: str) -> None
     assert tuple(policy.choices) == known_policies()
     for name in known_policies():
         with config.given_options([f"policy={name}"]):
-            assert config.load().settings.policy == Policy.named(name)
+            assert config.load().settings.policy == Policy.from_name(name)
 
 
 # --- the page -------------------------------------------------------------------------------------

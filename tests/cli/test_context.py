@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.importers.writing import assistant, lines, user
-from ullage.cli.context import coloured, encodable, what_if
+from ullage.cli.context import encodable, is_coloured, what_if
 from ullage.cli.main import main
 from ullage.core.errors import ConfigurationError
 
@@ -313,7 +313,7 @@ def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path, refused: Said
 def test_colour_is_as_asked_else_as_the_terminal_wants_it(
     wish: str, environ: dict[str, str], terminal: bool, wanted: bool
 ) -> None:
-    assert coloured(wish, environ, terminal=terminal) is wanted
+    assert is_coloured(wish, environ, terminal=terminal) is wanted
 
 
 def test_what_is_no_terminal_gets_colour_only_when_asked(said: Said) -> None:

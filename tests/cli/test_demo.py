@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.faults import closed_port
 from ullage.cli import scenario
-from ullage.cli.duel import Chat, RefusedError
+from ullage.cli.duel import DuelClient, RefusedError
 from ullage.cli.main import main
 from ullage.transport import Transport
 
@@ -54,7 +54,7 @@ def test_an_unknown_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_server_that_is_gone_is_a_failed_turn_and_no_crash() -> None:
     with closed_port() as port, pytest.raises(RefusedError, match="ConnectError"):
-        Chat(f"http://127.0.0.1:{port}/v1", Transport()).create(messages=[])
+        DuelClient(f"http://127.0.0.1:{port}/v1", Transport()).create(messages=[])
 
 
 @pytest.mark.parametrize("turns", [22, 64])

@@ -17,7 +17,7 @@ from ullage.cli.main import main
 from ullage.core.tokens.window import Claim, resolve
 from ullage.embedded import Launch, Server
 from ullage.transport import Timeouts
-from ullage.windows.table import Table
+from ullage.windows.table import WindowTable
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
@@ -347,7 +347,7 @@ def test_a_base_url_that_is_none_is_a_problem_and_not_repeated(
 
 
 def test_the_table_that_is_told_is_the_one_of_the_cache_folder(tmp_path: Path) -> None:
-    assert doctor._versions(tmp_path)["table"] == Table(tmp_path).snapshot
+    assert doctor._versions(tmp_path)["table"] == WindowTable(tmp_path).snapshot
 
 
 def test_a_window_without_a_trained_length_is_no_ollama_problem() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ullage.cli.main import main
-from ullage.windows.rows import packed
-from ullage.windows.table import FILE, Table, folder
+from ullage.windows.rows import pack
+from ullage.windows.table import FILE, WindowTable, folder
 
 HEAD = {"schema": 1, "snapshot": "2026-11-22", "lineages": {"l": "litellm 9"}, "rules": {}}
 LOWER = "[openai]\ngpt-4\t8000\t\t\tl\n"
@@ -29,7 +29,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def table(rows: str = LOWER, snapshot: str = "2026-11-22") -> bytes:
-    return packed((json.dumps({**HEAD, "snapshot": snapshot}) + "\n" + rows).encode())
+    return pack((json.dumps({**HEAD, "snapshot": snapshot}) + "\n" + rows).encode())
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def test_update_from_a_file_is_told_that_the_bundled_is_no_older(
 def test_update_refuses_raises_until_they_are_allowed(
     url: bool, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ids = sorted(Table().ids("openai"))[:15]
+    ids = sorted(WindowTable().ids("openai"))[:15]
     data = table("[openai]\n" + "".join(f"{i}\t9999999\n" for i in ids))
     with served(200, data) as address:
         (tmp_path / "t.gz").write_bytes(data)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import real, reports
-from ullage.cli.picture import INKS, basis, brief, cells, clean, cut, draw, left, percent
+from ullage.cli.picture import INKS, basis, brief, cells, clean, count_left, cut, draw, percent
 
 NAMES = sorted(reports.samples())
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -103,8 +103,8 @@ def test_the_brief_line_is_the_documented_one() -> None:
     report = reports.worked()
     report["used"] = {**report["used"], "basis": "calibrated", "error": 0.01}
     assert brief(report) == "25.0k left · 128.0k/200.0k 64 % · advisory · est ±1 %"
-    assert left({**report, "compaction_at": None}) == (52_000, "left")
-    assert left({**report, "compaction_at": 9}) == (0, "left to compaction")
+    assert count_left({**report, "compaction_at": None}) == (52_000, "left")
+    assert count_left({**report, "compaction_at": 9}) == (0, "left to compaction")
 
 
 def test_an_exact_unknown_has_no_estimate_in_its_line() -> None:

@@ -18,16 +18,16 @@ import pytest
 from ullage.agent import Consent, Pending, Preview
 from ullage.cli import activity, asking, sign, stdin
 from ullage.core.messages.transcript import Call
-from ullage.core.session.permissions import Grant, Subject
+from ullage.core.session.permissions import CallSubject, Grant
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
-COMMAND = Subject("shell", "command", "git status")
-FILE = Subject("edit", "path", "src/a.py")
-OTHER = Subject("deploy", "arguments", '{"to": "here"}')
+COMMAND = CallSubject("shell", "command", "git status")
+FILE = CallSubject("edit", "path", "src/a.py")
+OTHER = CallSubject("deploy", "arguments", '{"to": "here"}')
 
 
-def pending(subject: Subject, text: str = "git status", kind: Any = "command") -> Pending:
+def pending(subject: CallSubject, text: str = "git status", kind: Any = "command") -> Pending:
     return Pending.over(Call("a", subject.tool, "{}"), Preview(kind, text), subject)
 
 
@@ -50,7 +50,7 @@ def answered(
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("LINES", str(rows))
     monkeypatch.setenv("COLUMNS", "40")
-    found = asyncio.run(asking.Question(call, "it is asked for", read).put())
+    found = asyncio.run(asking.ConsentQuestion(call, "it is asked for", read).put())
     assert left == []
     return found, screen.getvalue()
 
@@ -80,7 +80,7 @@ def answered(
     ],
 )
 def test_an_answer_means_what_the_question_says(
-    subject: Subject,
+    subject: CallSubject,
     answers: list[str | None],
     consent: Consent,
     monkeypatch: pytest.MonkeyPatch,

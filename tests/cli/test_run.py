@@ -20,7 +20,7 @@ from ullage.cli import activity, asking, chat, run
 from ullage.cli.main import main, parser
 from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft
-from ullage.core.session.permissions import Subject
+from ullage.core.session.permissions import CallSubject
 from ullage.core.session.tools import Pending, Preview
 from ullage.providers import Provider
 from ullage.storage import open_log
@@ -281,7 +281,9 @@ def test_an_answer_that_met_its_limit_and_a_new_session_are_told(
 def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     call = Pending.over(
-        Call("a", "write", "{}"), Preview("arguments", "{}"), Subject("write", "arguments", "{}")
+        Call("a", "write", "{}"),
+        Preview("arguments", "{}"),
+        CallSubject("write", "arguments", "{}"),
     )
     assert asyncio.run(asking.ask(call, "a change is made")) is None
 
@@ -296,7 +298,7 @@ def test_sigterm_interrupts_a_turn_with_a_record(desk: Desk, capsys: Any):
         session.hear(end)
         agent = Agent(Provider("model", server.base_url), window=8_000)
         with pytest.raises(KeyboardInterrupt):
-            activity.driven(agent.arun(session, "hi"))
+            activity.run_work(agent.arun(session, "hi"))
         assert session.events()[-1].type == "turn_interrupted"
     session.log.close()
     capsys.readouterr()
@@ -334,7 +336,7 @@ def test_a_second_interrupt_shows_no_traceback(capsys: Any, caplog: Any):
                 raise
 
     with pytest.raises(KeyboardInterrupt):
-        activity.driven(work())
+        activity.run_work(work())
     assert ended == ["with a record"]
     assert (capsys.readouterr(), caplog.text) == (("", ""), "")
 

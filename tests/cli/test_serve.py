@@ -396,7 +396,7 @@ def test_an_address_of_the_sixth_protocol_is_bound_as_one():
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:
-        with serve.bound("[::1]", 0) as listening:
+        with serve.bind_socket("[::1]", 0) as listening:
             assert listening.family == socket.AF_INET6
     except ConfigurationError as error:
         pytest.skip(f"no IPv6 here: {error}")

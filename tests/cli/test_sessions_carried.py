@@ -173,10 +173,10 @@ def test_what_is_to_be_verified_is_named_once(run: Run, capsys: Capture):
 class Growing(MemoryLog):
     """A log in which another writer appends an event whenever somebody has read."""
 
-    def stamped(self, session: str) -> list[Stamped]:
+    def read_stamped(self, session: str) -> list[Stamped]:
         with Session(self, session) as writer:
             writer.record([made.said("meanwhile")])
-        return super().stamped(session)
+        return super().read_stamped(session)
 
 
 class Broken(MemoryLog):
@@ -189,12 +189,12 @@ class Broken(MemoryLog):
 def test_a_session_that_is_written_to_meanwhile_is_whole(capsys: Capture):
     log = Growing()
     Session.create(log, "s").close()
-    assert verify.checked(log, "s") == 0
+    assert verify.check_session(log, "s") == 0
     assert capsys.readouterr().out == "1 events, chain whole\n"
 
 
 def test_what_cannot_be_read_is_a_fault(capsys: Capture):
-    assert verify.checked(Broken(), "s", "s: ") == 1
+    assert verify.check_session(Broken(), "s", "s: ") == 1
     assert capsys.readouterr().out == "s: the file is gone\n"
 
 

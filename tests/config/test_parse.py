@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from ullage.config.expected import describe
-from ullage.config.layers import Layer, Word, dotted, json_lines, toml_lines
+from ullage.config.layers import Layer, Word, json_lines, spell, toml_lines
 from ullage.config.parse import parse, paths
 from ullage.config.schema import (
     PolicyTable,
@@ -27,7 +27,7 @@ from ullage.config.schema import (
 )
 from ullage.config.serving import Rule, Serve, Upstream
 from ullage.config.settings import KEYS, Configured, Settings, SummarizerSettings
-from ullage.config.values import configured
+from ullage.config.values import make_configured
 from ullage.core.compaction.policy import Policy, Rung
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.budget import SHARES
@@ -37,7 +37,7 @@ RUNG = {"at": 0.8, "target": 0.5, "strategies": ["clear", "trim_oldest"]}
 
 
 def read(*layers: Layer, environment: dict[str, str] | None = None) -> Configured:
-    return configured(parse(layers, environment or {}))
+    return make_configured(parse(layers, environment or {}))
 
 
 def of(data: dict[str, Any]) -> Settings:
@@ -346,7 +346,7 @@ at = 0.5
 
 
 def test_lines_are_found_in_files_as_people_write_them() -> None:
-    lines = {dotted(path): line for path, line in toml_lines(TOML).items()}
+    lines = {spell(path): line for path, line in toml_lines(TOML).items()}
     assert lines == {
         "offline": 2,
         "base_models": 3,
@@ -375,7 +375,7 @@ def test_a_line_within_a_longer_text_does_no_harm() -> None:
 def test_lines_are_found_in_json() -> None:
     text = '{\n "a": {"b": 1,\n  "a": 2},\n "l": [{"a": 3},\n  {"a": 4}],\n "\\u0078": 5\n}'
     data = {"a": {"b": 1, "a": 2}, "l": [{"a": 3}, {"a": 4}], "x": 5}
-    lines = {dotted(path): line for path, line in json_lines(text, data).items()}
+    lines = {spell(path): line for path, line in json_lines(text, data).items()}
     assert lines == {"a": 2, "a.b": 2, "a.a": 3, "l": 4, "l[0].a": 4, "l[1].a": 5}
 
 

@@ -15,7 +15,7 @@ from ullage.config.layers import Layer, toml_lines
 from ullage.config.parse import parse
 from ullage.config.serving import Rule, Serve, Upstream, loopback
 from ullage.config.serving import read as serving
-from ullage.config.values import configured
+from ullage.config.values import make_configured
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
 
@@ -80,7 +80,7 @@ def of_data(
     data: Any, environment: Mapping[str, str] | None = None, line: int | None = None
 ) -> Serve:
     layer = Layer("serve.toml", {"serve": data}, {} if line is None else {("serve",): line})
-    return serving(configured(parse([layer], environment or {})), store="sqlite:here.db")
+    return serving(make_configured(parse([layer], environment or {})), store="sqlite:here.db")
 
 
 def of(**fields: Any) -> dict[str, Any]:
@@ -329,7 +329,7 @@ def test_a_refusal_names_file_line_and_fix(data: Any, why: str):
 
 def test_a_proxy_without_a_file_names_no_file():
     with pytest.raises(ConfigurationError, match=r"^ullage serve: no upstream is named"):
-        serving(configured(parse([], {})), store="memory:")
+        serving(make_configured(parse([], {})), store="memory:")
 
 
 def test_a_policy_is_the_rules_else_the_upstreams_else_that_of_the_settings():
@@ -357,7 +357,7 @@ def test_a_policy_is_the_rules_else_the_upstreams_else_that_of_the_settings():
     min_output = 99
     """
     layer = Layer("f.toml", tomllib.loads(text), toml_lines(text))
-    found = serving(configured(parse([layer], {})), store="memory:")
+    found = serving(make_configured(parse([layer], {})), store="memory:")
     mine = replace(Policy.advisory(), tail_share=0.5)
     assert found.rule("gpt-4o", None).policy == replace(Policy.auto_summary(), keep_last=3)
     assert found.rule("gpt-3", None).policy == Policy.off()

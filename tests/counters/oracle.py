@@ -12,7 +12,7 @@ from functools import cache
 from ullage.core.tokens.counting import Counter
 from ullage.counters import Vocabularies
 from ullage.counters.pure import Pure
-from ullage.counters.unicode import sanitised
+from ullage.counters.unicode import replace_surrogates
 
 NAMES = ("o200k_base", "cl100k_base")
 
@@ -23,7 +23,7 @@ def reference(name: str) -> Callable[[str], int]:
         warnings.simplefilter("ignore", DeprecationWarning)  # it opens its data the old way
         from bpe_openai import _bindings
     count: Callable[[str], int] = _bindings.tokenizer_for_encoding(name).count
-    return lambda text: count(sanitised(text))
+    return lambda text: count(replace_surrogates(text))
 
 
 @cache

@@ -20,7 +20,7 @@ from tests.counters import corpora
 from tests.counters.test_bombs import Panicking
 from ullage.core.errors import ConfigurationError
 from ullage.counters import Vocabularies, Vocabulary, families, vocabulary
-from ullage.counters.families import Family, installed, load
+from ullage.counters.families import Family, is_installed, load
 from ullage.counters.unicode import segments, upper_bound
 from ullage.counters.vocabularies import _EXTRAS
 
@@ -105,7 +105,7 @@ def test_the_names_are_those_that_an_extra_is_known_for() -> None:
 @pytest.mark.parametrize("name", PINNED)
 def test_an_installed_family_has_the_reference_s_counts(name: str) -> None:
     pytest.importorskip("tiktoken" if name == "tekken" else "fastokens")
-    if not installed(name):
+    if not is_installed(name):
         pytest.skip("the package with its vocabulary is not installed")
     counter = load(name)
     assert tuple(counter.count_many(TEXTS)) == PINNED[name]
@@ -135,11 +135,11 @@ def test_a_family_whose_package_is_missing_keeps_the_stand_in(packages: Path) ->
         vocabularies.counter("glm-4")
     with pytest.raises(FileNotFoundError, match="'glm-4'"):
         load("glm-4")
-    assert not installed("claude-3")
+    assert not is_installed("claude-3")
 
 
 def test_nothing_is_installed_where_no_package_is(tmp_path: Path) -> None:
-    found = [name for name in families.NAMES if installed(name)]
+    found = [name for name in families.NAMES if is_installed(name)]
     if found:
         pytest.skip("the packages are installed")
     vocabularies = Vocabularies()

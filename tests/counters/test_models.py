@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.counters import Vocabulary, vocabulary
-from ullage.counters.models import _FAMILIES, _FAMILY_OF, _NAMES, STAND_IN, _expanded
+from ullage.counters.models import _FAMILIES, _FAMILY_OF, _NAMES, STAND_IN, _expand_ids
 
 KNOWN = [
     ("gpt-4o", "o200k_base"),
@@ -80,7 +80,7 @@ def test_a_listed_id_has_its_family_and_a_stand_in(model: str, family: str) -> N
 
 
 def test_an_id_is_of_one_family_and_written_in_lower_case() -> None:
-    ids = [model for family in _FAMILIES.values() for model in _expanded(family.ids)]
+    ids = [model for family in _FAMILIES.values() for model in _expand_ids(family.ids)]
     assert len(ids) == len(set(ids))
     assert all(model == model.lower() and "{" not in model for model in _FAMILY_OF)
 

@@ -14,10 +14,10 @@ from tests.support.faults import FaultServer, of_json
 from ullage.core.dialects import registry
 from ullage.core.dialects.registry import find
 from ullage.counters import remote
-from ullage.counters.remote import Counts, Place, Prompt, asking, counted
+from ullage.counters.remote import CountingServer, Counts, Prompt, asking, read_count
 from ullage.embedded import Server
 from ullage.runtime import Runtime
-from ullage.transport import Answer, Ask, Timeouts, Transport
+from ullage.transport import HttpRequest, HttpResponse, Timeouts, Transport
 
 BASE = "http://127.0.0.1:1"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -38,8 +38,8 @@ CLAUDE_TOOL = {
 DIALECTS = ["openai_chat", "openai_responses", "anthropic"]
 
 
-def asked(server: str, dialect: str, key: str | None = "sk-1", **more: Any) -> Ask:
-    found = asking(Place(server, BASE, key), Prompt(find(dialect), "m", HELLO, **more))
+def asked(server: str, dialect: str, key: str | None = "sk-1", **more: Any) -> HttpRequest:
+    found = asking(CountingServer(server, BASE, key), Prompt(find(dialect), "m", HELLO, **more))
     assert found is not None
     return found
 
@@ -78,7 +78,10 @@ def test_what_a_request_lacks_is_not_sent(dialect: str):
 
 
 def test_llama_cpp_counts_nothing_in_a_dialect_that_it_does_not_speak():
-    assert remote.asking(Place("llama.cpp", BASE), Prompt(find("ollama_chat"), "m", HELLO)) is None
+    assert (
+        remote.asking(CountingServer("llama.cpp", BASE), Prompt(find("ollama_chat"), "m", HELLO))
+        is None
+    )
 
 
 def test_vllm_tokenizes_a_chat_with_its_template():
@@ -104,7 +107,7 @@ def test_anthropic_is_asked_with_its_own_headers():
 
 
 def test_gemini_is_asked_in_its_own_words_whatever_the_path_of_its_openai_dialect():
-    place = Place("gemini", "https://g.example/v1beta/openai", "sk-1")
+    place = CountingServer("gemini", "https://g.example/v1beta/openai", "sk-1")
     said = [*HELLO, {"role": "assistant", "content": "hi"}]
     found = asking(place, Prompt(find("openai_chat"), "models/gemini-2.5-pro", said, system="s"))
     assert found is not None
@@ -123,7 +126,7 @@ def test_gemini_is_asked_in_its_own_words_whatever_the_path_of_its_openai_dialec
 
 
 def test_a_model_id_cannot_lead_to_another_path_of_gemini():
-    place = Place("gemini", "https://g.example", "sk-1")
+    place = CountingServer("gemini", "https://g.example", "sk-1")
     found = asking(place, Prompt(find("openai_chat"), "../../v1/files?x=", HELLO))
     assert found is not None
     assert found.url == "https://g.example/v1beta/models/..%2F..%2Fv1%2Ffiles%3Fx%3D:countTokens"
@@ -147,11 +150,11 @@ def test_a_model_id_cannot_lead_to_another_path_of_gemini():
     ],
 )
 def test_what_a_server_does_not_count_is_not_asked(server: str, prompt: Prompt, key: str | None):
-    assert asking(Place(server, BASE, key), prompt) is None
+    assert asking(CountingServer(server, BASE, key), prompt) is None
 
 
 def test_a_key_does_not_show_where_a_place_is_printed():
-    assert "sk-1" not in repr(Place("anthropic", BASE, "sk-1"))
+    assert "sk-1" not in repr(CountingServer("anthropic", BASE, "sk-1"))
 
 
 # ── how an answer reads ─────────────────────────────────────────────────────────────────────────
@@ -166,48 +169,51 @@ def test_a_key_does_not_show_where_a_place_is_printed():
     ],
 )
 def test_each_servers_answer_is_read(body: dict):
-    assert counted(Answer(200, json.dumps(body).encode())) == 7
+    assert read_count(HttpResponse(200, json.dumps(body).encode())) == 7
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        *[Answer(200, json.dumps({"input_tokens": n}).encode()) for n in (0, -7, True, "7", 7.0)],
-        Answer(200, b'{"input_tokens": null}'),
-        Answer(200, b"{}"),
-        Answer(200, b"[7]"),
-        Answer(200, b"7"),
-        Answer(200, b"<html>"),
-        Answer(200, b""),
-        Answer(404, b'{"input_tokens": 7}'),
-        Answer(500, b'{"count": 7}'),
-        Answer(0, fault="gone"),
+        *[
+            HttpResponse(200, json.dumps({"input_tokens": n}).encode())
+            for n in (0, -7, True, "7", 7.0)
+        ],
+        HttpResponse(200, b'{"input_tokens": null}'),
+        HttpResponse(200, b"{}"),
+        HttpResponse(200, b"[7]"),
+        HttpResponse(200, b"7"),
+        HttpResponse(200, b"<html>"),
+        HttpResponse(200, b""),
+        HttpResponse(404, b'{"input_tokens": 7}'),
+        HttpResponse(500, b'{"count": 7}'),
+        HttpResponse(0, fault="gone"),
     ],
     ids=repr,
 )
-def test_a_broken_answer_is_no_count(answer: Answer):
-    assert counted(answer) is None
-    counts, ask = Counts(), Ask(BASE, {})
-    assert counts.heard(ask, answer) is None
-    assert counts.known(ask) is None
+def test_a_broken_answer_is_no_count(answer: HttpResponse):
+    assert read_count(answer) is None
+    counts, ask = Counts(), HttpRequest(BASE, {})
+    assert counts.keep_count(ask, answer) is None
+    assert counts.find_count(ask) is None
 
 
 @given(st.binary(max_size=40), st.sampled_from([0, 200, 201, 400, 503]))
 def test_any_answer_is_a_positive_number_or_none(body: bytes, status: int):
-    found = counted(Answer(status, body))
+    found = read_count(HttpResponse(status, body))
     assert found is None or (found > 0 and status == 200)
 
 
 # ── counts that were heard ──────────────────────────────────────────────────────────────────────
 
-SEVEN = Answer(200, b'{"input_tokens": 7}')
+SEVEN = HttpResponse(200, b'{"input_tokens": 7}')
 JSON = st.recursive(
     st.one_of(st.none(), st.integers(), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner)),
     max_leaves=6,
 )
 ASKS = st.builds(
-    Ask,
+    HttpRequest,
     st.sampled_from([BASE, "http://127.0.0.1:2"]),
     st.dictionaries(st.sampled_from(["model", "messages"]), JSON),
     st.sampled_from([None, "sk-1"]),
@@ -215,41 +221,41 @@ ASKS = st.builds(
 
 
 @given(ASKS, ASKS)
-def test_a_count_is_known_for_the_same_request_and_no_other(one: Ask, other: Ask):
+def test_a_count_is_known_for_the_same_request_and_no_other(one: HttpRequest, other: HttpRequest):
     counts = Counts()
-    assert counts.heard(one, SEVEN) == 7
-    assert counts.known(one) == 7
+    assert counts.keep_count(one, SEVEN) == 7
+    assert counts.find_count(one) == 7
     texts = [json.dumps([ask.url, ask.body, ask.api_key]) for ask in (one, other)]
     same = texts[0] == texts[1]
-    assert counts.known(other) == (7 if same else None)
+    assert counts.find_count(other) == (7 if same else None)
 
 
 @pytest.mark.parametrize("body", [{("a", "b"): 1}, {"n": {("a",): 1, "b": 2}}])
 def test_what_json_cannot_carry_is_not_known(body: dict):
     counts = Counts()
-    counts.heard(Ask(BASE, {"n": 1}), SEVEN)
-    assert counts.known(Ask(BASE, body)) is None
+    counts.keep_count(HttpRequest(BASE, {"n": 1}), SEVEN)
+    assert counts.find_count(HttpRequest(BASE, body)) is None
 
 
 def test_a_count_is_kept_for_text_that_is_no_unicode():
-    counts, ask = Counts(), Ask(BASE, {"messages": "\ud800"})
-    counts.heard(ask, SEVEN)
-    assert counts.known(ask) == 7
+    counts, ask = Counts(), HttpRequest(BASE, {"messages": "\ud800"})
+    counts.keep_count(ask, SEVEN)
+    assert counts.find_count(ask) == 7
 
 
 def test_the_count_used_longest_ago_is_forgotten_first():
     counts = Counts(most=2)
-    asks = [Ask(BASE, {"n": n}) for n in range(3)]
-    counts.heard(asks[0], SEVEN)
-    counts.heard(asks[1], SEVEN)
-    assert counts.known(asks[0]) == 7
-    counts.heard(asks[2], SEVEN)
-    assert [counts.known(ask) for ask in asks] == [7, None, 7]
+    asks = [HttpRequest(BASE, {"n": n}) for n in range(3)]
+    counts.keep_count(asks[0], SEVEN)
+    counts.keep_count(asks[1], SEVEN)
+    assert counts.find_count(asks[0]) == 7
+    counts.keep_count(asks[2], SEVEN)
+    assert [counts.find_count(ask) for ask in asks] == [7, None, 7]
 
 
 def test_no_key_and_no_text_is_kept():
     counts = Counts()
-    counts.heard(Ask(BASE, {"messages": "a secret"}, "sk-1"), SEVEN)
+    counts.keep_count(HttpRequest(BASE, {"messages": "a secret"}, "sk-1"), SEVEN)
     ((identity, _),) = counts._kept.items()
     assert len(identity) == 16
 
@@ -328,7 +334,7 @@ RESPONSES = [
 def sent(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return the usage that a real server reports for a request."""
     body = {"model": "tiny", **body}
-    answer = Transport(Timeouts(read_s=60.0)).ask(Ask(server.root_url + path, body))
+    answer = Transport(Timeouts(read_s=60.0)).ask(HttpRequest(server.root_url + path, body))
     assert answer.status == 200, answer.body
     usage: dict[str, Any] = answer.json()["usage"]
     return usage

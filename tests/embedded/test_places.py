@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ullage.core.errors import ConfigurationError
-from ullage.embedded.places import configured, default
+from ullage.embedded.places import default, find_places
 
 HERE = "http://127.0.0.1:9/simple"
 
@@ -54,7 +54,7 @@ extra-index-url = ["{HERE}/old"]
 
 
 def test_the_files_of_pip_are_read(tmp_path: Path) -> None:
-    found = configured(home(tmp_path, pip=PIP))
+    found = find_places(home(tmp_path, pip=PIP))
     assert found.indexes == (f"{HERE}/one", "file:///opt/two", f"{HERE}/pip")
     assert found.links == ("~/wheels",)
     assert found.route.proxy == "http://127.0.0.1:3128"
@@ -63,7 +63,7 @@ def test_the_files_of_pip_are_read(tmp_path: Path) -> None:
 
 
 def test_the_file_of_uv_is_read(tmp_path: Path) -> None:
-    found = configured(home(tmp_path, uv=UV) | {"UV_INDEX_CORP_USERNAME": "me"})
+    found = find_places(home(tmp_path, uv=UV) | {"UV_INDEX_CORP_USERNAME": "me"})
     assert set(found.indexes) == {
         *(HERE.replace("//", "//me:@") + "/corp", f"{HERE}/old", f"{HERE}/uv")
     }
@@ -74,7 +74,7 @@ def test_the_file_of_uv_is_read(tmp_path: Path) -> None:
 
 def test_a_variable_wins_over_a_file(tmp_path: Path) -> None:
     given = home(tmp_path, pip=PIP, uv=UV)
-    found = configured(given | {"PIP_INDEX_URL": f"{HERE}/a", "UV_DEFAULT_INDEX": f"{HERE}/b"})
+    found = find_places(given | {"PIP_INDEX_URL": f"{HERE}/a", "UV_DEFAULT_INDEX": f"{HERE}/b"})
     assert found.indexes[-2:] == (f"{HERE}/b", f"{HERE}/a")
     assert not {f"{HERE}/pip", f"{HERE}/uv"} & {*found.indexes}
 
@@ -84,15 +84,15 @@ def test_files_that_were_named_are_read_and_those_that_were_refused_are_not(tmp_
     (tmp_path / "own.conf").write_text(f"[global]\nindex-url = {HERE}/own\n")
     (tmp_path / "own.toml").write_text(f'index-url = "{HERE}/mine"\n')
     own = {"PIP_CONFIG_FILE": str(tmp_path / "own.conf")}
-    found = configured(given | own | {"UV_CONFIG_FILE": str(tmp_path / "own.toml")})
+    found = find_places(given | own | {"UV_CONFIG_FILE": str(tmp_path / "own.toml")})
     assert found.indexes[-2:] == (f"{HERE}/mine", f"{HERE}/own")
     none = {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": HERE}
-    assert configured(given | none).indexes == (HERE,)
+    assert find_places(given | none).indexes == (HERE,)
 
 
 @pytest.mark.parametrize("name", ["PIP_NO_INDEX", "UV_NO_INDEX", "UV_OFFLINE"])
 def test_no_index_is_asked_where_none_may_be(name: str, tmp_path: Path) -> None:
-    found = configured(home(tmp_path, pip=PIP, uv=UV) | {name: "1"})
+    found = find_places(home(tmp_path, pip=PIP, uv=UV) | {name: "1"})
     assert found.indexes == ()
     assert len(found.links) == 3
 
@@ -100,16 +100,16 @@ def test_no_index_is_asked_where_none_may_be(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("broken", [{"pip": "index-url = x"}, {"uv": "index-url = "}, {"uv": "="}])
 def test_a_broken_file_is_named(broken: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"(pip\.conf|uv\.toml) cannot be read"):
-        configured(home(tmp_path, **broken))
+        find_places(home(tmp_path, **broken))
 
 
 def test_what_a_file_should_not_hold_is_passed_over(tmp_path: Path) -> None:
     held = f'pip = 3\nindex = "x"\nfind-links = 4\nindex-url = "{HERE}"\n'
-    assert configured(home(tmp_path, uv=held)).indexes == (HERE,)
+    assert find_places(home(tmp_path, uv=held)).indexes == (HERE,)
 
 
 def test_pip_is_asked_for_the_usual_index_where_nobody_names_one(tmp_path: Path) -> None:
-    found = configured(home(tmp_path))
+    found = find_places(home(tmp_path))
     assert len(found.indexes) == 1
     assert found.indexes[0].startswith("https://")
     assert found.indexes[0].endswith("/simple")

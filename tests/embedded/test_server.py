@@ -22,7 +22,7 @@ from tests.support import faults, tinymodel
 from tests.support.fixtures import StartServer
 from tests.support.waiting import eventually
 from ullage.core.errors import ConfigurationError, ProviderError
-from ullage.embedded import Launch, Server, cached, child, server
+from ullage.embedded import Launch, Server, child, find_cached, server
 
 ONE_THREAD = Launch(threads=1)
 # A parent that starts a server, tells its pid, and then waits for its standard input to end.
@@ -428,7 +428,7 @@ def test_the_child_refuses_to_serve_for_a_parent_that_is_gone() -> None:
 
 @pytest.mark.smollm2
 def test_smollm2_chats() -> None:
-    model = cached("smollm2-135m")
+    model = find_cached("smollm2-135m")
     if model is None:
         pytest.skip("SmolLM2 is not in the cache; `make demo` fetches it")
     with Server(model, Launch(window=2048)) as running:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ullage.core.messages.transcript import Call
-from ullage.core.session.tools import Outcome
+from ullage.core.session.tools import ToolOutcome
 from ullage.tools import Executor
 
 
@@ -17,12 +17,12 @@ def call(tool: str, /, **arguments: Any) -> Call:
     return Call("call_1", tool, json.dumps(arguments))
 
 
-def ran(executor: Executor, tool: str, /, **arguments: Any) -> Outcome:
+def ran(executor: Executor, tool: str, /, **arguments: Any) -> ToolOutcome:
     """Run one call."""
     return asyncio.run(executor.run(call(tool, **arguments), key="k1"))
 
 
-def dry(executor: Executor, tool: str, /, **arguments: Any) -> Outcome:
+def dry(executor: Executor, tool: str, /, **arguments: Any) -> ToolOutcome:
     """Run one call dry."""
     return asyncio.run(executor.run(call(tool, **arguments), key="k1", dry_run=True))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.tools.bounds import Kept, bounded
+from ullage.tools.bounds import Kept, limit_text
 
 
 @given(st.text(max_size=300), st.integers(10, 100))
 def test_a_cut_keeps_head_and_tail_and_counts_the_rest(text, limit) -> None:
-    shown, marks = bounded(text, limit)
+    shown, marks = limit_text(text, limit)
     if len(text) <= limit:
         assert (shown, marks) == (text, {})
         return
@@ -23,11 +23,11 @@ def test_a_cut_keeps_head_and_tail_and_counts_the_rest(text, limit) -> None:
 
 
 def test_the_cut_says_how_to_get_the_rest() -> None:
-    assert "left out here: read the file]" in bounded("x" * 99, 10, "read the file")[0]
+    assert "left out here: read the file]" in limit_text("x" * 99, 10, "read the file")[0]
 
 
 def test_half_a_surrogate_pair_becomes_a_replacement() -> None:
-    assert bounded("a\ud800b") == ("a\ufffdb", {})
+    assert limit_text("a\ud800b") == ("a\ufffdb", {})
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(10, 200))

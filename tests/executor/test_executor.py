@@ -14,8 +14,8 @@ from tests.executor.calls import call, dry, fields, ran
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.messages.transcript import Call
 from ullage.core.session.permissions import Access, Posture, Rule
-from ullage.core.session.tools import Intent, Outcome, Spec
-from ullage.tools import Executor, Fault, Limits, Sandbox
+from ullage.core.session.tools import Intent, Spec, ToolOutcome
+from ullage.tools import Executor, Fault, Sandbox, ToolLimits
 
 READERS = ["read", "list", "search", "plan"]
 
@@ -28,7 +28,7 @@ class Echo:
     def access(self, arguments) -> Access:
         return Access(changes=True, writes=("echo.txt",))
 
-    async def run(self, arguments, *, key, dry_run) -> Outcome:
+    async def run(self, arguments, *, key, dry_run) -> ToolOutcome:
         match arguments.get("fail"):
             case "fault":
                 raise Fault("as told")
@@ -37,7 +37,7 @@ class Echo:
             case "store":
                 raise StoreError("the store is gone")
             case _:
-                return Outcome(f"{key} {dry_run}" + "x" * 2_000, marks={"seen": 1})
+                return ToolOutcome(f"{key} {dry_run}" + "x" * 2_000, marks={"seen": 1})
 
 
 def recalled(reference: str) -> str:
@@ -48,7 +48,7 @@ def recalled(reference: str) -> str:
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Executor:
-    return Executor(tmp_path, recall=recalled, limits=Limits(characters=1_000))
+    return Executor(tmp_path, recall=recalled, limits=ToolLimits(characters=1_000))
 
 
 def offered(executor: Executor, *posture: str) -> list[str]:
@@ -165,14 +165,14 @@ def test_what_was_left_out_is_read_back_in_pages(executor) -> None:
 
 
 def test_a_callers_own_tools_take_the_place_of_the_others(tmp_path) -> None:
-    executor = Executor(tmp_path, tools=[Echo()], limits=Limits(characters=1_000))
+    executor = Executor(tmp_path, tools=[Echo()], limits=ToolLimits(characters=1_000))
     assert offered(executor) == ["echo"]
     assert executor.decide(call("echo"), Posture("build", "ask")).verdict == "ask"
     outcome = ran(executor, "echo")
     assert outcome.text.startswith("k1 False")
     assert outcome.marks == {"seen": 1, "truncated": 1_008}
     assert dry(executor, "echo").marks["dry_run"] is True
-    assert ran(executor, "echo", fail="fault") == Outcome("error: as told", is_error=True)
+    assert ran(executor, "echo", fail="fault") == ToolOutcome("error: as told", is_error=True)
     assert ran(executor, "echo", fail="system").text == "error: No space left on device"
     assert ran(executor, "echo", fail="store").text == "error: the store is gone"
 
@@ -183,9 +183,9 @@ def test_what_cannot_be_an_executor_is_refused(tmp_path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be used"):
         Executor(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match="characters of the tools is 10"):
-        Limits(characters=10)
+        ToolLimits(characters=10)
     with pytest.raises(ConfigurationError, match="search_s of the tools is 0"):
-        Limits(search_s=0)
+        ToolLimits(search_s=0)
 
 
 def test_where_files_are_not_opened_relative_to_folders_there_are_no_tools(

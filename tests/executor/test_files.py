@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.executor.calls import dry, ran
-from ullage.tools import Executor, Limits, reading
+from ullage.tools import Executor, ToolLimits, reading
 from ullage.tools.work import beside
 
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Executor:
-    return Executor(tmp_path, limits=Limits(characters=1_000))
+    return Executor(tmp_path, limits=ToolLimits(characters=1_000))
 
 
 def test_a_short_file_is_read_as_it_is(executor, tmp_path) -> None:
@@ -34,7 +34,7 @@ def test_pages_of_a_file_add_up_to_it(tmp_path_factory, lines, limit) -> None:
     folder = tmp_path_factory.mktemp("pages")
     whole = "\n".join(lines) + "\n"
     (folder / "a").write_text(whole)
-    executor = Executor(folder, limits=Limits(characters=1_000))
+    executor = Executor(folder, limits=ToolLimits(characters=1_000))
     found, offset = "", 1
     while True:
         text = ran(executor, "read", path="a", offset=offset, limit=limit).text

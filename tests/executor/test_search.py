@@ -15,7 +15,7 @@ import pytest
 from tests.executor.calls import call, ran
 from tests.support.waiting import eventually
 from ullage.core.session.permissions import Posture
-from ullage.tools import Executor, Limits, search
+from ullage.tools import Executor, ToolLimits, search
 from ullage.tools.matcher import matching
 
 
@@ -30,7 +30,7 @@ def executor(tmp_path: Path) -> Executor:
     (tmp_path / "state").mkdir()
     (tmp_path / "state/log").write_text("hallo")
     (tmp_path / "link").symlink_to("/etc/passwd")
-    return Executor(tmp_path, state=tmp_path / "state", limits=Limits(search_s=2))
+    return Executor(tmp_path, state=tmp_path / "state", limits=ToolLimits(search_s=2))
 
 
 def test_lines_are_found_with_file_and_number(executor) -> None:

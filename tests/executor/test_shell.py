@@ -21,7 +21,7 @@ from tests.executor.calls import call, dry, ran
 from tests.support.waiting import eventually
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.permissions import Posture
-from ullage.core.session.tools import Outcome
+from ullage.core.session.tools import ToolOutcome
 from ullage.tools import Executor, Sandbox, Workspace, sandbox, seccomp, shell
 from ullage.tools.confine import __file__ as confine
 
@@ -46,11 +46,11 @@ def executor(home: Path) -> Executor:
     return Executor(home / "space", state=home / "space/.state", shell=Sandbox(timeout_s=20))
 
 
-def sh(executor: Executor, command: str, **arguments: int) -> Outcome:
+def sh(executor: Executor, command: str, **arguments: int) -> ToolOutcome:
     return ran(executor, "shell", command=command, **arguments)
 
 
-def python(executor: Executor, code: str) -> Outcome:
+def python(executor: Executor, code: str) -> ToolOutcome:
     return sh(executor, f"{shlex.quote(sys.executable)} -c {shlex.quote(textwrap.dedent(code))}")
 
 
@@ -69,9 +69,9 @@ def running(marker: str) -> set[int]:
 @needs_sandbox
 def test_a_command_works_in_the_workspace(executor, home) -> None:
     outcome = sh(executor, "echo 'echo hi' >a.sh; chmod +x a.sh; ./a.sh; pwd; echo no >&2; exit 3")
-    assert outcome == Outcome(f"hi\n{home}/space\nno\n[exit code 3]", exit_code=3)
-    assert sh(executor, "true") == Outcome("[no output]", exit_code=0)
-    assert sh(executor, "cat") == Outcome("[no output]", exit_code=0)  # nothing comes in
+    assert outcome == ToolOutcome(f"hi\n{home}/space\nno\n[exit code 3]", exit_code=3)
+    assert sh(executor, "true") == ToolOutcome("[no output]", exit_code=0)
+    assert sh(executor, "cat") == ToolOutcome("[no output]", exit_code=0)  # nothing comes in
     assert sh(executor, "kill -TERM $$").exit_code == 143
     assert sh(executor, "a=(1 2); echo ${a[1]}").text == "2\n"
 
@@ -253,7 +253,7 @@ def test_what_a_command_leaves_running_is_ended_with_it(executor) -> None:
         "sleep 987 & setsid sleep 987 & (setsid setsid sleep 987 &) ; nohup sleep 987 & echo on"
     )
     outcome = sh(executor, command)
-    assert outcome == Outcome("on\n", exit_code=0)
+    assert outcome == ToolOutcome("on\n", exit_code=0)
     assert not running("sleep\x00987")
 
 
@@ -448,7 +448,7 @@ def test_an_ordinary_user_has_the_same_sandbox() -> None:
 def test_a_shell_that_is_off_says_so_and_is_an_ordinary_error(home) -> None:
     executor = Executor(home / "space")
     outcome = sh(executor, "echo x >a")
-    assert outcome == Outcome(
+    assert outcome == ToolOutcome(
         "error: the shell is off: the operator has not turned it on", is_error=True
     )
     assert executor.decide(call("shell", command="echo x >a"), Posture()).verdict == "allow"
@@ -504,7 +504,7 @@ def test_a_watcher_that_does_not_end_is_ended(executor, monkeypatch, home) -> No
 @needs_sandbox
 def test_dry_nothing_is_executed(executor, home) -> None:
     outcome = dry(executor, "shell", command="echo x >a")
-    assert outcome == Outcome("[dry run] not run: echo x >a", marks={"dry_run": True})
+    assert outcome == ToolOutcome("[dry run] not run: echo x >a", marks={"dry_run": True})
     assert not (home / "space/a").exists()
 
 

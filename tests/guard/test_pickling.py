@@ -18,7 +18,7 @@ from tests.voyage import log_of
 from ullage import agent, edits, errors, events
 from ullage.core.messages.transcript import Call
 from ullage.core.session.instructions import Context
-from ullage.core.session.permissions import Subject
+from ullage.core.session.permissions import CallSubject
 from ullage.core.tokens.budget import Overrun
 from ullage.runtime import Runtime
 from ullage.telemetry import metrics
@@ -56,7 +56,7 @@ def told() -> Mapping[type, Any]:
     return {type(event): event for event in heard}
 
 
-SUBJECT = Subject("run", "command", "ls")
+SUBJECT = CallSubject("run", "command", "ls")
 
 VALUES: Mapping[str, Callable[[], Any]] = {
     "Answer": lambda: ullage.Answer("text", ullage.Usage(3), cut=True),
@@ -90,7 +90,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "agent.Preview": lambda: agent.Preview("command", "ls", "Nothing is changed."),
     "agent.Decision": lambda: agent.Decision("allow", "plan"),
     "agent.Draft": lambda: agent.Draft("user_message", {"text": "hello"}),
-    "agent.Outcome": lambda: agent.Outcome("fine"),
+    "agent.Outcome": lambda: agent.ToolOutcome("fine"),
     "agent.Rule": lambda: agent.Rule("*.py", "allow"),
     "agent.Sandbox": agent.Sandbox,
     "agent.Spec": lambda: agent.Spec("look", "Look.", {"type": "object"}),

@@ -72,7 +72,7 @@ def test_the_target_that_the_obstacle_names_can_be_reached() -> None:
 @pytest.mark.parametrize("policy", ["ladder", "advisory", "auto_summary", "off"])
 def test_a_guard_keeps_a_pinned_task_or_refuses_and_names_the_pin(policy: str) -> None:
     messages = history()
-    preset = ullage.Policy.named(policy)
+    preset = ullage.Policy.from_name(policy)
     roomy = ullage.Guard(MODEL, window=6_500, policy=preset, runtime=Runtime())
     try:
         assert roomy.prepare(messages, pins=[0]).messages[0] is messages[0]

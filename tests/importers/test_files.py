@@ -8,7 +8,7 @@ import io
 import pytest
 
 from ullage.core.errors import ConfigurationError
-from ullage.importers.files import bounded, content
+from ullage.importers.files import content, read_bounded
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -100,6 +100,6 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path, name):
 
 
 def test_more_than_the_limit_is_refused_with_the_limit():
-    assert bounded(io.BytesIO(b"1234"), "x", 4) == b"1234"
+    assert read_bounded(io.BytesIO(b"1234"), "x", 4) == b"1234"
     with pytest.raises(ConfigurationError, match="x is larger than 1 MiB"):
-        bounded(io.BytesIO(b"\0" * (1024**2 + 1)), "x", 1024**2)
+        read_bounded(io.BytesIO(b"\0" * (1024**2 + 1)), "x", 1024**2)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import ConfigurationError
-from ullage.importers import SAMPLE, SOURCES, Session, parse
+from ullage.importers import SAMPLE, SOURCES, ImportedSession, parse
 
 RECORDINGS = sorted((Path(__file__).parents[1] / "recordings" / "sessions").glob("*.jsonl"))
 FILES = [path.read_bytes().splitlines(keepends=True) for path in (SAMPLE, *RECORDINGS)]
@@ -22,7 +22,7 @@ JSON = st.recursive(
 )
 
 
-def read(data: bytes, source: str | None) -> Session | None:
+def read(data: bytes, source: str | None) -> ImportedSession | None:
     try:
         session = parse(data, source=source)
     except ConfigurationError:

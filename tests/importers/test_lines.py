@@ -6,7 +6,7 @@ import pytest
 
 from tests.importers.writing import assistant, lines, user
 from ullage.importers import parse
-from ullage.importers.lines import Lines, note, value
+from ullage.importers.lines import ObjectLines, note, value
 
 GOOD = lines(user("u1", None, "grüß"), assistant("a1", "u1"))
 
@@ -32,7 +32,7 @@ def test_marks_line_ends_and_runs_of_nul_change_nothing(data):
 
 
 def test_a_half_written_last_line_is_told_apart_from_a_broken_one():
-    read = Lines(b'{"a":1}\n{"b":\n[1]\n{"c":2}\n{"d"')
+    read = ObjectLines(b'{"a":1}\n{"b":\n[1]\n{"c":2}\n{"d"')
     assert [(dict(fields), torn) for fields, torn in read] == [({"a": 1}, False), ({"c": 2}, True)]
     assert read.unread == {"line that is no JSON object": 2, "half-written last line": 1}
 

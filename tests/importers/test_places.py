@@ -10,7 +10,7 @@ import pytest
 
 from ullage.core.errors import ConfigurationError
 from ullage.importers import find, latest
-from ullage.importers.places import by_subagent, folders, written
+from ullage.importers.places import by_subagent, folders, stat_file
 
 ONE = "11111111-aaaa-4000-8000-000000000001"
 TWO = "11111111-bbbb-4000-8000-000000000002"
@@ -125,7 +125,7 @@ def test_folders_and_broken_links_are_no_sessions(tmp_path):
 
 
 def test_a_file_that_goes_away_while_it_is_looked_at_is_passed_over(tmp_path):
-    assert written(tmp_path / "gone")[1] == 0
+    assert stat_file(tmp_path / "gone")[1] == 0
     assert not by_subagent(tmp_path / "gone")
 
 

@@ -20,7 +20,7 @@ from tests.laws import judge
 from tests.support import transcripts
 from tests.support.counting import WordCounter
 from ullage.core.compaction import block as carried
-from ullage.core.compaction import laws
+from ullage.core.compaction import mending
 from ullage.core.compaction.plan import Order, Outcome, compact
 from ullage.core.compaction.policy import CARRY_SHARE, DETERMINISTIC
 from ullage.core.compaction.situation import Keep
@@ -176,7 +176,7 @@ def chained(
     codec, sent, made = dialect.codec(), list[Any](), list[tuple[list[Any], Outcome, int]]()
     for part, plan in zip(parts, plans, strict=True):
         arrived = codec.read(grown(dialect, sent, part))
-        history = laws.repair(arrived, codec).messages
+        history = mending.repair(arrived, codec).messages
         outcome, _, target = ran(codec, history, plan)
         made.append((history, outcome, target))
         sent = list(outcome.edited.transcript.raws)

@@ -118,14 +118,14 @@ def test_options_win_over_defaults_and_never_over_what_is_asked() -> None:
 def test_encrypted_reasoning_is_left_out_where_a_model_has_none() -> None:
     own = Provider("m", "https://api.openai.com/v1", "openai_responses")
     words = "Encrypted content is not supported with this model."
-    quirk = bodies.refused(bodies.body(own, {}), own, words)
+    quirk = bodies.find_quirk(bodies.body(own, {}), own, words)
     assert quirk is not None
     assert "include" not in bodies.body(own, {}, [quirk])
 
 
 def test_a_refusal_of_something_else_changes_nothing() -> None:
     provider = Provider("m", BASE)
-    assert bodies.refused(bodies.body(provider, {}), provider, "tools are unknown") is None
+    assert bodies.find_quirk(bodies.body(provider, {}), provider, "tools are unknown") is None
 
 
 def test_headers_carry_key_and_version_by_dialect() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ullage.proxy.body import DEEPEST, Body, Bounds, Refused, encoded, read, shallow
+from ullage.proxy.body import DEEPEST, Body, Bounds, RequestRefused, encode_json, read, shallow
 
 SPACE = st.text(" \n\t\r", max_size=2)
 LEAVES = (
@@ -94,7 +94,7 @@ def test_a_body_is_refused_exactly_where_it_is_too_deep(
     if max(depth(one) + 2, depth(other) + 1) <= DEEPEST:
         assert read(raw, "messages").raw == raw
         return
-    with pytest.raises(Refused, match="deeper than 64 levels") as caught:
+    with pytest.raises(RequestRefused, match="deeper than 64 levels") as caught:
         read(raw, "messages")
     assert caught.value.code == "nested_too_deep"
 
@@ -104,7 +104,7 @@ def test_a_body_is_refused_exactly_where_it_is_too_deep(
 )
 def test_an_operator_may_allow_few_levels(raw: bytes, most: int) -> None:
     assert read(raw, "messages", Bounds(depth=most)).raw == raw
-    with pytest.raises(Refused, match=f"deeper than {most - 1} levels"):
+    with pytest.raises(RequestRefused, match=f"deeper than {most - 1} levels"):
         read(raw, "messages", Bounds(depth=most - 1))
 
 
@@ -113,7 +113,7 @@ def test_an_operator_may_allow_few_levels(raw: bytes, most: int) -> None:
 def test_what_a_second_value_of_the_same_name_hides_is_looked_at(name: str, most: int) -> None:
     deep = "[" * most + "]" * most
     raw = f'{{"{name}":{deep},"{name}":"x","n":1}}'.encode()
-    with pytest.raises(Refused, match=f"deeper than {most} levels"):
+    with pytest.raises(RequestRefused, match=f"deeper than {most} levels"):
         read(raw, "messages", Bounds(depth=most))
     assert not read(raw, "messages", Bounds(depth=most + 1)).opaque
 
@@ -121,7 +121,7 @@ def test_what_a_second_value_of_the_same_name_hides_is_looked_at(name: str, most
 def test_the_limit_itself_is_taken_and_one_more_is_not() -> None:
     deepest = b'{"messages":' + b"[" * (DEEPEST - 1) + b"]" * (DEEPEST - 1) + b"}"
     assert not read(deepest, "messages").opaque
-    with pytest.raises(Refused, match="deeper than 64 levels") as caught:
+    with pytest.raises(RequestRefused, match="deeper than 64 levels") as caught:
         read(b'{"messages":' + b"[" * DEEPEST + b"]" * DEEPEST + b"}", "messages")
     assert (caught.value.status, caught.value.code) == (400, "nested_too_deep")
 
@@ -132,7 +132,7 @@ def test_the_limit_itself_is_taken_and_one_more_is_not() -> None:
     ids=["open lists", "open objects", "whole", "strings between"],
 )
 def test_a_bomb_is_refused_before_any_parser_sees_it(raw: bytes) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         read(raw, "messages")
     assert caught.value.code == "nested_too_deep"
 
@@ -149,10 +149,10 @@ def test_a_wide_body_is_not_a_deep_one() -> None:
 def test_any_bytes_are_read_or_refused_or_left_alone(raw: bytes) -> None:
     try:
         body = read(raw, "messages")
-    except Refused:
+    except RequestRefused:
         return
     assert body.raw == raw
-    assert body.spliced({}) == raw
+    assert body.splice({}) == raw
 
 
 # --- splicing -------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_an_edit_leaves_every_other_byte_as_it_was(pieces: list[str], data: st.D
     expected = list(pieces)
     for name, text in edits.items():
         expected[names.index(name) * 3 + 2] = text
-    made = read("".join(pieces).encode(), "messages").spliced(
+    made = read("".join(pieces).encode(), "messages").splice(
         {name: text.encode() for name, text in edits.items()}
     )
     assert made == "".join(expected).encode()
@@ -175,7 +175,7 @@ def test_an_edit_leaves_every_other_byte_as_it_was(pieces: list[str], data: st.D
 @given(objects(), texts())
 def test_a_field_that_was_not_there_comes_last(pieces: list[str], text: str) -> None:
     raw = "".join(pieces)
-    made = read(raw.encode(), "messages").spliced({"new": text.encode()}).decode()
+    made = read(raw.encode(), "messages").splice({"new": text.encode()}).decode()
     end = raw.rindex("}")
     assert made.startswith(raw[:end])
     assert made.endswith(raw[end:])
@@ -194,7 +194,7 @@ def test_a_field_that_was_not_there_comes_last(pieces: list[str], text: str) -> 
     ids=["escaped name", "history twice", "half a pair", "name twice"],
 )
 def test_a_body_that_is_written_strangely_is_written_anew(raw: bytes) -> None:
-    made = read(raw, "messages").spliced({"messages": b"[7]"})
+    made = read(raw, "messages").splice({"messages": b"[7]"})
     assert json.loads(made) == {**json.loads(raw), "messages": [7]}
 
 
@@ -206,15 +206,17 @@ def test_messages_that_stay_are_the_bytes_they_came_as(
     body = read(raw, "messages")
     kept = [at for at in range(len(written)) if data.draw(st.booleans())]
     new = {"role": "user", "content": "a note \u2028"}
-    made = body.rewritten([new, *(body.history[at] for at in kept)])
-    assert made == b"[" + b",".join([encoded(new), *(written[at].encode() for at in kept)]) + b"]"
+    made = body.rewrite_history([new, *(body.history[at] for at in kept)])
+    assert (
+        made == b"[" + b",".join([encode_json(new), *(written[at].encode() for at in kept)]) + b"]"
+    )
 
 
 def test_a_history_with_half_a_pair_of_surrogates_can_be_rewritten() -> None:
     raw = rb'{"messages": [{"role": "user", "content": "\ud800"}, {"role": "user"}]}'
     body = read(raw, "messages")
     assert body.slices is None
-    assert json.loads(body.rewritten(body.history[:1])) == json.loads(raw)["messages"][:1]
+    assert json.loads(body.rewrite_history(body.history[:1])) == json.loads(raw)["messages"][:1]
 
 
 # --- what is read ---------------------------------------------------------------------------------
@@ -242,12 +244,12 @@ def test_a_history_that_is_no_list_is_a_field(half: str) -> None:
 def test_what_nobody_can_read_is_opaque(raw: bytes) -> None:
     body = read(raw, "messages")
     assert body == Body(raw, opaque=True)
-    assert body.spliced({}) is raw
+    assert body.splice({}) is raw
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
 def test_a_number_that_is_none_is_refused(word: str) -> None:
-    with pytest.raises(Refused, match=f"{word}, which is no number") as caught:
+    with pytest.raises(RequestRefused, match=f"{word}, which is no number") as caught:
         read(f'{{"temperature": {word}}}'.encode(), "messages")
     assert (caught.value.status, caught.value.code) == (400, "not_a_number")
 
@@ -256,7 +258,7 @@ def test_a_number_that_is_none_is_refused(word: str) -> None:
 def test_more_messages_than_are_taken_are_refused(half: str) -> None:
     raw = f'{{{half}"messages": [{{}}, {{}}, {{}}]}}'.encode()
     assert len(read(raw, "messages", Bounds(messages=3)).history) == 3
-    with pytest.raises(Refused, match="has 3 messages, and 2 are taken") as caught:
+    with pytest.raises(RequestRefused, match="has 3 messages, and 2 are taken") as caught:
         read(raw, "messages", Bounds(messages=2))
     assert caught.value.status == 413
 
@@ -267,6 +269,6 @@ def test_more_choices_than_are_taken_are_refused(choices: Any, taken: bool) -> N
     if taken:
         assert read(raw, "messages").fields["n"] == choices
     else:
-        with pytest.raises(Refused, match="8 are taken") as caught:
+        with pytest.raises(RequestRefused, match="8 are taken") as caught:
             read(raw, "messages")
         assert caught.value.code == "too_many_choices"

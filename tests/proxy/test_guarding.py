@@ -31,7 +31,7 @@ from ullage.core.tokens.truncation import Truncation
 from ullage.proxy import body as bodies
 from ullage.proxy import guarding as module
 from ullage.proxy import routes
-from ullage.proxy.guarding import Call, Guarding, Plan
+from ullage.proxy.guarding import Guarding, Plan, ProxyCall
 from ullage.proxy.ledger import Ledger
 from ullage.runtime import Runtime
 from ullage.sdk.errors import Trouble
@@ -47,14 +47,14 @@ def of(serve: Serve | None = None) -> Guarding:
     return Guarding(given, Runtime(), MemoryStore(), Ledger())
 
 
-def call(fields: Any, dialect: str = "openai_chat", **more: Any) -> Call:
+def call(fields: Any, dialect: str = "openai_chat", **more: Any) -> ProxyCall:
     form = routes.GUARDED[PATHS[dialect]]
     raw = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
     given = {"rule": TIGHT[0], "model": "m", "upstream": UPSTREAM, **more}
-    return Call(form, bodies.read(raw, form.fields.messages), **given)
+    return ProxyCall(form, bodies.read(raw, form.fields.messages), **given)
 
 
-def planned(guarding: Guarding, what: Call) -> Plan:
+def planned(guarding: Guarding, what: ProxyCall) -> Plan:
     return asyncio.run(guarding.plan(what))
 
 
@@ -268,7 +268,7 @@ def test_nothing_is_known_of_a_request_that_no_guard_saw() -> None:
     assert guarding.cut_in_silence(seen, plan) is None
     guarding.note(seen, plan, 200)
     asyncio.run(guarding.learn(plan, {"usage": {}}))
-    guarding.refused(plan, 400, {})
+    guarding.learn_refusal(plan, 400, {})
 
 
 # --- after a failure ------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ullage.config.serving import Serve, Upstream
-from ullage.proxy.body import Refused
-from ullage.proxy.head import Head, back, read
+from ullage.proxy.body import RequestRefused
+from ullage.proxy.head import RequestHead, back, read
 
 UPSTREAM = Upstream("main", "http://127.0.0.1:1")
 KEYED = Upstream("keyed", "http://127.0.0.1:1", api_key="the-operators")
@@ -17,13 +17,13 @@ CLOSED = Serve((UPSTREAM,), tokens={"ann": "a" * 24, "bob": "b" * 24})
 HOST = (b"Host", b"localhost:8790")
 
 
-def of(*headers: tuple[bytes, bytes], serve: Serve = OPEN, **more: Any) -> Head:
+def of(*headers: tuple[bytes, bytes], serve: Serve = OPEN, **more: Any) -> RequestHead:
     scope = {"method": "POST", "path": "/v1/x", "headers": [HOST, *headers], **more}
     return read(scope, serve, "10.0.0.5")
 
 
 def refused(*headers: tuple[bytes, bytes], serve: Serve = OPEN) -> tuple[int, str]:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         of(*headers, serve=serve)
     return caught.value.status, caught.value.code
 
@@ -45,14 +45,14 @@ def test_hosts_that_are_known_are_served(host: bytes) -> None:
     [b"evil.example", b"localhost.evil.example", b"", b"127.0.0.1.evil.example", b"[::2]"],
 )
 def test_any_other_host_is_refused(host: bytes) -> None:
-    with pytest.raises(Refused, match="does not serve that host") as caught:
+    with pytest.raises(RequestRefused, match="does not serve that host") as caught:
         read({"method": "GET", "path": "/", "headers": [(b"host", host)]}, OPEN, "127.0.0.1")
     assert caught.value.status == 403
 
 
 @pytest.mark.parametrize("hosts", [[], [HOST, HOST]], ids=["none", "two"])
 def test_a_request_names_its_host_once(hosts: Any) -> None:
-    with pytest.raises(Refused, match="names its host once"):
+    with pytest.raises(RequestRefused, match="names its host once"):
         read({"method": "GET", "path": "/", "headers": hosts}, OPEN, "127.0.0.1")
 
 
@@ -147,7 +147,7 @@ def test_the_credential_goes_on_in_the_headers_that_it_came_in() -> None:
 BOTH = ((b"authorization", b"Bearer gateway"), (b"x-api-key", b"k"))
 
 
-def credentials(head: Head, upstream: Upstream) -> dict[bytes, bytes]:
+def credentials(head: RequestHead, upstream: Upstream) -> dict[bytes, bytes]:
     names = (b"x-api-key", b"authorization")
     return {name: value for name, value in head.onward(upstream) if name in names}
 

@@ -18,7 +18,7 @@ from ullage.core.dialects.registry import DIALECTS, find
 from ullage.core.dialects.sse import Garbled
 from ullage.core.messages.transcript import DialectName
 from ullage.proxy import answers
-from ullage.proxy.relay import Lines as Relayed
+from ullage.proxy.relay import LineRelay as Relayed
 
 LAST = {
     "model": "qwen3",

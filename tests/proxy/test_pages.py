@@ -13,7 +13,7 @@ from tests.support.faults import FaultServer, closed_port, hanging, of_json
 from ullage.config.serving import Upstream
 from ullage.proxy import pages
 from ullage.proxy.ledger import Entry, Ledger
-from ullage.proxy.pages import ABSENT_S, FRESH_S, Pages, Readiness, owned, reaching
+from ullage.proxy.pages import ABSENT_S, FRESH_S, Pages, Readiness, is_page, reaching
 from ullage.telemetry import CONTENT_TYPE
 from ullage.telemetry.metrics import Metrics
 from ullage.transport import Transport
@@ -110,7 +110,7 @@ def test_an_upstream_is_probed_once_a_minute_and_an_absent_one_soon_again():
     assert asked(ABSENT_S - 1) == []
     assert asked(ABSENT_S) == ["cloud"]
     assert asked(FRESH_S) == ["cloud", "local"]
-    page.readiness.heard("cloud")
+    page.readiness.note_answer("cloud")
     assert asked(FRESH_S + ABSENT_S) == []
     assert json.loads(ask(page, "/readyz")[2])["upstreams"] == {"local": True, "cloud": True}
 
@@ -209,6 +209,6 @@ def test_no_page_shows_a_secret_or_an_address():
     ],
 )
 def test_a_page_is_known_by_its_path(path: str, ours: bool):
-    assert owned(path) is ours
-    told: Callable[[str], bool] = owned
+    assert is_page(path) is ours
+    told: Callable[[str], bool] = is_page
     assert path == "/" or not told(path.upper())

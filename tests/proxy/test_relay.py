@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ullage.core.dialects.registry import find
-from ullage.proxy.relay import MOST, Lines, Relay
+from ullage.proxy.relay import MOST, EventRelay, LineRelay
 
 ENDS = st.sampled_from(["\n", "\r", "\r\n"])
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=6) | (
@@ -48,7 +48,7 @@ def chunked(data: st.DataObject, stream: bytes) -> list[bytes]:
     return [stream[a:b] for a, b in pairwise(sorted([0, *cuts, len(stream)]))]
 
 
-def passed(relay: Relay | Lines, chunks: list[bytes]) -> bytes:
+def passed(relay: EventRelay | LineRelay, chunks: list[bytes]) -> bytes:
     return b"".join([*map(relay.feed, chunks), relay.rest()])
 
 
@@ -74,7 +74,7 @@ def naive(stream: bytes) -> list[bytes]:
 def test_nothing_is_held_back_or_changed_where_nothing_was_asked_for(
     stream: bytes, data: st.DataObject
 ) -> None:
-    relay = Relay("openai_chat")
+    relay = EventRelay("openai_chat")
     for chunk in chunked(data, stream):
         assert relay.feed(chunk) == chunk
     assert relay.rest() == b""
@@ -91,7 +91,7 @@ def test_exactly_the_usage_that_was_asked_for_is_left_out(
     last = [data.draw(frames("[DONE]"))] if done else []
     rest = [*last, b": bye\n\n"] if early else last
     stream = b"".join([*made, usage, *rest])
-    relay = Relay("openai_chat", spliced=True)
+    relay = EventRelay("openai_chat", spliced=True)
     assert passed(relay, chunked(data, stream)) == b"".join([*made, *rest])
     assert relay.report["usage"] == USAGE["usage"]
     assert relay.ended
@@ -101,7 +101,7 @@ def test_exactly_the_usage_that_was_asked_for_is_left_out(
 def test_a_stream_tells_the_same_however_it_is_cut(data: st.DataObject) -> None:
     events = data.draw(st.lists(st.sampled_from([said("a"), said("é\u2028"), FINISH, USAGE, {}])))
     stream = b"".join(data.draw(frames(written(event))) for event in events)
-    whole, cut = Relay("openai_chat"), Relay("openai_chat")
+    whole, cut = EventRelay("openai_chat"), EventRelay("openai_chat")
     passed(whole, [stream])
     passed(cut, chunked(data, stream))
     assert whole.events == cut.events
@@ -113,7 +113,7 @@ def test_a_stream_tells_the_same_however_it_is_cut(data: st.DataObject) -> None:
 @example("data: {}\r\n\r")
 def test_events_are_those_that_a_reader_of_lines_finds(text: str) -> None:
     stream = text.replace("[", '{"choices": [').replace("]", "]}").encode()
-    relay = Relay("openai_chat")
+    relay = EventRelay("openai_chat")
     passed(relay, [stream[at : at + 1] for at in range(len(stream))])
     heard = [event for event in naive(stream) if event.lstrip().startswith(b"{")]
     whole = sum(1 for event in heard if _object(event))
@@ -133,32 +133,32 @@ def _object(data: bytes) -> bool:
 def test_a_character_that_only_python_takes_for_a_line_end_is_text(separator: str) -> None:
     event = {"choices": [{"delta": {"content": "X"}, "finish_reason": None}]}
     raw = f"data: {json.dumps(event).replace('X', f'a{separator}b')}\n\n".encode()
-    relay = Relay("openai_chat")
+    relay = EventRelay("openai_chat")
     assert passed(relay, [raw[at : at + 1] for at in range(len(raw))]) == raw
     assert relay.events == 1
 
 
 def test_the_report_is_left_out_also_where_no_answer_came_before_it_in_one_piece() -> None:
-    relay = Relay("openai_chat", spliced=True)
+    relay = EventRelay("openai_chat", spliced=True)
     assert relay.feed(f"data: {written(USAGE)}\n\n".encode()) == b""
 
 
 def test_half_a_frame_that_has_gone_out_is_never_left_without_its_other_half() -> None:
     raw = f"data: {written(USAGE)}\n\n".encode()
-    relay = Relay("openai_chat", spliced=True)
+    relay = EventRelay("openai_chat", spliced=True)
     assert relay.feed(raw[:20]) + relay.feed(raw[20:]) == raw
 
 
 @pytest.mark.parametrize("ended", [b"", b"\n", b"\r", b"\r\n", b"\r\r"])
 def test_a_last_frame_without_its_blank_line_is_read_all_the_same(ended: bytes) -> None:
     finish, usage = f"data: {written(FINISH)}\n\n".encode(), f"data: {written(USAGE)}".encode()
-    relay = Relay("openai_chat", spliced=True)
+    relay = EventRelay("openai_chat", spliced=True)
     assert passed(relay, [finish, usage + ended]) == finish
     assert relay.report["usage"] == USAGE["usage"]
 
 
 def test_done_ends_an_answer_that_gave_no_reason() -> None:
-    relay = Relay("openai_chat")
+    relay = EventRelay("openai_chat")
     relay.feed(f"data: {written(said('a'))}\n\n".encode())
     assert not relay.ended
     relay.feed(b"data: [DONE]\n\n")
@@ -172,7 +172,7 @@ def test_done_ends_an_answer_that_gave_no_reason() -> None:
     ids=["half", "nonsense", "list", "no text", "comment", "name", "bomb"],
 )  # fmt: skip
 def test_garbage_passes_and_tells_nothing(frame: bytes) -> None:
-    relay = Relay("openai_chat", spliced=True)
+    relay = EventRelay("openai_chat", spliced=True)
     assert relay.feed(frame) == frame
     assert (relay.events, relay.begun, relay.ended, relay.failed) == (1, False, False, None)
 
@@ -205,11 +205,11 @@ def test_garbage_passes_and_tells_nothing(frame: bytes) -> None:
 )
 def test_no_event_whatever_it_holds_stops_a_stream(event: Any, dialect: str) -> None:
     raw = f"data: {json.dumps(event)}\n\n".encode()
-    assert passed(Relay(dialect), [raw, raw]) == raw * 2
+    assert passed(EventRelay(dialect), [raw, raw]) == raw * 2
 
 
 def test_a_frame_beyond_all_bounds_is_relayed_and_no_longer_read() -> None:
-    relay = Relay("openai_chat", spliced=True)
+    relay = EventRelay("openai_chat", spliced=True)
     finish = f"data: {written(FINISH)}\n\n".encode()
     piece = b"data: " + b"x" * (1024 * 1024)
     stream = [finish, *[piece] * (MOST // len(piece) + 2), b"\n\n", b"data: more\n\n"]
@@ -231,13 +231,13 @@ def test_a_frame_beyond_all_bounds_is_relayed_and_no_longer_read() -> None:
 def test_the_event_that_tells_of_a_break_stands_by_itself(
     sent: bytes, between: bytes, dialect: str, rested: bool
 ) -> None:
-    relay = Relay(dialect)
+    relay = EventRelay(dialect)
     made = relay.feed(sent) + (relay.rest() if rested else b"") + relay.cut("it broke")
     assert made == sent + between + find(dialect).errors.break_off("it broke", b"")
 
 
 def test_what_was_held_back_goes_out_before_a_break_is_told() -> None:
-    relay = Relay("openai_chat", spliced=True)
+    relay = EventRelay("openai_chat", spliced=True)
     finish, half = f"data: {written(FINISH)}\n\n".encode(), b'data: {"choices": [], "usa'
     assert relay.feed(finish + half) == finish
     assert relay.cut("it broke") == half + b"\n\n" + find("openai_chat").errors.break_off(
@@ -247,7 +247,7 @@ def test_what_was_held_back_goes_out_before_a_break_is_told() -> None:
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "openai_responses", "anthropic"])
 def test_a_break_is_read_as_an_error_and_never_as_an_end(dialect: str) -> None:
-    relay = Relay(dialect)
+    relay = EventRelay(dialect)
     relay.feed(find(dialect).errors.break_off("it broke", b""))
     assert relay.failed is not None
     assert not relay.ended
@@ -258,14 +258,14 @@ def test_a_break_is_read_as_an_error_and_never_as_an_end(dialect: str) -> None:
 
 @given(st.binary(max_size=60) | st.lists(TEXT).map(lambda t: "\n".join(t).encode()), st.data())
 def test_lines_go_on_as_they_came(stream: bytes, data: st.DataObject) -> None:
-    lines = Lines("ollama_chat")
+    lines = LineRelay("ollama_chat")
     for chunk in chunked(data, stream):
         assert lines.feed(chunk) == chunk
     assert lines.rest() == b""
 
 
 def test_lines_tell_of_content_an_end_and_a_report() -> None:
-    lines = Lines("ollama_chat")
+    lines = LineRelay("ollama_chat")
     lines.feed(b'{"message": {"content": ""}, "done": false}\n')
     assert (lines.events, lines.begun, lines.ended) == (1, False, False)
     lines.feed(b'{"message": {"content": "a\xe2\x80\xa8"}, "done": false}\n{"done"')
@@ -276,7 +276,7 @@ def test_lines_tell_of_content_an_end_and_a_report() -> None:
 
 @pytest.mark.parametrize(("sent", "between"), [(b"", b""), (b"{}\n", b""), (b'{"mess', b"\n")])
 def test_a_line_tells_of_a_break(sent: bytes, between: bytes) -> None:
-    lines = Lines("ollama_chat")
+    lines = LineRelay("ollama_chat")
     lines.feed(sent)
     assert lines.cut("it broke") == between + b'{"error": "it broke"}\n'
 
@@ -284,7 +284,7 @@ def test_a_line_tells_of_a_break(sent: bytes, between: bytes) -> None:
 @pytest.mark.parametrize("ended", [b"\n", b""])
 def test_a_line_that_is_a_bomb_passes_and_ends_the_reading(ended: bytes) -> None:
     bomb = b'{"message": ' + b"[" * 100_000 + ended
-    lines = Lines("ollama_chat")
+    lines = LineRelay("ollama_chat")
     assert lines.feed(bomb) + lines.rest() == bomb
     assert not lines.known
     assert lines.feed(b"{}\n") == b"{}\n"
@@ -292,7 +292,7 @@ def test_a_line_that_is_a_bomb_passes_and_ends_the_reading(ended: bytes) -> None
 
 
 def test_a_line_beyond_all_bounds_passes_and_ends_the_reading() -> None:
-    lines = Lines("ollama_chat")
+    lines = LineRelay("ollama_chat")
     piece = b"x" * (9 * 1024 * 1024)
     assert lines.feed(piece) == piece
     assert lines.known

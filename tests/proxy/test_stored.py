@@ -15,7 +15,7 @@ from ullage.core.dialects.usage import Usage
 from ullage.core.messages.size import Size
 from ullage.core.tokens.counting import EXACT, Measure
 from ullage.proxy import stored
-from ullage.proxy.stored import Histories, Measured, key_of, name_of
+from ullage.proxy.stored import Histories, MeasuredRequest, key_of, name_of
 
 WINDOW = 1_000
 RULES = (Rule(window=WINDOW),)
@@ -214,7 +214,7 @@ def own(total: int = 10, fixed: int = 5) -> Measure:
 
 def test_reasoning_may_or_may_not_come_along() -> None:
     histories = Histories()
-    histories.learn(Measured("s", "n", own()), told("a", 100, 50, 30))
+    histories.learn(MeasuredRequest("s", "n", own()), told("a", 100, 50, 30))
     held = histories.find("s", (stored.RESPONSE, "a"))
     assert held is not None
     count = held.with_(own(7))
@@ -223,14 +223,14 @@ def test_reasoning_may_or_may_not_come_along() -> None:
 
 def test_a_report_without_usage_teaches_nothing() -> None:
     histories = Histories()
-    assert histories.learn(Measured("s", "n", own()), {"id": "a"}) is None
+    assert histories.learn(MeasuredRequest("s", "n", own()), {"id": "a"}) is None
     assert histories.find("s", (stored.RESPONSE, "a")) is None
 
 
 def test_a_response_without_an_id_is_known_by_its_conversation_alone() -> None:
     histories, key = Histories(), (stored.CONVERSATION, "c")
     report = {"usage": {"input_tokens": 9, "output_tokens": 2}}
-    assert histories.learn(Measured("s", "n", own(), key), report) == Usage(9, output=2)
+    assert histories.learn(MeasuredRequest("s", "n", own(), key), report) == Usage(9, output=2)
     held = histories.find("s", key)
     assert held is not None
     assert held.size == Size(11, 11, 11)
@@ -239,9 +239,9 @@ def test_a_response_without_an_id_is_known_by_its_conversation_alone() -> None:
 def test_the_ids_that_were_heard_of_longest_ago_are_forgotten() -> None:
     histories = Histories(most=2)
     for name in "ab":
-        histories.learn(Measured("s", name, own()), told(name, 100))
+        histories.learn(MeasuredRequest("s", name, own()), told(name, 100))
     assert histories.find("s", (stored.RESPONSE, "a")) is not None
-    histories.learn(Measured("s", "c", own()), told("c", 100))
+    histories.learn(MeasuredRequest("s", "c", own()), told("c", 100))
     assert histories.find("s", (stored.RESPONSE, "b")) is None
     assert histories.find("s", (stored.RESPONSE, "a")) is not None
 

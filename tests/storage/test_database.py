@@ -19,8 +19,8 @@ from tests.storage.records import checkpoint, talk
 from tests.support.clock import FakeClock
 from tests.support.waiting import eventually
 from ullage.core.errors import StoreError
-from ullage.storage import BusyWriter, Limits
-from ullage.storage.database import APPLICATION, MIGRATIONS, Database, _retried, _write_ahead
+from ullage.storage import BusyWriter, StoreLimits
+from ullage.storage.database import APPLICATION, MIGRATIONS, Database, _retry_locked, _write_ahead
 from ullage.storage.log_sqlite import SqliteLog
 from ullage.storage.sqlite import MOST_TOUCHES, SqliteStore
 
@@ -109,7 +109,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path):
 
 
 def test_what_a_load_used_is_known_after_the_file_was_closed(tmp_path: Path):
-    path, limits = tmp_path / "store.db", Limits(most=2)
+    path, limits = tmp_path / "store.db", StoreLimits(most=2)
     store = SqliteStore(path, limits=limits)
     for prefix in ("a", "b"):
         store.conversations.save(talk(prefix))
@@ -122,7 +122,7 @@ def test_what_a_load_used_is_known_after_the_file_was_closed(tmp_path: Path):
 
 
 def test_loads_without_a_save_are_written_after_a_while(tmp_path: Path):
-    store = SqliteStore(tmp_path / "store.db", limits=Limits(most=2 * MOST_TOUCHES))
+    store = SqliteStore(tmp_path / "store.db", limits=StoreLimits(most=2 * MOST_TOUCHES))
     store.originals.keep({f"u:{n}": "" for n in range(MOST_TOUCHES + 1)})
     for n in range(MOST_TOUCHES + 1):
         store.originals.read(f"u:{n}")
@@ -132,11 +132,11 @@ def test_loads_without_a_save_are_written_after_a_while(tmp_path: Path):
 
 def test_opening_forgets_what_is_out_of_time(tmp_path: Path):
     clock = FakeClock(1_000)
-    store = SqliteStore(tmp_path / "store.db", limits=Limits(ttl_s=10), now=clock)
+    store = SqliteStore(tmp_path / "store.db", limits=StoreLimits(ttl_s=10), now=clock)
     store.originals.keep({"u:1": "old"})
     store.close()
     clock.advance(10)
-    store = SqliteStore(tmp_path / "store.db", limits=Limits(ttl_s=10), now=clock)
+    store = SqliteStore(tmp_path / "store.db", limits=StoreLimits(ttl_s=10), now=clock)
     assert store.originals.read("u:1") is None
     store.close()
 
@@ -385,11 +385,11 @@ def test_a_step_that_meets_a_lock_is_repeated_until_its_time_is_over():
         if left:
             raise left.pop()
 
-    _retried(step, 5)
+    _retry_locked(step, 5)
     assert not left
     left.append(apsw.BusyError("locked"))
     with pytest.raises(apsw.BusyError):
-        _retried(step, 0)
+        _retry_locked(step, 0)
 
 
 def test_a_file_system_without_shared_memory_is_refused_by_name():

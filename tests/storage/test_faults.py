@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from ullage.core.errors import BusyWriter, StoreError
-from ullage.storage.faults import told
+from ullage.storage.faults import translate_error
 
 FILE = Path("/var/store.db")
 
@@ -26,7 +26,7 @@ FILE = Path("/var/store.db")
     ],
 )
 def test_an_error_names_the_file_and_what_to_do(error: apsw.Error, said: str):
-    found = told(error, FILE, 5)
+    found = translate_error(error, FILE, 5)
     assert type(found) is StoreError
     assert str(found).startswith(str(FILE))
     assert said in str(found)
@@ -35,7 +35,7 @@ def test_an_error_names_the_file_and_what_to_do(error: apsw.Error, said: str):
 
 @pytest.mark.parametrize("error", [apsw.BusyError("locked"), apsw.LockedError("locked")])
 def test_a_lock_is_an_error_of_its_own(error: apsw.Error):
-    found = told(error, FILE, 5)
+    found = translate_error(error, FILE, 5)
     assert isinstance(found, BusyWriter)
     assert found.code == "busy_writer"
     assert "locked by another program for 5 s" in str(found)

@@ -119,7 +119,7 @@ def test_a_session_that_is_not_there_is_told_by_name(log: EventLog):
     uses: list[Callable[[], object]] = [
         lambda: log.head("s"),
         lambda: log.read("s"),
-        lambda: log.stamped("s"),
+        lambda: log.read_stamped("s"),
         lambda: log.leases("s"),
         lambda: log.acquire("s", SOME, 1.0),
         lambda: log.heartbeat("s", 1, 1.0),
@@ -185,7 +185,7 @@ def test_a_writer_that_gave_no_sign_is_followed_with_a_record_and_fenced(log: Ev
             use()
     log.release("s", epoch, 51.0)
     log.append("s", lease.epoch, 1, [word()], 51.0)
-    assert [epoch for epoch, _ in log.stamped("s")] == [1, 2]
+    assert [epoch for epoch, _ in log.read_stamped("s")] == [1, 2]
     assert verify(log, "s") == []
 
 
@@ -337,7 +337,7 @@ class Logs(RuleBasedStateMachine):
     def they_hold_the_same_and_keep_the_promise(self) -> None:
         self.alike(
             lambda log: (
-                log.stamped(self.session),
+                log.read_stamped(self.session),
                 log.head(self.session),
                 log.leases(self.session),
             )

@@ -100,11 +100,11 @@ def test_an_append_that_the_disk_has_no_room_for_uses_no_seq_and_the_next_one_go
     tmp_path: Path,
 ):
     log = written(tmp_path / "log.db")
-    kept = log.stamped("s")
+    kept = log.read_stamped("s")
     log._database.rows("PRAGMA max_page_count = 1")  # SQLite keeps it at what there is
     with pytest.raises(StoreError, match="the disk is full"):
         log.append("s", 1, 3, [WORD, Draft("user_message", {"text": "x" * 100_000})], 3.0)
-    assert log.stamped("s") == kept
+    assert log.read_stamped("s") == kept
     assert log.append("s", 1, 3, [WORD], 3.0)[0].seq == 4  # on a connection of its own
     assert verify(log, "s") == []
     log.close()

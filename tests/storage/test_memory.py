@@ -48,7 +48,7 @@ def test_a_higher_generation_takes_the_place_and_a_lower_one_does_not() -> None:
 def test_a_measured_size_is_kept() -> None:
     store = MemoryCheckpoints()
     stored = store.save(checkpoint("p", 1))
-    store.measured(sized(stored, 47))
+    store.save_measured(sized(stored, 47))
     assert store.all() == [replace(stored, tokens_after_measured=47)]
 
 
@@ -56,7 +56,7 @@ def test_a_late_report_does_not_bring_back_what_was_replaced() -> None:
     store = MemoryCheckpoints()
     old = store.save(checkpoint("p", 1))
     new = store.save(checkpoint("p", 1, 2, generation=1))
-    store.measured(sized(old, 47))
+    store.save_measured(sized(old, 47))
     assert store.load("s", ["p"]) is new
 
 
@@ -64,7 +64,7 @@ def test_a_report_on_a_forgotten_checkpoint_does_not_bring_it_back() -> None:
     store = MemoryCheckpoints(most=1)
     old = store.save(checkpoint("old", 1))
     new = store.save(checkpoint("new", 1))
-    store.measured(sized(old, 47))
+    store.save_measured(sized(old, 47))
     assert store.all() == [new]
 
 

@@ -17,7 +17,7 @@ from tests.storage.records import checkpoint, talk
 from tests.support import postgres
 from tests.support.waiting import eventually
 from ullage.core.errors import BusyWriter, ConfigurationError, StoreError
-from ullage.storage import Limits, open_log, open_store
+from ullage.storage import StoreLimits, open_log, open_store
 from ullage.storage.postgres import ASKED_AT_ONCE, MOST_TOUCHES, PostgresStore, key
 from ullage.storage.postgres_database import MIGRATIONS, ConnectionLost, PostgresDatabase
 
@@ -291,7 +291,7 @@ def test_one_that_waits_keeps_no_other_thread_of_its_store_from_its_work(url: st
 
 
 def test_writers_of_many_scopes_that_forget_each_others_rows_never_stand_in_a_circle(url: str):
-    limits = Limits(most=3, characters=40)
+    limits = StoreLimits(most=3, characters=40)
 
     def work(number: int) -> int:
         with closing(PostgresStore(url, limits=limits, wait_s=20.0)) as store:
@@ -327,7 +327,7 @@ def test_keys_of_any_length_and_kind_are_found(store: PostgresStore):
 
 
 def test_what_was_read_is_written_before_there_is_too_much_of_it(url: str):
-    limits = Limits(most=MOST_TOUCHES + 2)
+    limits = StoreLimits(most=MOST_TOUCHES + 2)
     with closing(PostgresStore(url, limits=limits)) as store:
         store.originals.keep({f"u:{n}": "" for n in range(MOST_TOUCHES + 2)})
         for n in range(MOST_TOUCHES + 1):

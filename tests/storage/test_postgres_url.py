@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.storage.postgres_url import hidden
+from ullage.storage.postgres_url import hide_password
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ from ullage.storage.postgres_url import hidden
     ],
 )
 def test_what_is_shown_opens_it_for_whoever_knows_the_password(url: str, shown: str):
-    assert hidden(url) == shown
+    assert hide_password(url) == shown

@@ -13,25 +13,25 @@ import ullage
 from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
 from ullage.proxy.app import App
-from ullage.storage import Limits, MemoryStore, Store, check_log, check_store, open_store
-from ullage.storage.schemes import Registry
+from ullage.storage import MemoryStore, Store, StoreLimits, check_log, check_store, open_store
+from ullage.storage.schemes import StoreSchemes
 
 
 class Given:
     """What a factory was called with."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[str, bool, Limits]] = []
+        self.seen: list[tuple[str, bool, StoreLimits]] = []
 
     def __call__(
-        self, url: str, *, create: bool, limits: Limits, now: Callable[[], float]
+        self, url: str, *, create: bool, limits: StoreLimits, now: Callable[[], float]
     ) -> Store:
         self.seen.append((url, create, limits))
         return MemoryStore(limits, now=now)
 
 
 def test_a_registered_scheme_opens_its_store() -> None:
-    given, limits = Given(), Limits(most=3)
+    given, limits = Given(), StoreLimits(most=3)
     ullage.register_store("x-test", given)
     store = open_store("x-test://host/1", create=False, limits=limits)
     assert isinstance(store, MemoryStore)
@@ -71,7 +71,7 @@ def test_a_package_names_its_factory_in_its_entry_points(
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert isinstance(open_store("x-brought:1"), MemoryStore)
-    assert Registry().suggest("x-brouht") == "did you mean 'x-brought'?"
+    assert StoreSchemes().suggest("x-brouht") == "did you mean 'x-brought'?"
 
 
 def lacking(part: str, method: str) -> Any:

@@ -25,18 +25,18 @@ from tests.storage.records import checkpoint, sized, talk
 from tests.support.clock import FakeClock
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.storage import Limits, MemoryStore, Store
+from ullage.storage import MemoryStore, Store, StoreLimits
 from ullage.storage.postgres import PostgresStore
 from ullage.storage.schemes import StoreFactory
 from ullage.storage.sqlite import SqliteStore
 from ullage.storage.threaded import checkpoints_of, conversations_of, originals_of
 
-Opened = Callable[[Limits], Store]
+Opened = Callable[[StoreLimits], Store]
 OWN = os.environ.get("ULLAGE_TEST_STORE", "")
 """`module:factory` of a store that somebody brings, to be run through the suite as well."""
 
 RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "store.md"
-SMALL = Limits(most=3, characters=12, ttl_s=10)
+SMALL = StoreLimits(most=3, characters=12, ttl_s=10)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "recipe", *([OWN] if OWN else [])])
@@ -44,7 +44,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """Open an empty store of each make."""
     stores: list[Store] = []
 
-    def opening(limits: Limits = SMALL) -> Store:
+    def opening(limits: StoreLimits = SMALL) -> Store:
         clock = FakeClock(1_000)
         if ":" in request.param or request.param == "recipe":
             url = f"own:{tmp_path / str(len(stores))}"
@@ -85,7 +85,7 @@ def test_what_the_recipe_keeps_outlives_it(tmp_path: Path):
     kept = store.checkpoints.save(checkpoint("p", 1))
     store.checkpoints.save(checkpoint("q", 1))
     store.checkpoints.undo(checkpoint("q", 1))
-    store.checkpoints.measured(sized(kept, 40))
+    store.checkpoints.save_measured(sized(kept, 40))
     store.conversations.save(talk("p"))
     store.originals.keep({"u:1": "text"})
     store.close()
@@ -103,7 +103,7 @@ def test_every_store_can_be_awaited(opened: Opened):
         conversations = conversations_of(store)
         kept = await checkpoints.asave(checkpoint("p", 1))
         assert await checkpoints.aload("s", ["p"]) == kept
-        await checkpoints.ameasured(sized(kept, 40))
+        await checkpoints.asave_measured(sized(kept, 40))
         assert await checkpoints.aall() == [sized(kept, 40)]
         assert await checkpoints.aundo(sized(kept, 40))
         await conversations.asave(talk("p"))
@@ -114,7 +114,7 @@ def test_every_store_can_be_awaited(opened: Opened):
     asyncio.run(scene())
 
 
-def shared(url: str, limits: Limits, clock: FakeClock) -> Store:
+def shared(url: str, limits: StoreLimits, clock: FakeClock) -> Store:
     """Open a store in a database of PostgreSQL."""
     return PostgresStore(url, limits=limits, now=clock)
 
@@ -206,14 +206,14 @@ def test_what_was_undone_can_be_saved_again(opened: Opened):
 def test_a_measured_size_is_kept_and_a_late_one_is_not(opened: Opened):
     held = opened(SMALL).checkpoints
     stored = held.save(checkpoint("p", 1))
-    held.measured(sized(stored, 47))
-    held.measured(sized(checkpoint("p", 2), 48))
-    held.measured(sized(checkpoint("gone", 1), 49))
+    held.save_measured(sized(stored, 47))
+    held.save_measured(sized(checkpoint("p", 2), 48))
+    held.save_measured(sized(checkpoint("gone", 1), 49))
     assert held.all() == [sized(stored, 47)]
 
 
 def test_the_one_used_longest_ago_is_forgotten_first(opened: Opened):
-    held = opened(Limits(most=2)).checkpoints
+    held = opened(StoreLimits(most=2)).checkpoints
     held.save(checkpoint("a", 1))
     held.save(checkpoint("b", 1))
     assert held.load("s", ["a"]) is not None
@@ -270,7 +270,7 @@ def test_a_scope_and_a_prefix_may_be_any_text(opened: Opened):
 
 @pytest.mark.parametrize("text", ["", "plain", "\ud800 half a pair", "nul \0 byte", "\u2028\r\n"])
 def test_a_text_comes_back_to_the_character(opened: Opened, text: str):
-    held = opened(Limits()).originals
+    held = opened(StoreLimits()).originals
     held.keep({"u:1": text})
     assert held.read("u:1") == text
     assert held.read("u:2") is None
@@ -290,7 +290,7 @@ def test_a_known_reference_keeps_its_text(opened: Opened):
 
 
 def test_texts_are_bounded_by_their_characters_and_the_newest_stays(opened: Opened):
-    held = opened(Limits(characters=10)).originals
+    held = opened(StoreLimits(characters=10)).originals
     held.keep({"u:1": "12345", "u:2": "12345"})
     held.keep({"u:3": "1"})
     assert [held.read(f"u:{n}") for n in (1, 2, 3)] == [None, "12345", "1"]
@@ -302,7 +302,7 @@ def test_texts_are_bounded_by_their_characters_and_the_newest_stays(opened: Open
 
 
 def test_what_nobody_used_for_its_time_is_purged(opened: Opened):
-    store = opened(Limits(ttl_s=10))
+    store = opened(StoreLimits(ttl_s=10))
     store.checkpoints.save(checkpoint("p", 1))
     store.conversations.save(talk("p"))
     store.originals.keep({"u:1": "text"})
@@ -316,7 +316,7 @@ def test_what_nobody_used_for_its_time_is_purged(opened: Opened):
 @pytest.mark.parametrize("wrong", [{"most": 0}, {"characters": 0}, {"ttl_s": 0}, {"ttl_s": -1}])
 def test_limits_that_keep_nothing_are_refused(wrong: dict):
     with pytest.raises(ConfigurationError, match="at least one record"):
-        Limits(**wrong)
+        StoreLimits(**wrong)
 
 
 def test_a_store_that_is_closed_can_be_closed_again(opened: Opened):
@@ -367,7 +367,7 @@ class Stores(RuleBasedStateMachine):
 
     @rule(made=CHECKPOINTS, tokens=st.integers(1, 99))
     def measured(self, made: Checkpoint, tokens: int):
-        self.same(lambda store: store.checkpoints.measured(sized(made, tokens)))
+        self.same(lambda store: store.checkpoints.save_measured(sized(made, tokens)))
 
     @rule(made=CHECKPOINTS)
     def undo(self, made: Checkpoint):

@@ -35,9 +35,9 @@ from ullage.core.tokens.truncation import Truncation
 from ullage.core.tokens.window import Window
 from ullage.guard.guard import Guard
 from ullage.runtime import Runtime
-from ullage.telemetry import Counter, Gauge, Registry
+from ullage.telemetry import CounterMetric, Gauge, Registry
 from ullage.telemetry.metrics import COUNTED, Metrics, ProxyMeters, enable
-from ullage.telemetry.protocol import Listener, joined
+from ullage.telemetry.protocol import Listener, add_listener
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "metrics.md"
@@ -95,19 +95,19 @@ def told(*events: Event) -> dict[str, float]:
 
 def test_the_metrics_are_the_public_ones_with_their_labels():
     registry = Metrics().registry
-    assert {d.name: set(d.labels) for d in registry.described()} == PUBLIC
+    assert {d.name: set(d.labels) for d in registry.list_described()} == PUBLIC
     ProxyMeters(registry)
-    assert {d.name: set(d.labels) for d in registry.described()} == {**PUBLIC, **PROXY}
+    assert {d.name: set(d.labels) for d in registry.list_described()} == {**PUBLIC, **PROXY}
 
 
 def test_every_metric_has_a_line_of_help_that_prometheus_reads():
     registry = Metrics().registry
     ProxyMeters(registry)
-    for described in registry.described():
+    for described in registry.list_described():
         labels = dict.fromkeys(described.labels, "x")
         metric = registry.metric(described.name)
         assert metric is not None
-        if isinstance(metric, Counter):
+        if isinstance(metric, CounterMetric):
             metric.add(1, **labels)
         elif isinstance(metric, Gauge):
             metric.set(1, **labels)
@@ -227,7 +227,7 @@ class Recording:
 
     heard: list[Event]
 
-    def told(self, event: Event, model: str | None) -> None:
+    def record_event(self, event: Event, model: str | None) -> None:
         self.heard.append(event)
 
 
@@ -242,7 +242,7 @@ def test_enabling_twice_counts_in_one_place():
     host = Shared()
     metrics = enable(host)
     assert enable(host) is metrics is host.metrics
-    metrics.told(CUT, "m")
+    metrics.record_event(CUT, "m")
     assert metrics.silent_truncations.value(model="m") == 1
 
 
@@ -251,10 +251,10 @@ def test_nobody_is_pushed_aside():
     host.metrics = first
     metrics = enable(host)
     second = Recording([])
-    joined(host, second)
+    add_listener(host, second)
     assert enable(host) is metrics
     assert host.metrics is not None
-    host.metrics.told(CUT, "m")
+    host.metrics.record_event(CUT, "m")
     assert metrics.silent_truncations.value(model="m") == 1
     assert first.heard == second.heard == [CUT]
 
@@ -265,7 +265,7 @@ def test_a_proxy_counts_what_no_event_says():
     meters.request("m", "trimmed")
     meters.overhead(0.002)
     meters.overhead(-0.001)  # a clock that was set back
-    meters.compacted(0.2)
+    meters.observe_compaction(0.2)
     meters.recovery("recovered")
     meters.pressure("m", "none", "warning")
     meters.pressure("m", "warning", "warning")

@@ -74,7 +74,7 @@ def kept() -> Kept:
 def test_a_request_is_a_client_span_with_the_conventions_names(kept: Kept):
     with kept.spans.request("m", provider="ollama", conversation="c", stream=True, max_tokens=9):
         for event in (MADE, PREPARED, REPORTED, ANSWERED):
-            kept.spans.told(event, "other")
+            kept.spans.record_event(event, "other")
     (span,) = kept.ended()
     assert (span.name, span.kind, span.status.is_ok) == ("chat m", SpanKind.CLIENT, True)
     assert dict(span.attributes or {}) == {
@@ -135,7 +135,7 @@ def test_spans_of_tasks_that_run_at_once_do_not_mix(kept: Kept):
     async def one(model: str, gate: asyncio.Barrier) -> None:
         with kept.spans.request(model):
             await gate.wait()
-            kept.spans.told(replace(ANSWERED, usage=Usage(len(model))), model)
+            kept.spans.record_event(replace(ANSWERED, usage=Usage(len(model))), model)
             await gate.wait()
 
     async def both() -> None:
@@ -168,14 +168,14 @@ def test_events_alone_make_a_span_of_each_request_whose_end_is_told(
     kept: Kept, events: list[Event], spans: int
 ):
     for event in events:
-        kept.spans.told(event, "m")
+        kept.spans.record_event(event, "m")
     assert len(kept.ended()) == spans
     assert all(span.name == "chat m" for span in kept.ended())
 
 
 def test_a_request_that_failed_before_leaves_nothing_on_the_next_one(kept: Kept):
     for event in (MADE, PREPARED, PREPARED, ANSWERED):
-        kept.spans.told(event, "m")
+        kept.spans.record_event(event, "m")
     (facts,) = kept.facts()
     assert "gen_ai.conversation.compacted" not in facts
 
@@ -184,8 +184,8 @@ def test_second_names_stand_there_on_request_only(kept: Kept):
     both = Kept(compatible=True)
     for held in (kept, both):
         with held.spans.request("m"):
-            held.spans.told(PREPARED, "m")
-            held.spans.told(ANSWERED, "m")
+            held.spans.record_event(PREPARED, "m")
+            held.spans.record_event(ANSWERED, "m")
     more = both.facts()[0].keys() - kept.facts()[0].keys()
     assert more == set(otel.COMPATIBLE.values())
     assert both.facts()[0]["gen_ai.usage.cache_creation.input_tokens"] == 5
@@ -206,7 +206,7 @@ def test_spans_and_metrics_listen_at_one_runtime(kept: Kept):
     assert metrics.enable(host) is counted
     assert host.metrics is not None
     for event in (PREPARED, replace(ANSWERED, model="")):
-        host.metrics.told(event, "m")
+        host.metrics.record_event(event, "m")
     assert counted.unpriced_tokens.value(model="m") == 159
     assert len(kept.ended()) == 1
 

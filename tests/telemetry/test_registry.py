@@ -246,4 +246,4 @@ def test_metrics_are_found_by_name_used_or_not():
     made = registry.counter(Described("a", "A."))
     assert registry.metric("a") is made
     assert registry.metric("b") is None
-    assert registry.described() == [Described("a", "A.")]
+    assert registry.list_described() == [Described("a", "A.")]

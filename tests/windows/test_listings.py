@@ -26,7 +26,7 @@ from tests.windows.listed import (
     windowless,
 )
 from ullage.core.tokens.window import Claim, resolve
-from ullage.transport import Answer as Got
+from ullage.transport import HttpResponse as Got
 from ullage.transport import Transport
 from ullage.windows.listings import MOST_PAGES, Asking, Listed
 
@@ -334,7 +334,7 @@ def test_pages_end_where_the_next_one_cannot_be_named(provider, page) -> None:
 )
 def test_a_provider_is_known_by_its_host_alone(base_url, provider) -> None:
     assert LISTINGS.provider_for(base_url) == provider
-    assert LISTINGS.hosted(base_url) is (provider is not None)
+    assert LISTINGS.is_hosted(base_url) is (provider is not None)
 
 
 @pytest.mark.parametrize("provider", SILENT)

@@ -23,7 +23,7 @@ from tests.windows.listed import (
     windowless,
 )
 from ullage.core.tokens.window import acceptable
-from ullage.transport import Answer as Got
+from ullage.transport import HttpResponse as Got
 from ullage.transport import Timeouts
 from ullage.windows.listings import MOST_PAGES, Listed
 

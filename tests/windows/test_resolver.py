@@ -21,12 +21,12 @@ from tests.support.faults import (
 )
 from tests.support.waiting import eventually
 from ullage.core.errors import ConfigurationError, ContextWindowUnknown
-from ullage.transport import Answer as Got
-from ullage.transport import Ask, Timeouts, Transport
-from ullage.windows import Options, Question, Resolver
+from ullage.transport import HttpRequest, Timeouts, Transport
+from ullage.transport import HttpResponse as Got
+from ullage.windows import Question, Resolver, ResolverOptions
 from ullage.windows.flights import MOST
 from ullage.windows.learned import HOSTED_S, LOCAL_S
-from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S, _noted
+from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S, _note_said
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
 HOUR = 3600.0
@@ -49,10 +49,10 @@ def probes(server: FaultServer) -> int:
 class Nobody(Transport):
     """A transport that must not be used."""
 
-    def ask(self, what: Ask) -> Got:
+    def ask(self, what: HttpRequest) -> Got:
         raise AssertionError(f"asked {what.url}")
 
-    async def aask(self, what: Ask) -> Got:
+    async def aask(self, what: HttpRequest) -> Got:
         raise AssertionError(f"asked {what.url}")
 
 
@@ -150,7 +150,9 @@ def test_a_known_smaller_allocation_caps_an_override_with_one_warning(resolver, 
 
 def test_the_probe_beats_the_table_in_both_directions(clock) -> None:
     # At a server of one's own the table holds for a model whose provider the operator names.
-    resolver = Resolver(Transport(SHORT), clock, Options(base_models={"gpt-4": "openai/gpt-4"}))
+    resolver = Resolver(
+        Transport(SHORT), clock, ResolverOptions(base_models={"gpt-4": "openai/gpt-4"})
+    )
     for n_ctx in (2_048, 65_536):
         with FaultServer({"/props": props(n_ctx)}) as server:
             found = resolver.window(Question("gpt-4", server.base_url))
@@ -297,7 +299,7 @@ def test_what_learned_names_the_endpoint_without_its_password(resolver) -> None:
 def test_what_was_said_of_many_models_is_forgotten_before_it_grows_without_bound() -> None:
     told: dict[str, str] = {}
     for n in range(MOST + 1):
-        _noted(told, f"k{n}", "said")
+        _note_said(told, f"k{n}", "said")
     assert told == {f"k{MOST}": "said"}
 
 
@@ -388,7 +390,7 @@ def test_where_a_server_counts_is_known_once_it_was_recognised(resolver) -> None
 def test_a_provider_that_counts_is_known_by_its_host_and_not_asked_offline(resolver) -> None:
     claude = Question("claude-sonnet-4", "https://api.anthropic.com/v1")
     assert resolver.counts_at(claude) == ("anthropic", "https://api.anthropic.com")
-    offline = Resolver(Transport(), lambda: 0.0, Options(offline=True))
+    offline = Resolver(Transport(), lambda: 0.0, ResolverOptions(offline=True))
     assert offline.counts_at(claude) is None
 
 

@@ -14,8 +14,8 @@ import pytest
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.tokens.window import Window, resolve
 from ullage.windows.aliases import DEPLOYED, VENDORS, Name
-from ullage.windows.rows import Book, packed, whole
-from ullage.windows.table import FILE, Refresh, Table
+from ullage.windows.rows import Book, pack, whole
+from ullage.windows.table import FILE, Refresh, WindowTable
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 NOWHERE = Path("no-such-folder")
@@ -29,11 +29,11 @@ NOW = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
-    return Table(NOWHERE)
+def table() -> WindowTable:
+    return WindowTable(NOWHERE)
 
 
-def window(table: Table, model: str, provider: str | None = None) -> Window:
+def window(table: WindowTable, model: str, provider: str | None = None) -> Window:
     return resolve(table.claims(model, provider), model=model)
 
 
@@ -201,8 +201,8 @@ def test_explain_shows_both_sides_with_their_source(table) -> None:
 
 
 def test_a_newer_fetched_table_holds(tmp_path: Path) -> None:
-    Refresh(packed(text()), "x", NOW, tmp_path).install()
-    fetched = Table(tmp_path)
+    Refresh(pack(text()), "x", NOW, tmp_path).install()
+    fetched = WindowTable(tmp_path)
     assert fetched.ids() == ["gpt-4"]
     assert fetched.snapshot == "2027-01-01"
     assert fetched.claims("gpt-4")[0].where == "the fetched table of 2027-01-01"
@@ -211,7 +211,7 @@ def test_a_newer_fetched_table_holds(tmp_path: Path) -> None:
 
 def test_an_older_fetched_table_waits(tmp_path: Path) -> None:
     Refresh(text(snapshot="2020-01-01"), "x", NOW, tmp_path).install()
-    assert Table(tmp_path).snapshot == Table(NOWHERE).snapshot
+    assert WindowTable(tmp_path).snapshot == WindowTable(NOWHERE).snapshot
 
 
 @pytest.mark.parametrize(
@@ -220,29 +220,29 @@ def test_an_older_fetched_table_waits(tmp_path: Path) -> None:
         b"",
         b"not a table",
         b"\x1f\x8b\x08nonsense",
-        packed(text())[:-4],
-        packed(text())[:20] + b"\0" + packed(text())[21:],
-        packed(b"{}\n"),
-        packed(b"[]\n"),
-        packed(b"\xff\n"),
-        packed(text(schema=2)),
-        packed(text(snapshot="2027-13-45")),
-        packed(text(snapshot=7)),
-        packed(text(lineages=None)),
-        packed(text(rules={"a": 1})),
-        packed(text("[nobody]\nx\t8192\n")),
-        packed(text("[openai]\nx\t8192\n[openai]\ny\t8192\n")),
-        packed(text("[openai\n")),
-        packed(text("[openai]\ngpt-4\tmany\n")),
-        packed(text("[openai]\ngpt-4\t8192\t\t\tz\n")),
-        packed(text("[openai]\ngpt-4\t8192\t\t\tl\tx9\n")),
+        pack(text())[:-4],
+        pack(text())[:20] + b"\0" + pack(text())[21:],
+        pack(b"{}\n"),
+        pack(b"[]\n"),
+        pack(b"\xff\n"),
+        pack(text(schema=2)),
+        pack(text(snapshot="2027-13-45")),
+        pack(text(snapshot=7)),
+        pack(text(lineages=None)),
+        pack(text(rules={"a": 1})),
+        pack(text("[nobody]\nx\t8192\n")),
+        pack(text("[openai]\nx\t8192\n[openai]\ny\t8192\n")),
+        pack(text("[openai\n")),
+        pack(text("[openai]\ngpt-4\tmany\n")),
+        pack(text("[openai]\ngpt-4\t8192\t\t\tz\n")),
+        pack(text("[openai]\ngpt-4\t8192\t\t\tl\tx9\n")),
     ],
 )
 def test_a_corrupt_fetched_table_is_ignored_with_one_warning(
     data: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_bytes(data)
-    table = Table(tmp_path)
+    table = WindowTable(tmp_path)
     with caplog.at_level(logging.WARNING, "ullage.windows"):
         assert window(table, "gpt-4").input_tokens == 8_192
         assert window(table, "gpt-5").input_tokens == 272_000
@@ -327,7 +327,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_book_has_no_rows_of_a_provider_that_it_lacks() -> None:
-    book = Book.read(packed(text()))
+    book = Book.read(pack(text()))
     assert book.ids("xai") == []
     assert book.row(Name("xai", "grok")) is None
     assert book.row(Name("openai", "bad id\tx")) is None

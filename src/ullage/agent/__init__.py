@@ -1,11 +1,11 @@
 """Sessions and the agent that runs their turns: a durable loop over the guard."""
 
-from ullage.agent.agent import Agent, Compacting, Equipment, Options
+from ullage.agent.agent import Agent, Compacting, Equipment, TurnOptions
 from ullage.agent.folders import load as load_skills
 from ullage.agent.session import Live, Session
 from ullage.core.session.log.event import Draft, Event
 from ullage.core.session.permissions import Consent, Decision, Grant, Rule
-from ullage.core.session.tools import Outcome, Pending, Preview, Spec
+from ullage.core.session.tools import Pending, Preview, Spec, ToolOutcome
 from ullage.core.session.turn.effects import Ended
 from ullage.tools import Executor, Sandbox, Tool
 
@@ -21,8 +21,6 @@ __all__ = [
     "Executor",
     "Grant",
     "Live",
-    "Options",
-    "Outcome",
     "Pending",
     "Preview",
     "Rule",
@@ -30,5 +28,7 @@ __all__ = [
     "Session",
     "Spec",
     "Tool",
+    "ToolOutcome",
+    "TurnOptions",
     "load_skills",
 ]

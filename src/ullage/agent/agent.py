@@ -28,11 +28,11 @@ from ullage.core.guard.learning import NEXT
 from ullage.core.messages.redaction import Redactor
 from ullage.core.session.instructions import Context, briefing
 from ullage.core.session.log.event import Draft
-from ullage.core.session.log.fold import Failed
-from ullage.core.session.log.render import Renderer, defined
+from ullage.core.session.log.fold import FailedUser
+from ullage.core.session.log.render import Renderer, render_tools
 from ullage.core.session.permissions import Posture, Rule
-from ullage.core.session.skills import mentioned
-from ullage.core.session.turn.effects import Ended, Order
+from ullage.core.session.skills import find_mentioned
+from ullage.core.session.turn.effects import Ended, TurnOrder
 from ullage.core.summary import pieces
 from ullage.core.tokens.budget import TurnBudget
 from ullage.core.values.pickling import Unpicklable
@@ -43,7 +43,7 @@ from ullage.providers import Provider
 from ullage.runtime import Runtime, default
 from ullage.storage.threaded import desk_of
 from ullage.tools import Executor, Sandbox
-from ullage.tools.telling import Plan, Recall
+from ullage.tools.telling import PlanTool, RecallTool
 from ullage.windows import Question
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ WANTED: Final[Mapping[str, type]] = MappingProxyType(
 """What the value of an option is, where it is not None."""
 
 
-class Options(TypedDict, total=False):
+class TurnOptions(TypedDict, total=False):
     """How one turn is run; every key may be left out.
 
     `provider` takes the place of the agent's own, `provider_options` are body fields that go to it
@@ -160,7 +160,7 @@ class Agent(Unpicklable):
         workspace: Path | str | None = None,
         **equipment: Unpack[Equipment],
     ) -> None:
-        _known(equipment, Equipment)
+        _check_options(equipment, Equipment)
         runtime = equipment.get("runtime")
         self.provider = provider
         self.workspace = None if workspace is None else Path(workspace)
@@ -179,7 +179,7 @@ class Agent(Unpicklable):
 
     # --- turns ----------------------------------------------------------------------------------
 
-    async def arun(self, session: Session, text: str, **options: Unpack[Options]) -> Ended:
+    async def arun(self, session: Session, text: str, **options: Unpack[TurnOptions]) -> Ended:
         """Run one turn to its end; what happens meanwhile is told to who listens to the session.
 
         Failures of models and tools are in the result. Raises BusyWriter while a turn of this
@@ -190,7 +190,7 @@ class Agent(Unpicklable):
             raise ConfigurationError(f"a turn begins with what a person says, not {text!r:.80}")
         return await self._turn(session, text, options)
 
-    async def aresume(self, session: Session, **options: Unpack[Options]) -> Ended | None:
+    async def aresume(self, session: Session, **options: Unpack[TurnOptions]) -> Ended | None:
         """Go on with the turn that was cut off, or try the last one again that failed.
 
         Also one that was interrupted. Returns None where the last turn was answered; raises as
@@ -203,15 +203,17 @@ class Agent(Unpicklable):
             return None
         return await self._turn(session, None, _stricter(begun.data, options))
 
-    def run(self, session: Session, text: str, **options: Unpack[Options]) -> Ended:
+    def run(self, session: Session, text: str, **options: Unpack[TurnOptions]) -> Ended:
         """Do as `arun`, blocking; for programs without an event loop."""
         return _blocking(self.arun(session, text, **options))
 
-    def resume(self, session: Session, **options: Unpack[Options]) -> Ended | None:
+    def resume(self, session: Session, **options: Unpack[TurnOptions]) -> Ended | None:
         """Do as `aresume`, blocking."""
         return _blocking(self.aresume(session, **options))
 
-    def start(self, session: Session, text: str, **options: Unpack[Options]) -> asyncio.Task[Ended]:
+    def start(
+        self, session: Session, text: str, **options: Unpack[TurnOptions]
+    ) -> asyncio.Task[Ended]:
         """Begin a turn as a task of the running loop; cancel it to interrupt the turn.
 
         Raises BusyWriter at once where a turn of this session is under way.
@@ -219,23 +221,23 @@ class Agent(Unpicklable):
         _free(session)
         return asyncio.get_running_loop().create_task(self.arun(session, text, **options))
 
-    async def _turn(self, session: Session, text: str | None, options: Options) -> Ended:
-        _known(options, Options)
+    async def _turn(self, session: Session, text: str | None, options: TurnOptions) -> Ended:
+        _check_options(options, TurnOptions)
         _sound(options)
         _free(session)
         session.busy = True
         try:
             await session.arenew()
             kit = self._kit(session, options)
-            await self._switched(kit)
+            await self._report_model_switch(kit)
             ended = await Turning(kit, self._order(kit, text, options)).run()
             clean = session.redactor.text
             ended = replace(ended, text=clean(ended.text), error=clean(ended.error))
         finally:
             session.busy = False
-        return await self._moved(kit, ended)
+        return await self._continue_in_new_session(kit, ended)
 
-    async def _moved(self, kit: Kit, ended: Ended) -> Ended:
+    async def _continue_in_new_session(self, kit: Kit, ended: Ended) -> Ended:
         """Begin a new session after a turn that ended under pressure, where the policy wants it."""
         policy, usage = self.policy, kit.session.known.usage
         window = await kit.port.awindow()
@@ -248,17 +250,17 @@ class Agent(Unpicklable):
         await made.aclose()
         return replace(ended, continued=made.name)
 
-    def _order(self, kit: Kit, text: str | None, options: Options) -> Order:
+    def _order(self, kit: Kit, text: str | None, options: TurnOptions) -> TurnOrder:
         most = options.get("max_iterations")
         if most is not None and (type(most) is not int or most < 1):
             raise ConfigurationError(f"max_iterations is 1 or more, or None, not {most!r}")
         session, fold = kit.session, kit.session.known
         cut = fold.turn
-        named = mentioned(text or "", self.skills)
+        named = find_mentioned(text or "", self.skills)
         name = cut.turn if text is None and cut is not None else uuid.uuid4().hex[:12]
         ways = (f"show {session.name}", f"resume {session.name}", f"resume {session.name} TEXT")
         lost = fold.unanswered if text is None and cut is None else None
-        return Order(
+        return TurnOrder(
             turn=name,
             model=kit.provider.model,
             dialect=kit.provider.dialect,
@@ -272,10 +274,10 @@ class Agent(Unpicklable):
             budget=options.get("budget"),
             commands=tuple(f"ullage {words}" for words in ways),
             again="" if lost is None else lost.turn,
-            served=session.redactor.data(self._served(kit)),
+            served=session.redactor.data(self._describe_serving(kit)),
         )
 
-    def _served(self, kit: Kit) -> dict[str, Any]:
+    def _describe_serving(self, kit: Kit) -> dict[str, Any]:
         """Return what a later start needs to go on as this one does."""
         made = kit.provider.to_record()
         if self.workspace is not None:
@@ -284,7 +286,7 @@ class Agent(Unpicklable):
 
     # --- between turns --------------------------------------------------------------------------
 
-    async def aview(self, session: Session, **options: Unpack[Options]) -> View:
+    async def aview(self, session: Session, **options: Unpack[TurnOptions]) -> View:
         """Return the request that would be sent now; nothing is recorded."""
         await session.afold()
         kit = self._kit(session, options, dry=True)
@@ -308,24 +310,26 @@ class Agent(Unpicklable):
         kit = self._kit(session, {"provider": provider}, dry=dry_run)
         target = target_tokens
         if target is None:
-            target = int(await self._bound(kit) * (HALF if target_ratio is None else target_ratio))
+            target = int(
+                await self._find_input_limit(kit) * (HALF if target_ratio is None else target_ratio)
+            )
         if type(target) is not int or target < 1:
             raise ConfigurationError(f"a compaction goes to 1 token or more, not {target!r}")
-        return await _compacted(kit, target)
+        return await _compact_history(kit, target)
 
     async def asummarise(self, session: Session, name: str | None = None) -> Session:
         """Begin a new session that knows of this one by a summary, each linked to the other.
 
         Raises ConfigurationError where there is nothing to summarise.
         """
-        if all(isinstance(item, Failed) for item in (await session.afold()).items):
+        if all(isinstance(item, FailedUser) for item in (await session.afold()).items):
             raise ConfigurationError(
                 f"session {session.name} holds nothing yet that a summary could stand for"
             )
         kit = self._kit(session, {}, dry=True)
         window = await kit.port.awindow()
         target = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
-        sent = (await _compacted(kit, target)).view.prepared.sent
+        sent = (await _compact_history(kit, target)).view.prepared.sent
         said = [message for message in sent.messages if not message.is_system]
         text = "\n".join(map(pieces.line, pieces.scraps(said)))
         head = session.known.head
@@ -347,7 +351,7 @@ class Agent(Unpicklable):
         question = self._question(provider or self.provider)
         return await self.runtime.windows.awindow(question)
 
-    async def _bound(self, kit: Kit) -> int:
+    async def _find_input_limit(self, kit: Kit) -> int:
         window = await kit.port.awindow()
         if window.input_tokens is None:
             raise ContextWindowUnknown(
@@ -363,10 +367,10 @@ class Agent(Unpicklable):
         self.provider = provider
         await session.afold()
         kit = self._kit(session, {})
-        await self._switched(kit)
+        await self._report_model_switch(kit)
         return await kit.port.aprepare(kit.request(), kit.provider.dialect)
 
-    async def _switched(self, kit: Kit) -> None:
+    async def _report_model_switch(self, kit: Kit) -> None:
         """Tell of another model than before, and of what that does to the window."""
         before = kit.session.known.usage
         if before is None or before[1] == kit.provider.model:
@@ -379,7 +383,7 @@ class Agent(Unpicklable):
 
     # --- what a turn is run with ----------------------------------------------------------------
 
-    def _kit(self, session: Session, options: Options, *, dry: bool = False) -> Kit:
+    def _kit(self, session: Session, options: TurnOptions, *, dry: bool = False) -> Kit:
         provider = options.get("provider") or self.provider
         provider = replace(
             provider, options={**provider.options, **(options.get("provider_options") or {})}
@@ -414,7 +418,7 @@ class Agent(Unpicklable):
             renderer=renderer,
             posture=posture,
             words=words,
-            tools=list(defined(executor.specs(posture), provider.dialect)),
+            tools=list(render_tools(executor.specs(posture), provider.dialect)),
             prices=self.runtime.windows.prices(self._question(provider)),
             ask=options.get("ask"),
         )
@@ -433,7 +437,7 @@ class Agent(Unpicklable):
             policy=replace(policy, results={**traits, **policy.results}, new_session=False),
             summarizer=self._summarizer,
             store=store,
-            on_event=lambda event: _told(session, event),
+            on_event=lambda event: _publish_guard_event(session, event),
             runtime=self.runtime,
         ).port
 
@@ -450,7 +454,7 @@ class Agent(Unpicklable):
             return text
 
         if self.workspace is None:  # tools that touch no file
-            return Executor(Path.cwd(), tools=(Plan(), Recall(recall)))
+            return Executor(Path.cwd(), tools=(PlanTool(), RecallTool(recall)))
         state, shell = _state(session.log.url, self.workspace), self._equipment.get("shell", SHELL)
         return Executor(self.workspace, state=state, shell=shell, recall=recall)
 
@@ -463,9 +467,9 @@ class Agent(Unpicklable):
         return Question(provider.model, provider.base_url, provider.api_key, window)
 
 
-def _stricter(begun: Mapping[str, Any], options: Options) -> Options:
+def _stricter(begun: Mapping[str, Any], options: TurnOptions) -> TurnOptions:
     """Return the options of a turn that goes on: the stricter of those now and those then."""
-    made: Options = {**options}
+    made: TurnOptions = {**options}
     if begun.get("mode") == "plan":
         made["mode"] = "plan"
     order: tuple[Permission, ...] = ("auto", "ask", "read_only")
@@ -476,14 +480,14 @@ def _stricter(begun: Mapping[str, Any], options: Options) -> Options:
     return made
 
 
-async def _compacted(kit: Kit, target: int) -> Compacting:
+async def _compact_history(kit: Kit, target: int) -> Compacting:
     view = await kit.port.acompact(kit.request(), kit.provider.dialect, target)
     made = view.prepared.checkpoint
     reasons = [e.reason for e in view.prepared.events if isinstance(e, CompactionFailed)]
     return Compacting(made, reasons[-1] if reasons else "", view)
 
 
-def _known(given: Mapping[str, object], options: type) -> None:
+def _check_options(given: Mapping[str, object], options: type) -> None:
     """Raise TypeError for an option that there is not."""
     names: frozenset[str] = options.__optional_keys__  # type: ignore[attr-defined]  # a TypedDict
     unknown = given.keys() - names
@@ -491,7 +495,7 @@ def _known(given: Mapping[str, object], options: type) -> None:
         raise TypeError(f"no option {min(unknown)!r}: there are {', '.join(sorted(names))}")
 
 
-def _sound(options: Options) -> None:
+def _sound(options: TurnOptions) -> None:
     """Raise ConfigurationError for the value of an option that cannot be."""
     for name, wanted in WANTED.items():
         value = options.get(name)
@@ -529,7 +533,7 @@ def _free(session: Session) -> None:
         )
 
 
-def _told(session: Session, event: GuardEvent) -> None:
+def _publish_guard_event(session: Session, event: GuardEvent) -> None:
     """Show what a guard tells; what lasts is recorded by then."""
     if isinstance(event, ContextPressure):
         found = event.assessment

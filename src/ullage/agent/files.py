@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ullage.core.errors import BusyWriter, ConfigurationError
 from ullage.core.session.log.event import Draft
-from ullage.core.session.log.undoing import Change, Changed, State, choose
+from ullage.core.session.log.undoing import Changed, PathChange, State, choose
 from ullage.tools.survey import Seen, same, state_of, survey
 from ullage.tools.tool import Fault
 from ullage.tools.workspace import Workspace
@@ -89,7 +89,7 @@ class _Undoing:
         self._left: dict[str, str] = {}
 
     def run(self, found: Changed, *, dry_run: bool) -> Undone:
-        wanted: list[tuple[Change, Seen]] = []
+        wanted: list[tuple[PathChange, Seen]] = []
         for change, sure in self._changes(found):
             try:
                 seen = self._look(change.path)
@@ -108,7 +108,7 @@ class _Undoing:
         left = tuple(self._left.items())
         return Undone(found.number, found.turn, files, left, found.workspace)
 
-    def _changes(self, found: Changed) -> Iterator[tuple[Change, bool]]:
+    def _changes(self, found: Changed) -> Iterator[tuple[PathChange, bool]]:
         """Yield the changes, and whether they are known to be the turn's."""
         listed = {change.path for change in found.changes}
         for change in found.changes:
@@ -120,7 +120,7 @@ class _Undoing:
         now = survey(self._workspace, self._blobs, keep=False)
         for path in sorted({*before, *now.states} - listed):
             if not same(before.get(path), now.states.get(path)) and (path in before or now.whole):
-                yield Change(path, before.get(path), now.states.get(path)), False
+                yield PathChange(path, before.get(path), now.states.get(path)), False
 
     def _look(self, path: str) -> Seen:
         """Return what a path is now; raises Fault for one that a log names and no tool could."""
@@ -128,7 +128,7 @@ class _Undoing:
             raise Fault("it is no path beneath the workspace")
         return state_of(self._workspace, path, self._blobs)
 
-    def _why_not(self, change: Change, now: State, *, sure: bool) -> str:
+    def _why_not(self, change: PathChange, now: State, *, sure: bool) -> str:
         """Return why a path is left as it is, "" where it is not."""
         before = change.before
         if same(now, before):
@@ -142,7 +142,7 @@ class _Undoing:
                 return GONE
         return ""
 
-    def _apply(self, wanted: list[tuple[Change, Seen]]) -> None:
+    def _apply(self, wanted: list[tuple[PathChange, Seen]]) -> None:
         """Take away what was not there, deepest first; put back what was, folders first."""
         by_depth = sorted(wanted, key=lambda item: (item[0].path.count("/"), item[0].path))
         removed = set()
@@ -157,7 +157,7 @@ class _Undoing:
                 at = Seen(None, None) if change.path in removed else seen
                 self._try(self._put_back, change, at)
 
-    def _try(self, step: Any, change: Change, seen: Seen) -> bool:
+    def _try(self, step: Any, change: PathChange, seen: Seen) -> bool:
         try:
             step(change, seen)
         except (Fault, OSError) as error:
@@ -165,13 +165,13 @@ class _Undoing:
             return False
         return True
 
-    def _take_away(self, change: Change, seen: Seen) -> None:
+    def _take_away(self, change: PathChange, seen: Seen) -> None:
         if seen.state is not None and seen.state["kind"] == "folder":
             self._workspace.remove_folder(change.path)
         else:
             self._workspace.take_away(change.path, seen.version)
 
-    def _put_back(self, change: Change, seen: Seen) -> None:
+    def _put_back(self, change: PathChange, seen: Seen) -> None:
         before = change.before or {}
         if before["kind"] == "folder":
             self._workspace.put_folder(change.path, int(before["mode"]))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from ullage.core.session.skills import NAME, Skill, hashed
+from ullage.core.session.skills import NAME, Skill, hash_text
 
 FILE: Final = "SKILL.md"
 MOST_BYTES: Final = 64 * 1024
@@ -88,7 +88,7 @@ def _places(folder: Path, say: Tell) -> Iterator[Path]:
 
 def _read(place: Path) -> Skill:
     """Read one skill; raises _Refused."""
-    fields, text = _parted(_content(place / FILE))
+    fields, text = _split_front_matter(_content(place / FILE))
     name, description = fields.get("name", ""), fields.get("description", "")
     if not NAME.fullmatch(name):
         raise _Refused(
@@ -104,7 +104,7 @@ def _read(place: Path) -> Skill:
         )
     if not text.strip():
         raise _Refused(f"there is nothing behind the head of its {FILE}")
-    return Skill(name, description, hashed(text), text)
+    return Skill(name, description, hash_text(text), text)
 
 
 def _content(path: Path) -> str:
@@ -131,7 +131,7 @@ def _content(path: Path) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _parted(text: str) -> tuple[Mapping[str, str], str]:
+def _split_front_matter(text: str) -> tuple[Mapping[str, str], str]:
     """Return the fields of the head and what stands behind it.
 
     Fields other than name and description, and what is indented below them, are passed over.

@@ -14,8 +14,8 @@ from ullage.agent.session import Live
 from ullage.core.session.log.event import Draft
 from ullage.tools.survey import (
     LARGEST_FILE,
-    Found,
     State,
+    WorkspaceStates,
     changes,
     state_before,
     state_of_new,
@@ -24,13 +24,13 @@ from ullage.tools.survey import (
 
 if TYPE_CHECKING:
     from ullage.agent.session import Session
-    from ullage.tools.workspace import Entry, Workspace
+    from ullage.tools.workspace import FolderEntry, Workspace
 
 TOLD: Final = 5
 """Files that cannot be brought back are named up to so many, then counted."""
 
 
-class Journal:
+class TurnJournal:
     """Records what is changed in a workspace during a turn; made in the loop that drives it."""
 
     def __init__(self, session: Session, turn: str, workspace: Workspace) -> None:
@@ -39,7 +39,9 @@ class Journal:
         self._beyond: set[str] = set()
         self._manifest = ""
 
-    def begin_write(self, entry: Entry | None, path: str, data: bytes, made: list[str]) -> None:
+    def begin_write(
+        self, entry: FolderEntry | None, path: str, data: bytes, made: list[str]
+    ) -> None:
         """Keep what a file holds, and record that it is about to be written."""
         blobs = self._session.blobs
         before = None if entry is None else state_before(self._workspace, entry, blobs)
@@ -48,10 +50,11 @@ class Journal:
         folder = {"kind": "folder", "mode": None}
         files: list[tuple[str, State | None, State | None]] = [(p, None, folder) for p in made]
         self._record(
-            "file_changes", files=_listed([*files, (path, before, state_of_new(data, before))])
+            "file_changes",
+            files=_list_changes([*files, (path, before, state_of_new(data, before))]),
         )
 
-    def begin_command(self) -> Found:
+    def begin_command(self) -> WorkspaceStates:
         """Look at the workspace before a command, and record that; what files hold is kept."""
         found = survey(self._workspace, self._session.blobs, keep=True)
         self._tell(found.beyond)
@@ -60,10 +63,10 @@ class Journal:
         self._record("snapshot_taken", manifest=self._manifest, beyond=found.beyond[:TOLD])
         return found
 
-    def end_command(self, before: Found) -> None:
+    def end_command(self, before: WorkspaceStates) -> None:
         """Record what a command changed."""
         found = list(changes(before, survey(self._workspace, self._session.blobs, keep=False)))
-        self._record("file_changes", files=_listed(found), command=True)
+        self._record("file_changes", files=_list_changes(found), command=True)
         self._session.blobs.forget(self._manifest)  # only a command without an end needs it
 
     def _tell(self, beyond: list[str]) -> None:
@@ -88,5 +91,5 @@ class Journal:
         asyncio.run_coroutine_threadsafe(step(), self._loop).result()
 
 
-def _listed(files: list[tuple[str, State | None, State | None]]) -> list[dict[str, Any]]:
+def _list_changes(files: list[tuple[str, State | None, State | None]]) -> list[dict[str, Any]]:
     return [{"path": path, "before": before, "after": after} for path, before, after in files]

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.session.log.event import Draft
-from ullage.storage import Limits, MemoryStore
+from ullage.storage import MemoryStore, StoreLimits
 
 if TYPE_CHECKING:
     from ullage.agent.session import Session
     from ullage.core.messages.transcript import DialectName
     from ullage.storage.protocol import Conversations
 
-FOREVER: Final = Limits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)
+FOREVER: Final = StoreLimits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)
 """A session keeps what it has; the log is the store."""
 
 Seqs = Callable[[], Sequence[int]]
 """The seq of the event that each message of the last request began at."""
 
 
-class Checkpoints:
+class SessionCheckpoints:
     """Checkpoints of one session and dialect; each is recorded before it is used.
 
     Scopes keep upstreams and tenants apart; here the session does, so that a checkpoint holds on
@@ -69,13 +69,13 @@ class Checkpoints:
         kept = self._memory.save(replace(checkpoint, scope=_apart(checkpoint.scope)))
         return replace(kept, scope=checkpoint.scope)
 
-    def measured(self, checkpoint: Checkpoint) -> None:
+    def save_measured(self, checkpoint: Checkpoint) -> None:
         """Keep the measured size until the end of the process; the usage itself is recorded."""
-        self._memory.measured(replace(checkpoint, scope=_apart(checkpoint.scope)))
+        self._memory.save_measured(replace(checkpoint, scope=_apart(checkpoint.scope)))
 
-    async def ameasured(self, checkpoint: Checkpoint) -> None:
-        """Do as `measured`."""
-        self.measured(checkpoint)
+    async def asave_measured(self, checkpoint: Checkpoint) -> None:
+        """Do as `save_measured`."""
+        self.save_measured(checkpoint)
 
     def undo(self, checkpoint: Checkpoint) -> bool:
         """Take a checkpoint away, with a record; what it left out is sent again."""
@@ -141,7 +141,7 @@ class SessionStore:
     ) -> None:
         self._memory = MemoryStore(FOREVER)
         self._session = session
-        self.checkpoints = Checkpoints(session, dialect, seqs, dry=dry)
+        self.checkpoints = SessionCheckpoints(session, dialect, seqs, dry=dry)
         self.originals = session.originals
 
     @property

@@ -92,7 +92,7 @@ class Words:
         kept = {"type": "text", "text": self.said.system, "cache_control": {"type": "ephemeral"}}
         return [kept, {"type": "text", "text": self.said.developer}]
 
-    def counted(self) -> str | None:
+    def join_counted_text(self) -> str | None:
         """Return the text that is counted beside the messages, the facts with it."""
         beside = (
             [] if self._spoken.fields.system is None else [self.said.system, self.said.developer]
@@ -145,7 +145,7 @@ class Kit:
         return Request(
             [*words.messages(), *self.history],
             self.tools or None,
-            words.counted(),
+            words.join_counted_text(),
             self.max_tokens,
             frozenset(len(words.messages()) + pin for pin in self.renderer.pins),
             apart=words.apart(),
@@ -157,10 +157,10 @@ class Kit:
         sent = dict(view.kwargs)
         if self.words.said.facts:
             name = registry.find(self.provider.dialect).fields.messages
-            sent[name] = self._presented(list(sent[name]))
+            sent[name] = self._add_facts(list(sent[name]))
         return sent
 
-    def _presented(self, messages: list[Any]) -> list[Any]:
+    def _add_facts(self, messages: list[Any]) -> list[Any]:
         """Return messages with the facts in the message of the person who spoke last."""
         seqs, items = self.renderer.seqs, self.session.known.items
         spoke = max((item.seq for item in items if isinstance(item, User)), default=None)

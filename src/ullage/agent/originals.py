@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ullage.core.session.log.fold import Fold, Item
 
 
-class Originals:
+class SessionOriginals:
     """What was left out, found in the log by its reference; the log lost nothing."""
 
     def __init__(self, fold: Callable[[], Fold]) -> None:

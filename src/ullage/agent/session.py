@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
-from ullage.agent.originals import Originals
+from ullage.agent.originals import SessionOriginals
 from ullage.core.errors import ConfigurationError, Fenced, StoreError
 from ullage.core.messages.redaction import Redactor
 from ullage.core.session.log.event import EPHEMERAL, Draft, Event
@@ -96,7 +96,7 @@ class Session(Unpicklable):
         self._writing, self._folding = threading.Lock(), threading.Lock()
         self._lease: Lease | None = None
         self._heard: list[Hear] = []
-        self.originals = Originals(lambda: self.fold)
+        self.originals = SessionOriginals(lambda: self.fold)
         self._blobs: Blobs | None = None
 
     @classmethod

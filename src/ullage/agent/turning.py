@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.agent.journal import Journal
+from ullage.agent.journal import TurnJournal
 from ullage.agent.session import Live
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import (
@@ -34,15 +34,15 @@ from ullage.core.session.turn.effects import (
     Heard,
     Interrupted,
     Look,
-    Order,
+    NotReady,
     Prepare,
     Ready,
     Record,
     Recover,
-    Refused,
     Rehearse,
     RunTools,
     Send,
+    TurnOrder,
 )
 from ullage.core.tokens.cost import cost
 from ullage.providers import CallFailed, Client
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ullage.agent.kit import Kit
     from ullage.core.dialects.reply import Delta
     from ullage.core.messages.transcript import Call
-    from ullage.core.session.tools import Intent, Outcome, Pending
+    from ullage.core.session.tools import Intent, Pending, ToolOutcome
     from ullage.guard.view import View
 
 BEAT_S: Final = LEASE_S / 3
@@ -63,7 +63,7 @@ BEAT_S: Final = LEASE_S / 3
 class Turning:
     """One turn on its way. `run` may be called once."""
 
-    def __init__(self, kit: Kit, order: Order) -> None:
+    def __init__(self, kit: Kit, order: TurnOrder) -> None:
         self._kit = kit
         self._order = order
         self._session = kit.session
@@ -73,14 +73,14 @@ class Turning:
         self._view: View | None = None
         self._trouble = Trouble(ErrorKind("other"))
         self._ways: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
-            Record: self._recorded,
-            Prepare: self._prepared,
-            Send: self._sent,
-            Recover: self._recovered,
-            Look: self._looked,
-            Decide: self._decided,
-            Rehearse: self._rehearsed,
-            Ask: self._asked,
+            Record: self._perform_record,
+            Prepare: self._perform_prepare,
+            Send: self._perform_send,
+            Recover: self._perform_recover,
+            Look: self._perform_look,
+            Decide: self._perform_decide,
+            Rehearse: self._perform_rehearse,
+            Ask: self._perform_ask,
             RunTools: self._ran,
         }
 
@@ -93,17 +93,17 @@ class Turning:
         session = self._session
         await session.aacquire()
         workspace = self._kit.executor.workspace
-        workspace.journal = Journal(session, self._order.turn, workspace)
+        workspace.journal = TurnJournal(session, self._order.turn, workspace)
         beating = asyncio.create_task(self._beat(asyncio.current_task()))
         try:
-            return await self._driven()
+            return await self._drive()
         finally:
             workspace.journal = None
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
             await self._client.aclose()
 
-    async def _driven(self) -> Ended:
+    async def _drive(self) -> Ended:
         steps = machine.run(self._order, self._session.known)
         cancelled: asyncio.CancelledError | None = None
         try:
@@ -151,14 +151,14 @@ class Turning:
         except Exception as error:
             raise Crashed(f"{type(error).__name__}: {error}", self._partial) from error
 
-    async def _recorded(self, effect: Record) -> None:
+    async def _perform_record(self, effect: Record) -> None:
         self._partial = ""
         await self._session.arecord(effect.drafts)
 
-    async def _looked(self, effect: Look) -> list[Intent]:
+    async def _perform_look(self, effect: Look) -> list[Intent]:
         return [self._kit.executor.intent(call) for call in effect.calls]
 
-    async def _decided(self, effect: Decide) -> Decision:
+    async def _perform_decide(self, effect: Decide) -> Decision:
         executor, grants = self._kit.executor, self._session.grants
         decision = executor.decide(effect.call, self._kit.posture)
         if decision.verdict != "ask" or not grants:
@@ -169,17 +169,17 @@ class Turning:
             return decision
         return Decision("allow", f"a person allowed in this session {grant}", "grant")
 
-    async def _rehearsed(self, effect: Rehearse) -> Pending | Outcome:
+    async def _perform_rehearse(self, effect: Rehearse) -> Pending | ToolOutcome:
         return await self._kit.executor.preview(effect.call)
 
-    async def _prepared(self, _: Prepare) -> Ready | Refused:
+    async def _perform_prepare(self, _: Prepare) -> Ready | NotReady:
         kit = self._kit
         try:
             self._view = await kit.port.aprepare(kit.request(), kit.provider.dialect)
         except ContextTooLargeError as error:
-            return Refused("context_overflow", str(error))
+            return NotReady("context_overflow", str(error))
         except MalformedHistoryError as error:
-            return Refused("malformed_history", str(error))
+            return NotReady("malformed_history", str(error))
         kit.trigger = None
         return self._ready()
 
@@ -190,13 +190,13 @@ class Turning:
         price = cost(Usage(count.high, output=output), self._kit.prices).total
         return Ready(count.high + output, price if self._kit.prices else None)
 
-    async def _sent(self, _: Send) -> Heard | Failed:
+    async def _perform_send(self, _: Send) -> Heard | Failed:
         view, kit = self._open(), self._kit
         self._partial = ""
         try:
             reply = await self._client.send(kit.fields(view), self._hear, wait=self._waits)
         except CallFailed as error:
-            return self._failed(error)
+            return self._note_failure(error)
         finally:
             self._flush()
         await view.aobserve(reply.report)
@@ -204,7 +204,7 @@ class Turning:
         self._partial = ""
         return Heard(reply, priced)
 
-    def _failed(self, error: CallFailed) -> Failed:
+    def _note_failure(self, error: CallFailed) -> Failed:
         self._trouble = Trouble(error.kind, error.lost, str(error))
         self._partial = ""
         return Failed(
@@ -217,14 +217,14 @@ class Turning:
             called=error.called,
         )
 
-    async def _recovered(self, _: Recover) -> Ready | None:
+    async def _perform_recover(self, _: Recover) -> Ready | None:
         view = await self._kit.port.aretry(self._open(), self._trouble)
         if view is None:
             return None
         self._view = view
         return self._ready()
 
-    async def _asked(self, effect: Ask) -> Consent | None:
+    async def _perform_ask(self, effect: Ask) -> Consent | None:
         if self._kit.ask is None:
             return None
         word = self._kit.ask(effect.call, effect.reason)
@@ -241,7 +241,7 @@ class Turning:
             self._session.grants.append(Grant(subject, consent.scope, consent.pattern))
         return consent
 
-    async def _ran(self, effect: RunTools) -> Sequence[Outcome]:
+    async def _ran(self, effect: RunTools) -> Sequence[ToolOutcome]:
         """Run calls, after making sure that this is still the writer.
 
         None of them goes on when this returns or raises.
@@ -260,7 +260,7 @@ class Turning:
             await asyncio.gather(*running, return_exceptions=True)
             raise
 
-    async def _run(self, call: Call, key: str) -> Outcome:
+    async def _run(self, call: Call, key: str) -> ToolOutcome:
         self._tell("status", {"tool": call.name, "call_id": call.id, "state": "running"})
         outcome = await self._kit.executor.run(call, key=key, dry_run=self._order.dry_run)
         if outcome.plan is not None:

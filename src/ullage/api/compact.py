@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
-from ullage.core.compaction import laws, pins
+from ullage.core.compaction import laws, mending, pins
 from ullage.core.compaction.checkpoint import Checkpoint
-from ullage.core.compaction.plan import Asking, Order, Outcome, recorded
+from ullage.core.compaction.plan import Asking, Order, Outcome, make_checkpoint
 from ullage.core.compaction.plan import compact as compacting
 from ullage.core.compaction.policy import Policy
 from ullage.core.compaction.situation import Keep
@@ -22,9 +22,9 @@ from ullage.core.tokens.window import HINT, Window
 from ullage.core.values.shown import line, table
 from ullage.guard.defaults import find_pins, find_summarizer
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
-from ullage.runtime import Body, Runtime, default, system_text
+from ullage.runtime import Measurable, Runtime, default, system_text
 from ullage.storage import check_store
-from ullage.windows import Question, given
+from ullage.windows import Question, read_window
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Transcript
@@ -51,7 +51,7 @@ class Compaction(Generic[Element]):
     original: list[Element]
     history: Transcript
     policy: str
-    repairs: tuple[laws.Repair, ...] = ()
+    repairs: tuple[mending.Repair, ...] = ()
     obstacle: str | None = None
 
     @property
@@ -60,7 +60,9 @@ class Compaction(Generic[Element]):
         if not self.changed:
             return None
         script, by = self.outcome.script, self.policy
-        return recorded(self.history, script, self.outcome, scope="", trigger="manual", policy=by)
+        return make_checkpoint(
+            self.history, script, self.outcome, scope="", trigger="manual", policy=by
+        )
 
     @property
     def changed(self) -> bool:
@@ -146,12 +148,14 @@ class Compaction(Generic[Element]):
 
 
 @overload
-def compact(messages: Sequence[Mapped], **options: Unpack[Options]) -> Compaction[Mapped]: ...
+def compact(
+    messages: Sequence[Mapped], **options: Unpack[CompactOptions]
+) -> Compaction[Mapped]: ...
 @overload
 def compact(
-    messages: Sequence[Element], **options: Unpack[Options]
+    messages: Sequence[Element], **options: Unpack[CompactOptions]
 ) -> Compaction[Element | dict[str, Any]]: ...
-def compact(messages: Sequence[Any], **options: Unpack[Options]) -> Compaction[Any]:
+def compact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compaction[Any]:
     """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
 
     Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
@@ -167,27 +171,27 @@ def compact(messages: Sequence[Any], **options: Unpack[Options]) -> Compaction[A
     try:
         requests = next(asking)
         while True:
-            requests = asking.send(_heard(answers(job.summarizer, requests)))
+            requests = asking.send(_keep_answers(answers(job.summarizer, requests)))
     except StopIteration as done:
         return job.result(done.value)
 
 
 @overload
 async def acompact(
-    messages: Sequence[Mapped], **options: Unpack[Options]
+    messages: Sequence[Mapped], **options: Unpack[CompactOptions]
 ) -> Compaction[Mapped]: ...
 @overload
 async def acompact(
-    messages: Sequence[Element], **options: Unpack[Options]
+    messages: Sequence[Element], **options: Unpack[CompactOptions]
 ) -> Compaction[Element | dict[str, Any]]: ...
-async def acompact(messages: Sequence[Any], **options: Unpack[Options]) -> Compaction[Any]:
+async def acompact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compaction[Any]:
     """Do as `compact`, with a summarizer that may be async."""
     job = _Job(messages, **options)
     asking = job.start(await awindow_of(job.options.summarizer))
     try:
         requests = next(asking)
         while True:
-            requests = asking.send(_heard(await aanswers(job.summarizer, requests)))
+            requests = asking.send(_keep_answers(await aanswers(job.summarizer, requests)))
     except StopIteration as done:
         return job.result(done.value)
 
@@ -209,7 +213,7 @@ class _Options:
     runtime: Runtime | None = None
 
 
-class Options(TypedDict, total=False):
+class CompactOptions(TypedDict, total=False):
     """What `compact` takes beside the messages; every key may be left out."""
 
     target_tokens: int | None
@@ -243,12 +247,12 @@ class _Job(Generic[Element]):
         self.options = replace(self.options, summarizer=summarizer)
         self.policy = self._policy()
         asked = self.options
-        body = Body(messages, asked.tools, asked.system, asked.dialect).listed()
+        body = Measurable(messages, asked.tools, asked.system, asked.dialect).normalise()
         self.messages = body.messages
-        self.dialect = body.spoken()
+        self.dialect = body.find_dialect()
         self.codec = self.runtime.codec_for(self.dialect)
         arrived = self.codec.read(self.messages)
-        self.mended = laws.repair(arrived, self.codec)
+        self.mended = mending.repair(arrived, self.codec)
         size = len(self.messages)
         self.pins = pins.read_pins(asked.pins, size) | find_pins(self.runtime, size)
         pins.check_mended(self.pins, self.mended, self.messages)
@@ -278,7 +282,7 @@ class _Job(Generic[Element]):
             target=target,
             tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
             strategies=strategies,
-            pins=mended.moved(self.pins),
+            pins=mended.map_positions(self.pins),
             summariser=options.summarizer is not None,
             keep=None if policy.keep_last is None else Keep(policy.keep_last, whole=True),
             carry=policy.carry_share,
@@ -296,7 +300,11 @@ class _Job(Generic[Element]):
         beside = self.options.system or self.options.tools
         measured = outcome.before.measured
         fixed = measured.scale.of(measured.fixed).best if beside and measured is not None else 0
-        stays = {*laws.pinned(transcript.messages), transcript.task(), transcript.request()}
+        stays = {
+            *laws.find_operator_text(transcript.messages),
+            transcript.task(),
+            transcript.request(),
+        }
         always: dict[int, int] = {}
         pinned: dict[int, int] = {}
         for now, old in enumerate(self.mended.origin or range(len(transcript))):
@@ -319,7 +327,11 @@ class _Job(Generic[Element]):
     def _target(self) -> tuple[int, int]:
         """Return the target and the bound that tails are shares of, in tokens."""
         options = self.options
-        tokens, ratio, known = options.target_tokens, options.target_ratio, given(options.window)
+        tokens, ratio, known = (
+            options.target_tokens,
+            options.target_ratio,
+            read_window(options.window),
+        )
         if (tokens is None) == (ratio is None):
             raise CompactionError("give either target_tokens or target_ratio, and not both")
         if tokens is not None:
@@ -352,5 +364,5 @@ class _Job(Generic[Element]):
         return Compaction(made, outcome, original, self.transcript, policy, *found)
 
 
-def _heard(found: Sequence[Answer | Exception]) -> list[Answer | None]:
+def _keep_answers(found: Sequence[Answer | Exception]) -> list[Answer | None]:
     return [answer if not isinstance(answer, Exception) else None for answer in found]

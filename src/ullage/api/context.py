@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.calibration import Calibration, Reading, learn
+from ullage.core.tokens.calibration import Calibration, ReportedSize, learn
 from ullage.core.tokens.composition import SCHEMA, Report, Span, Subject, compose
 from ullage.core.tokens.cost import Price, cost
 from ullage.core.tokens.counting import Meter, measure, prefix_sums
-from ullage.core.tokens.outputs import Answer, settle
+from ullage.core.tokens.outputs import ReportedAnswer, settle
 from ullage.core.tokens.window import Claim, Window, refute, resolve
 from ullage.core.values.shown import line, table
-from ullage.runtime import Asked, Body, Runtime, asked, default, system_text
-from ullage.windows import Question, given
+from ullage.runtime import Measurable, RequestOptions, Runtime, default, parse_options, system_text
+from ullage.windows import Question, read_window
 
 if TYPE_CHECKING:
-    from ullage.importers.session import Call, Session, Turn
+    from ullage.importers.session import ImportedSession, ModelTurn, PaidCall
 
 WIDE: Final = 1_000_000
 """The window of an id that ends in [1m]: so Claude Code names models of a million tokens."""
@@ -99,7 +99,7 @@ class Contents:
             ],
             "turns": [self._turn(turn.span, turn) for turn in report.turns],
             "growth": report.growth,
-            "spent": self._spent(),
+            "spent": self._render_spent(),
             "warnings": list(self.warnings),
         }
 
@@ -132,7 +132,7 @@ class Contents:
             "rows": {row: tokens for row, tokens in turn.rows.items() if tokens},
         }
 
-    def _spent(self) -> dict[str, Any] | None:
+    def _render_spent(self) -> dict[str, Any] | None:
         spent = self.spent
         if spent is None:
             return None
@@ -141,7 +141,7 @@ class Contents:
         return {
             **{name: getattr(spent, name) for name in names},
             "dollars": self.dollars,
-            "basis": _basis(counted=reported is not None and reported < _answered(spent)),
+            "basis": _basis(counted=reported is not None and reported < _sum_output(spent)),
             "reported_output": reported,
         }
 
@@ -150,7 +150,7 @@ def _basis(*, counted: bool) -> str:
     return "estimate" if counted else "provider"
 
 
-def _answered(usage: Usage) -> int:
+def _sum_output(usage: Usage) -> int:
     return usage.output + usage.reasoning
 
 
@@ -168,7 +168,7 @@ def context(
     window: Window | int | None = None,
     max_tokens: int | None = None,
     top: int = 10,
-    **request: Unpack[Asked],
+    **request: Unpack[RequestOptions],
 ) -> Contents:
     """Return what fills the window with these messages, by part.
 
@@ -177,16 +177,16 @@ def context(
     word; without it the window of `model` is resolved. Raises MalformedHistoryError, and
     ConfigurationError for a report that cannot be read or a number that is none.
     """
-    shared, question, body = asked(messages, request)
+    shared, question, body = parse_options(messages, request)
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
         raise ConfigurationError(
             f"max_tokens must be a positive number of tokens, not {max_tokens!r}"
         )
-    known = given(window)
+    known = read_window(window)
     if known is None:
         known = shared.windows.window(question)
     transcript = shared.read(body)
-    reported, reporter = _reported(usage), "provider"
+    reported, reporter = _read_reported_prompt(usage), "provider"
     if reported is None:
         reporter = "server"
         reported = shared.server_count(question, transcript.rules.dialect, body)
@@ -204,7 +204,7 @@ def context(
     return Contents(report, known, question.model, compaction_at=at)
 
 
-def _reported(usage: Any) -> int | None:
+def _read_reported_prompt(usage: Any) -> int | None:
     if usage is None:
         return None
     read = usage if isinstance(usage, Usage) else Usage.from_report(usage)
@@ -217,7 +217,7 @@ def _reported(usage: Any) -> int | None:
 
 
 def of_session(
-    session: Session,
+    session: ImportedSession,
     *,
     model: str | None = None,
     window: Window | int | None = None,
@@ -233,18 +233,18 @@ def of_session(
     """
     shared = runtime or default()
     named = model or session.model
-    question = Question(served(named))
-    if window is None and model is not None and model != served(model):
+    question = Question(strip_window_mark(named))
+    if window is None and model is not None and model != strip_window_mark(model):
         window = WIDE
-    known, assumed = given(window if window is not None else session.window_tokens), ""
+    known, assumed = read_window(window if window is not None else session.window_tokens), ""
     if known is None and (model is not None or session.providers is None):
         known = shared.windows.window(question) if named else Window(model=named)
     elif known is None:
-        known, assumed = _assumed(session, shared)
+        known, assumed = _assume_window(session, shared)
     elif window is None:
-        known = _written(known.tokens(), named)
+        known = _resolve_written_window(known.tokens(), named)
     known = refute(known, _largest(session))
-    body = Body(list(session.messages), session.tools, session.system, session.dialect)
+    body = Measurable(list(session.messages), session.tools, session.system, session.dialect)
     subject = Subject(
         shared.read(body),
         start=session.start,
@@ -259,11 +259,11 @@ def of_session(
         root=session.project,
         dropped=session.dropped,
     )
-    meter = calibrated(shared.meter(question, subject.transcript.rules.dialect), subject)
-    paid = _paid(session, shared, meter)
+    meter = calibrate_meter(shared.meter(question, subject.transcript.rules.dialect), subject)
+    paid = _settle_calls(session, shared, meter)
     subject = replace(subject, spans=_spans(session, paid))
     report = compose(subject, meter, known, top=top)
-    spent = _spent(session, paid)
+    spent = _sum_spent(session, paid)
     return Contents(
         report=report,
         window=known,
@@ -271,20 +271,20 @@ def of_session(
         source=_source(session),
         spent=spent,
         dollars=_dollars(session, shared, paid),
-        reported_output=_answered(session.spent) if session.spent is not None else None,
+        reported_output=_sum_output(session.spent) if session.spent is not None else None,
         assumed=assumed if known.known else "",
         compaction_at=compaction_point(known, shared.settings.policy),
         warnings=(*_warnings(session, known), *([assumed] if not known.known else ())),
     )
 
 
-def _written(tokens: int, model: str | None) -> Window:
+def _resolve_written_window(tokens: int, model: str | None) -> Window:
     """Return the window that a session's file names."""
     claim = Claim("allocated", tokens, "probe", "the program that wrote the file")
     return resolve([claim], model=model)
 
 
-def _warnings(session: Session, known: Window) -> list[str]:
+def _warnings(session: ImportedSession, known: Window) -> list[str]:
     return [*session.warnings, *_left_unread(session.unread), *known.warnings]
 
 
@@ -299,7 +299,7 @@ def _left_unread(unread: Mapping[str, int]) -> list[str]:
     return [f"not understood, and so not counted: {', '.join(listed)}"]
 
 
-def _source(session: Session) -> dict[str, Any]:
+def _source(session: ImportedSession) -> dict[str, Any]:
     return {
         "kind": session.source,
         "path": session.path,
@@ -310,21 +310,21 @@ def _source(session: Session) -> dict[str, Any]:
     }
 
 
-def _assumed(session: Session, shared: Runtime) -> tuple[Window, str]:
+def _assume_window(session: ImportedSession, shared: Runtime) -> tuple[Window, str]:
     """Return the window of a model at its program's own providers, and why it is assumed.
 
     A window that a reported prompt refutes gives way to the next larger one that anybody names.
     """
-    model, windows = served(session.model), shared.windows
+    model, windows = strip_window_mark(session.model), shared.windows
     if model is None:
         return Window(), f"no call in the file names its model: {_SAY}"
-    told = windows.tabled(Question(model))
+    told = windows.resolve_from_table(Question(model))
     if told.source == "override":
         return told, ""
     if session.model != model:
         return _wide(session.model), f"the file names {session.model}; {_SAY}"
     known = [p for p in session.providers or () if windows.table.provider(p) is not None]
-    tabled = (windows.tabled(Question(model, provider=provider)) for provider in known)
+    tabled = (windows.resolve_from_table(Question(model, provider=provider)) for provider in known)
     found = next((window for window in tabled if window.known), None)
     if found is None:
         at = " or ".join(session.providers or ()) or "its provider"
@@ -347,24 +347,30 @@ def _wide(model: str | None) -> Window:
     return resolve([Claim("total", WIDE, "table", "[1m] in the model's name")], model=model)
 
 
-def _largest(session: Session) -> int:
+def _largest(session: ImportedSession) -> int:
     """Return the largest prompt that was reported of the session's model, 0 for none."""
-    told = [t.tokens for t in session.turns if served(t.model) == served(session.model)]
+    told = [
+        t.tokens
+        for t in session.turns
+        if strip_window_mark(t.model) == strip_window_mark(session.model)
+    ]
     known = [tokens for tokens in told if tokens is not None]
     return max(known, default=0 if session.turns else session.tokens or 0)
 
 
-def _spans(session: Session, paid: Sequence[tuple[Call, Usage | None]]) -> tuple[Span, ...]:
+def _spans(
+    session: ImportedSession, paid: Sequence[tuple[PaidCall, Usage | None]]
+) -> tuple[Span, ...]:
     """Return the calls as spans; `paid` has each with its usage as it was settled."""
     return tuple(_span(turn, paid) for turn in session.turns)
 
 
-def _span(turn: Turn, paid: Sequence[tuple[Call, Usage | None]]) -> Span:
+def _span(turn: ModelTurn, paid: Sequence[tuple[PaidCall, Usage | None]]) -> Span:
     usage, counted = turn.usage, False
     if turn.call is not None and paid:
         call, usage = paid[turn.call]
         counted = usage is not call.usage
-    output = _answered(usage) if usage is not None else None
+    output = _sum_output(usage) if usage is not None else None
     return Span(
         turn.number,
         turn.start,
@@ -378,16 +384,20 @@ def _span(turn: Turn, paid: Sequence[tuple[Call, Usage | None]]) -> Span:
     )
 
 
-def _paid(session: Session, shared: Runtime, meter: Meter) -> list[tuple[Call, Usage | None]]:
+def _settle_calls(
+    session: ImportedSession, shared: Runtime, meter: Meter
+) -> list[tuple[PaidCall, Usage | None]]:
     """Return the session's calls, each with what it used: the larger of reported and counted."""
     answers = []
     for call in session.calls:
-        read = shared.read(Body(list(call.answer), dialect=session.dialect))
-        answers.append(Answer(call.usage, read.messages, call.final))
+        read = shared.read(Measurable(list(call.answer), dialect=session.dialect))
+        answers.append(ReportedAnswer(call.usage, read.messages, call.final))
     return list(zip(session.calls, settle(answers, meter), strict=True))
 
 
-def _spent(session: Session, paid: Sequence[tuple[Call, Usage | None]]) -> Usage | None:
+def _sum_spent(
+    session: ImportedSession, paid: Sequence[tuple[PaidCall, Usage | None]]
+) -> Usage | None:
     """Return what was reported of all calls, and what was counted beyond."""
     spent = session.spent
     if spent is None:
@@ -400,7 +410,7 @@ def _spent(session: Session, paid: Sequence[tuple[Call, Usage | None]]) -> Usage
     return replace(spent, output=max(output, 0), reasoning=max(reasoning, 0))
 
 
-def calibrated(meter: Meter, subject: Subject) -> Meter:
+def calibrate_meter(meter: Meter, subject: Subject) -> Meter:
     """Return a meter that what was reported along the session has taught the model's ratio."""
     if meter.basis == "exact":
         return meter
@@ -411,24 +421,24 @@ def calibrated(meter: Meter, subject: Subject) -> Meter:
     for span in told:
         if span.tokens is not None and span.model == told[-1].model:
             content = sums[span.stop] - sums[span.start]
-            held = learn(held, Reading(span.tokens, content, measured.fixed.best))
+            held = learn(held, ReportedSize(span.tokens, content, measured.fixed.best))
     if held is None or held.outside is None:
         return meter
     return replace(meter, scale=held.scale, basis="calibrated", outside=held.outside)
 
 
-def served(model: str | None) -> str | None:
+def strip_window_mark(model: str | None) -> str | None:
     """Return the id under which a model is served: Claude Code marks a wide window behind it."""
     return model.removesuffix("[1m]") if model else model
 
 
 def _dollars(
-    session: Session, shared: Runtime, paid: Sequence[tuple[Call, Usage | None]]
+    session: ImportedSession, shared: Runtime, paid: Sequence[tuple[PaidCall, Usage | None]]
 ) -> float | None:
     """Return what the session's own calls cost, None where a price or a report is missing."""
     calls = [(call.model, usage) for call, usage in paid]
     calls = calls or [(turn.model, turn.usage) for turn in session.turns]
-    prices = {model: _prices(served(model), session, shared) for model in dict(calls)}
+    prices = {model: _prices(strip_window_mark(model), session, shared) for model in dict(calls)}
     total = 0.0
     for model, usage in calls:
         price = cost(usage, prices[model]).total if usage is not None else None
@@ -438,7 +448,7 @@ def _dollars(
     return total if calls else None
 
 
-def _prices(model: str | None, session: Session, shared: Runtime) -> tuple[Price, ...]:
+def _prices(model: str | None, session: ImportedSession, shared: Runtime) -> tuple[Price, ...]:
     """Return the prices of a model at the first of the session's providers that has one."""
     windows = shared.windows
     if session.providers is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ullage.core.compaction import laws
+from ullage.core.compaction import laws, mending
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import (
     ConfigurationError,
@@ -24,11 +24,11 @@ from ullage.core.tokens.gauge import Assessment
 from ullage.core.tokens.gauge import assess as assessing
 from ullage.core.tokens.truncation import Truncation, detect
 from ullage.core.tokens.window import Window
-from ullage.runtime import Asked, Body, Runtime, asked, default
-from ullage.windows import Question, given
+from ullage.runtime import Measurable, RequestOptions, Runtime, default, parse_options
+from ullage.windows import Question, read_window
 
 if TYPE_CHECKING:
-    from ullage.core.compaction.laws import Repaired
+    from ullage.core.compaction.mending import Mended
 
 
 def window(  # noqa: PLR0913 - the public signature is fixed by the API page
@@ -106,7 +106,7 @@ async def amodels(
     return await windows.amodels(Question(None, base_url, api_key, None, provider))
 
 
-def count(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Count:
+def count(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> Count:
     """Count a request in tokens: a best value, the band around it, and the basis of both.
 
     `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages; the other keys
@@ -114,24 +114,24 @@ def count(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Count:
     (llama.cpp, vLLM, Anthropic, Gemini), the count is the server's own. Raises
     MalformedHistoryError when `messages` is no list of messages.
     """
-    shared, question, body = asked(messages, request)
+    shared, question, body = parse_options(messages, request)
     transcript = shared.read(body)
     measured = shared.measure(question, transcript, body)
-    if shared.windows.probed(question):
+    if shared.windows.is_probed(question):
         shared.windows.window(question)
     reported = shared.server_count(question, transcript.rules.dialect, body)
-    return (measured if reported is None else measured.told(reported)).count()
+    return (measured if reported is None else measured.with_server_count(reported)).count()
 
 
-async def acount(messages: Sequence[Any] | str, **request: Unpack[Asked]) -> Count:
+async def acount(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> Count:
     """Do as `count`, without blocking the event loop while a server counts."""
-    shared, question, body = asked(messages, request)
+    shared, question, body = parse_options(messages, request)
     transcript = shared.read(body)
     measured = shared.measure(question, transcript, body)
-    if shared.windows.probed(question):
+    if shared.windows.is_probed(question):
         await shared.windows.awindow(question)
     reported = await shared.aserver_count(question, transcript.rules.dialect, body)
-    return (measured if reported is None else measured.told(reported)).count()
+    return (measured if reported is None else measured.with_server_count(reported)).count()
 
 
 def count_text(
@@ -173,7 +173,7 @@ def validate(
     *,
     window: Window | int | None = None,
     max_tokens: int | None = None,
-    **request: Unpack[Asked],
+    **request: Unpack[RequestOptions],
 ) -> None:
     """Check a request strictly: its protocol, and its size against a window.
 
@@ -182,7 +182,7 @@ def validate(
     With an unknown window the protocol alone is checked. Raises ConfigurationError for a window
     or max_tokens that is no positive number.
     """
-    shared, question, body = asked(messages, request)
+    shared, question, body = parse_options(messages, request)
     transcript = shared.read(body)
     broken = laws.protocol(transcript)
     if broken:
@@ -195,7 +195,7 @@ def validate(
         raise ConfigurationError(
             f"max_tokens must be a positive number of tokens, not {max_tokens!r}"
         )
-    known = given(window)
+    known = read_window(window)
     if known is None and question.model is not None:
         known = shared.windows.window(question)
     if known is None or known.input_tokens is None:
@@ -223,14 +223,14 @@ def _fits(size: Count, known: Window, max_tokens: int | None) -> None:
         )
 
 
-def repair(messages: Sequence[Any] | str, dialect: str | None = None) -> Repaired:
-    """Return messages that keep the protocol, and what was repaired: see `core.laws.repair`.
+def repair(messages: Sequence[Any] | str, dialect: str | None = None) -> Mended:
+    """Return messages that keep the protocol, and what was repaired: see `core.compaction.mending`.
 
     `dialect` as in `Asked`: found out from the shape where it is not given.
     """
-    body = Body(messages, dialect=dialect).listed()
-    codec = default().codec_for(body.spoken())
-    return laws.repair(codec.read(body.messages), codec)
+    body = Measurable(messages, dialect=dialect).normalise()
+    codec = default().codec_for(body.find_dialect())
+    return mending.repair(codec.read(body.messages), codec)
 
 
 def cost(
@@ -269,6 +269,6 @@ def detect_truncation(
         usage = reported
     if usage is None:
         return None
-    known = given(window)
+    known = read_window(window)
     bound = known.input_tokens if known is not None else None
     return detect(usage, counted, bound, before=before, finish=finish)

@@ -35,7 +35,7 @@ def page(reference: str, *, store: Store | str, offset: int = 0, limit: int | No
         raise ConfigurationError(f"offset is a number of characters from 0 on, not {offset!r}")
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ConfigurationError(f"limit is a number of characters above 0, not {limit!r}")
-    with _opened(store) as held:
+    with _lend_store(store) as held:
         text = held.originals.read(reference)
         if text is None:
             raise StoreError(
@@ -50,7 +50,7 @@ def recall_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:
 
     `dialect` is the name of one; raises ConfigurationError for one that there is not.
     """
-    form = dialects.find(dialects.named(dialect)).make_form()
+    form = dialects.find(dialects.parse_name(dialect)).make_form()
     return deepcopy(form.tool(SPEC))  # the caller may change it
 
 
@@ -67,7 +67,7 @@ def answer_recall(arguments: Any, store: Store | str) -> str:
 
 
 @contextmanager
-def _opened(store: Store | str) -> Iterator[Store]:
+def _lend_store(store: Store | str) -> Iterator[Store]:
     """Lend a store: the caller's own, or one that is opened for this and closed again."""
     if not isinstance(store, str):
         yield store

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from ullage.core.dialects.registry import named, recognise
+from ullage.core.dialects.registry import parse_name, recognise
 from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import DialectName, Message
 from ullage.core.tokens.counting import Count, Measure, Meter, measure
 from ullage.core.values.pickling import Unpicklable
-from ullage.runtime import Asked, Body, asked, system_text
+from ullage.runtime import Measurable, RequestOptions, parse_options, system_text
 
 
 class Tally(Unpicklable):
@@ -31,8 +31,8 @@ class Tally(Unpicklable):
 
     instead = "pickle its count, tally.count(), or the messages, and add them to a tally there"
 
-    def __init__(self, **request: Unpack[Asked]) -> None:
-        self._runtime, self._question, body = asked([], request)
+    def __init__(self, **request: Unpack[RequestOptions]) -> None:
+        self._runtime, self._question, body = parse_options([], request)
         self._undecided: list[Any] | None = None
         if body.dialect is None:
             self._undecided = []
@@ -54,7 +54,7 @@ class Tally(Unpicklable):
         """
         if not messages:
             return self
-        dialect = _shown(messages) if self._undecided is not None else None
+        dialect = _recognise_dialect(messages) if self._undecided is not None else None
         if dialect is None or dialect == self._body.dialect:
             self._put(self._body, messages)
         else:
@@ -67,7 +67,7 @@ class Tally(Unpicklable):
             self._undecided += messages
         return self
 
-    def _put(self, body: Body, messages: Sequence[Any]) -> None:
+    def _put(self, body: Measurable, messages: Sequence[Any]) -> None:
         transcript = self._runtime.read(replace(body, messages=messages))
         meter = self._runtime.meter(self._question, transcript.rules.dialect)
         new, held = measure(transcript, meter).total, self._total
@@ -77,7 +77,7 @@ class Tally(Unpicklable):
     def count(self) -> Count:
         """Return the count of everything added so far, with system text, tools and the reply."""
         body = self._body
-        meter = self._runtime.meter(self._question, named(body.dialect))
+        meter = self._runtime.meter(self._question, parse_name(body.dialect))
         if self._empty is None or meter is not self._meter:
             empty = self._runtime.read(replace(body, messages=()))
             system = system_text(body.system)
@@ -86,7 +86,7 @@ class Tally(Unpicklable):
         return replace(self._empty, total=self._total, messages=tuple(self._messages)).count()
 
 
-def _shown(messages: Sequence[Any]) -> DialectName | None:
+def _recognise_dialect(messages: Sequence[Any]) -> DialectName | None:
     """Return the dialect that messages show, None where they show none.
 
     Without a mark of their own they are taken for Chat, and for Anthropic beside system blocks:

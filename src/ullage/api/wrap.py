@@ -24,7 +24,7 @@ from ullage.guard.guard import Guard
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ClientMethods:
     """The methods of one endpoint: the dialect that they speak, and the fields of a request."""
 
     dialect: str
@@ -32,12 +32,12 @@ class Form:
 
 
 @functools.cache
-def forms() -> Mapping[str, Mapping[tuple[str, ...], Form]]:
+def forms() -> Mapping[str, Mapping[tuple[str, ...], ClientMethods]]:
     """Return the endpoints that take a conversation, by SDK and by where its client has them."""
-    found: dict[str, dict[tuple[str, ...], Form]] = {}
+    found: dict[str, dict[tuple[str, ...], ClientMethods]] = {}
     for dialect in registry.dialects():
         for sdk, paths in dialect.clients.items():
-            form = Form(dialect.name, dialect.fields)
+            form = ClientMethods(dialect.name, dialect.fields)
             found.setdefault(sdk, {}).update(dict.fromkeys(paths, form))
     return found
 
@@ -106,14 +106,14 @@ class _Shared:
     """What all parts of a wrapped client, and its copies, have in common."""
 
     awaits: bool
-    forms: Mapping[tuple[str, ...], Form]
+    forms: Mapping[tuple[str, ...], ClientMethods]
     model: str | None
     options: Mapping[str, Any]
     guards: OrderedDict[tuple[Any, ...], Guard] = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     noticed: bool = False
 
-    def guard(self, client: Any, form: Form, model: Any) -> Guard:
+    def guard(self, client: Any, form: ClientMethods, model: Any) -> Guard:
         """Return the guard of a model on the client's server; the last ones used are kept."""
         named = self.model or (model if isinstance(model, str) else None)
         where: dict[str, Any] = {"base_url": _url(client), "api_key": _credential(client)}
@@ -128,7 +128,7 @@ class _Shared:
                 self.guards.popitem(last=False)
         return made
 
-    def form(self, path: tuple[str, ...]) -> Form | None:
+    def form(self, path: tuple[str, ...]) -> ClientMethods | None:
         """Return the form of the endpoint at this path, or None."""
         return self.forms.get(_bare(path))
 
@@ -164,7 +164,7 @@ class _Sender:
     """Send a call with its conversation replaced by what a guard hands out."""
 
     def __init__(
-        self, method: Callable[..., Any], form: Form, given: Mapping[str, Any], client: Any
+        self, method: Callable[..., Any], form: ClientMethods, given: Mapping[str, Any], client: Any
     ) -> None:
         self._method = method
         self._form = form
@@ -190,10 +190,10 @@ class _Sender:
             if own is not None and not _same(made.get(own), value):
                 made[own] = value
         changed = before is not None and any(before.get(k) is not v for k, v in view.items())
-        return _renewed(made, self._client) if changed else made
+        return _renew_key(made, self._client) if changed else made
 
 
-def _output(form: Form, given: Mapping[str, Any]) -> str | None:
+def _output(form: ClientMethods, given: Mapping[str, Any]) -> str | None:
     return next((name for name in form.fields.output if is_given(given.get(name))), None)
 
 
@@ -208,7 +208,7 @@ def _same(own: Any, value: Any) -> bool:
     return len(own) == len(value) and all(a is b for a, b in zip(own, value, strict=True))
 
 
-def _renewed(fields: dict[str, Any], client: Any) -> dict[str, Any]:
+def _renew_key(fields: dict[str, Any], client: Any) -> dict[str, Any]:
     """Return a call with a new idempotency key in the place of the old, where it has one.
 
     The SDKs make their own keys anew with each call.
@@ -238,7 +238,7 @@ def _credential(client: Any) -> str | None:
     return None
 
 
-def _listed(value: Any) -> Any:
+def _make_list(value: Any) -> Any:
     """Return an iterable as a list that can be read twice; text and lists as they are."""
     whole = value is None or isinstance(value, str | list | tuple | Mapping)
     return value if whole or not hasattr(value, "__iter__") else list(value)
@@ -298,7 +298,7 @@ class _Proxy:
         return type(self)(client, (), self._ullage_shared, client)
 
     def _ullage_sending(
-        self, method: Callable[..., Any], form: Form, given: dict[str, Any]
+        self, method: Callable[..., Any], form: ClientMethods, given: dict[str, Any]
     ) -> _Sending | None:
         """Return a call as a guard takes it, or None for one that carries no history of its own."""
         shared = self._ullage_shared
@@ -311,7 +311,7 @@ class _Proxy:
         parts = {"tools": "tools", "system": form.fields.system, "max_tokens": _output(form, given)}
         for name in (form.fields.messages, "tools"):
             if name in given:
-                given[name] = _listed(given[name])
+                given[name] = _make_list(given[name])
         options = {k: given[n] for k, n in parts.items() if n and is_given(given.get(n))}
         send = _Sender(method, form, given, self._ullage_client)
         return _Sending(guard, send, given[form.fields.messages], options)
@@ -339,7 +339,9 @@ class _AsyncRoot(_Proxy):
         return await self._ullage_target.__aexit__(*raised)
 
 
-def _method(part: _Proxy, method: Callable[..., Any], form: Form, name: str) -> Callable[..., Any]:
+def _method(
+    part: _Proxy, method: Callable[..., Any], form: ClientMethods, name: str
+) -> Callable[..., Any]:
     """Return the guarded twin of an SDK's method."""
     path, awaits = part._ullage_path, part._ullage_shared.awaits  # noqa: SLF001 - one room
     watched = RAW not in path and STREAMED not in path

@@ -155,7 +155,7 @@ def _short(text: str) -> str:
     return picture.cut(picture.clean(" ".join(text[: SHOWN * 4].split())), SHOWN)
 
 
-def driven(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | None = None) -> Result:
+def run_work(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | None = None) -> Result:
     """Run one piece of work; SIGTERM interrupts it as Ctrl-C does. Raises KeyboardInterrupt.
 
     `tick` is called every second meanwhile.
@@ -185,7 +185,7 @@ async def _repeat(act: Callable[[], object]) -> None:
         act()
 
 
-def interrupted(events: Sequence[Event]) -> Ended:
+def read_interrupted_turn(events: Sequence[Event]) -> Ended:
     """Return how a turn ended that was interrupted, by the events since it began here.
 
     Without events it had not begun; `text` is what had come.

@@ -61,11 +61,11 @@ async def ask(call: Pending, reason: str) -> Consent | None:
         async def read(question: str) -> str | None:
             return await _read_line(descriptor, question)
 
-        return await Question(call, reason, read).put()
+        return await ConsentQuestion(call, reason, read).put()
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ConsentQuestion:
     """One question to a person."""
 
     call: Pending
@@ -157,7 +157,7 @@ class Question:
 def _paint(kind: str) -> bool:
     """Tell whether lines are coloured: those of a diff, on a terminal, if nobody said NO_COLOR."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
-    return kind == "diff" and wanted and lines.steered(sys.stderr)
+    return kind == "diff" and wanted and lines.is_terminal(sys.stderr)
 
 
 def _rows(text: str, columns: int, paint: bool) -> Iterator[str]:  # noqa: FBT001 - one of two forms
@@ -189,9 +189,9 @@ def _pieces(text: str, room: int) -> Iterator[str]:
 @contextmanager
 def _terminal() -> Iterator[int | None]:
     """Lend the descriptor that a person types into: stdin, or the terminal behind a pipe."""
-    if not lines.steered(sys.stderr):
+    if not lines.is_terminal(sys.stderr):
         yield None
-    elif lines.steered(sys.stdin):
+    elif lines.is_terminal(sys.stdin):
         yield sys.stdin.fileno()
     else:
         try:

@@ -38,12 +38,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Talk until the input ends; 130 where it was broken off."""
-    with desk.opened(given, create=True) as log:
+    with desk.lend_log(given, create=True) as log:
         name = None if given.session == "-" else given.session
-        found = None if given.session is None else desk.chosen(log, name)
+        found = None if given.session is None else desk.find_session(log, name)
         given = given if found is None else origin.complete(given, found)
-        with desk.provided(given) as provider:
-            agent = desk.hired(given, provider)
+        with desk.lend_provider(given) as provider:
+            agent = desk.make_agent(given, provider)
             chat = Chat(agent, found or Session.create(log), given)
             try:
                 return chat.loop()
@@ -161,7 +161,7 @@ class Chat:
         """Return what comes of some work; the seconds are shown meanwhile, with what it is."""
         self.shown.begin(what)
         try:
-            return activity.driven(work, self.shown.tick)
+            return activity.run_work(work, self.shown.tick)
         finally:
             self.shown.end()
 
@@ -251,7 +251,7 @@ class Chat:
         if done is None:
             desk.say("nothing to undo: no turn has changed a file since")
             return
-        for line in undo.drawn(done):
+        for line in undo.draw_undone(done):
             desk.say(line)
 
     def uncompact(self, _: str) -> None:

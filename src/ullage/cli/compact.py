@@ -16,7 +16,7 @@ import ullage
 from ullage import importers
 from ullage.agent import Agent
 from ullage.agent.agent import Compacting
-from ullage.api.context import served
+from ullage.api.context import strip_window_mark
 from ullage.cli import desk, lines, notes, offline, origin, progress
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.plan import Outcome, explain_reason
@@ -86,7 +86,7 @@ def run(given: argparse.Namespace) -> int:
         _without(given, SESSIONS, "sessions")
         return _file(given)
     _without(given, FILES, "files")
-    return _recorded(given)
+    return _compact_session(given)
 
 
 def _without(given: argparse.Namespace, names: tuple[str, ...], whose: str) -> None:
@@ -100,17 +100,17 @@ def _without(given: argparse.Namespace, names: tuple[str, ...], whose: str) -> N
 # ── a session ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _recorded(given: argparse.Namespace) -> int:
+def _compact_session(given: argparse.Namespace) -> int:
     """Compact a session of the log; what was done goes to stdout."""
-    with desk.opened(given) as log:
+    with desk.lend_log(given) as log:
         try:
-            session = desk.chosen(log, given.file)
+            session = desk.find_session(log, given.file)
         except UnknownSession as error:
             raise UnknownSession(f"there is no file {given.file}, and {error}") from error
         given = origin.complete_work(given, session)
         with (
             session,
-            offline.lent(given, session) as lent,
+            offline.lend_model(given, session) as lent,
             progress.watch("compacting") as bar,
         ):
             workspace = Path(given.workspace or ".")
@@ -142,7 +142,7 @@ def _report(done: Compacting, given: argparse.Namespace, model: str) -> int:
     if outcome is None:
         print(f"nothing changed: {explain_reason(done.reason)}; {_most(count)}")
         return 0 if count.high <= _target(done, given) else 1
-    print(_said(outcome, dry=given.dry_run))
+    print(_format_outcome(outcome, dry=given.dry_run))
     if given.dry_run:
         _list(outcome)
     if done.checkpoint is not None:  # pragma: no branch - there is one where there is an outcome
@@ -165,7 +165,7 @@ def _ratio(given: argparse.Namespace) -> float | None:
 
 
 def _policy(given: argparse.Namespace) -> Policy | None:
-    return None if given.policy is None else Policy.named(given.policy)
+    return None if given.policy is None else Policy.from_name(given.policy)
 
 
 class Watched(ullage.Summarizer):
@@ -218,9 +218,9 @@ def _file(given: argparse.Namespace) -> int:
     with progress.watch(f"reading {Path(given.file).name}") as bar:
         session = importers.load(given.file, source=given.source, report=bar)
     notes.warn(session)
-    notes.check_model(served(given.model))
+    notes.check_model(strip_window_mark(given.model))
     options: dict[str, Any] = {
-        "model": served(given.model or session.model),
+        "model": strip_window_mark(given.model or session.model),
         "window": session.window_tokens if given.window is None else given.window,
         "tools": list(session.tools) or None,
         "system": session.system,
@@ -238,7 +238,7 @@ def _file(given: argparse.Namespace) -> int:
             options["summarizer"] = _summarizer(given, options["model"], bar)
         found = ullage.compact(session.current, store=store, **options)
     to = sys.stdout if given.dry_run else sys.stderr
-    print(_said(found.outcome, dry=given.dry_run), file=to)
+    print(_format_outcome(found.outcome, dry=given.dry_run), file=to)
     if found.checkpoint is not None:
         print(_pays(found.checkpoint, options["model"]), file=to)
     if given.dry_run:
@@ -295,7 +295,7 @@ def _pays(made: Checkpoint, model: str | None) -> str:
     )
 
 
-def _said(found: Outcome, *, dry: bool) -> str:
+def _format_outcome(found: Outcome, *, dry: bool) -> str:
     """Return what was done, or would be, in one line."""
     if not found.changed:
         return f"nothing changed: {explain_reason(found.reason or '')}; {_most(found.before)}"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ullage import config
 from ullage.config.settings import DEFAULT, KEYS, Configured
-from ullage.transport import shown
+from ullage.transport import mask_url
 
 SUMMARY = "show the settings and where they come from"
 
@@ -70,7 +70,7 @@ def _safe(held: Any, path: str) -> Any:
 def safe(url: str) -> str:
     """Return a base URL as it may be shown, whatever was written there."""
     try:
-        return shown(url)
+        return mask_url(url)
     except ValueError:
         return "(no URL)"
 
@@ -150,9 +150,9 @@ def _entries(held: Mapping[str, Any], key: str) -> Iterator[tuple[tuple[str, ...
 
 
 def _place(configured: Configured, key: str, path: tuple[str, ...]) -> str:
-    from ullage.config.layers import dotted
+    from ullage.config.layers import spell
 
-    return _origin(configured, dotted((key, *path)))
+    return _origin(configured, spell((key, *path)))
 
 
 def _name(part: str) -> str:

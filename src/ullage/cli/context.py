@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ullage import importers
-from ullage.api.context import Contents, of_session, served
+from ullage.api.context import Contents, of_session, strip_window_mark
 from ullage.cli import desk, notes, picture, progress, recorded
 from ullage.cli.lines import out, when
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress
-from ullage.importers.listing import listed
+from ullage.importers.listing import list_sessions
 
 SUMMARY = "show what fills the window: by part, by tool, by turn"
 
@@ -101,7 +101,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print what fills the window, or write the page."""
     tried = what_if(given.what_if)
-    notes.check_model(served(given.model))
+    notes.check_model(strip_window_mark(given.model))
     if given.top < 0:
         raise ConfigurationError(f"--top is how many items to list, not {given.top}")
     _one(given)
@@ -109,7 +109,9 @@ def run(given: argparse.Namespace) -> int:
         return _list(given)
     window, reserve = tried.get("window", given.window), tried.get("reserve")
     with progress.watch("reading") as bar:
-        contents = _contents(given, recorded.Shown(given.model, window, reserve, given.top), bar)
+        contents = _contents(
+            given, recorded.ShownWindow(given.model, window, reserve, given.top), bar
+        )
     report = contents.to_dict()
     if tried:
         said = ", ".join(f"{name} of {tokens:,} tokens" for name, tokens in tried.items())
@@ -119,21 +121,21 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(report))
     elif given.brief or given.html is None:
-        text = _drawn(report, given, plain=given.ascii)
+        text = _draw_report(report, given, plain=given.ascii)
         if not encodable(text, sys.stdout.encoding):
-            text = _drawn(report, given, plain=True)
+            text = _draw_report(report, given, plain=True)
         print(text)
     return 0
 
 
-def _drawn(report: Mapping[str, Any], given: argparse.Namespace, *, plain: bool) -> str:
+def _draw_report(report: Mapping[str, Any], given: argparse.Namespace, *, plain: bool) -> str:
     if given.brief:
         line = picture.brief(report)
         return "".join(picture.PLAIN.get(sign, sign) for sign in line) if plain else line
     return picture.draw(
         report,
         width=_width(),
-        colour=coloured(given.color, os.environ, terminal=sys.stdout.isatty()),
+        colour=is_coloured(given.color, os.environ, terminal=sys.stdout.isatty()),
         ascii=plain,
         top=given.top,
         turns=given.turns,
@@ -166,7 +168,7 @@ def what_if(given: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def coloured(wish: str, environ: Mapping[str, str], *, terminal: bool) -> bool:
+def is_coloured(wish: str, environ: Mapping[str, str], *, terminal: bool) -> bool:
     """Tell whether to colour: as asked, else on a terminal unless NO_COLOR or TERM=dumb."""
     if wish != "auto":
         return wish == "always"
@@ -192,12 +194,14 @@ def _one(given: argparse.Namespace) -> None:
         )
 
 
-def _contents(given: argparse.Namespace, shown: recorded.Shown, bar: progress.Bar) -> Contents:
+def _contents(
+    given: argparse.Namespace, shown: recorded.ShownWindow, bar: progress.Bar
+) -> Contents:
     """Return what fills the window of the session that was named."""
     if given.source == "ullage":
         return recorded.read_session(given, shown)
     if given.source == "proxy":
-        return recorded.read_kept(_kept(given), given.session, shown)
+        return recorded.read_kept(_read_kept(given), given.session, shown)
     session = _session(given, bar)
     bar.begin("counting")
     return of_session(
@@ -209,7 +213,7 @@ def _contents(given: argparse.Namespace, shown: recorded.Shown, bar: progress.Ba
     )
 
 
-def _kept(given: argparse.Namespace) -> list[recorded.Kept]:
+def _read_kept(given: argparse.Namespace) -> list[recorded.RecordedConversation]:
     return recorded.kept_by_proxy(given.proxy, given.store)
 
 
@@ -218,10 +222,10 @@ def _list(given: argparse.Namespace) -> int:
     if given.source == "ullage":
         found, total = recorded.list_sessions(given, MOST)
     elif given.source == "proxy":
-        kept = [one.listed for one in _kept(given)]
+        kept = [one.listed for one in _read_kept(given)]
         found, total = kept[:MOST], len(kept)
     else:
-        found, total = listed(given.source, os.environ, MOST)
+        found, total = list_sessions(given.source, os.environ, MOST)
     if given.json:
         print(json.dumps({"total": total, "sessions": [asdict(one) for one in found]}))
         return 0
@@ -236,7 +240,7 @@ def _list(given: argparse.Namespace) -> int:
     return 0
 
 
-def _session(given: argparse.Namespace, report: Progress) -> importers.Session:
+def _session(given: argparse.Namespace, report: Progress) -> importers.ImportedSession:
     """Return the session of a file or of another program."""
     if given.demo:
         return importers.load(importers.SAMPLE, source="claude")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage import importers
-from ullage.api.context import served
+from ullage.api.context import strip_window_mark
 from ullage.api.functions import count, count_text
 from ullage.cli import notes, progress
 from ullage.core.errors import ConfigurationError
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the count, its band, its basis, and what the file was taken for."""
     data = importers.content(given.file)
-    notes.check_model(served(given.model))
+    notes.check_model(strip_window_mark(given.model))
     found, form, what = _text(given, data) if given.text else _either(given, data)
     if given.json:
         fields = ("tokens", "low", "high", "basis")
@@ -78,7 +78,7 @@ def _messages(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
     messages = session.current
     found = count(
         messages,
-        model=served(given.model or session.model),
+        model=strip_window_mark(given.model or session.model),
         tools=list(session.tools),
         system=session.system,
         dialect=session.dialect,
@@ -94,7 +94,7 @@ def _text(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{given.file} cannot be read as text: {error}") from error
-    found = count_text(text, model=served(given.model))
+    found = count_text(text, model=strip_window_mark(given.model))
     if isinstance(found, int):
         found = Count(found, found, found, "exact")
     return found, "text", f"{len(text):,} characters of plain text"

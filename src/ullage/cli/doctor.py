@@ -25,7 +25,7 @@ from ullage.cli.config import safe
 from ullage.config.settings import Configured
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.window import Window, resolve
-from ullage.transport import Answer, Ask, Timeouts, Transport, loopback, shown
+from ullage.transport import HttpRequest, HttpResponse, Timeouts, Transport, loopback, mask_url
 from ullage.windows import Question, table
 from ullage.windows.listings import Listings
 from ullage.windows.probes import Found, probe
@@ -90,7 +90,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """What the doctor found; `asked` are the URLs."""
 
     versions: Mapping[str, str]
@@ -129,12 +129,12 @@ def _ports(text: str) -> list[int]:
 
 def run(given: argparse.Namespace) -> int:
     """Print the report; that nothing answers is an answer too, so the exit code is 0."""
-    found, problems = _configured()
+    found, problems = _load_settings()
     settings = found.settings
     urls = [] if settings.offline else _urls(given.ports, settings.base_url)
     servers = examine(urls)
     cache = Path(settings.cache_dir) if settings.cache_dir else table.folder()
-    report = Report(
+    report = DoctorReport(
         versions=_versions(cache),
         asked=urls,
         servers=servers,
@@ -154,7 +154,7 @@ def _urls(ports: Iterable[int] | None, base_url: str | None) -> list[str]:
     urls = [f"http://127.0.0.1:{port}/v1" for port in (PORTS if ports is None else ports)]
     if ports is not None or base_url is None or not _web(base_url) or not loopback(base_url):
         return urls
-    own = shown(base_url)
+    own = mask_url(base_url)
     return urls if _place(own) in map(_place, urls) else [own, *urls]
 
 
@@ -179,7 +179,7 @@ def examine(
     if not urls:
         return []
     with ThreadPoolExecutor(len(urls), "ullage-doctor") as pool:
-        asking = [pool.submit(_examined, url, Transport(limits).ask) for url in urls]
+        asking = [pool.submit(_examine_url, url, Transport(limits).ask) for url in urls]
         _, late = wait(asking, patience_s)
         if late:
             say = f"asking {len(urls)} local servers, waiting for {len(late)} ..."
@@ -187,7 +187,7 @@ def examine(
         return [local for one in asking if (local := one.result()) is not None]
 
 
-def _examined(url: str, ask: Callable[[Ask], Answer]) -> Local | None:
+def _examine_url(url: str, ask: Callable[[HttpRequest], HttpResponse]) -> Local | None:
     """Return what answers at a URL, None where nobody does."""
     talk = _Talk(ask)
     found = talk.hear(url)
@@ -195,19 +195,19 @@ def _examined(url: str, ask: Callable[[Ask], Answer]) -> Local | None:
         return None
     name = safe(url).removesuffix("/v1")
     if not talk.models or (found.claims and len(talk.models) == 1):
-        told = (_served("".join(talk.models), found),) if found.claims else ()
+        told = (_make_served("".join(talk.models), found),) if found.claims else ()
         return Local(name, found.server, told, found.complaint)
     served = []
     for model in talk.models[:MOST_MODELS]:
         one = talk.hear(url, model, found.server)
-        served.append(_served(model, one))
+        served.append(_make_served(model, one))
         found = replace(found, server=found.server or one.server)
         if talk.silent:
             break
     return Local(name, found.server, tuple(served), "", len(talk.models) - len(served))
 
 
-def _served(model: str, found: Found) -> Served:
+def _make_served(model: str, found: Found) -> Served:
     window = resolve(found.claims, model=model or None)
     return Served(model, window, found.slots, found.complaint)
 
@@ -215,7 +215,7 @@ def _served(model: str, found: Found) -> Served:
 class _Talk:
     """What is said with one server: the models it lists, and whether it answered."""
 
-    def __init__(self, ask: Callable[[Ask], Answer]) -> None:
+    def __init__(self, ask: Callable[[HttpRequest], HttpResponse]) -> None:
         self._ask = ask
         self.answered = False
         self.silent = False
@@ -232,9 +232,9 @@ class _Talk:
             found: Found = done.value
             return found
 
-    def _answer(self, what: Ask) -> Answer:
+    def _answer(self, what: HttpRequest) -> HttpResponse:
         if _loads(what.url):
-            return Answer(0, fault="not asked: it would load the model")
+            return HttpResponse(0, fault="not asked: it would load the model")
         answer = self._ask(what)
         self.answered = self.answered or answer.status > 0
         self.silent = answer.status == 0
@@ -317,7 +317,7 @@ def credentials(environment: Mapping[str, str]) -> dict[str, list[str]]:
     return dict(sorted(held.items()))
 
 
-def _configured() -> tuple[Configured, list[Problem]]:
+def _load_settings() -> tuple[Configured, list[Problem]]:
     """Return the settings; broken ones are a problem to report, not the end of the report."""
     try:
         found = config.load()
@@ -353,14 +353,14 @@ def _versions(cache: Path) -> dict[str, str]:
         "ullage": ullage.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "table": table.Table(cache).snapshot,
+        "table": table.WindowTable(cache).snapshot,
     }
 
 
 # --- telling --------------------------------------------------------------------------------------
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def _plain(report: DoctorReport) -> dict[str, Any]:
     """Return the report as JSON has it, each window with whether it is known."""
     told = asdict(report)
     for local, plain in zip(report.servers, told["servers"], strict=True):
@@ -369,7 +369,7 @@ def _plain(report: Report) -> dict[str, Any]:
     return told
 
 
-def _text(report: Report) -> str:
+def _text(report: DoctorReport) -> str:
     told = report.versions
     lines = [
         f"ullage {told['ullage']}, Python {told['python']}, {told['platform']}",
@@ -398,7 +398,7 @@ def _text(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _servers(report: Report) -> Iterator[str]:
+def _servers(report: DoctorReport) -> Iterator[str]:
     if report.configuration["offline"]:
         yield "servers: not asked, since `offline` is set"
         return

@@ -15,10 +15,10 @@ from ullage.core.errors import ContextTooLargeError, ProviderError
 from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressure, Notice
 from ullage.guard.guard import Guard
 from ullage.sdk.errors import classify_exception
-from ullage.transport import Ask, Transport
+from ullage.transport import HttpRequest, Transport
 
 if TYPE_CHECKING:
-    from ullage.cli.scenario import Fact, Turn
+    from ullage.cli.scenario import Fact, ScenarioTurn
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.events import Event
 
@@ -38,7 +38,7 @@ class RefusedError(ProviderError):
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class DuelClient:
     """The smallest client there is: one server, one model, no streaming."""
 
     base_url: str
@@ -47,7 +47,7 @@ class Chat:
     def create(self, **request: Any) -> dict[str, Any]:
         """Send a chat request; raises RefusedError when the server does not answer it."""
         body = {"temperature": 0, "repeat_penalty": REPEAT_PENALTY, **request}
-        answer = self.transport.ask(Ask(f"{self.base_url}/chat/completions", body))
+        answer = self.transport.ask(HttpRequest(f"{self.base_url}/chat/completions", body))
         if answer.status != HTTP_OK:
             raise RefusedError(answer.status, answer.body, answer.fault)
         reply: dict[str, Any] = answer.json()
@@ -92,7 +92,7 @@ Send = Callable[[list[Any]], tuple[list[Any], dict[str, Any]]]
 class Unguarded:
     """Send the history as programs do that trust the window."""
 
-    def __init__(self, chat: Chat, output: int) -> None:
+    def __init__(self, chat: DuelClient, output: int) -> None:
         self.score = Score(guarded=False)
         self._chat = chat
         self._output = output
@@ -116,7 +116,7 @@ class Unguarded:
 class Guarded:
     """Send the same history with every request going through a guard."""
 
-    def __init__(self, chat: Chat, output: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, chat: DuelClient, output: int, options: Mapping[str, Any]) -> None:
         self.score = Score(guarded=True)
         self._chat = chat
         self._output = output
@@ -165,7 +165,9 @@ class Guarded:
         return made, notes
 
 
-def play(side: Unguarded | Guarded, system: str, turns: Sequence[Turn], watch: Watch) -> Score:
+def play(
+    side: Unguarded | Guarded, system: str, turns: Sequence[ScenarioTurn], watch: Watch
+) -> Score:
     """Hold the whole conversation, also past failures, and return the score."""
     score = side.score
     score.turns = len(turns)
@@ -176,7 +178,7 @@ def play(side: Unguarded | Guarded, system: str, turns: Sequence[Turn], watch: W
     return score
 
 
-def _turn(score: Score, turn: Turn, send: Send) -> str:
+def _turn(score: Score, turn: ScenarioTurn, send: Send) -> str:
     """Play one turn into the score; returns the error, "" when it was answered."""
     score.history += turn.messages
     try:

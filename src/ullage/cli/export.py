@@ -25,8 +25,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Write the session; a file is its owner's alone."""
-    with desk.opened(given) as log:
-        session = desk.chosen(log, given.session)
+    with desk.lend_log(given) as log:
+        session = desk.find_session(log, given.session)
         with progress.watch(f"reading {session.name}", "events") as bar:
             events = upto(session, given.at)
             bar.begin(f"writing {session.name}", "events")

@@ -51,7 +51,7 @@ class Flow:
         if not text:
             return
         self.open = True
-        if not lines.steered(sys.stdout):
+        if not lines.is_terminal(sys.stdout):
             lines.out(text, end="")
             self.open = not text.endswith("\n")
             return

@@ -22,8 +22,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the name of the new session."""
     with (
-        desk.opened(given) as log,
-        desk.chosen(log, given.session) as session,
+        desk.lend_log(given) as log,
+        desk.find_session(log, given.session) as session,
         session.fork(given.at, given.name) as made,
     ):
         forked = made.fold.forked

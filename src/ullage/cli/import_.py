@@ -27,7 +27,7 @@ def run(given: argparse.Namespace) -> int:
     with progress.watch(f"reading {Path(given.file).name}", "events") as bar:
         loaded = ndjson.parse(content(given.file), given.file, bar)
     with (
-        desk.opened(given, create=True) as log,
+        desk.lend_log(given, create=True) as log,
         progress.watch("recording", "events") as bar,
     ):
         if loaded.events:
@@ -38,7 +38,7 @@ def run(given: argparse.Namespace) -> int:
             head, loaded = ndjson.bring_in(log, Path(given.file), time.time(), bar)
     if loaded.torn is not None:
         kept = f"; kept in {loaded.torn.kept}" if loaded.torn.kept is not None else ""
-        desk.say(f"left out: {torn(loaded.torn, given.file)}{kept}")
+        desk.say(f"left out: {describe_torn(loaded.torn, given.file)}{kept}")
     desk.say(f"brought in {head.seq:,} events")
     print(head.session)
     return 0
@@ -52,7 +52,7 @@ def content(name: str) -> bytes:
         raise StoreError(f"{name} cannot be read: {error.strerror or error}") from error
 
 
-def torn(found: Torn, name: str) -> str:
+def describe_torn(found: Torn, name: str) -> str:
     """Return what is said of a last line that was cut off."""
     return f"line {found.line} of {name} was cut off while it was written ({len(found.rest)} bytes)"
 

@@ -76,7 +76,7 @@ def note(text: str) -> None:
     if sys.stderr is None:  # closed before the start: print would take stdout instead
         return
     rows: Iterable[str] = map(picture.clean, text.split("\n"))
-    if steered(sys.stderr):
+    if is_terminal(sys.stderr):
         columns = screen(sys.stderr).columns
         rows = (row for line in rows for row in wrap(line, columns))
     print("\n".join(rows), file=sys.stderr, flush=True)
@@ -104,14 +104,14 @@ def wrap(line: str, columns: int) -> list[str]:
     )
 
 
-def steered(stream: TextIO | None) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     """Tell whether a stream is a terminal; one that was closed before the start is None."""
     return stream is not None and stream.isatty()
 
 
 def fits(stream: TextIO | None) -> bool:
     """Tell whether a stream is a terminal that can take back what stands on a line."""
-    return steered(stream) and os.environ.get("TERM", "dumb") != "dumb"
+    return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def screen(stream: TextIO) -> os.terminal_size:
@@ -141,7 +141,7 @@ def show_cluster(cluster: str, after: str) -> str:
     shown = []
     row = f" {cluster}{after[:1]} "
     for before, one, behind in zip(row, cluster, row[2:], strict=False):
-        joins = one in JOINERS and _joined(before, behind)
+        joins = one in JOINERS and _is_joined(before, behind)
         shown.append(one if joins or one in "\n\t" or not _hides(one) else escape(one))
     return "".join(shown)
 
@@ -170,7 +170,7 @@ def _is_blank(character: str) -> bool:
     return space or character in BLANK or any(ord(character) in each for each in SELECTORS)
 
 
-def _joined(before: str, behind: str) -> bool:
+def _is_joined(before: str, behind: str) -> bool:
     """Tell whether a joiner stands behind something that is seen, in a script that has joiners."""
     seen = not (before.isspace() or _hides(before) or before in JOINERS)
     return seen and not (before.isascii() and (behind.isascii() or _hides(behind)))

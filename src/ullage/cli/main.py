@@ -82,7 +82,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         command.arguments(sub)
         _add_settings(sub)
     if only is None:
-        top.epilog = "\n".join([*_grouped(), EXAMPLES])
+        top.epilog = "\n".join([*_list_groups(), EXAMPLES])
     return top
 
 
@@ -103,7 +103,7 @@ def _add_settings(sub: argparse.ArgumentParser) -> None:
         )
 
 
-def _grouped() -> Iterator[str]:
+def _list_groups() -> Iterator[str]:
     """Yield the lines that list all commands by what they are for."""
     for group, names in GROUPS.items():
         yield f"{group}:"
@@ -166,7 +166,7 @@ def _code(error: UllageError) -> int:
     return BUSY if isinstance(error, BusyWriter) else FAILED
 
 
-def _settled(words: Sequence[str]) -> Sequence[str]:
+def _settle_words(words: Sequence[str]) -> Sequence[str]:
     """Return the command line with no doubt left about an option whose value may be left out."""
     if not words or words[0] not in AGENTS:
         return words
@@ -190,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not words:
             parser().print_help()
             return OK
-        given = parser(named).parse_args(_settled(words))
+        given = parser(named).parse_args(_settle_words(words))
         with config.given_options(given.settings):
             return _command(given.command).run(given)
     except UllageError as error:

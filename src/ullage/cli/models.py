@@ -14,9 +14,9 @@ from typing import Any, Final
 from ullage import config
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.errors.nearest import suggest
-from ullage.transport import Ask, Transport, loopback, shown
+from ullage.transport import HttpRequest, Transport, loopback, mask_url
 from ullage.windows.rows import Row
-from ullage.windows.table import Refresh, Table
+from ullage.windows.table import Refresh, WindowTable
 
 SUMMARY = "list, show and refresh the table of models"
 
@@ -52,7 +52,7 @@ def _cache() -> Path | None:
 
 
 def _list(given: argparse.Namespace) -> int:
-    table = Table(_cache())
+    table = WindowTable(_cache())
     providers = table.providers()
     if given.provider is not None:
         known = table.provider(given.provider)
@@ -73,7 +73,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace) -> int:
-    table = Table(_cache())
+    table = WindowTable(_cache())
     # What is asked for is a row of the table, so the id is a model's even at a host of deployments.
     base = given.id if given.provider is not None else None
     row = table.row(given.id, given.provider, base_model=base)
@@ -84,7 +84,7 @@ def _show(given: argparse.Namespace) -> int:
             f"the table of {table.snapshot} has no row for {given.id}{at}: {near and f'{near} '}An "
             "id of another host needs --provider, a model of your own a window that you set"
         )
-    print(json.dumps(_plain(row), indent=2) if given.json else _told(row, table.snapshot))
+    print(json.dumps(_plain(row), indent=2) if given.json else _format_row(row, table.snapshot))
     return 0
 
 
@@ -92,7 +92,7 @@ def _plain(row: Row) -> dict[str, Any]:
     return {"bound": row.bound, **asdict(row)}
 
 
-def _told(row: Row, snapshot: str) -> str:
+def _format_row(row: Row, snapshot: str) -> str:
     limits = ", ".join(f"{kind} {tokens:,}" for kind, tokens in row.limits.items())
     lines = [
         f"{row.provider}/{row.model}: {row.bound:,} tokens of input, by the table of {snapshot}",
@@ -111,27 +111,27 @@ def _told(row: Row, snapshot: str) -> str:
 
 
 def _update(given: argparse.Namespace) -> int:
-    table = Table(_cache())
-    fetched = Refresh(_fetched(given.origin), shown(given.origin), time.time(), _cache())
+    table = WindowTable(_cache())
+    fetched = Refresh(_fetch_table(given.origin), mask_url(given.origin), time.time(), _cache())
     change = fetched.change(table)
     raises = [f"  {name}: {now:,} -> {then:,}" for name, now, then in change.raises]
     more = len(raises) - RAISES_SHOWN
     told = raises[:RAISES_SHOWN] + ([f"  and {more:,} more"] if more > 0 else [])
     if raises and not given.allow_raises:
         raise ConfigurationError(
-            f"{shown(given.origin)} raises {len(raises):,} bounds, so nothing was changed; "
+            f"{mask_url(given.origin)} raises {len(raises):,} bounds, so nothing was changed; "
             "say --allow-raises to accept that\n" + "\n".join(told)
         )
     path = fetched.install()
     print(f"{change.rows:,} rows of {change.snapshot} in {path}")
     if raises:
         print(f"{len(raises):,} bounds are raised:\n" + "\n".join(told))
-    if Table(_cache()).snapshot != change.snapshot:
+    if WindowTable(_cache()).snapshot != change.snapshot:
         print(f"they wait: the bundled table, of {table.snapshot}, is newer", file=sys.stderr)
     return 0
 
 
-def _fetched(origin: str) -> bytes:
+def _fetch_table(origin: str) -> bytes:
     """Return the bytes of a table; an origin with `://` is a URL."""
     if "://" not in origin:
         try:
@@ -141,10 +141,12 @@ def _fetched(origin: str) -> bytes:
     if not origin.startswith("https://") and not (
         origin.startswith("http://") and loopback(origin)
     ):
-        raise ConfigurationError(f"{shown(origin)} is not https: a table is fetched over no other")
-    answer = Transport().ask(Ask(origin))
+        raise ConfigurationError(
+            f"{mask_url(origin)} is not https: a table is fetched over no other"
+        )
+    answer = Transport().ask(HttpRequest(origin))
     if answer.status != 200:
-        said = answer.fault or f"{shown(origin)} answered {answer.status}"
+        said = answer.fault or f"{mask_url(origin)} answered {answer.status}"
         raise ProviderError(f"no table came: {said}")
     return answer.body
 

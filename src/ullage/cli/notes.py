@@ -6,7 +6,7 @@ It knows no command.
 from __future__ import annotations
 
 from ullage.cli.desk import say
-from ullage.importers import Session
+from ullage.importers import ImportedSession
 from ullage.runtime import default
 
 
@@ -19,7 +19,7 @@ def check_model(model: str | None) -> None:
         say(f"note: no model {model!r} is in the table; {near}")
 
 
-def warn(session: Session) -> None:
+def warn(session: ImportedSession) -> None:
     """Tell what of a file was left out."""
     for warning in session.warnings:
         say(f"note: {warning}")

@@ -34,7 +34,7 @@ class Lent:
 
 
 @contextmanager
-def lent(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
+def lend_model(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
     """Lend the model that the arguments name, else the session's; its server is asked if it can be.
 
     That of an embedded server, or of one whose key is not there, stands in without its server.
@@ -45,11 +45,11 @@ def lent(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
     known = bool(session.fold.served)
     if named or origin.needs_nothing(session) or (settings.base_url and not known):
         given = origin.complete(given, session)
-        with desk.provided(given) as provider:
+        with desk.lend_provider(given) as provider:
             yield Lent(provider, default(), None if given.embedded is not None else given.window)
         return
     served = session.fold.served
-    model = given.model or served.get("model") or answered(session)
+    model = given.model or served.get("model") or find_last_model(session)
     if model is None:
         raise ConfigurationError(
             f"no model has answered in session {session.name} yet: name one by --model"
@@ -62,11 +62,11 @@ def lent(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
     stand_in = argparse.Namespace(
         **{**vars(given), "base_url": NOBODY, "model": model, "dialect": dialect}
     )
-    with desk.provided(stand_in) as provider:
+    with desk.lend_provider(stand_in) as provider:
         yield Lent(provider, runtime, window)
 
 
-def answered(session: Session) -> str | None:
+def find_last_model(session: Session) -> str | None:
     """Return the model that answered last, None before the first answer."""
     rounds = (item for item in reversed(session.fold.items) if isinstance(item, Round))
     return next((item.model for item in rounds if item.model), None)

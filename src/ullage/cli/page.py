@@ -25,7 +25,7 @@ from ullage.cli.picture import (
     Ink,
     Report,
     basis,
-    left,
+    count_left,
     origin,
     percent,
     row_note,
@@ -115,7 +115,7 @@ def _gauge(report: Report) -> str:
         share = percent(used["tokens"], window["tokens"])
         assumed = ", assumed" if window.get("assumed") else ""
         big.append(f"<p><b>{share}</b> <span>of {window['tokens']:,}{assumed}</span></p>")
-    if (rest := left(report)) is not None:
+    if (rest := count_left(report)) is not None:
         big.append(f"<p><b>{abs(rest[0]):,}</b> <span>tokens {rest[1]}</span></p>")
     range_ = f"<p class='soft'>between {used['low']:,} and {used['high']:,} tokens</p>"
     return "".join(

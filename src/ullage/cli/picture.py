@@ -95,7 +95,7 @@ def basis(name: str, error: float | None) -> str:
     return "est" if error is None else f"est ±{math.ceil(round(error * 100, 6))} %"
 
 
-def left(report: Report) -> tuple[int, str] | None:
+def count_left(report: Report) -> tuple[int, str] | None:
     """Return the tokens left and until what, or None where the window is unknown."""
     if report["window"] is None or report["free"] is None:
         return None
@@ -146,10 +146,10 @@ def spent_words(spent: Mapping[str, Any], name: str) -> str:
 
 def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name of the flag
     """Return `text` with everything that steers a terminal or hides made visible as an escape."""
-    return "".join(_shown(character, ascii) for character in str(text))
+    return "".join(_escape_character(character, ascii) for character in str(text))
 
 
-def _shown(character: str, plain: bool) -> str:  # noqa: FBT001 - one of two forms
+def _escape_character(character: str, plain: bool) -> str:  # noqa: FBT001 - one of two forms
     code = ord(character)
     if character in EMOJI_STYLES:
         return ""
@@ -276,7 +276,7 @@ def brief(report: Report) -> str:
     """Return one line: `25.0k left · 128.0k/200.0k 64 % · advisory · est ±1 %`."""
     used, window = report["used"], report["window"]
     rests = basis(used["basis"], used["error"])
-    rest = left(report)
+    rest = count_left(report)
     if rest is None or window is None:
         facts = [f"ctx={short(used['tokens'])}", "window unknown"]
         return " · ".join([*facts, rests] if rests.startswith("est") else facts)
@@ -306,7 +306,7 @@ def _state(report: Report, pen: Pen) -> Iterator[str]:
     yield f"pressure: {report['tier']}"
     if report["reason"]:
         yield pen.text(report["reason"])
-    rest = left(report)
+    rest = count_left(report)
     if rest is None:
         yield f"used {used:,}"
         yield "window unknown, so no share and no rest"

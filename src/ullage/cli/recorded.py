@@ -18,20 +18,20 @@ from ullage.cli import desk, replay, sessions
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.session.log.event import understood
-from ullage.core.tokens.composition import Report, Row
+from ullage.core.session.log.event import upcast_data
+from ullage.core.tokens.composition import PartRow, Report
 from ullage.core.tokens.counting import Count
 from ullage.core.tokens.gauge import assess
 from ullage.core.tokens.window import Claim, resolve
 from ullage.embedded import catalog
-from ullage.importers import Session
-from ullage.importers.listing import Listed
-from ullage.importers.session import Call, total
+from ullage.importers import ImportedSession
+from ullage.importers.listing import ListedSession
+from ullage.importers.session import PaidCall, total
 from ullage.importers.titles import line
 from ullage.runtime import Runtime, default
 from ullage.storage import open_store, place
-from ullage.transport import Ask
-from ullage.windows import Question, given
+from ullage.transport import HttpRequest
+from ullage.windows import Question, read_window
 
 SOURCES: Final = ("ullage", "proxy")
 
@@ -45,7 +45,7 @@ USAGES: Final = tuple(Usage.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownWindow:
     """What the operator says of the window and of the answer, as the arguments name it."""
 
     model: str | None = None
@@ -54,7 +54,7 @@ class Shown:
     top: int = 10
 
 
-def read_session(asked: argparse.Namespace, shown: Shown) -> Contents:
+def read_session(asked: argparse.Namespace, shown: ShownWindow) -> Contents:
     """Return what fills the window of a session of ullage: the newest, or the one that is named."""
     chosen = argparse.ArgumentParser()
     replay.arguments(chosen)
@@ -63,14 +63,14 @@ def read_session(asked: argparse.Namespace, shown: Shown) -> Contents:
     name = [] if asked.session is None else [asked.session]
     options = chosen.parse_args([*name, *store, *model])
     # As it stands: what does not fit is shown, too, and no compaction is planned.
-    with replay.viewed(options, window=UNBOUNDED) as (session, lent, view):
+    with replay.lend_view(options, window=UNBOUNDED) as (session, lent, view):
         provider = lent.provider
         question = Question(provider.model, provider.base_url, provider.api_key)
         windows, sent = lent.runtime.windows, dict(view.kwargs)
         recorded = Claim("total", lent.window or 0, "probe", "the server when the session was kept")
         found = resolve([recorded]) if lent.window is not None else windows.window(question)
         owner = windows.listings.provider_for(provider.base_url)
-        read = Session(
+        read = ImportedSession(
             source="ullage",
             dialect=provider.dialect,
             messages=tuple(sent.get("input") or sent["messages"]),
@@ -81,7 +81,7 @@ def read_session(asked: argparse.Namespace, shown: Shown) -> Contents:
             id=session.name,
             path=session.log.url,
             providers=() if owner is None else (owner,),
-            dropped=_dropped(lent.runtime, question),
+            dropped=_find_dropped(lent.runtime, question),
             **_history(session),
         )
         return of_session(
@@ -93,7 +93,7 @@ def read_session(asked: argparse.Namespace, shown: Shown) -> Contents:
         )
 
 
-def _dropped(runtime: Runtime, question: Question) -> frozenset[str]:
+def _find_dropped(runtime: Runtime, question: Question) -> frozenset[str]:
     """Return what the model's template leaves out: as its server says, else as the table has it."""
     told = runtime.dropped_rows(question)
     row = catalog.ROWS.get(question.model or "")
@@ -105,12 +105,12 @@ def _history(session: agent.Session) -> dict[str, Any]:
     events = session.events()
     calls = []
     for event in events:
-        data = understood(event) if event.type == "provider_usage" else None
+        data = upcast_data(event) if event.type == "provider_usage" else None
         if data is not None:
             told = [tokens for name in USAGES if type(tokens := data.get(name)) is int]
             whole = len(told) == len(USAGES)
-            calls.append(Call(Usage(*told) if whole else None, data.get("model")))
-    said = (understood(event) or {} for event in events if event.type == "user_message")
+            calls.append(PaidCall(Usage(*told) if whole else None, data.get("model")))
+    said = (upcast_data(event) or {} for event in events if event.type == "user_message")
     first = next((data.get("text") for data in said if data.get("text")), None)
     workspace = session.fold.served.get("workspace")
     return {
@@ -126,13 +126,13 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def list_sessions(asked: argparse.Namespace, most: int) -> tuple[list[Listed], int]:
+def list_sessions(asked: argparse.Namespace, most: int) -> tuple[list[ListedSession], int]:
     """Return the newest sessions of the log, and how many there are."""
-    with desk.opened(asked) as log:
+    with desk.lend_log(asked) as log:
         heads = log.sessions()[::-1]
         rows = [(sessions.read(log, head), head) for head in heads[:most]]
         made = [
-            Listed(row.name, log.url, row.last, _workspace(log, row.name), row.about or None)
+            ListedSession(row.name, log.url, row.last, _workspace(log, row.name), row.about or None)
             for row, _ in rows
         ]
     return made, len(heads)
@@ -147,14 +147,14 @@ def _workspace(log: Any, name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecordedConversation:
     """What is known of a conversation behind a proxy: sizes in tokens, and no text.
 
     `summary` is the block that stands for what was left out, where the store has one; `where`
     names the proxy or its store.
     """
 
-    listed: Listed
+    listed: ListedSession
     where: str
     model: str | None
     used: int
@@ -164,12 +164,12 @@ class Kept:
     notes: tuple[str, ...] = ()
 
 
-def kept_by_proxy(url: str, store: str | None) -> list[Kept]:
+def kept_by_proxy(url: str, store: str | None) -> list[RecordedConversation]:
     """Return the conversations of a running proxy, else what its store keeps of compacted ones.
 
     Raises StoreError where neither is there.
     """
-    answer = default().transport.ask(Ask(f"{url.rstrip('/')}/ullage/sessions"))
+    answer = default().transport.ask(HttpRequest(f"{url.rstrip('/')}/ullage/sessions"))
     said = answer.json() if answer.status == 200 and store is None else None
     entries = said.get("sessions") if isinstance(said, Mapping) else None
     if isinstance(entries, list):
@@ -181,7 +181,7 @@ def kept_by_proxy(url: str, store: str | None) -> list[Kept]:
         opened.close()
 
 
-def _entry(told: Mapping[str, Any], url: str) -> Kept:
+def _entry(told: Mapping[str, Any], url: str) -> RecordedConversation:
     name, used, window = str(told.get("id")), told.get("used"), told.get("window")
     notes = [
         f"{told.get(key):,} {word}"
@@ -195,8 +195,8 @@ def _entry(told: Mapping[str, Any], url: str) -> Kept:
     ]
     at = told.get("at")
     title = f"{told.get('model') or 'model unknown'} at {told.get('upstream')}"
-    return Kept(
-        Listed(name, url, float(at) if isinstance(at, int | float) else 0.0, None, title),
+    return RecordedConversation(
+        ListedSession(name, url, float(at) if isinstance(at, int | float) else 0.0, None, title),
         f"the proxy at {url}",
         told.get("model") or None,
         used if type(used) is int else 0,
@@ -206,12 +206,12 @@ def _entry(told: Mapping[str, Any], url: str) -> Kept:
     )
 
 
-def _checkpoint(made: Checkpoint, url: str) -> Kept:
+def _checkpoint(made: Checkpoint, url: str) -> RecordedConversation:
     title = f"{made.count:,} messages, compacted by {made.strategy}"
     left = f"{made.source_count:,} messages were left out"
     sizes = f"{made.tokens_before:,} -> {made.tokens_after:,} tokens"
-    return Kept(
-        Listed(made.prefix[:16], url, 0.0, None, title),
+    return RecordedConversation(
+        ListedSession(made.prefix[:16], url, 0.0, None, title),
         f"the store {url}",
         None,
         made.tokens_after if made.tokens_after_measured is None else made.tokens_after_measured,
@@ -222,7 +222,9 @@ def _checkpoint(made: Checkpoint, url: str) -> Kept:
     )
 
 
-def read_kept(found: Sequence[Kept], name: str | None, shown: Shown) -> Contents:
+def read_kept(
+    found: Sequence[RecordedConversation], name: str | None, shown: ShownWindow
+) -> Contents:
     """Return what is known of one conversation: the newest, or the one whose id begins so.
 
     Raises ConfigurationError where there is none, or more than one.
@@ -238,16 +240,16 @@ def read_kept(found: Sequence[Kept], name: str | None, shown: Shown) -> Contents
     return _contents(chosen[0], shown)
 
 
-def _contents(one: Kept, shown: Shown) -> Contents:
+def _contents(one: RecordedConversation, shown: ShownWindow) -> Contents:
     bound = shown.window or one.window
     claims = [Claim("total", bound, "probe", one.where)] if bound is not None else []
-    window = given(shown.window) or resolve(claims, model=one.model)
+    window = read_window(shown.window) or resolve(claims, model=one.model)
     counted = default().text_meter(shown.model or one.model).counter.count(one.summary)
     summary = min(counted, one.used)
     rest = one.used - summary
     rows = [
-        Row("checkpoint", summary, summary, summary, "estimate"),
-        Row("unattributed", rest, rest, rest, "inferred", "the proxy keeps sizes, and no text"),
+        PartRow("checkpoint", summary, summary, summary, "estimate"),
+        PartRow("unattributed", rest, rest, rest, "inferred", "the proxy keeps sizes, and no text"),
     ]
     count = Count(one.used, one.used, one.used, "server" if one.basis == "provider" else "estimate")
     report = Report(

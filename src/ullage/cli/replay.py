@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the body of the request; how full the window is goes to stderr."""
-    with viewed(given) as (session, lent, view):
+    with lend_view(given) as (session, lent, view):
         held = session.fold
         sent = body(lent.provider, view.kwargs)
     if held.checkpoints and view.prepared.replayed is None:
@@ -62,18 +62,18 @@ def run(given: argparse.Namespace) -> int:
 
 
 @contextmanager
-def viewed(
+def lend_view(
     given: argparse.Namespace, *, window: int | None = None
 ) -> Iterator[tuple[Session, offline.Lent, View]]:
     """Lend a session, its model, and what would be sent now, in its window or one of `window`."""
-    with desk.opened(given) as log:
-        session = desk.chosen(log, given.session)
+    with desk.lend_log(given) as log:
+        session = desk.find_session(log, given.session)
         if given.at is not None:
             session = _past(session, given.at)
         given = origin.complete_work(given, session)
-        with offline.lent(given, session) as lent:
+        with offline.lend_model(given, session) as lent:
             work = argparse.Namespace(**{**vars(given), "window": window or lent.window})
-            agent = desk.hired(work, lent.provider)
+            agent = desk.make_agent(work, lent.provider)
             agent.runtime = lent.runtime
             session.hear(_tell)
             view = asyncio.run(agent.aview(session, **desk.turn_options(given)))

@@ -28,9 +28,9 @@ def run(given: argparse.Namespace) -> int:
     """Run the turn; the exit code says how it ended."""
     text = read_prompt(given.text)
     with (
-        desk.opened(given) as log,
-        desk.chosen(log, given.session) as session,
+        desk.lend_log(given) as log,
+        desk.find_session(log, given.session) as session,
     ):
         given = origin.complete(given, session)
-        with desk.provided(given) as provider:
-            return running.one(desk.hired(given, provider), session, text, given)
+        with desk.lend_provider(given) as provider:
+            return running.one(desk.make_agent(given, provider), session, text, given)

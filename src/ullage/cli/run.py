@@ -10,7 +10,7 @@ from ullage.agent import Agent, Ended, Session
 from ullage.cli import activity, desk, lines, origin
 from ullage.cli.stdin import read_prompt
 from ullage.core.errors import ConfigurationError
-from ullage.storage.postgres_url import hidden
+from ullage.storage.postgres_url import hide_password
 
 SUMMARY = "run one turn: the answer on stdout, what happens on stderr"
 
@@ -40,18 +40,18 @@ def run(given: argparse.Namespace) -> int:
     text = read_prompt(given.text)
     if text is None or not text.strip():
         raise ConfigurationError("there is nothing to say: give a text, or pipe one into stdin")
-    with desk.opened(given, create=True) as log:
-        found = None if given.session is None else desk.chosen(log, given.session)
+    with desk.lend_log(given, create=True) as log:
+        found = None if given.session is None else desk.find_session(log, given.session)
         given = given if found is None else origin.complete(given, found)
-        with desk.provided(given) as provider:
-            agent = desk.hired(given, provider)
+        with desk.lend_provider(given) as provider:
+            agent = desk.make_agent(given, provider)
             with found or Session.create(log) as session:
                 return one(agent, session, text, given)
 
 
 def one(agent: Agent, session: Session, text: str | None, given: argparse.Namespace) -> int:
     """Run one turn, or go on with the one that was cut off, and print how it ended."""
-    streams = lines.steered(sys.stdout) and not given.json
+    streams = lines.is_terminal(sys.stdout) and not given.json
     shown = activity.Activity(quiet=given.quiet, streams=streams)
     session.hear(shown.hear)
     options = desk.turn_options(given)
@@ -59,11 +59,11 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
     before = session.fold.head
     try:
         if text is None:
-            ended = activity.driven(agent.aresume(session, **options), shown.tick)
+            ended = activity.run_work(agent.aresume(session, **options), shown.tick)
         else:
-            ended = activity.driven(agent.arun(session, text, **options), shown.tick)
+            ended = activity.run_work(agent.arun(session, text, **options), shown.tick)
     except KeyboardInterrupt:
-        ended = activity.interrupted(session.events(after=before))
+        ended = activity.read_interrupted_turn(session.events(after=before))
     finally:
         shown.end()
     if ended is None:
@@ -95,6 +95,6 @@ def _tell(session: Session, ended: Ended, given: argparse.Namespace) -> None:
 
 def _store(given: argparse.Namespace) -> str:
     """Return the option that names the log, where one was given; without a password in it."""
-    if given.store is None or hidden(given.store) != given.store:
+    if given.store is None or hide_password(given.store) != given.store:
         return ""
     return f" --store {shlex.quote(given.store)}"

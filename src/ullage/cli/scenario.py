@@ -97,14 +97,14 @@ owner pays for the idle time above {draft} hours. What is a sensible order of wo
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ScenarioTurn:
     """One turn: the messages that are added before the model answers, and the fact asked for."""
 
     messages: tuple[dict[str, Any], ...]
     asks: Fact | None = None
 
 
-def script(turns: int, seed: int = 7) -> list[Turn]:
+def script(turns: int, seed: int = 7) -> list[ScenarioTurn]:
     """Return `turns` turns: facts are told in the first ones and asked for in the last ones.
 
     Every third turn brings a tool call and its result, some three times as long as a question.
@@ -116,7 +116,7 @@ def script(turns: int, seed: int = 7) -> list[Turn]:
     for number in range(turns):
         if number >= last:
             fact = FACTS[number - last]
-            found.append(Turn(({"role": "user", "content": fact.asked},), fact))
+            found.append(ScenarioTurn(({"role": "user", "content": fact.asked},), fact))
             continue
         fact_now = told.get(number)
         text = _ask(draw)
@@ -127,7 +127,7 @@ def script(turns: int, seed: int = 7) -> list[Turn]:
         if sheet or number % 3 == 2:
             invoice = fact_now.value if sheet and fact_now is not None else f"Q-{100 + number}"
             messages += _tool(draw, number, invoice)
-        found.append(Turn(tuple(messages)))
+        found.append(ScenarioTurn(tuple(messages)))
     return found
 
 

@@ -29,9 +29,9 @@ from ullage.config import serving
 from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
-from ullage.runtime import configured
+from ullage.runtime import make_runtime
 from ullage.storage.place import PROXY, default_url
-from ullage.transport import redacted
+from ullage.transport import redact
 
 if TYPE_CHECKING:
     from ullage.proxy.app import App
@@ -139,18 +139,18 @@ def run(given: argparse.Namespace) -> int:
         demo = None
         if given.demo is not None:
             window = given.window or desk.roomy(given.demo)
-            server = held.enter_context(desk.embedded(given.demo, window))
+            server = held.enter_context(desk.make_embedded_server(given.demo, window))
             demo = Upstream("demo", server.base_url, server="llama.cpp")
             desk.say(f"{given.demo} on llama.cpp, a window of {window:,} tokens")
         serve = read(given, os.environ, demo)
-        discreet = _logged(held, given)
+        discreet = _start_logging(held, given)
         discreet.learn(serve)
         app = make(serve)
         if given.traces:
             from ullage.telemetry import otel
 
             otel.enable(app.runtime)
-        listening = bound(serve.host, serve.port)
+        listening = bind_socket(serve.host, serve.port)
         held.callback(listening.close)
         _ = app.store  # opened here, where a store that is none has an exit code
         for line in greeting(serve, listening.getsockname()[1]):
@@ -161,7 +161,7 @@ def run(given: argparse.Namespace) -> int:
             discreet.learn(found)
             return found
 
-        return _served(app, serve, listening, again)
+        return _run_server(app, serve, listening, again)
 
 
 def _application() -> Callable[[Serve], App]:
@@ -173,7 +173,7 @@ def _application() -> Callable[[Serve], App]:
         from ullage.proxy.app import App
     except ModuleNotFoundError as error:
         raise explain_missing("ullage serve", error.name) from error
-    return lambda serve: App(serve, runtime=configured(remembered=REMEMBERED))
+    return lambda serve: App(serve, runtime=make_runtime(remembered=REMEMBERED))
 
 
 # ── what is served ──────────────────────────────────────────────────────────────────────────────
@@ -272,13 +272,13 @@ class Discreet(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; of a traceback in text, the lines."""
         if self._as_json:
-            return redacted(json.dumps(self._object(record)), self._secrets)
+            return redact(json.dumps(self._object(record)), self._secrets)
         request = getattr(record, "request", None)
         if request is not None:
             text = f"{self.formatTime(record)} {request.sentence()}"
         else:
             text = super().format(record)
-        return redacted("\n".join(map(picture.clean, text.split("\n"))), self._secrets)
+        return redact("\n".join(map(picture.clean, text.split("\n"))), self._secrets)
 
     def _object(self, record: logging.LogRecord) -> dict[str, Any]:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -292,7 +292,7 @@ class Discreet(logging.Formatter):
         return found
 
 
-def _logged(held: ExitStack, given: argparse.Namespace) -> Discreet:
+def _start_logging(held: ExitStack, given: argparse.Namespace) -> Discreet:
     """Have what is logged written to stderr until the end; return how."""
     handler = logging.StreamHandler(sys.stderr)
     discreet = Discreet(as_json=given.log_format == "json")
@@ -311,7 +311,7 @@ def _logged(held: ExitStack, given: argparse.Namespace) -> Discreet:
 # ── serving ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens; raises ConfigurationError where the address cannot be had."""
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -324,7 +324,9 @@ def bound(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _served(app: App, serve: Serve, listening: socket.socket, again: Callable[[], Serve]) -> int:
+def _run_server(
+    app: App, serve: Serve, listening: socket.socket, again: Callable[[], Serve]
+) -> int:
     """Run the web server until a signal; return the exit code."""
     import uvicorn
 
@@ -349,14 +351,16 @@ def _served(app: App, serve: Serve, listening: socket.socket, again: Callable[[]
     async def main() -> None:
         if hasattr(signal, "SIGHUP"):
             loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGHUP, reloaded, app, again)
+            loop.add_signal_handler(signal.SIGHUP, reload_settings, app, again)
         gc.collect()
         gc.freeze()  # what was loaded by now stays: no collection need look at it again
         gc.set_threshold(*COLLECTED)
         await server.serve(sockets=[listening])
 
     # uvicorn raises the signals that ended it once more: they were answered by then.
-    before = {number: signal.signal(number, _ended) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, _ignore_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         with asyncio.Runner(loop_factory=_loop()) as runner:
             runner.run(main())
@@ -366,7 +370,7 @@ def _served(app: App, serve: Serve, listening: socket.socket, again: Callable[[]
     return 0 if server.started else 1
 
 
-def _ended(number: int, frame: object) -> None:
+def _ignore_signal(number: int, frame: object) -> None:
     del number, frame
 
 
@@ -379,7 +383,7 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def reloaded(app: App, again: Callable[[], Serve]) -> None:
+def reload_settings(app: App, again: Callable[[], Serve]) -> None:
     """Have an application go on with the configuration as it is now; a broken one changes nothing.
 
     The address, the store and the time-outs of connections stay until the next start.

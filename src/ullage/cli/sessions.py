@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from ullage.cli import desk
 from ullage.cli.lines import brief, out, when
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.session.log.event import Event, understood
+from ullage.core.session.log.event import Event, upcast_data
 from ullage.storage import open_store
 from ullage.storage.log import LEASE_S, EventLog, Head, dead
 from ullage.storage.place import PROXY, default_url
@@ -31,7 +31,7 @@ State = Literal["idle", "held", "running", "cut off", "corrupt"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SessionRow:
     """One session: times in Unix seconds, `turn` the one that is not at its end.
 
     `state` is running (a turn, and a writer who lives), held (a writer without a turn), cut off (a
@@ -71,18 +71,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print a line a session, or one document; or forget what is out of time."""
     if given.action == "purge":
-        return purged(given.store or default_url(PROXY))
+        return purge_store(given.store or default_url(PROXY))
     if given.limit < 1:
         raise ConfigurationError(f"--limit is how many sessions to list, 1 or more: {given.limit}")
-    with desk.opened(given) as log:
+    with desk.lend_log(given) as log:
         heads = log.sessions()[::-1]
         rows = [read(log, head) for head in heads[: given.limit]]
         url = log.url
     if given.json:
-        document = {"store": url, "total": len(heads), "sessions": [_told(row) for row in rows]}
+        document = {
+            "store": url,
+            "total": len(heads),
+            "sessions": [_row_to_dict(row) for row in rows],
+        }
         print(json.dumps(document, indent=2))
         return 0
-    for line in drawn(rows):
+    for line in draw_table(rows):
         out(line)
     if not heads:
         desk.say(f"no sessions yet in {url}: ullage run TEXT begins one")
@@ -91,7 +95,7 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def purged(url: str) -> int:
+def purge_store(url: str) -> int:
     """Have a store forget what is out of time, and say how much that was."""
     store = open_store(url, create=False)
     try:
@@ -102,19 +106,21 @@ def purged(url: str) -> int:
     return 0
 
 
-def read(log: EventLog, head: Head) -> Row:
+def read(log: EventLog, head: Head) -> SessionRow:
     """Return what a session is and stands at; what cannot be read is said in the row."""
     try:
         events = log.read(head.session)
-        found = _found(events)
+        found = _summarise_events(events)
     except StoreError as error:
-        return Row(
+        return SessionRow(
             head.session, head.created, head.created, head.seq, 0, "corrupt", fault=str(error)
         )
     last = events[-1].ts if events else head.created
     writer = alive(log, head.session)
     state = state_of(found["turn"], writer)
-    return Row(head.session, head.created, last, len(events), state=state, writer=writer, **found)
+    return SessionRow(
+        head.session, head.created, last, len(events), state=state, writer=writer, **found
+    )
 
 
 def state_of(turn: str | None, writer: str | None) -> State:
@@ -135,7 +141,7 @@ def alive(log: EventLog, session: str) -> str | None:
     return f"{held.owner.name} (pid {held.owner.pid})"
 
 
-def _found(events: Sequence[Event]) -> dict[str, Any]:
+def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
     """Return turns, the open one, the fork and what was said first; reads no other data."""
     turns, turn, forked, about = 0, None, None, ""
     for event in events:
@@ -152,16 +158,16 @@ def _found(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def _data(event: Event) -> dict[str, Any]:
-    return dict(understood(event) or {})
+    return dict(upcast_data(event) or {})
 
 
-def _told(row: Row) -> dict[str, Any]:
+def _row_to_dict(row: SessionRow) -> dict[str, Any]:
     forked = row.forked_from
     link = None if forked is None else {"session": forked[0], "seq": forked[1]}
     return {**asdict(row), "forked_from": link}
 
 
-def drawn(rows: Sequence[Row]) -> list[str]:
+def draw_table(rows: Sequence[SessionRow]) -> list[str]:
     """Return rows as a table with its head, or no line for no row."""
     if not rows:
         return []
@@ -182,7 +188,7 @@ def drawn(rows: Sequence[Row]) -> list[str]:
     return ["  ".join([*map(str.ljust, line[:6], widths), line[6]]).rstrip() for line in cells]
 
 
-def _about(row: Row) -> str:
+def _about(row: SessionRow) -> str:
     if row.fault:
         return brief(row.fault, 2 * ABOUT)
     notes = (

@@ -13,7 +13,7 @@ from ullage.agent import Session
 from ullage.cli import desk, lines
 from ullage.cli.sessions import alive
 from ullage.core.errors import ConfigurationError
-from ullage.core.session.log.event import HEAD, Event, understood
+from ullage.core.session.log.event import HEAD, Event, upcast_data
 from ullage.core.session.log.fold import fold
 from ullage.storage import ndjson
 
@@ -48,8 +48,8 @@ def add_at(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the session."""
-    with desk.opened(given) as log:
-        session = desk.chosen(log, given.session)
+    with desk.lend_log(given) as log:
+        session = desk.find_session(log, given.session)
         events = upto(session, given.at)
         writer = alive(log, session.name)
     if given.events:
@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
     elif given.json:
         print(json.dumps(document(events), indent=2))
     else:
-        for line in Page(full=given.full).drawn(events):
+        for line in SessionPage(full=given.full).draw_events(events):
             lines.out(line)
         _close(events, writer)
     return 0
@@ -97,19 +97,19 @@ def _close(events: Sequence[Event], writer: str | None) -> None:
 
 
 @dataclass(slots=True)
-class Page:
+class SessionPage:
     """Draws events one after the other; it remembers what the open calls are named."""
 
     full: bool = False
     _names: dict[str, str] = field(default_factory=dict)
 
-    def drawn(self, events: Sequence[Event]) -> Iterator[str]:
+    def draw_events(self, events: Sequence[Event]) -> Iterator[str]:
         """Yield the lines of a session."""
         if events:
             begun = lines.when(events[0].ts)
             yield f"session {lines.brief(events[0].session_id, WIDTH)}, begun {begun}"
         for event in events:
-            data = understood(event)
+            data = upcast_data(event)
             if data is None:
                 known = f"{event.type} of version {event.v}"
                 yield f"#{event.seq:<4} {lines.brief(known, WIDTH)}: not known to this ullage"
@@ -123,7 +123,7 @@ class Page:
         """Take a call in: its result and what was decided on it are named by it."""
         self._names[call_id] = name
 
-    def named(self, call_id: str) -> str:
+    def find_call_name(self, call_id: str) -> str:
         """Return what a call is named, its id where there is no such call."""
         return self._names.get(call_id, call_id)
 
@@ -132,7 +132,7 @@ class Page:
         return lines.brief(text, len(text) + WIDTH if self.full else WIDTH)
 
 
-def _said(page: Page, data: Data) -> list[str]:
+def _draw_message(page: SessionPage, data: Data) -> list[str]:
     del page
     parts = data.get("parts") or ()
     kinds = ", ".join(str(part.get("type", "?")) for part in parts)
@@ -140,13 +140,13 @@ def _said(page: Page, data: Data) -> list[str]:
     return ["you", *lines.block(data["text"]), *more]
 
 
-def _answered(page: Page, data: Data) -> list[str]:
+def _draw_answer(page: SessionPage, data: Data) -> list[str]:
     del page
     partial = ", as far as it came (never sent again)" if data.get("partial") is True else ""
     return [f"{lines.brief(data['model'], WIDTH)}{partial}", *lines.block(data["text"])]
 
 
-def _thought(page: Page, data: Data) -> list[str]:
+def _draw_reasoning(page: SessionPage, data: Data) -> list[str]:
     block = data.get("block")
     held: Data = block if isinstance(block, Mapping) else {}
     names = ("thinking", "reasoning_content", "reasoning", "text")
@@ -154,12 +154,12 @@ def _thought(page: Page, data: Data) -> list[str]:
     return [f"thought: {page.short(text)}" if text else "thought, not readable"]
 
 
-def _called(page: Page, data: Data) -> list[str]:
+def _draw_call(page: SessionPage, data: Data) -> list[str]:
     page.name(data["call_id"], data["name"])
     return [f"call {lines.brief(data['name'], WIDTH)} {page.short(data['arguments'])}"]
 
 
-def _resulted(page: Page, data: Data) -> list[str]:
+def _draw_result(page: SessionPage, data: Data) -> list[str]:
     code = data.get("exit_code")
     marks = data.get("marks")
     said = [
@@ -167,22 +167,22 @@ def _resulted(page: Page, data: Data) -> list[str]:
         *([f"exit code {code}"] if code is not None else []),
         *(str(mark) for mark in (marks if isinstance(marks, Mapping) else ())),
     ]
-    title = " ".join(["result", page.named(data["call_id"])])
+    title = " ".join(["result", page.find_call_name(data["call_id"])])
     noted = f" ({', '.join(said)})" if said else ""
     most = None if page.full else MOST
     return [lines.brief(title + noted, WIDTH), *lines.block(data["text"], most)]
 
 
-def _decided(page: Page, data: Data) -> list[str]:
+def _draw_decision(page: SessionPage, data: Data) -> list[str]:
     reason = f": {data['reason']}" if data.get("reason") else ""
     by = f" (by {data['by']})" if data.get("by") else ""
     answer = [str(data[name]) for name in ("scope", "pattern", "said") if data.get(name)]
     told = f"; a person answered: {', '.join(answer)}" if answer else ""
-    said = f"{data['decision']} {page.named(data['call_id'])}{by}{reason}{told}"
+    said = f"{data['decision']} {page.find_call_name(data['call_id'])}{by}{reason}{told}"
     return [lines.brief(said, 2 * WIDTH)]
 
 
-def _compacted(page: Page, data: Data) -> list[str]:
+def _draw_compaction(page: SessionPage, data: Data) -> list[str]:
     del page
     made = data["checkpoint"]
     sizes = [made.get(name) for name in ("tokens_before", "tokens_after")]
@@ -194,7 +194,7 @@ def _compacted(page: Page, data: Data) -> list[str]:
     return [lines.brief(said, WIDTH)]
 
 
-def _started(page: Page, data: Data) -> list[str]:
+def _draw_start(page: SessionPage, data: Data) -> list[str]:
     del page
     mode, permission = data.get("mode", "build"), data.get("permission", "auto")
     posture = [
@@ -205,12 +205,12 @@ def _started(page: Page, data: Data) -> list[str]:
     return [lines.brief(f"turn: {', '.join(posture)}", WIDTH)] if posture else []
 
 
-def _completed(page: Page, data: Data) -> list[str]:
+def _draw_completion(page: SessionPage, data: Data) -> list[str]:
     del page
     return ["the answer ends at its limit of tokens"] if data.get("stop") == "length" else []
 
 
-def _failed(page: Page, data: Data) -> list[str]:
+def _draw_failure(page: SessionPage, data: Data) -> list[str]:
     del page
     commands = data.get("commands")
     error = str(data.get("error") or "")
@@ -221,63 +221,63 @@ def _failed(page: Page, data: Data) -> list[str]:
     ]
 
 
-def _interrupted(page: Page, data: Data) -> list[str]:
+def _draw_interruption(page: SessionPage, data: Data) -> list[str]:
     del page, data
     return ["the turn was interrupted"]
 
 
-def _forked(page: Page, data: Data) -> list[str]:
+def _draw_fork(page: SessionPage, data: Data) -> list[str]:
     del page
     told = f"forked here from session {data['parent']}, at its event {data['seq']}"
     return [lines.brief(told, 2 * WIDTH)]
 
 
-def _branched(page: Page, data: Data) -> list[str]:
+def _draw_branch(page: SessionPage, data: Data) -> list[str]:
     del page
     parent = f" of session {data['parent']}" if data.get("parent") else ""
     return [lines.brief(f"summary{parent}", WIDTH), *lines.block(data["text"])]
 
 
-def _activated(page: Page, data: Data) -> list[str]:
+def _draw_skill(page: SessionPage, data: Data) -> list[str]:
     del page
     return [lines.brief(f"skill {data['name']} ({data['hash']})", WIDTH)]
 
 
-def _changed(page: Page, data: Data) -> list[str]:
+def _draw_changes(page: SessionPage, data: Data) -> list[str]:
     del page
     paths = [str(file.get("path")) for file in data["files"]]
     return [lines.brief(f"files changed: {', '.join(paths)}", 2 * WIDTH)] if paths else []
 
 
-def _brought_back(page: Page, data: Data) -> list[str]:
+def _brought_back(page: SessionPage, data: Data) -> list[str]:
     del page
     files = [f"{file.get('did')} {file.get('path')}" for file in data["files"]]
     left = [f"left {file.get('path')}: {file.get('why')}" for file in data.get("left") or ()]
     return ["files brought back", *(lines.brief(text, 2 * WIDTH) for text in (*files, *left))]
 
 
-def _subagent(page: Page, data: Data) -> list[str]:
+def _subagent(page: SessionPage, data: Data) -> list[str]:
     return [f"subagent: {page.short(json.dumps(data, ensure_ascii=False))}"]
 
 
-_WAYS: Final[Mapping[str, Callable[[Page, Data], list[str]]]] = MappingProxyType(
+_WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingProxyType(
     {
-        "user_message": _said,
-        "assistant_message": _answered,
-        "reasoning": _thought,
-        "tool_call": _called,
-        "tool_result": _resulted,
-        "permission_decision": _decided,
-        "history_compaction": _compacted,
-        "turn_started": _started,
-        "turn_completed": _completed,
-        "turn_failed": _failed,
-        "turn_interrupted": _interrupted,
-        "file_changes": _changed,
+        "user_message": _draw_message,
+        "assistant_message": _draw_answer,
+        "reasoning": _draw_reasoning,
+        "tool_call": _draw_call,
+        "tool_result": _draw_result,
+        "permission_decision": _draw_decision,
+        "history_compaction": _draw_compaction,
+        "turn_started": _draw_start,
+        "turn_completed": _draw_completion,
+        "turn_failed": _draw_failure,
+        "turn_interrupted": _draw_interruption,
+        "file_changes": _draw_changes,
         "files_restored": _brought_back,
-        "session_fork": _forked,
-        "branch_summary": _branched,
-        "skill_activation": _activated,
+        "session_fork": _draw_fork,
+        "branch_summary": _draw_branch,
+        "skill_activation": _draw_skill,
         "subagent_event": _subagent,
     }
 )

@@ -31,7 +31,7 @@ def read_prompt(text: str | None) -> str | None:
     `-` stands for standard input, also of a terminal; without it a terminal is not read.
     """
     wanted = text == "-"
-    piped = read_all(wanted=wanted) if wanted or not lines.steered(sys.stdin) else ""
+    piped = read_all(wanted=wanted) if wanted or not lines.is_terminal(sys.stdin) else ""
     if wanted or text is None:
         return piped if piped.strip() or wanted else None
     return f"{text}\n\n{piped}" if piped.strip() else text

@@ -27,17 +27,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print a line a file; 1 where something was left as it is."""
-    with desk.opened(given) as log, desk.chosen(log, given.session) as session:
+    with desk.lend_log(given) as log, desk.find_session(log, given.session) as session:
         done = session.undo_files(given.turn, force=given.force, dry_run=given.dry_run)
     if done is None:
         desk.say(f"nothing to undo: no turn of session {session.name} has changed a file since")
         return 0
-    for line in drawn(done, dry=given.dry_run):
+    for line in draw_undone(done, dry=given.dry_run):
         lines.out(line)
     return 1 if done.left else 0
 
 
-def drawn(done: Undone, *, dry: bool = False) -> list[str]:
+def draw_undone(done: Undone, *, dry: bool = False) -> list[str]:
     """Return what was done, a line a file, with what was left and why."""
     would = "would be " if dry else ""
     where = lines.brief(done.workspace, 400)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ullage import importers
-from ullage.api.context import served
+from ullage.api.context import strip_window_mark
 from ullage.api.functions import validate
 from ullage.cli import notes, progress
 
@@ -32,14 +32,14 @@ def run(given: argparse.Namespace) -> int:
     with progress.watch(f"reading {Path(given.file).name}") as bar:
         session = importers.load(given.file, source=given.source, report=bar)
     notes.warn(session)
-    notes.check_model(served(given.model))
+    notes.check_model(strip_window_mark(given.model))
     messages = session.current
     model = given.model or session.model
     validate(
         messages,
         window=session.window_tokens if given.window is None else given.window,
         max_tokens=session.max_tokens if given.max_tokens is None else given.max_tokens,
-        model=served(model),
+        model=strip_window_mark(model),
         tools=list(session.tools),
         system=session.system,
         dialect=session.dialect,

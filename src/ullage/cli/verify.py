@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ullage.cli import desk, lines, progress
-from ullage.cli.import_ import content, torn
+from ullage.cli.import_ import content, describe_torn
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.values.progress import count
 from ullage.importers.files import is_file
@@ -31,24 +31,24 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigurationError("name what to check: a SESSION, an exported FILE, or --all")
     if given.session is not None and is_file(given.session):
         return _checked_file(given.session)
-    with desk.opened(given) as log:
+    with desk.lend_log(given) as log:
         if not given.all:
-            return checked(log, desk.chosen(log, given.session).name)
+            return check_session(log, desk.find_session(log, given.session).name)
         names = [head.session for head in log.sessions()]
-        return max([checked(log, name, f"{name}: ") for name in names], default=0)
+        return max([check_session(log, name, f"{name}: ") for name in names], default=0)
 
 
-def checked(log: EventLog, name: str, label: str = "") -> int:
+def check_session(log: EventLog, name: str, label: str = "") -> int:
     """Print what is wrong with a session of a log, behind `label`; return the exit code."""
     try:
         with progress.watch(f"checking {name}", "events") as bar:
-            head, stamped = log.head(name), log.stamped(name)
+            head, stamped = log.head(name), log.read_stamped(name)
             if log.head(name) != head:  # written to meanwhile: what came since is not in question
                 stamped = [(epoch, event) for epoch, event in stamped if event.seq <= head.seq]
             faults = list(faults_of(count(stamped, len(stamped), bar), head))
     except StoreError as error:
-        return _told([str(error)], 0, label)
-    return _told(faults, head.seq, label)
+        return _print_faults([str(error)], 0, label)
+    return _print_faults(faults, head.seq, label)
 
 
 def _checked_file(name: str) -> int:
@@ -58,15 +58,15 @@ def _checked_file(name: str) -> int:
             bar.begin(f"checking {Path(name).name}", "events")
             faults = ndjson.verify(count(loaded.events, len(loaded.events), bar))
     except StoreError as error:
-        return _told([str(error)], 0)
+        return _print_faults([str(error)], 0)
     if loaded.torn is not None:
-        faults.append(torn(loaded.torn, name))
+        faults.append(describe_torn(loaded.torn, name))
     if not loaded.events:
         faults.append(f"{name} holds no event")
-    return _told(faults, len(loaded.events))
+    return _print_faults(faults, len(loaded.events))
 
 
-def _told(faults: list[str], count: int, label: str = "") -> int:
+def _print_faults(faults: list[str], count: int, label: str = "") -> int:
     for fault in faults:
         lines.out(f"{label}{lines.brief(fault, 400)}")
     if not faults:

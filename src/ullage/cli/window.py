@@ -82,7 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the window; unknown is an answer too, so the exit code is 0."""
     provider = _provider(given.provider)
-    configured = _configured(default().settings.base_url, provider)
+    configured = _find_base_url(default().settings.base_url, provider)
     base_url = given.base_url if given.base_url is not None else configured
     found = window(
         given.model,
@@ -130,7 +130,7 @@ def _provider(name: str | None) -> str | None:
     raise ConfigurationError(f"no listing and no table has a provider {name!r}; {hint}")
 
 
-def _configured(url: str | None, provider: str | None) -> str | None:
+def _find_base_url(url: str | None, provider: str | None) -> str | None:
     """Return the configured base URL, unless the provider that is named lives elsewhere."""
     listings = default().windows.listings
     row = listings.row(provider) if provider is not None else None

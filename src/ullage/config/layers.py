@@ -28,7 +28,7 @@ class Word(str):
     __slots__ = ()
 
 
-def dotted(path: Path) -> str:
+def spell(path: Path) -> str:
     """Return a path as people write it: `serve.rules[0].window`, `context_windows."qwen3:14b"`."""
     text = ""
     for key in path:

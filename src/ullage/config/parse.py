@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import fields as struct_fields
 
 from ullage.config.expected import bare, describe, extra
-from ullage.config.layers import Layer, Path, Word, dotted
+from ullage.config.layers import Layer, Path, Word, spell
 from ullage.config.schema import (
     PolicyTable,
     RuleTable,
@@ -113,7 +113,7 @@ class _Reader:
         missing = [f.name for f in struct_fields(kind) if f.required and f.name not in found]
         if missing:
             raise ConfigurationError(
-                f"{self.layer.where(path)}: {dotted(path)} needs {' and '.join(missing)}: write "
+                f"{self.layer.where(path)}: {spell(path)} needs {' and '.join(missing)}: write "
                 f"{'it' if len(missing) == 1 else 'them'} into the table"
             )
         return found
@@ -127,7 +127,7 @@ class _Reader:
             return self._inner(inner, value, at)
         if get_origin(inner) is list and _is_table(bare(get_args(inner)[0])):
             if not isinstance(value, list):
-                self._refuse(at, value, f"a list of tables; write [[{dotted(at)}]]")
+                self._refuse(at, value, f"a list of tables; write [[{spell(at)}]]")
             kind = bare(get_args(inner)[0])
             return [self._element(kind, each, (*at, i)) for i, each in enumerate(value)]
         if get_origin(inner) is dict:
@@ -196,14 +196,14 @@ class _Reader:
             return text
         if self.layer.foreign:
             raise ConfigurationError(
-                f"{self.layer.where(at)}: {dotted(at)} is ${named[1]}, and the project's file may "
+                f"{self.layer.where(at)}: {spell(at)} is ${named[1]}, and the project's file may "
                 "not read variables, because it may come with somebody else's code: put it into "
                 "your own settings"
             )
         held = self.environment.get(named[1])
         if not held:
             raise ConfigurationError(
-                f"{self.layer.where(at)}: {dotted(at)} is ${named[1]}, and that variable is not "
+                f"{self.layer.where(at)}: {spell(at)} is ${named[1]}, and that variable is not "
                 "set: set it, or write the value"
             )
         return held
@@ -222,8 +222,8 @@ class _Reader:
             ) from error
 
     def _place(self, at: Path) -> None:
-        self.parsed.places.pop(dotted(at), None)
-        self.parsed.places[dotted(at)] = self.layer.where(at)
+        self.parsed.places.pop(spell(at), None)
+        self.parsed.places[spell(at)] = self.layer.where(at)
 
     def _refuse(self, at: Path, value: Any, expected: str, *, kind: Any = None) -> NoReturn:
         """Raise the error that names place, key, value and what is expected."""
@@ -232,7 +232,7 @@ class _Reader:
         known = extra(kind, "known")
         near = suggest(value, known()) if known is not None and isinstance(value, str) else ""
         raise ConfigurationError(
-            f"{self.layer.where(at)}: {dotted(at) or 'the file'} is {shown}, expected {expected}"
+            f"{self.layer.where(at)}: {spell(at) or 'the file'} is {shown}, expected {expected}"
             f"{near and f'; {near}'}"
         )
 
@@ -245,7 +245,7 @@ class _Reader:
             hint = f"did you mean {path!r}?"
         else:
             hint = f"there are {', '.join(known)}"
-        raise ConfigurationError(f"{self.layer.where(at)}: unknown setting {dotted(at)!r}; {hint}")
+        raise ConfigurationError(f"{self.layer.where(at)}: unknown setting {spell(at)!r}; {hint}")
 
 
 def paths(kind: type[Table] = SettingsTable, prefix: str = "") -> Iterator[str]:

@@ -233,7 +233,7 @@ def loopback(host: str) -> bool:
 
 def make_upstream(table: UpstreamTable) -> Upstream:
     """Return the upstream that a table says. Raises ConfigurationError for what cannot be."""
-    values = _given(table)
+    values = _list_given(table)
     if table.models is not None:
         values["models"] = tuple(table.models)
     return Upstream(**values | _policy(table.policy))
@@ -241,7 +241,7 @@ def make_upstream(table: UpstreamTable) -> Upstream:
 
 def make_rule(table: RuleTable) -> Rule:
     """Return the rule that a table says. Raises ConfigurationError for what cannot be."""
-    return Rule(**_given(table) | _policy(table.policy))
+    return Rule(**_list_given(table) | _policy(table.policy))
 
 
 def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ()) -> Serve:
@@ -256,7 +256,7 @@ def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ())
     from ullage.config.values import naming
 
     table = msgspec.convert(configured.tree.get("serve", {}), ServeTable)
-    values = {"store": store, "tokens": {}, "hosts": (), "origins": (), **_given(table)}
+    values = {"store": store, "tokens": {}, "hosts": (), "origins": (), **_list_given(table)}
     values["upstreams"] = (*map(make_upstream, table.upstreams or ()), *behind)
     values["rules"] = tuple(map(make_rule, table.rules or ()))
     values |= {name: tuple(values[name]) for name in ("hosts", "origins")}
@@ -270,7 +270,7 @@ def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ())
         return Serve(**values, policy=Policy.read(configured.settings.policy))
 
 
-def _given(table: Table) -> dict[str, Any]:
+def _list_given(table: Table) -> dict[str, Any]:
     from msgspec.structs import asdict
 
     return {name: value for name, value in asdict(table).items() if value is not None}

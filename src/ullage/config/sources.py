@@ -61,7 +61,7 @@ def load(
         return Configured()
     from ullage.config.layers import Layer, Word
     from ullage.config.parse import parse, paths
-    from ullage.config.values import configured
+    from ullage.config.values import make_configured
 
     known = tuple(path for path in paths() if "." not in path)
     layers = [_file(path, foreign=foreign) for path, foreign in found]
@@ -69,19 +69,19 @@ def load(
     for name in sorted(named_there, key=lambda name: (name.count("__"), name)):
         keys = name.removeprefix(PREFIX).lower().split("__")
         if keys[0] in known:
-            layers.append(Layer(f"${name}", _nested(keys, Word(environment[name]))))
+            layers.append(Layer(f"${name}", _nest_value(keys, Word(environment[name]))))
         else:
             near = find(keys[0], known)
             hint = "" if near is None else f"; did you mean {variable(near)!r}?"
             warnings.append(f"${name} is no setting and is ignored{hint}")
     for option, path, value in (*set_by_hand, *given):
-        made = _nested(path.split("."), value)
+        made = _nest_value(path.split("."), value)
         layers.append(Layer(option, made, ahead=not isinstance(value, Word)))
     parsed = parse(layers, environment)
     parsed.warnings += warnings
     for warning in parsed.warnings:
         logging.getLogger("ullage.config").warning("%s", warning)
-    return configured(parsed)
+    return make_configured(parsed)
 
 
 def variables(environment: Mapping[str, str]) -> list[str]:
@@ -181,7 +181,7 @@ def _is_setting(name: str) -> bool:
     return name.startswith(PREFIX) and name != PREFIX and not others
 
 
-def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+def _nest_value(keys: Sequence[str], value: Any) -> dict[str, Any]:
     """Return a value in the tables that its path names."""
     for key in reversed(keys):
         value = {key: value}

@@ -44,7 +44,7 @@ def naming(place: Callable[[str], str]) -> Iterator[None]:
         raise ConfigurationError(f"{where}: {error}" if where else str(error)) from error
 
 
-def configured(parsed: Parsed) -> Configured:
+def make_configured(parsed: Parsed) -> Configured:
     """Return the settings that were read, and where each comes from."""
     table = parsed.table
     given: dict[str, Any] = {
@@ -81,7 +81,7 @@ def make_policy(table: PolicyTable) -> Policy:
             f"policy.name is {table.name!r}, the name of a preset: write preset = {table.name!r} "
             "to have it, or another name for a policy of your own"
         )
-    policy = Policy.named(table.preset or known_policies()[0])
+    policy = Policy.from_name(table.preset or known_policies()[0])
     changes = _set(table)
     changes.pop("preset", None)
     if table.thresholds is not None:

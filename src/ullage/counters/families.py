@@ -22,7 +22,7 @@ from typing import Any, Final
 from zipfile import ZipFile
 
 from ullage.core.tokens.counting import Counter
-from ullage.counters.unicode import panicked, sanitised, upper_bound
+from ullage.counters.unicode import is_panic, replace_surrogates, upper_bound
 
 _FILES: Final[Mapping[str, str]] = {
     "deepseek-v3": "deepseek-v4",
@@ -40,7 +40,7 @@ _TEKKEN: Final = "tekken_240911.json"
 NAMES: Final = (*_FILES, "tekken")
 
 
-def installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Return whether the packages that count the vocabulary `name` are there; imports none."""
     engine = "tiktoken" if name == "tekken" else "fastokens"
     return name in NAMES and find_spec(engine) is not None and _file(name) is not None
@@ -73,9 +73,9 @@ class Family:
             try:
                 return self._one(text)
             except UnicodeEncodeError:
-                return self._one(sanitised(text))
+                return self._one(replace_surrogates(text))
         except BaseException as error:
-            if not panicked(error):
+            if not is_panic(error):
                 raise
             return upper_bound(text)
 
@@ -86,7 +86,7 @@ class Family:
         except UnicodeEncodeError:
             return list(map(self.count, texts))
         except BaseException as error:
-            if not panicked(error):
+            if not is_panic(error):
                 raise
             return list(map(self.count, texts))
 

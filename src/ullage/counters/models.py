@@ -152,7 +152,7 @@ _FAMILIES: Final[Mapping[str, _Family]] = {
 _BRACES: Final = re.compile(r"\{([^}]*)\}")
 
 
-def _expanded(ids: str) -> Iterator[str]:
+def _expand_ids(ids: str) -> Iterator[str]:
     """Yield the ids of "a-{b,c}" as a shell would: a-b, a-c."""
     for row in ids.split():
         parts = _BRACES.split(row)  # every second one was in braces
@@ -162,7 +162,7 @@ def _expanded(ids: str) -> Iterator[str]:
 
 def _of_families() -> Iterator[tuple[str, str]]:
     for name, family in _FAMILIES.items():
-        for model in _expanded(family.ids):
+        for model in _expand_ids(family.ids):
             yield model, name
             for vendor in family.vendors.split():
                 yield f"{vendor}/{model}", name

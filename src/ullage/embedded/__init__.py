@@ -5,7 +5,7 @@ did not ask for it. Linux only: the server comes from the `xllamacpp` wheel.
 """
 
 from ullage.embedded.launch import Launch
-from ullage.embedded.model import cached, fetch, smollm2
+from ullage.embedded.model import fetch, find_cached, smollm2
 from ullage.embedded.server import Server, demand_engine
 
-__all__ = ["Launch", "Server", "cached", "demand_engine", "fetch", "smollm2"]
+__all__ = ["Launch", "Server", "demand_engine", "fetch", "find_cached", "smollm2"]

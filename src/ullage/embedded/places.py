@@ -42,7 +42,7 @@ class Places:
     route: Route = Route()
 
 
-def configured(environment: Mapping[str, str] | None = None) -> Places:
+def find_places(environment: Mapping[str, str] | None = None) -> Places:
     """Return the places that pip and uv look at here, what is set for either of them first.
 
     Raises ConfigurationError for a file of theirs that cannot be read, and where no index is named
@@ -71,7 +71,7 @@ def default(environment: Mapping[str, str], carried: Sequence[Path] | None = Non
 
     `carried` are wheels of pip that Python brings, by default those of `ensurepip`.
     """
-    for command in _tools(environment, _carried() if carried is None else carried):
+    for command in _tools(environment, _list_bundled_wheels() if carried is None else carried):
         try:
             done = subprocess.run(  # noqa: S603 - an interpreter or tool that is here, constant words
                 [*command, "install", "--help"],
@@ -112,7 +112,7 @@ def _tools(environment: Mapping[str, str], carried: Sequence[Path]) -> Iterator[
         yield [pip]
 
 
-def _carried() -> list[Path]:
+def _list_bundled_wheels() -> list[Path]:
     """Return the wheels of pip that `ensurepip` carries; distributions keep them elsewhere."""
     elsewhere = sysconfig.get_config_var("WHEEL_PKG_DIR")
     folders = [Path(os.__file__).parent / "ensurepip" / "_bundled", Path(elsewhere or os.devnull)]
@@ -203,7 +203,7 @@ def _of_uv(environment: Mapping[str, str]) -> dict[str, str]:
             _take(part, held, environment)
     for name, key in _UV.items():
         if text := environment.get(name):
-            words = [_named(word, environment) for word in text.split()]
+            words = [_resolve_named_index(word, environment) for word in text.split()]
             held[key] = [*words, *held.get(key, [])] if key == "index" else words
     return {name: " ".join(words) for name, words in held.items()}
 
@@ -252,7 +252,7 @@ def _index(
 ) -> None:
     """Take one `[[index]]` of uv.toml."""
     name = row.get("name")
-    url = _named(f"{name}={row['url']}" if name else row["url"], environment)
+    url = _resolve_named_index(f"{name}={row['url']}" if name else row["url"], environment)
     if row.get("format") == "flat":
         held.setdefault("find-links", []).append(url)
     elif row.get("default"):
@@ -261,7 +261,7 @@ def _index(
         held.setdefault("index", []).append(url)
 
 
-def _named(text: str, environment: Mapping[str, str]) -> str:
+def _resolve_named_index(text: str, environment: Mapping[str, str]) -> str:
     """Return the URL of `NAME=URL`, with the user and password that uv is told for that name."""
     name, mark, url = text.partition("=")
     if not mark or not re.fullmatch(r"[\w.-]+", name):

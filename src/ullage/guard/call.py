@@ -62,7 +62,7 @@ def is_given(value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class GuardedCall:
     """A function, the conversation that it is to send, and what else it is given.
 
     `prepared` are keywords of `Guard.prepare`; `passed` go to the function as they are, the guard's
@@ -97,7 +97,7 @@ class Call:
             without = self._without_model(error)
         return await without.asend(view)
 
-    def _without_model(self, error: TypeError) -> Call:
+    def _without_model(self, error: TypeError) -> GuardedCall:
         """Return the same call for a function that names a model itself; raises any other error.
 
         `lambda **request: create(model="mine", **request)` does not show that it takes no model;
@@ -162,7 +162,7 @@ def parameters(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None
 
 def read_call(
     fn: Callable[..., Any], messages: Any, options: Mapping[str, Any], model: str | None
-) -> Call:
+) -> GuardedCall:
     """Sort the keywords of a call; `model` is handed on where the function takes one.
 
     What `functools.partial` holds for the function counts as given. Raises ConfigurationError for
@@ -197,14 +197,14 @@ def read_call(
     added = wants and model is not None and "model" not in passed
     if added:
         passed["model"] = model
-    return Call(fn, messages, prepared, passed, names, dialect, taken, added)
+    return GuardedCall(fn, messages, prepared, passed, names, dialect, taken, added)
 
 
 def _dialect(
     messages: Any, names: Mapping[str, str], taken: Mapping[str, inspect.Parameter]
 ) -> DialectName | None:
     """Return the dialect that messages, keywords or the function show, in this order."""
-    shown = None if isinstance(messages, str) else dialects.shown(messages)
+    shown = None if isinstance(messages, str) else dialects.detect(messages)
     if shown is not None:
         return shown
     fits = not taken or has_more(taken)
@@ -237,7 +237,7 @@ def _read_inside(dialect: DialectName, prepared: dict[str, Any], passed: Mapping
         prepared["max_tokens"] = most
 
 
-def refuse_stream(call: Call, own: str, twin: str, *, wanted: bool) -> None:
+def refuse_stream(call: GuardedCall, own: str, twin: str, *, wanted: bool) -> None:
     """Raise ConfigurationError for a `stream=` that this way of calling cannot keep."""
     said = call.passed.get("stream")
     if is_given(said) and bool(said) is not wanted:

@@ -44,10 +44,10 @@ def find_shares(runtime: Runtime, shares: Mapping[str, float] | None) -> Mapping
 
 def find_summarizer(runtime: Runtime, summarizer: Summarize | None) -> Summarize | None:
     """Return who writes summaries; raises ConfigurationError for what cannot be called."""
-    return _configured(runtime) if summarizer is None else check_summarizer(summarizer)
+    return _make_summarizer(runtime) if summarizer is None else check_summarizer(summarizer)
 
 
-def _configured(runtime: Runtime) -> Summarize | None:
+def _make_summarizer(runtime: Runtime) -> Summarize | None:
     """Return the summarizer of the settings, None without one."""
     found = runtime.settings.summarizer
     if found is None:

@@ -27,7 +27,7 @@ from ullage.core.guard.request import (
 )
 from ullage.core.summary.question import Answer
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
-from ullage.runtime import Body, Runtime
+from ullage.runtime import Measurable, Runtime
 from ullage.windows import Question
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Driver:
     def _advance_far(self, steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
         step = _advance(steps, answer)
         while self.store.url == MEMORY and isinstance(step, STORED):
-            step = _advance(steps, self._stored(step))
+            step = _advance(steps, self._perform_in_store(step))
         return step
 
     async def aopen(self) -> None:
@@ -162,38 +162,38 @@ class Driver:
             self._ceiling(need)
             return self.runtime.windows.window(self.question)
         if isinstance(need, NeedServerCount):
-            body = Body(need.messages, need.tools, need.system)
+            body = Measurable(need.messages, need.tools, need.system)
             return self.runtime.server_count(self.question, need.dialect, body)
         if isinstance(need, NeedSummaries):
             assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
-            return self._heard(answers(self.summarizer, need.requests))
+            return self._report_failures(answers(self.summarizer, need.requests))
         if isinstance(need, NeedSummariserWindow):
             return window_of(self.summarizer)
         if isinstance(need, Rest):
             return self.pause.sleep(self.pause.seconds())
-        return self._stored(need)
+        return self._perform_in_store(need)
 
     async def _aanswer(self, need: Need | Rest | Say) -> Any:
         if isinstance(need, NeedWindow):
             self._ceiling(need)
             return await self.runtime.windows.awindow(self.question)
         if isinstance(need, NeedServerCount):
-            body = Body(need.messages, need.tools, need.system)
+            body = Measurable(need.messages, need.tools, need.system)
             return await self.runtime.aserver_count(self.question, need.dialect, body)
         if isinstance(need, NeedSummaries):
             assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
-            return self._heard(await aanswers(self.summarizer, need.requests))
+            return self._report_failures(await aanswers(self.summarizer, need.requests))
         if isinstance(need, NeedSummariserWindow):
             return await awindow_of(self.summarizer)
         if isinstance(need, Rest):
             return await self.pause.asleep(self.pause.seconds())
-        return await self._astored(need)
+        return await self._aperform_in_store(need)
 
     def _ceiling(self, need: NeedWindow) -> None:
         if need.ceiling is not None:
             self.runtime.windows.learn(self.question, need.ceiling, named=need.named)
 
-    def _stored(self, need: Need | Rest | Say) -> Any:
+    def _perform_in_store(self, need: Need | Rest | Say) -> Any:
         if isinstance(need, Say):
             return self.tell(need.event)
         if isinstance(need, NeedLoad):
@@ -205,7 +205,7 @@ class Driver:
         assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
         return self.store.checkpoints.save(need.checkpoint)
 
-    async def _astored(self, need: Need | Rest | Say) -> Any:
+    async def _aperform_in_store(self, need: Need | Rest | Say) -> Any:
         from ullage.storage.threaded import checkpoints_of, conversations_of, originals_of
 
         if isinstance(need, Say):
@@ -229,7 +229,7 @@ class Driver:
 
         await conversations_of(self.store).asave(conversation)
 
-    def _heard(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
+    def _report_failures(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
         for answer in found:
             if isinstance(answer, Exception):
                 kind = type(answer).__name__
@@ -240,7 +240,7 @@ class Driver:
         """Carry out what a response taught; `bound` is the window that it was sent into."""
         self._learn_limits(seen, bound)
         if seen.checkpoint is not None:
-            self.store.checkpoints.measured(seen.checkpoint)
+            self.store.checkpoints.save_measured(seen.checkpoint)
         self.remember(seen.conversation)
         for event in seen.events:
             self.tell(event)
@@ -251,7 +251,7 @@ class Driver:
 
         self._learn_limits(seen, bound)
         if seen.checkpoint is not None:
-            await checkpoints_of(self.store).ameasured(seen.checkpoint)
+            await checkpoints_of(self.store).asave_measured(seen.checkpoint)
         await self.aremember(seen.conversation)
         for event in seen.events:
             self.tell(event)
@@ -260,7 +260,7 @@ class Driver:
         """Learn what a response says of its model, which is kept in memory."""
         runtime, question = self.runtime, self.question
         if seen.usage is not None and bound is not None and seen.usage.prompt_tokens > bound:
-            runtime.windows.learned.succeeded(question, seen.usage.prompt_tokens)
+            runtime.windows.learned.record_success(question, seen.usage.prompt_tokens)
         if seen.reading is not None:
             runtime.learn(question, seen.reading)
         if seen.limit is not None:
@@ -269,7 +269,7 @@ class Driver:
     def tell(self, event: Event) -> None:
         """Call the listener. Its faults are logged: they must not cost an answer already paid."""
         if self.runtime.metrics is not None:
-            self.runtime.metrics.told(event, self.question.model)
+            self.runtime.metrics.record_event(event, self.question.model)
         if self.listener is None:
             return
         try:

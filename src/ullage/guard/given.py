@@ -11,11 +11,11 @@ from ullage.core.compaction.pins import read_pins
 from ullage.core.errors import ContextTooLargeError
 from ullage.core.guard.request import Request
 from ullage.core.tokens.gauge import Assessment
-from ullage.runtime import Body, system_text
+from ullage.runtime import Measurable, system_text
 
 
 def read_request(
-    body: Body,
+    body: Measurable,
     max_tokens: int | None = None,
     pins: Iterable[int] = (),
     sections: Mapping[int, str] | None = None,

@@ -16,7 +16,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.values.pickling import Unpicklable
 from ullage.core.values.shown import line
 from ullage.guard.defaults import find_policy, find_shares, find_summarizer
-from ullage.runtime import Body, Runtime, default
+from ullage.runtime import Measurable, Runtime, default
 from ullage.storage import check_store
 from ullage.windows import Question
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import DialectName
     from ullage.core.tokens.gauge import Assessment
     from ullage.core.tokens.window import Window
-    from ullage.guard.call import Call
+    from ullage.guard.call import GuardedCall
     from ullage.guard.driver import Listener, Pause
     from ullage.guard.port import Port
     from ullage.guard.summarizer import Summarize
@@ -81,7 +81,7 @@ class Guard(Unpicklable):
         runtime: Runtime | None = None,
         pause: Pause | None = None,
     ) -> None:
-        self._dialect = dialects.named(dialect) if dialect is not None else None
+        self._dialect = dialects.parse_name(dialect) if dialect is not None else None
         runtime = runtime if runtime is not None else default()
         self._question = Question(model, base_url, api_key, window, provider)
         asked, kept = find_summarizer(runtime, summarizer), check_store(store)
@@ -137,7 +137,7 @@ class Guard(Unpicklable):
         """
         body = self._body(messages, tools, system)
         request = _read_request(body, max_tokens, pins, sections)
-        return self.port.prepare(request, body.spoken())
+        return self.port.prepare(request, body.find_dialect())
 
     async def aprepare(
         self,
@@ -152,7 +152,7 @@ class Guard(Unpicklable):
         """Do as `prepare`, without blocking the event loop."""
         body = self._body(messages, tools, system)
         request = _read_request(body, max_tokens, pins, sections)
-        return await self.port.aprepare(request, body.spoken())
+        return await self.port.aprepare(request, body.find_dialect())
 
     def call(
         self, fn: Callable[..., Result], messages: Sequence[Any] | None = None, **options: Any
@@ -219,7 +219,7 @@ class Guard(Unpicklable):
         policy asks for the same again.
         """
         body = self._body(messages, None, system)
-        return self.port.undo(_read_request(body), body.spoken())
+        return self.port.undo(_read_request(body), body.find_dialect())
 
     def __repr__(self) -> str:
         window = self._question.override
@@ -253,14 +253,14 @@ class Guard(Unpicklable):
     ) -> Assessment:
         """Return how full the window would be with these messages; changes nothing."""
         body = self._body(messages, tools, system)
-        return self.port.assess(_read_request(body), body.spoken())
+        return self.port.assess(_read_request(body), body.find_dialect())
 
     async def aassess(
         self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None, system: Any = None
     ) -> Assessment:
         """Do as `assess`, without blocking the event loop."""
         body = self._body(messages, tools, system)
-        return await self.port.aassess(_read_request(body), body.spoken())
+        return await self.port.aassess(_read_request(body), body.find_dialect())
 
     def explain(self) -> str:
         """Return the window, who said it, and what would change it."""
@@ -270,10 +270,10 @@ class Guard(Unpicklable):
 
     def _body(
         self, messages: Any, tools: Any, system: Any, shown: DialectName | None = None
-    ) -> Body:
+    ) -> Measurable:
         """Return the request in its dialect; raises ConfigurationError for a misplaced system."""
-        body = Body(messages, tools, system, self._dialect or shown).listed()
-        spoken = dialects.find(body.spoken())
+        body = Measurable(messages, tools, system, self._dialect or shown).normalise()
+        spoken = dialects.find(body.find_dialect())
         if system is not None and spoken.fields.system is None:
             raise ConfigurationError(
                 "system= is for Anthropic and Responses requests, and these messages read as "
@@ -284,7 +284,7 @@ class Guard(Unpicklable):
 
     def _read(
         self, fn: Callable[..., Any], messages: Sequence[Any] | None, options: Mapping[str, Any]
-    ) -> tuple[Call, Request, DialectName]:
+    ) -> tuple[GuardedCall, Request, DialectName]:
         """Return a call, the request that it asks for, and its dialect."""
         from ullage.guard.call import read_call
 
@@ -292,11 +292,11 @@ class Guard(Unpicklable):
         given = dict(call.prepared)
         tools, system = given.pop("tools", None), given.pop("system", None)
         body = self._body(call.messages, tools, system, call.dialect)
-        return call, _read_request(body, **given), body.spoken()
+        return call, _read_request(body, **given), body.find_dialect()
 
 
 def _read_request(
-    body: Body,
+    body: Measurable,
     max_tokens: int | None = None,
     pins: Iterable[int] = (),
     sections: Mapping[int, str] | None = None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ullage.core.compaction.policy import Policy
-from ullage.core.dialects.reply import reported
+from ullage.core.dialects.reply import extract_report
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind, UllageError
 from ullage.core.guard import machine
 from ullage.core.guard.events import (
@@ -275,7 +275,7 @@ class Port(Unpicklable):
         setup = self._setup(view.prepared.sent.rules.dialect)
         if self.driver.heard:
             setup = replace(setup, prices=self.driver.runtime.windows.prices(self.driver.question))
-        return observe(setup, view.prepared, reported(response))
+        return observe(setup, view.prepared, extract_report(response))
 
     def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""

@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ullage.guard.call import Call, refuse_awaitable, refuse_stream
+from ullage.guard.call import GuardedCall, refuse_awaitable, refuse_stream
 from ullage.guard.view import View
 from ullage.sdk.errors import read_trouble
-from ullage.sdk.streams import Opened, aclose, aopened, awatched, close, opened, watched
+from ullage.sdk.streams import (
+    Opened,
+    aclose,
+    aopen_stream,
+    awatch_stream,
+    close,
+    open_stream,
+    watch_stream,
+)
 
 if TYPE_CHECKING:
     from ullage.core.guard.request import Request
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def send_call(port: Port, call: Call, request: Request, dialect: DialectName) -> Any:
+def send_call(port: Port, call: GuardedCall, request: Request, dialect: DialectName) -> Any:
     """Return the whole answer of a function, once it was learned from."""
     refuse_stream(call, "call", "stream", wanted=False)
     view, response = attempt(
@@ -33,7 +41,7 @@ def send_call(port: Port, call: Call, request: Request, dialect: DialectName) ->
     return response
 
 
-async def asend_call(port: Port, call: Call, request: Request, dialect: DialectName) -> Any:
+async def asend_call(port: Port, call: GuardedCall, request: Request, dialect: DialectName) -> Any:
     """Do as `send_call` with an async function."""
     refuse_stream(call, "acall", "astream", wanted=False)
     prepared = await port.aprepare(request, dialect)
@@ -42,28 +50,30 @@ async def asend_call(port: Port, call: Call, request: Request, dialect: DialectN
     return response
 
 
-def send_stream(port: Port, call: Call, request: Request, dialect: DialectName) -> Any:
+def send_stream(port: Port, call: GuardedCall, request: Request, dialect: DialectName) -> Any:
     """Return the stream of a function, watched; its first events are read already."""
     refuse_stream(call, "stream", "call", wanted=True)
     asking = call.streaming()
     view, made = attempt(
         port,
         port.prepare(request, dialect),
-        lambda v: opened(call.send({**v.kwargs, **asking})),
+        lambda v: open_stream(call.send({**v.kwargs, **asking})),
     )
-    return watched(made, lambda tracker: port.settle_stream(view, tracker))
+    return watch_stream(made, lambda tracker: port.settle_stream(view, tracker))
 
 
-async def asend_stream(port: Port, call: Call, request: Request, dialect: DialectName) -> Any:
+async def asend_stream(
+    port: Port, call: GuardedCall, request: Request, dialect: DialectName
+) -> Any:
     """Do as `send_stream` with an async function, or one that returns an async iterator."""
     refuse_stream(call, "astream", "acall", wanted=True)
     asking = call.streaming()
 
     async def send(view: View) -> Opened:
-        return await aopened(await call.asend({**view.kwargs, **asking}))
+        return await aopen_stream(await call.asend({**view.kwargs, **asking}))
 
     view, made = await aattempt(port, await port.aprepare(request, dialect), send)
-    return awatched(made, lambda tracker: port.asettle_stream(view, tracker))
+    return awatch_stream(made, lambda tracker: port.asettle_stream(view, tracker))
 
 
 def attempt(port: Port, view: View, send: Callable[[View], Answer]) -> tuple[View, Answer]:

@@ -15,7 +15,7 @@ from ullage.core.errors import ConfigurationError, ContextTooLargeError, Provide
 from ullage.core.summary.question import Answer
 from ullage.core.values.pickling import Unpicklable
 from ullage.runtime import Runtime, default
-from ullage.transport import Ask, Timeouts, Transport, redacted, shown
+from ullage.transport import HttpRequest, Timeouts, Transport, mask_url, redact
 from ullage.windows import Question
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SHOWN: Final = 300
 """Characters of a server's error that are quoted."""
 
 
-class Limits(TypedDict, total=False):
+class SummarizerLimits(TypedDict, total=False):
     """What bounds a summarizer's requests, and where it finds its window; all may be left out.
 
     `max_tokens` of an answer, `timeout_s` for a byte of it, `parallel` requests at once.
@@ -70,11 +70,11 @@ class Summarizer(Unpicklable):
         dialect: str = dialects.DEFAULT,
         api_key: str | None = None,
         window: int | None = None,
-        **limits: Unpack[Limits],
+        **limits: Unpack[SummarizerLimits],
     ) -> None:
-        unknown = limits.keys() - Limits.__optional_keys__
+        unknown = limits.keys() - SummarizerLimits.__optional_keys__
         if unknown:
-            known = ", ".join(sorted(Limits.__optional_keys__))
+            known = ", ".join(sorted(SummarizerLimits.__optional_keys__))
             raise TypeError(f"no option {min(unknown)!r}: there are {known}")
         max_tokens, parallel = limits.get("max_tokens"), limits.get("parallel", 4)
         timeout_s, runtime = limits.get("timeout_s", TIMEOUT_S), limits.get("runtime")
@@ -86,7 +86,7 @@ class Summarizer(Unpicklable):
             raise ConfigurationError(
                 f"the summarizer {model} needs a base_url, such as http://127.0.0.1:8080/v1"
             )
-        self.dialect = dialects.named(dialect)
+        self.dialect = dialects.parse_name(dialect)
         _positive("max_tokens", max_tokens)
         _positive("timeout_s", timeout_s)
         _positive("parallel", parallel)
@@ -101,12 +101,12 @@ class Summarizer(Unpicklable):
         self._found: Window | None = None
 
     def __repr__(self) -> str:
-        return f"Summarizer({self.model!r}, base_url={shown(self._question.base_url or '')!r})"
+        return f"Summarizer({self.model!r}, base_url={mask_url(self._question.base_url or '')!r})"
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """What no message may quote."""
-        return Ask(self._url, api_key=self._question.api_key).secrets()
+        return HttpRequest(self._url, api_key=self._question.api_key).secrets()
 
     @property
     def window(self) -> int | None:
@@ -138,7 +138,7 @@ class Summarizer(Unpicklable):
         ask = self._ask(request, await self.awindow())
         return self._answer(await self._transport.aask(ask))
 
-    def _ask(self, request: SummaryRequest, window: int | None) -> Ask:
+    def _ask(self, request: SummaryRequest, window: int | None) -> HttpRequest:
         spoken, form = self._spoken, self._spoken.make_form()
         place, endpoint = spoken.fields, spoken.endpoint
         messages = [form.user(request.prompt)]
@@ -153,7 +153,7 @@ class Summarizer(Unpicklable):
             body[place.system] = request.system
         body[place.messages] = messages
         body = {name: value for name, value in body.items() if name not in place.leaves_out}
-        return Ask(self._url, body, self._question.api_key, endpoint.auth, endpoint.headers)
+        return HttpRequest(self._url, body, self._question.api_key, endpoint.auth, endpoint.headers)
 
     def _most(self, request: SummaryRequest, window: int | None) -> int:
         """Return what the answer may take: asked for, allowed, and left by the prompt."""
@@ -173,12 +173,12 @@ class Summarizer(Unpicklable):
             )
         return max(min(most, window - tokens), 1)
 
-    def _answer(self, heard: transport.Answer) -> Answer:
-        where = f"the summarizer {self.model} at {shown(self._url)}"
+    def _answer(self, heard: transport.HttpResponse) -> Answer:
+        where = f"the summarizer {self.model} at {mask_url(self._url)}"
         if heard.fault:
             raise ProviderError(f"{where} cannot be asked: {heard.fault}")
         if heard.status != _OK:
-            words = redacted(heard.body.decode("utf-8", "replace"), self.secrets)
+            words = redact(heard.body.decode("utf-8", "replace"), self.secrets)
             raise ProviderError(f"{where} answered {heard.status}: {words[:SHOWN]}")
         body = heard.json()
         reader = dialects.make_reader(self.dialect)

@@ -16,18 +16,25 @@ from typing import Final
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress, ignore
 from ullage.importers import claude, codex, files, places, requests
-from ullage.importers.lines import Lines, plain
-from ullage.importers.session import NOT_IN_FILE, BrokenJson, NoMessages, Report, Session, Turn
+from ullage.importers.lines import ObjectLines, plain
+from ullage.importers.session import (
+    NOT_IN_FILE,
+    BrokenJson,
+    CallReport,
+    ImportedSession,
+    ModelTurn,
+    NoMessages,
+)
 
 __all__ = [
     "NOT_IN_FILE",
     "SAMPLE",
     "SOURCES",
     "BrokenJson",
+    "CallReport",
+    "ImportedSession",
+    "ModelTurn",
     "NoMessages",
-    "Report",
-    "Session",
-    "Turn",
     "content",
     "find",
     "latest",
@@ -45,7 +52,9 @@ _LOOKED_AT: Final = 50
 """Lines that are looked at to tell who wrote a file."""
 
 
-def load(name: str | Path, *, source: str | None = None, report: Progress = ignore) -> Session:
+def load(
+    name: str | Path, *, source: str | None = None, report: Progress = ignore
+) -> ImportedSession:
     """Read the session in a file, or from standard input where `name` is `-`.
 
     `source` is one of SOURCES, or None to tell it by the content; `report` is told of the bytes
@@ -62,7 +71,7 @@ def content(name: str | Path) -> bytes:
 
 def parse(
     data: bytes, *, source: str | None = None, path: str = "", report: Progress = ignore
-) -> Session:
+) -> ImportedSession:
     """Read the session in the bytes of a file, like `load`."""
     name = path or "the file"
     if source is not None and source not in SOURCES:
@@ -98,7 +107,7 @@ def find(source: str, session_id: str, environ: Mapping[str, str] | None = None)
 
 def _writer(data: bytes) -> str | None:
     """Return which program wrote the lines of a file, None for messages and requests."""
-    for fields, _ in islice(Lines(data), _LOOKED_AT):
+    for fields, _ in islice(ObjectLines(data), _LOOKED_AT):
         if "type" in fields and "payload" in fields and "timestamp" in fields:
             return "codex"
         if "type" in fields and "uuid" in fields and "sessionId" in fields:

@@ -18,8 +18,17 @@ from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress, ignore
 from ullage.importers import titles
-from ullage.importers.lines import Lines, note
-from ullage.importers.session import NOT_IN_FILE, Call, Report, Session, Turn, plural, total, words
+from ullage.importers.lines import ObjectLines, note
+from ullage.importers.session import (
+    NOT_IN_FILE,
+    CallReport,
+    ImportedSession,
+    ModelTurn,
+    PaidCall,
+    plural,
+    total,
+    words,
+)
 from ullage.importers.tree import TALK, Node, Tree
 
 SILENT: Final = frozenset(
@@ -49,9 +58,9 @@ CLEARINGS: Final = frozenset({"microcompact_boundary"})
 """Lines that say that older results were cleared; the file keeps them as they were."""
 
 
-def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
+def read(data: bytes, path: str = "", report: Progress = ignore) -> ImportedSession:
     """Read a transcript from its bytes; raises ConfigurationError where it holds no messages."""
-    lines = Lines(data, report)
+    lines = ObjectLines(data, report)
     tree = Tree(lines)
     chain = tree.chain()
     identity = _identity(chain)
@@ -71,7 +80,7 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
             note(unread, fields.get("type"))
     last = next((t for t in reversed(window.turns) if t.model), None)
     now = window.current()
-    return Session(
+    return ImportedSession(
         source="claude",
         dialect=names.ANTHROPIC,
         messages=tuple(window.messages),
@@ -83,13 +92,13 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
         id=identity,
         path=path,
         summaries=tuple(window.summaries),
-        spent=ledger.spent(),
+        spent=ledger.sum_spent(),
         calls=ledger.calls(),
         providers=PROVIDERS,
         apart=NOT_IN_FILE,
-        project=_said(chain, "cwd"),
+        project=_find_newest(chain, "cwd"),
         title=titles.of(tree.others, chain),
-        at=_said(chain, "timestamp"),
+        at=_find_newest(chain, "timestamp"),
         unread=MappingProxyType(unread),
         warnings=tuple(_warnings(tree, chain)),
     )
@@ -102,7 +111,7 @@ class _Window:
         self._tree = tree
         self._ledger = ledger
         self.messages: list[dict[str, Any]] = []
-        self.turns: list[Turn] = []
+        self.turns: list[ModelTurn] = []
         self.summaries: list[int] = []
         self.unread: dict[str, int] = {}
         self.start = 0
@@ -146,7 +155,7 @@ class _Window:
             elif node.kind == "user":
                 self._ask(node)
 
-    def current(self) -> Turn | None:
+    def current(self) -> ModelTurn | None:
         """Return the last call of this window that was reported, or None."""
         for turn in reversed(self.turns):
             if turn.start < self.start or turn.tokens is not None:
@@ -189,13 +198,13 @@ class _Window:
         report = read_report(node)
         if call is not None:
             turn = self.turns[call]
-            if report.size > Report(turn.usage).size:
+            if report.size > CallReport(turn.usage).size:
                 self.turns[call] = replace(turn, usage=report.usage, tokens=report.tokens)
             return
         if node.response is not None:
             self._calls[node.response] = len(self.turns)
         self.turns.append(
-            Turn(
+            ModelTurn(
                 number=len(self.turns) + 1,
                 start=self.start,
                 stop=stop,
@@ -247,12 +256,12 @@ class _Window:
         return blocks
 
 
-def read_report(node: Node) -> Report:
+def read_report(node: Node) -> CallReport:
     """Return what a line of the model reports."""
-    return Report.of(Usage.from_report(node.message.get("usage"), dialect=names.ANTHROPIC))
+    return CallReport.of(Usage.from_report(node.message.get("usage"), dialect=names.ANTHROPIC))
 
 
-def _said(chain: Sequence[Node], field: str) -> str | None:
+def _find_newest(chain: Sequence[Node], field: str) -> str | None:
     """Return what the newest line says in a field, of those that say anything."""
     told = (words(node.fields.get(field)) for node in reversed(chain))
     return next((value for value in told if value is not None), None)
@@ -260,14 +269,14 @@ def _said(chain: Sequence[Node], field: str) -> str | None:
 
 def _identity(chain: Sequence[Node]) -> str | None:
     """Return the id of the session: that of the newest line, since older ones may be copies."""
-    return _said(chain, "sessionId")
+    return _find_newest(chain, "sessionId")
 
 
 @dataclass(slots=True)
 class _Entry:
     """One call as its lines tell it: the largest report, and each block once."""
 
-    report: Report
+    report: CallReport
     model: str | None
     blocks: list[dict[str, Any]] = field(default_factory=list)
     final: bool = False
@@ -296,21 +305,23 @@ class _Ledger:
                 continue
             if model == SYNTHETIC or node.fails:
                 continue
-            self._entries.setdefault(_key(node), _Entry(Report(), model)).take(node)
+            self._entries.setdefault(_key(node), _Entry(CallReport(), model)).take(node)
         self._places = {key: place for place, key in enumerate(self._entries)}
 
     def place(self, node: Node) -> int | None:
         """Return the place of a line's call among the calls, None for another session's."""
         return self._places.get(_key(node))
 
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[PaidCall, ...]:
         """Return the calls in the order in which they began."""
         return tuple(
-            Call(e.report.usage, e.model, ({"role": "assistant", "content": e.blocks},), e.final)
+            PaidCall(
+                e.report.usage, e.model, ({"role": "assistant", "content": e.blocks},), e.final
+            )
             for e in self._entries.values()
         )
 
-    def spent(self) -> Usage | None:
+    def sum_spent(self) -> Usage | None:
         """Return the sum of what was reported, None where nothing was."""
         usages = (entry.report.usage for entry in self._entries.values())
         return total([usage for usage in usages if usage is not None])

@@ -19,8 +19,16 @@ from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress, ignore
 from ullage.importers import titles
-from ullage.importers.lines import Lines, note
-from ullage.importers.session import Call, Report, Session, Turn, plural, total, words
+from ullage.importers.lines import ObjectLines, note
+from ullage.importers.session import (
+    CallReport,
+    ImportedSession,
+    ModelTurn,
+    PaidCall,
+    plural,
+    total,
+    words,
+)
 
 SUMMARIES: Final = frozenset({"compaction", "compaction_summary", "context_compaction"})
 """Items that stand for history left out, mostly encrypted."""
@@ -78,9 +86,9 @@ NOT_IN_FILE: Final = "tool schemas are not in the file: the first report less wh
 Item = Mapping[str, Any]
 
 
-def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
+def read(data: bytes, path: str = "", report: Progress = ignore) -> ImportedSession:
     """Read a rollout from its bytes; raises ConfigurationError where it holds no items."""
-    lines = Lines(data, report)
+    lines = ObjectLines(data, report)
     rollout = _Rollout()
     for fields, _ in lines:
         rollout.take(fields)
@@ -90,7 +98,7 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
             "response_item"
         )
     window, ledger = rollout.window, rollout.ledger
-    return Session(
+    return ImportedSession(
         source="codex",
         dialect=names.OPENAI_RESPONSES,
         messages=tuple(window.items),
@@ -104,7 +112,7 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> Session:
         id=rollout.id,
         path=path,
         summaries=tuple(window.summaries),
-        spent=ledger.spent(),
+        spent=ledger.sum_spent(),
         calls=tuple(window.calls()),
         providers=(rollout.provider,),
         apart=NOT_IN_FILE,
@@ -142,7 +150,7 @@ class _Ledger:
         self._calls.append(reported)
         return reported
 
-    def spent(self) -> Usage | None:
+    def sum_spent(self) -> Usage | None:
         """Return what this session used, without what it brought from the one it came from."""
         ours, before = self._total, self._brought
         if ours is None or before is None:
@@ -162,7 +170,7 @@ class _Window:
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        self.turns: list[Turn] = []
+        self.turns: list[ModelTurn] = []
         self.summaries: list[int] = []
         self.start = 0
         self.tokens: int | None = None
@@ -185,7 +193,7 @@ class _Window:
         if words(item.get("type")) in SUMMARIES:
             self.summaries.append(place)
         self.items.append(item)
-        self._answering = self._answering and generated(item)
+        self._answering = self._answering and is_generated(item)
         if self._answering:
             self.covered = place + 1
             self._paid[-1][2].append(item)
@@ -196,25 +204,27 @@ class _Window:
         Older files have the count before the answer: then the answer is what comes next.
         """
         stop = end = len(self.items)
-        while stop > max(self.start, self.covered) and generated(self.items[stop - 1]):
+        while stop > max(self.start, self.covered) and is_generated(self.items[stop - 1]):
             stop -= 1
-        told = Report.of(usage)
+        told = CallReport.of(usage)
         number = len(self.turns) + 1
         place = len(self._paid)
         self._paid.append((usage, model, list(self.items[stop:end])))
         self.turns.append(
-            Turn(number, self.start, stop, told.tokens, usage, model, at, self._compacted, place)
+            ModelTurn(
+                number, self.start, stop, told.tokens, usage, model, at, self._compacted, place
+            )
         )
         self._compacted = False
         self._answering = stop == end
         self.covered = end
         self.tokens = size or told.tokens
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[PaidCall]:
         """Yield the calls that were paid, those that were rolled back among them."""
         for usage, model, items in self._paid:
             answer = tuple(open_item(i) for i in items if words(i.get("type")) not in SUMMARIES)
-            yield Call(usage, model, answer)
+            yield PaidCall(usage, model, answer)
 
     def replace(self, items: Sequence[Item], summary: str | None) -> None:
         """Begin a new window with the items that a compaction left."""
@@ -335,7 +345,7 @@ class _Rollout:
         base = payload.get("base_instructions")
         base = base.get("text") if isinstance(base, dict) else base
         self.system = words(base) or words(payload.get("instructions"))
-        if spawned(payload):
+        if is_spawned(payload):
             self._origin = at
 
     def _item(self, payload: Item) -> None:
@@ -435,7 +445,7 @@ def open_item(item: Item) -> Item:
     return {key: value for key, value in item.items() if key != "encrypted_content"}
 
 
-def generated(item: Item) -> bool:
+def is_generated(item: Item) -> bool:
     """Tell whether the model wrote an item."""
     return words(item.get("type")) in GENERATED or item.get("role") == "assistant"
 
@@ -457,7 +467,7 @@ def introduces(item: Item) -> bool:
     return item.get("role") == "developer" or (item.get("role") == "user" and contextual(item))
 
 
-def spawned(header: Item) -> bool:
+def is_spawned(header: Item) -> bool:
     """Tell whether a session came out of another one, whose lines its file then repeats."""
     source = header.get("source")
     if isinstance(source, dict) and "subagent" in source:

@@ -37,8 +37,8 @@ def content(path: Path, importer: Importer = importlib.import_module) -> bytes:
             start = file.read(len(_MAGIC))
             file.seek(0)
             if start == _MAGIC:
-                return _unpacked(file, chosen, importer)
-            return bounded(file, str(chosen))
+                return _read_compressed(file, chosen, importer)
+            return read_bounded(file, str(chosen))
     except OSError as error:
         raise ConfigurationError(f"{chosen} cannot be read: {error.strerror or error}") from error
 
@@ -53,10 +53,10 @@ def is_file(path: str | Path) -> bool:
 
 def standard_input() -> bytes:
     """Return all of standard input."""
-    return bounded(sys.stdin.buffer, "standard input")
+    return read_bounded(sys.stdin.buffer, "standard input")
 
 
-def bounded(file: BinaryIO, name: str, most: int = MOST_BYTES) -> bytes:
+def read_bounded(file: BinaryIO, name: str, most: int = MOST_BYTES) -> bytes:
     """Return what is in a file; raises ConfigurationError where it is over `most` bytes."""
     data = file.read(most + 1)
     if len(data) > most:
@@ -67,11 +67,11 @@ def bounded(file: BinaryIO, name: str, most: int = MOST_BYTES) -> bytes:
     return data
 
 
-def _unpacked(file: BinaryIO, path: Path, importer: Importer) -> bytes:
+def _read_compressed(file: BinaryIO, path: Path, importer: Importer) -> bytes:
     module = _zstandard(path, importer)
     try:
-        with _opened(module, file) as stream:
-            return bounded(stream, str(path))
+        with _open_compressed(module, file) as stream:
+            return read_bounded(stream, str(path))
     except (EOFError, ValueError, module.ZstdError) as error:
         raise ConfigurationError(f"{path} cannot be decompressed: {error}") from error
 
@@ -86,7 +86,7 @@ def _zstandard(path: Path, importer: Importer) -> Any:
     raise explain_missing(f"{path} is compressed and", "backports.zstd")
 
 
-def _opened(module: Any, file: BinaryIO) -> Any:
+def _open_compressed(module: Any, file: BinaryIO) -> Any:
     """Return the decompressed stream; the package alone stops after one frame unless told."""
     if hasattr(module, "ZstdFile"):
         return module.open(file, "rb")

@@ -21,14 +21,14 @@ _LONGEST_KIND: Final = 60
 _MOST_KINDS: Final = 50
 
 
-class Line(NamedTuple):
+class ObjectLine(NamedTuple):
     """One line that holds an object; `torn` says that an unreadable line stands before it."""
 
     fields: Mapping[str, Any]
     torn: bool
 
 
-class Lines:
+class ObjectLines:
     """The objects in the lines of a file, and how many lines hold none (after iterating)."""
 
     def __init__(self, data: bytes, report: Progress = ignore) -> None:
@@ -38,7 +38,7 @@ class Lines:
         self.fault: tuple[int, bytes] | None = None
         """The number and the text of the first line that is no JSON, the last one left out."""
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[ObjectLine]:
         torn = False
         whole = self._data.endswith(b"\n")
         size = len(self._data)
@@ -51,7 +51,7 @@ class Lines:
                 continue
             fields = value(text)
             if isinstance(fields, dict):
-                yield Line(fields, torn)
+                yield ObjectLine(fields, torn)
                 torn = False
                 continue
             torn = True

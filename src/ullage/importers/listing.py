@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ullage.importers import codex, places, titles
 from ullage.importers.files import ZST
-from ullage.importers.lines import Lines
+from ullage.importers.lines import ObjectLines
 from ullage.importers.session import words
 from ullage.importers.tree import Node
 
@@ -23,7 +23,7 @@ TAIL: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedSession:
     """One session: its id, its file, when that was written (Unix seconds), and what it was about.
 
     `project` is the folder it worked in, `title` its title or what the user said first; None where
@@ -37,18 +37,20 @@ class Listed:
     title: str | None = None
 
 
-def listed(source: str, environ: Mapping[str, str], most: int) -> tuple[list[Listed], int]:
+def list_sessions(
+    source: str, environ: Mapping[str, str], most: int
+) -> tuple[list[ListedSession], int]:
     """Return the newest sessions of a program, `most` at most, and how many there are.
 
     Raises ConfigurationError for a program whose folders are not known.
     """
-    found = sorted(places.sessions(source, environ), key=places.written, reverse=True)
+    found = sorted(places.sessions(source, environ), key=places.stat_file, reverse=True)
     read = {"claude": _claude, "codex": _codex}[source]
     made = []
     for path in found[:most]:
         project, title = read(_lines(path))
-        at, _, _ = places.written(path)
-        made.append(Listed(places.identify(path), str(path), at, project, title))
+        at, _, _ = places.stat_file(path)
+        made.append(ListedSession(places.identify(path), str(path), at, project, title))
     return made, len(found)
 
 
@@ -65,7 +67,7 @@ def _lines(path: Path) -> list[Mapping[str, Any]]:
                 data = data[: data.rfind(b"\n") + 1] + file.read(TAIL).partition(b"\n")[2]
     except OSError:
         return []
-    return [line.fields for line in Lines(data)]
+    return [line.fields for line in ObjectLines(data)]
 
 
 def _claude(lines: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
@@ -78,10 +80,10 @@ def _claude(lines: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
 def _codex(lines: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
     payloads = [f["payload"] for f in lines if isinstance(f.get("payload"), Mapping)]
     folders = (words(payload.get("cwd")) for payload in payloads)
-    return next((f for f in folders if f), None), next(_asked(payloads), None)
+    return next((f for f in folders if f), None), next(_list_questions(payloads), None)
 
 
-def _asked(payloads: list[Mapping[str, Any]]) -> Iterator[str]:
+def _list_questions(payloads: list[Mapping[str, Any]]) -> Iterator[str]:
     for payload in payloads:
         if payload.get("type") == "message" and codex.asks(payload) and codex.text(payload):
             yield titles.line(codex.text(payload))

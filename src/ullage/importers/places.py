@@ -45,9 +45,9 @@ def folders(source: str, environ: Mapping[str, str]) -> list[Path]:
 
 def latest(source: str, environ: Mapping[str, str]) -> Path:
     """Return the session written last; raises ConfigurationError naming the places looked at."""
-    found = sorted(sessions(source, environ), key=written, reverse=True)
+    found = sorted(sessions(source, environ), key=stat_file, reverse=True)
     for path in found:
-        if written(path)[1] and not (source == "codex" and by_subagent(path)):
+        if stat_file(path)[1] and not (source == "codex" and by_subagent(path)):
             return path
     raise ConfigurationError(f"no session of {source} was found in {_places(source, environ)}")
 
@@ -105,7 +105,7 @@ def identify(path: Path) -> str:
     return stem[-_ID_LENGTH:] if stem.startswith("rollout-") else stem
 
 
-def written(path: Path) -> tuple[float, int, str]:
+def stat_file(path: Path) -> tuple[float, int, str]:
     """Return when a file was written and how long it is; a file that just went away is empty."""
     try:
         told = path.stat()

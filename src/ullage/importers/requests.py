@@ -18,13 +18,13 @@ from ullage.core.dialects.registry import find_history, recognise
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress, ignore
-from ullage.importers.lines import Lines, find_fault, note, value
+from ullage.importers.lines import ObjectLines, find_fault, note, value
 from ullage.importers.session import (
     BrokenJson,
+    CallReport,
+    ImportedSession,
+    ModelTurn,
     NoMessages,
-    Report,
-    Session,
-    Turn,
     plural,
     total,
     words,
@@ -58,7 +58,7 @@ EXPECTED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ImportedRequest:
     """One request in its parts, and what the provider reported for it."""
 
     messages: Sequence[Any]
@@ -66,7 +66,7 @@ class Request:
     tools: tuple[Any, ...] = ()
     max_tokens: int | None = None
     model: str | None = None
-    report: Report | None = None
+    report: CallReport | None = None
     """None where no response stands beside it."""
     at: str | None = None
     dialect: str | None = None
@@ -75,7 +75,7 @@ class Request:
 
 def read(
     data: bytes, path: str = "", dialect: str | None = None, report: Progress = ignore
-) -> Session:
+) -> ImportedSession:
     """Read messages or requests; raises ConfigurationError for anything else."""
     name = path or "the file"
     unread: dict[str, int] = {}
@@ -84,7 +84,7 @@ def read(
     inside: tuple[str, ...] = ()
     whole = value(data.strip(b"\0 \t\r\n"))
     if isinstance(whole, list):
-        log.hold(Request(_objects(whole, unread)))
+        log.hold(ImportedRequest(_objects(whole, unread)))
     elif isinstance(whole, dict):
         found = request(whole)
         if found is None:
@@ -95,20 +95,20 @@ def read(
     else:
         if _is_whole(data) and (fault := find_fault(data, name)) is not None:
             raise BrokenJson(f"{fault}\nmend it there")
-        _lines(Lines(data, report), name, log, unread)
+        _lines(ObjectLines(data, report), name, log, unread)
     if not log.messages:
         raise _empty(data, name)
     session = _session(log, path, dialect, unread)
     return replace(session, envelope=envelope, inside=inside)
 
 
-def _session(log: _Log, path: str, dialect: str | None, unread: dict[str, int]) -> Session:
+def _session(log: _Log, path: str, dialect: str | None, unread: dict[str, int]) -> ImportedSession:
     last, told = log.last, log.current()
     window = log.messages[log.start :]
     dialect = (
         dialect or last.dialect or recognise(window, system=last.system, tools=last.tools or None)
     )
-    return Session(
+    return ImportedSession(
         source=next((source for source, of in DIALECTS.items() if of == dialect), "chat"),
         dialect=dialect,
         messages=tuple(log.messages),
@@ -132,17 +132,17 @@ class _Log:
 
     def __init__(self) -> None:
         self.messages: list[Any] = []
-        self.turns: list[Turn] = []
+        self.turns: list[ModelTurn] = []
         self.start = 0
-        self.last = Request(())
-        self.lines: Lines | None = None
+        self.last = ImportedRequest(())
+        self.lines: ObjectLines | None = None
         self._others = 0
 
-    def hold(self, found: Request) -> None:
+    def hold(self, found: ImportedRequest) -> None:
         """Take messages of which no call is known."""
         self.messages, self.last = list(found.messages), found
 
-    def call(self, found: Request) -> None:
+    def call(self, found: ImportedRequest) -> None:
         """Take the next call: it continues the one before, shortens it, or is another's."""
         given, known = found.messages, len(self.messages) - self.start
         first = self.messages[self.start] if known else None
@@ -156,9 +156,9 @@ class _Log:
         else:
             self._others += len(self.turns)
             self.messages, self.turns, self.start = list(given), [], 0
-        report = found.report or Report()
+        report = found.report or CallReport()
         self.turns.append(
-            Turn(
+            ModelTurn(
                 len(self.turns) + 1,
                 self.start,
                 len(self.messages),
@@ -171,7 +171,7 @@ class _Log:
         )
         self.last = found
 
-    def current(self) -> Turn | None:
+    def current(self) -> ModelTurn | None:
         """Return the last call over this window that was reported, or None."""
         ours = (t for t in reversed(self.turns) if t.start == self.start and t.tokens is not None)
         return next(ours, None)
@@ -199,12 +199,12 @@ def continues(given: Sequence[Any], messages: Sequence[Any], start: int) -> bool
         return False
 
 
-def request(fields: Mapping[str, Any]) -> Request | None:
+def request(fields: Mapping[str, Any]) -> ImportedRequest | None:
     """Read a request, a logged pair or a line of a batch; None where it is none of them.
 
     Envelopes are opened: `request` beside `response`, and `body` as batch files have it.
     """
-    inner = next((fields[key] for key in _wrapped(fields)), None)
+    inner = next((fields[key] for key in _find_envelopes(fields)), None)
     at = words(fields.get("timestamp"))
     if inner is not None:
         found = request(inner)
@@ -220,7 +220,7 @@ def request(fields: Mapping[str, Any]) -> Request | None:
         given = [{"type": "message", "role": "user", "content": given}]
     tools = fields.get("tools")
     caps = (fields.get(name) for name in CAPS)
-    return Request(
+    return ImportedRequest(
         [message for message in given if isinstance(message, dict)],
         fields.get("system") or fields.get("instructions"),
         tuple(tools) if isinstance(tools, list) else (),
@@ -232,29 +232,29 @@ def request(fields: Mapping[str, Any]) -> Request | None:
     )
 
 
-def _wrapped(fields: Mapping[str, Any]) -> Iterator[str]:
+def _find_envelopes(fields: Mapping[str, Any]) -> Iterator[str]:
     """Yield the keys under which an envelope holds a request."""
     return (key for key in ("request", "body") if isinstance(fields.get(key), dict))
 
 
 def place(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the keys that lead to the messages of what `request` has read."""
-    for key in _wrapped(fields):
+    for key in _find_envelopes(fields):
         return (key, *place(fields[key]))
     found = find_history(fields)
     return (found[0] if found is not None else "messages",)
 
 
-def _report(fields: Mapping[str, Any]) -> Report | None:
+def _report(fields: Mapping[str, Any]) -> CallReport | None:
     """Return what stands in the response beside a request; None without a response."""
     response = fields.get("response")
     if not isinstance(response, dict):
         return None
     body = response.get("body")
-    return Report.of(Usage.from_report(body if isinstance(body, dict) else response))
+    return CallReport.of(Usage.from_report(body if isinstance(body, dict) else response))
 
 
-def _lines(lines: Lines, name: str, log: _Log, unread: dict[str, int]) -> None:
+def _lines(lines: ObjectLines, name: str, log: _Log, unread: dict[str, int]) -> None:
     """Read lines of messages or of requests, whichever the file holds."""
     log.lines = lines
     messages = []
@@ -270,7 +270,7 @@ def _lines(lines: Lines, name: str, log: _Log, unread: dict[str, int]) -> None:
     if messages and log.turns:
         raise ConfigurationError(f"{name} holds messages and requests, line by line: {EXPECTED}")
     if messages:
-        log.hold(Request(messages))
+        log.hold(ImportedRequest(messages))
 
 
 def _is_whole(data: bytes) -> bool:
@@ -284,7 +284,7 @@ def _is_whole(data: bytes) -> bool:
     with suppress(ValueError, RecursionError):
         json.JSONDecoder().raw_decode(text.decode("utf-8", "replace"))
         return False
-    lines = Lines(text)
+    lines = ObjectLines(text)
     return sum(1 for _ in lines) < sum(lines.unread.values())
 
 
@@ -303,9 +303,9 @@ def _objects(values: Sequence[Any], unread: dict[str, int]) -> list[Any]:
     return found
 
 
-def _message(fields: Mapping[str, Any], name: str) -> Request:
+def _message(fields: Mapping[str, Any], name: str) -> ImportedRequest:
     if _is_message(fields):
-        return Request([fields])
+        return ImportedRequest([fields])
     raise NoMessages(f"{name} holds an object without messages: {EXPECTED}")
 
 

@@ -31,7 +31,7 @@ class BrokenJson(NoMessages):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CallReport:
     """What the provider reported for one call; None where it is missing or malformed, never 0."""
 
     usage: Usage | None = None
@@ -39,7 +39,7 @@ class Report:
     """The size of the prompt."""
 
     @classmethod
-    def of(cls, usage: Usage | None) -> Report:
+    def of(cls, usage: Usage | None) -> CallReport:
         """Return the report of a call; a prompt of no tokens is a report of nothing."""
         return cls(usage, usage.prompt_tokens or None) if usage is not None else cls()
 
@@ -51,7 +51,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PaidCall:
     """A call that the session paid for, of abandoned branches too.
 
     `answer` holds the raw messages that it came back with, without what is sealed; `final` tells
@@ -65,7 +65,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ModelTurn:
     """One model call; `session.messages[start:stop]` stood in its window, the answer not yet.
 
     `number` counts from 1, `tokens` is the reported size of that prompt (None: unknown), `at` the
@@ -85,7 +85,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ImportedSession:
     """A conversation as its file tells it.
 
     `source` is who wrote the file: claude, codex, chat, responses or anthropic. `messages` are
@@ -107,7 +107,7 @@ class Session:
     source: str
     dialect: str
     messages: tuple[Any, ...]
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[ModelTurn, ...] = ()
     start: int = 0
     system: Any = None
     tools: tuple[Any, ...] = ()
@@ -120,7 +120,7 @@ class Session:
     path: str = ""
     summaries: tuple[int, ...] = ()
     spent: Usage | None = None
-    calls: tuple[Call, ...] = ()
+    calls: tuple[PaidCall, ...] = ()
     providers: tuple[str, ...] | None = None
     apart: str = ""
     dropped: frozenset[str] = frozenset()
@@ -143,7 +143,7 @@ class Session:
         listed = list(messages)
         if self.envelope is None or listed == self.current:
             return listed if self.envelope is None else self.envelope
-        return _replaced(self.envelope, self.inside, listed)
+        return _replace_at(self.envelope, self.inside, listed)
 
     @property
     def current(self) -> list[Any]:
@@ -151,10 +151,10 @@ class Session:
         return list(self.messages[self.start :])
 
 
-def _replaced(fields: Mapping[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+def _replace_at(fields: Mapping[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
     """Return a copy of an object with another value behind a path of keys."""
     first, *rest = keys
-    return {**fields, first: _replaced(fields[first], tuple(rest), value) if rest else value}
+    return {**fields, first: _replace_at(fields[first], tuple(rest), value) if rest else value}
 
 
 def total(usages: Sequence[Usage]) -> Usage | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from ullage.importers.lines import Line
+from ullage.importers.lines import ObjectLine
 from ullage.importers.session import words
 
 TALK: Final = frozenset({"user", "assistant"})
@@ -90,7 +90,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptNodes:
     """What a boundary took along: nodes in order, and the line behind which they stand now."""
 
     anchor: str | None
@@ -100,7 +100,7 @@ class Kept:
 class Tree:
     """The lines of one file by their ids; of lines with one id the first counts."""
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, lines: Iterable[ObjectLine]) -> None:
         self.nodes: dict[str, Node] = {}
         self.others: list[Mapping[str, Any]] = []
         self.repeated = 0
@@ -115,7 +115,7 @@ class Tree:
         self.asides = sum(node.talks for node in nodes) - sum(n.talks for n in self.main)
         self._places = {node.uuid: i for i, node in enumerate(self.main)}
         self._steps = MOST_KEPT * max(len(nodes), 1)
-        self.kept = {node.uuid: self._kept(node) for node in self.main if node.bounds}
+        self.kept = {node.uuid: self._read_kept(node) for node in self.main if node.bounds}
         self._keepers: dict[str, list[Node]] = {}
         for boundary, kept in self.kept.items():
             for node in kept.nodes:
@@ -154,7 +154,7 @@ class Tree:
             name = words(node.fields.get("logicalParentUuid")) or name
         parent = self.nodes.get(name) if name is not None else None
         if parent is not None:
-            return self._rehung(node, parent)
+            return self._rehang(node, parent)
         if opens or node.torn or "parentUuid" not in node.fields:
             return self._previous(node)
         self.gaps += name is not None
@@ -165,7 +165,7 @@ class Tree:
         place = self._places.get(node.uuid, 0)
         return self.main[place - 1] if place else None
 
-    def _rehung(self, node: Node, parent: Node) -> Node:
+    def _rehang(self, node: Node, parent: Node) -> Node:
         """Return the parent, or the boundary that kept it: kept lines are written only once."""
         keepers = self._keepers.get(parent.uuid, ())
         place = bisect_left(keepers, node.rank, key=attrgetter("rank"))
@@ -176,22 +176,22 @@ class Tree:
         behind = anchor is not None and boundary.rank < anchor.rank < node.rank
         return anchor if anchor is not None and behind else boundary
 
-    def _kept(self, boundary: Node) -> Kept:
+    def _read_kept(self, boundary: Node) -> KeptNodes:
         """Read what a boundary kept, from a list of ids or from the ends of a segment."""
         told = boundary.fields.get("compactMetadata")
         told = told if isinstance(told, Mapping) else {}
         listed = told.get("preservedMessages")
         if isinstance(listed, Mapping) and isinstance(listed.get("uuids"), list):
             nodes = [self.nodes[u] for u in listed["uuids"] if isinstance(u, str) and u in self]
-            return Kept(words(listed.get("anchorUuid")), tuple(nodes))
+            return KeptNodes(words(listed.get("anchorUuid")), tuple(nodes))
         segment = told.get("preservedSegment", told.get("preserved_segment"))
         if not isinstance(segment, Mapping):
-            return Kept(None, ())
+            return KeptNodes(None, ())
         head, anchor, tail = (
             words(segment.get(f"{end}Uuid", segment.get(f"{end}_uuid")))
             for end in ("head", "anchor", "tail")
         )
-        return Kept(anchor, tuple(self._segment(head, tail)))
+        return KeptNodes(anchor, tuple(self._segment(head, tail)))
 
     def __contains__(self, uuid: str) -> bool:
         return uuid in self.nodes

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ullage.core.dialects import registry
 from ullage.providers.provider import Provider
-from ullage.transport import Ask
+from ullage.transport import HttpRequest
 
 
 class Quirk(NamedTuple):
@@ -51,17 +51,17 @@ def body(
     return {name: value for name, value in whole.items() if name not in spoken.fields.leaves_out}
 
 
-def refused(sent: Mapping[str, Any], provider: Provider, words: str) -> Quirk | None:
+def find_quirk(sent: Mapping[str, Any], provider: Provider, words: str) -> Quirk | None:
     """Return what to change where a refusal names a field of ours, or None."""
     ours = (q for q in QUIRKS if q.name in sent and q.name not in provider.options)
     return next((quirk for quirk in ours if quirk.words.search(words)), None)
 
 
-def ask(provider: Provider, made: Mapping[str, Any]) -> Ask:
+def ask(provider: Provider, made: Mapping[str, Any]) -> HttpRequest:
     """Return the request that carries a body."""
     endpoint = registry.find(provider.dialect).endpoint
     url = endpoint.address(provider.base_url, provider.model)
     extra = [("accept", "text/event-stream, application/json"), ("accept-encoding", "identity")]
     extra += endpoint.headers
     private = tuple((name.lower(), value) for name, value in provider.headers.items())
-    return Ask(url, made, provider.api_key, endpoint.auth, tuple(extra), private)
+    return HttpRequest(url, made, provider.api_key, endpoint.auth, tuple(extra), private)

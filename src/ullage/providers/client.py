@@ -15,10 +15,18 @@ from ullage.core.dialects.overflow import classify
 from ullage.core.dialects.reply import Assembly, Reply
 from ullage.core.dialects.sse import Garbled
 from ullage.providers import bodies, retries
-from ullage.providers.failure import CallFailed, Facts
+from ullage.providers.failure import CallFailed, FailureFacts
 from ullage.providers.listening import Hear, listen
 from ullage.providers.provider import Provider
-from ullage.transport import Ask, Broken, Incoming, Line, Timeouts, redacted, shown
+from ullage.transport import (
+    Broken,
+    HttpRequest,
+    Incoming,
+    StreamingClient,
+    Timeouts,
+    mask_url,
+    redact,
+)
 
 Wait = Callable[[str, float], object]
 
@@ -51,7 +59,7 @@ class Client:
         self.provider = provider
         self._chance = chance
         self._asleep = asleep
-        self._line = Line(Timeouts(limits.connect_s, limits.stall_s))
+        self._line = StreamingClient(Timeouts(limits.connect_s, limits.stall_s))
         self._quirks: list[bodies.Quirk] = []
 
     def __repr__(self) -> str:
@@ -73,7 +81,7 @@ class Client:
                 return await self._attempt(made, hear)
             except CallFailed as failed:
                 trouble = failed
-            if self._learned(trouble, made):
+            if self._learn_quirk(trouble, made):
                 continue
             attempt += 1
             trouble.attempts = attempt
@@ -88,12 +96,12 @@ class Client:
         """Close the connections; a later call opens new ones."""
         await self._line.aclose()
 
-    def _learned(self, trouble: CallFailed, made: Mapping[str, Any]) -> bool:
+    def _learn_quirk(self, trouble: CallFailed, made: Mapping[str, Any]) -> bool:
         """Tell whether a refusal taught to leave out a field of ours; it is remembered."""
         if trouble.status not in REFUSALS or trouble.kind.kind in TOO_LARGE:
             return False
         words = trouble.body if isinstance(trouble.body, str) else json.dumps(trouble.body)
-        quirk = bodies.refused(made, self.provider, words)
+        quirk = bodies.find_quirk(made, self.provider, words)
         if quirk is None or quirk in self._quirks:
             return False
         self._quirks.append(quirk)
@@ -112,9 +120,9 @@ class Client:
             finally:
                 await incoming.aclose()
         except Broken as broken:
-            facts = self._broken(ask, broken)
+            facts = self._explain_broken(ask, broken)
         except Garbled as garbled:
-            facts = _garbled(ask, garbled, lost=garbled.torn or into.begun)
+            facts = _explain_garbled(ask, garbled, lost=garbled.torn or into.begun)
         else:
             if into.failed is not None:
                 facts = _error(ask, into.failed)
@@ -125,7 +133,7 @@ class Client:
                 facts = FailedAttempt(said, {"lost": True})
         raise facts.failure(ask, into)
 
-    def _broken(self, ask: Ask, broken: Broken) -> FailedAttempt:
+    def _explain_broken(self, ask: HttpRequest, broken: Broken) -> FailedAttempt:
         """Return what a connection that broke, or never was, means."""
         where, limits = _where(ask), self.provider.limits
         if broken.how == "unreached":
@@ -148,56 +156,56 @@ class FailedAttempt(NamedTuple):
     """What went wrong with an attempt, in words and as facts."""
 
     said: str
-    facts: Facts
+    facts: FailureFacts
 
-    def failure(self, ask: Ask, into: Assembly) -> CallFailed:
+    def failure(self, ask: HttpRequest, into: Assembly) -> CallFailed:
         """Return the exception, with what had arrived by then."""
-        facts: Facts = {
+        facts: FailureFacts = {
             **self.facts,
             "begun": into.begun,
             "called": into.called,
             "partial": into.text,
         }
-        return CallFailed(redacted(self.said, ask.secrets()), **facts)
+        return CallFailed(redact(self.said, ask.secrets()), **facts)
 
 
-async def _refusal(ask: Ask, incoming: Incoming) -> CallFailed:
+async def _refusal(ask: HttpRequest, incoming: Incoming) -> CallFailed:
     """Return what a server answered in place of an answer."""
     text = (await incoming.body(ERROR_BYTES)).decode("utf-8", "replace")
     secrets, status = ask.secrets(), incoming.status
     kind = classify(status, text, headers=incoming.headers)
-    body = _blotted(text, secrets)
-    headers = {name: redacted(value, secrets) for name, value in incoming.headers.items()}
-    said = redacted(f"{_where(ask)} answered {status}: {_words(body)}", secrets)
+    body = _redact_body(text, secrets)
+    headers = {name: redact(value, secrets) for name, value in incoming.headers.items()}
+    said = redact(f"{_where(ask)} answered {status}: {_words(body)}", secrets)
     return CallFailed(said, kind=kind, status=status, body=body, headers=headers)
 
 
-def _garbled(ask: Ask, garbled: Garbled, *, lost: bool) -> FailedAttempt:
+def _explain_garbled(ask: HttpRequest, garbled: Garbled, *, lost: bool) -> FailedAttempt:
     """Return what an answer that is none means."""
-    sample = redacted(garbled.sample, ask.secrets())[:SHOWN]
+    sample = redact(garbled.sample, ask.secrets())[:SHOWN]
     met = f"{garbled}: {sample!r}" if sample else str(garbled)
     return FailedAttempt(f"{_where(ask)} sent an answer that is none: {met}", {"lost": lost})
 
 
-def _error(ask: Ask, event: Mapping[str, Any]) -> FailedAttempt:
+def _error(ask: HttpRequest, event: Mapping[str, Any]) -> FailedAttempt:
     """Return what an error inside of a stream means."""
-    body = _blotted(json.dumps(event), ask.secrets())
+    body = _redact_body(json.dumps(event), ask.secrets())
     said = f"{_where(ask)} reported an error within its answer: {_words(body)}"
     return FailedAttempt(said, {"kind": classify(200, event), "status": 200, "body": body})
 
 
-def _where(ask: Ask) -> str:
+def _where(ask: HttpRequest) -> str:
     model = (ask.body or {}).get("model")
-    return f"{model} at {shown(ask.url)}"
+    return f"{model} at {mask_url(ask.url)}"
 
 
-def _blotted(text: str, secrets: Iterable[str]) -> Any:
+def _redact_body(text: str, secrets: Iterable[str]) -> Any:
     """Return a body, parsed where it is JSON, without secrets however they were escaped."""
     try:
         plain = json.dumps(json.loads(text), ensure_ascii=False)
-        return json.loads(redacted(plain, secrets))
+        return json.loads(redact(plain, secrets))
     except (ValueError, RecursionError):
-        return redacted(text, secrets)
+        return redact(text, secrets)
 
 
 def _words(body: Any) -> str:

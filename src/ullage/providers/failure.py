@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 from ullage.core.errors import ErrorKind, ProviderError
 
 
-class Facts(TypedDict, total=False):
+class FailureFacts(TypedDict, total=False):
     """What may be known of a call that failed; see `CallFailed`."""
 
     kind: ErrorKind
@@ -38,7 +38,7 @@ class CallFailed(ProviderError):  # noqa: N818 - named for what happened
 
     code = "call_failed"
 
-    def __init__(self, message: str, **facts: Unpack[Facts]) -> None:
+    def __init__(self, message: str, **facts: Unpack[FailureFacts]) -> None:
         super().__init__(message)
         self.kind = facts.get("kind", ErrorKind("other"))
         self.status = facts.get("status")

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol
 from ullage.core.dialects.dialect import Dialect
 from ullage.core.dialects.lines import Lines
 from ullage.core.dialects.reply import Assembly, Delta
-from ullage.core.dialects.sse import Event, Events, Garbled
+from ullage.core.dialects.sse import Events, Garbled, SseEvent
 from ullage.transport import Broken
 
 Hear = Callable[[Delta], object]
@@ -36,7 +36,7 @@ DONE: Final = "[DONE]"
 """What ends a stream of Chat Completions (OpenAI API reference)."""
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """What an answer is read from; `transport.Incoming` is one."""
 
     async def next(self) -> bytes | None:
@@ -44,7 +44,7 @@ class Source(Protocol):
         ...
 
 
-async def listen(source: Source, into: Assembly, hear: Hear, spoken: Dialect) -> None:
+async def listen(source: ByteSource, into: Assembly, hear: Hear, spoken: Dialect) -> None:
     """Read an answer into an assembly up to its end, telling what is to be shown.
 
     `spoken` says how a stream is written, and whether there is more behind its terminal event.
@@ -69,7 +69,7 @@ async def listen(source: Source, into: Assembly, hear: Hear, spoken: Dialect) ->
                 pass
 
 
-async def _soon(source: Source, seconds: float) -> bytes | None:
+async def _soon(source: ByteSource, seconds: float) -> bytes | None:
     """Return the bytes that arrive next, None at the end or where they take too long."""
     import asyncio
 
@@ -119,7 +119,7 @@ class _Listener:
     def end(self) -> None:
         """Take the end of the connection."""
         if self._form == "whole":
-            self._one(Event("", self._start.decode("utf-8-sig", "replace")), last=True)
+            self._one(SseEvent("", self._start.decode("utf-8-sig", "replace")), last=True)
             self._into.ended = self._into.ended or self._into.begun
         elif self._form == "lines":
             self._all(_events([self._lines.end()]), last=True)
@@ -129,7 +129,7 @@ class _Listener:
                 raise Garbled("it holds no events", sample=self._start.decode("utf-8", "replace"))
         self.over = True
 
-    def _all(self, events: list[Event], *, last: bool = False) -> None:
+    def _all(self, events: list[SseEvent], *, last: bool = False) -> None:
         for event in events:
             if event.data == DONE:
                 self.over = True
@@ -138,7 +138,7 @@ class _Listener:
             elif event.data and not self.over:
                 self._one(event, last=last)
 
-    def _one(self, event: Event, *, last: bool = False) -> None:
+    def _one(self, event: SseEvent, *, last: bool = False) -> None:
         """Take one event; with `last` there is no more behind it."""
         value: Any = None
         with contextlib.suppress(ValueError, RecursionError):
@@ -155,9 +155,9 @@ class _Listener:
         self.over = self.over or into.failed is not None or (into.ended and not self._trailing)
 
 
-def _events(lines: list[bytes]) -> list[Event]:
+def _events(lines: list[bytes]) -> list[SseEvent]:
     """Return lines of JSON as events; empty ones say nothing."""
-    return [Event("", line.decode("utf-8", "replace")) for line in lines if line.strip()]
+    return [SseEvent("", line.decode("utf-8", "replace")) for line in lines if line.strip()]
 
 
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError
 from ullage.core.messages.transcript import DialectName
-from ullage.transport import Ask, shown
+from ullage.transport import HttpRequest, mask_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Provider:
     origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Provider({self.model!r}, {shown(self.base_url)!r}, {self.dialect!r})"
+        return f"Provider({self.model!r}, {mask_url(self.base_url)!r}, {self.dialect!r})"
 
     def secrets(self) -> tuple[str, ...]:
         """Return what nobody else may read: the key, values of headers, a password in the URL."""
         private = tuple(self.headers.items())
-        return Ask(self.base_url, api_key=self.api_key, private=private).secrets()
+        return HttpRequest(self.base_url, api_key=self.api_key, private=private).secrets()
 
     def to_record(self) -> dict[str, Any]:
         """Return what a later start needs to call the model again; no credential is in it.
@@ -92,7 +92,7 @@ class Provider:
                 f"the provider of {self.model} needs a base_url that begins with http:// or "
                 "https://, such as http://127.0.0.1:8080/v1"
             )
-        dialect = dialects.named(self.dialect)
+        dialect = dialects.parse_name(self.dialect)
         object.__setattr__(self, "dialect", dialect)
 
 

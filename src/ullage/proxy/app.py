@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ullage.core.dialects import registry
 from ullage.proxy import head as heads
 from ullage.proxy import journal, pages, routes
-from ullage.proxy.body import Refused
+from ullage.proxy.body import RequestRefused
 from ullage.proxy.exchange import ENDED, Channel, Exchange
 from ullage.proxy.guarding import Guarding
 from ullage.proxy.keeping import Keeping
@@ -23,7 +23,7 @@ from ullage.proxy.ledger import Ledger
 from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.runtime import Runtime, default
-from ullage.storage import Limits, check_store, open_store
+from ullage.storage import StoreLimits, check_store, open_store
 from ullage.storage.place import PROXY, default_url
 from ullage.storage.threaded import desk_of
 from ullage.telemetry import metrics
@@ -91,7 +91,7 @@ class App:
     def store(self) -> Store:
         """Where checkpoints live: the one that was given, else the configuration's."""
         if self._store is None:
-            limits = Limits(ttl_s=self.serve.ttl_s)
+            limits = StoreLimits(ttl_s=self.serve.ttl_s)
             self._store = self._own = open_store(
                 self.serve.store or default_url(PROXY), limits=limits
             )
@@ -101,7 +101,7 @@ class App:
     def kept(self) -> Keeping:
         """The store as guards have it; what is in memory outlives a change of configuration."""
         if self._kept is None:
-            self._kept = Keeping(self.store, Limits(ttl_s=self.serve.ttl_s))
+            self._kept = Keeping(self.store, StoreLimits(ttl_s=self.serve.ttl_s))
         return self._kept
 
     @property
@@ -120,38 +120,44 @@ class App:
 
     async def _http(self, scope: Any, channel: Channel) -> None:
         began, path = time.perf_counter(), str(scope["path"])
-        line = journal.Line(scope["method"], path[:LONGEST_PATH])
+        line = journal.RequestLine(scope["method"], path[:LONGEST_PATH])
         try:
-            await self._answered(scope, channel, line)
+            await self._answer_request(scope, channel, line)
         finally:
             line.status = channel.status or line.status
             line.left, line.code = channel.gone, channel.code
             line.seconds = time.perf_counter() - began
-            journal.write(line, page=pages.owned(path))
+            journal.write(line, page=pages.is_page(path))
 
-    async def _answered(self, scope: Any, channel: Channel, line: journal.Line) -> None:
+    async def _answer_request(
+        self, scope: Any, channel: Channel, line: journal.RequestLine
+    ) -> None:
         path = scope["path"]
         dialect = routes.dialect(path)
         try:
             bound = str((scope.get("server") or ("",))[0])
             head = heads.read(scope, self.serve, bound, strangers=path in pages.OPEN)
-            line.client = journal.named(head.agent, head.client)
-            if pages.owned(head.path) and not routes.plain(head.method, head.path):
+            line.client = journal.name_client(head.agent, head.client)
+            if pages.is_page(head.path) and not routes.plain(head.method, head.path):
                 await self.pages(scope, channel.receive, channel.send)
                 return
-            await self._routed(head, channel, line)
-        except Refused as refused:
+            await self._route_request(head, channel, line)
+        except RequestRefused as refused:
             await channel.refuse(dialect, refused)
         except asyncio.CancelledError:  # by the server, which ends: this task does nothing more
-            await channel.refuse(dialect, Refused(503, "proxy_ended", ENDED))
+            await channel.refuse(dialect, RequestRefused(503, "proxy_ended", ENDED))
         except Exception:
             if channel.begun:
                 raise
             log.exception("a request failed in the proxy itself")
             self.meters.fault()
-            await channel.refuse(dialect, Refused(500, "proxy_failed", "the proxy itself failed"))
+            await channel.refuse(
+                dialect, RequestRefused(500, "proxy_failed", "the proxy itself failed")
+            )
 
-    async def _routed(self, head: heads.Head, channel: Channel, line: journal.Line) -> None:
+    async def _route_request(
+        self, head: heads.RequestHead, channel: Channel, line: journal.RequestLine
+    ) -> None:
         exchange = Exchange(self, head, channel, line)
         form = routes.find_form(head.path) if head.method == "POST" else None
         checked, model = routes.find_checked(head.path)
@@ -162,7 +168,9 @@ class App:
         elif routes.plain(head.method, head.path):
             await exchange.forward()
         else:
-            raise Refused(404, "no_such_route", f"there is no {head.method} {head.path:.80} here")
+            raise RequestRefused(
+                404, "no_such_route", f"there is no {head.method} {head.path:.80} here"
+            )
 
     async def _lifespan(self, receive: Any, send: Any) -> None:
         while True:

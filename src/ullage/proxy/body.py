@@ -28,7 +28,7 @@ MOST_VALUES: Final = 1_000_000
 """Values in a body: parsed, the smallest take about 30 times their bytes."""
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a fault
+class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
     """A request that is not taken: the status, a code for programs, a sentence for people."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
@@ -64,7 +64,7 @@ class Body:
     opaque: bool = False
     _values: dict[str, bytes] = field(default_factory=dict)
 
-    def spliced(self, edits: Mapping[str, bytes]) -> bytes:
+    def splice(self, edits: Mapping[str, bytes]) -> bytes:
         """Return the body with these top-level values in the place of the old ones.
 
         All other bytes are as they came; a field that was not there is put at the end.
@@ -73,7 +73,7 @@ class Body:
             return self.raw
         spans = _spans(self.raw, self._values)
         if spans is None:  # a name twice, or written with escapes: the whole is written anew
-            return _written({**self._values, **edits})
+            return _write_object({**self._values, **edits})
         made: list[bytes] = []
         done = 0
         for name, (start, stop) in spans.items():
@@ -84,7 +84,7 @@ class Body:
         end = self.raw.rindex(b"}")
         made.append(self.raw[done:end])
         if new:
-            inner = _written(new)[1:-1]
+            inner = _write_object(new)[1:-1]
             made.append(b"," + inner if spans else inner)
         made.append(self.raw[end:])
         return b"".join(made)
@@ -93,10 +93,10 @@ class Body:
         """Return a top-level value as it came; empty where there is none."""
         return self._values.get(name, b"")
 
-    def rewritten(self, messages: Sequence[Any]) -> bytes:
+    def rewrite_history(self, messages: Sequence[Any]) -> bytes:
         """Return a history as JSON: the bytes of messages that are the body's own objects."""
         own = dict(zip(map(id, self.history), self.slices or (), strict=bool(self.slices)))
-        parts = [own.get(id(message)) or encoded(message) for message in messages]
+        parts = [own.get(id(message)) or encode_json(message) for message in messages]
         return b"[" + b",".join(parts) + b"]"
 
 
@@ -108,7 +108,7 @@ def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
     """
     if len(raw) > MOST_VALUES and raw.count(b",") > MOST_VALUES and _commas(raw) > MOST_VALUES:
         text = f"the body holds more than {MOST_VALUES:,} values"
-        raise Refused(413, "too_many_values", text)
+        raise RequestRefused(413, "too_many_values", text)
     try:
         body = _quickly(raw, name, bounds.depth)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -116,7 +116,7 @@ def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
         body = _slowly(raw, name)
     except RecursionError as error:  # the parser's own bound, at some hundred levels
         raise _too_deep(bounds.depth) from error
-    return _bounded(body, bounds)
+    return _check_bounds(body, bounds)
 
 
 def _quickly(raw: bytes, name: str, depth: int) -> Body:
@@ -144,8 +144,8 @@ def _flat(raw: bytes, most: int, inside: int = 0) -> None:
         raise _too_deep(most)
 
 
-def _too_deep(most: int) -> Refused:
-    return Refused(400, "nested_too_deep", f"the body is nested deeper than {most} levels")
+def _too_deep(most: int) -> RequestRefused:
+    return RequestRefused(400, "nested_too_deep", f"the body is nested deeper than {most} levels")
 
 
 def shallow(raw: bytes, most: int = DEEPEST) -> bool:
@@ -185,7 +185,7 @@ def _deeper(levels: bytes, most: int) -> bool:
     return False
 
 
-def encoded(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Return a value as JSON; half of a pair of surrogates is written as its escape."""
     try:
         return msgspec.json.encode(value)
@@ -224,7 +224,7 @@ def _slowly(raw: bytes, name: str) -> Body:
 
 
 def _constant(text: str) -> NoReturn:
-    raise Refused(400, "not_a_number", f"the body holds {text}, which is no number of JSON")
+    raise RequestRefused(400, "not_a_number", f"the body holds {text}, which is no number of JSON")
 
 
 def _finite(text: str) -> float:
@@ -235,16 +235,18 @@ def _finite(text: str) -> float:
     return value
 
 
-def _bounded(body: Body, bounds: Bounds) -> Body:
+def _check_bounds(body: Body, bounds: Bounds) -> Body:
     if len(body.history) > bounds.messages:
-        raise Refused(
+        raise RequestRefused(
             413,
             "too_many_messages",
             f"the request has {len(body.history):,} messages, and {bounds.messages:,} are taken",
         )
     choices = body.fields.get("n")
     if type(choices) in (int, float) and choices > bounds.choices:  # type: ignore[operator]  # a number
-        raise Refused(400, "too_many_choices", f"n is {choices}, and {bounds.choices} are taken")
+        raise RequestRefused(
+            400, "too_many_choices", f"n is {choices}, and {bounds.choices} are taken"
+        )
     return body
 
 
@@ -273,6 +275,6 @@ _NAME: Final = re.compile(rb'\s*"([^"\\]*)"\s*:\s*')
 _COMMA: Final = re.compile(rb"\s*,")
 
 
-def _written(values: Mapping[str, bytes]) -> bytes:
+def _write_object(values: Mapping[str, bytes]) -> bytes:
     pairs = (json.dumps(name).encode("ascii") + b":" + value for name, value in values.items())
     return b"{" + b",".join(pairs) + b"}"

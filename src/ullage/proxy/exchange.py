@@ -22,11 +22,11 @@ from ullage.guard.planning import THREADS
 from ullage.proxy import answers
 from ullage.proxy import body as bodies
 from ullage.proxy import head as heads
-from ullage.proxy.body import Body, Refused
-from ullage.proxy.guarding import SMALL, Call, Plan, trouble
-from ullage.proxy.journal import LEFT, Line
-from ullage.proxy.relay import Lines, Relay, Watch
-from ullage.proxy.upstream import Broken, Response, Sent, Stalled, Unreached, discreet
+from ullage.proxy.body import Body, RequestRefused
+from ullage.proxy.guarding import SMALL, Plan, ProxyCall, trouble
+from ullage.proxy.journal import LEFT, RequestLine
+from ullage.proxy.relay import EventRelay, LineRelay, StreamWatch
+from ullage.proxy.upstream import Response, Sent, Stalled, Unreached, UpstreamBroken, discreet
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.telemetry import otel
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import DialectName
     from ullage.core.tokens.gauge import Assessment
     from ullage.proxy.app import App
-    from ullage.proxy.routes import Form
+    from ullage.proxy.routes import GuardedPath
 
 log = logging.getLogger("ullage.proxy")
 
@@ -91,12 +91,12 @@ class Channel:
             piece = message.get("body", b"")
             size += len(piece)
             if size > most:
-                raise Refused(413, "body_too_large", f"the body is over {most:,} bytes")
+                raise RequestRefused(413, "body_too_large", f"the body is over {most:,} bytes")
             pieces.append(piece)
             if not message.get("more_body"):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def left(self) -> None:
+    async def wait_until_left(self) -> None:
         """Return once the client has gone."""
         while (await self.receive())["type"] != "http.disconnect":
             continue
@@ -115,7 +115,7 @@ class Channel:
         await self.begin(status, headers)
         await self.write(data, more=False)
 
-    async def refuse(self, dialect: str, refused: Refused) -> None:
+    async def refuse(self, dialect: str, refused: RequestRefused) -> None:
         """Send an answer of the proxy's own."""
         data = refused.body or answers.error(dialect, refused.status, refused.code, refused.text)
         if not self.begun:
@@ -124,7 +124,7 @@ class Channel:
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenAnswer:
     """An answer of which enough is known to go on: `data` is held back, `found` what went wrong.
 
     `relay` watches a stream.
@@ -133,7 +133,7 @@ class Opened:
     response: Response
     data: bytes = b""
     found: Trouble | None = None
-    relay: Watch | None = None
+    relay: StreamWatch | None = None
     stream: Any = field(default=None, repr=False)
     whole: bool = False
 
@@ -142,31 +142,31 @@ class Exchange:
     """One request on its way."""
 
     def __init__(
-        self, app: App, head: heads.Head, channel: Channel, line: Line | None = None
+        self, app: App, head: heads.RequestHead, channel: Channel, line: RequestLine | None = None
     ) -> None:
         self._app = app
         self._serve = app.serve
         self._head = head
         self._channel = channel
-        self._line = line or Line(head.method, head.path)
+        self._line = line or RequestLine(head.method, head.path)
         self._reported: Assessment | None = None
 
-    async def converse(self, form: Form) -> None:
+    async def converse(self, form: GuardedPath) -> None:
         """Guard a conversation."""
         try:
             body = await self._body(form.fields.messages)
             form = replace(form, fields=form.fields.spell(body.fields))
-            await self._watched(self._conversed(form, body))
+            await self._run_watched(self._guard_conversation(form, body))
         except Gone:
             return
-        except Refused as refused:
+        except RequestRefused as refused:
             await self._channel.refuse(form.dialect, refused)
 
     async def check(self, model: str | None = None) -> None:
         """Check a body, and forward it as it came; `model` is what the path says of it."""
         try:
             body = await self._body("")
-            await self._watched(self._forwarded(body, model))
+            await self._run_watched(self._forward_body(body, model))
         except Gone:
             return
 
@@ -174,7 +174,7 @@ class Exchange:
         """Forward a request without a look at what it carries."""
         try:
             raw = await self._channel.read(self._serve.max_body)
-            await self._watched(self._forwarded(Body(raw, opaque=True)))
+            await self._run_watched(self._forward_body(Body(raw, opaque=True)))
         except Gone:
             return
 
@@ -188,14 +188,14 @@ class Exchange:
             return bodies.read(raw, name, bounds)
         return await THREADS.run(bodies.read, raw, name, bounds)
 
-    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_watched(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work as long as the client is there; raises Gone, the work cancelled."""
         worker = asyncio.current_task()
         assert worker is not None  # noqa: S101 - this is a coroutine, and some task runs it
         others, channel = worker.cancelling(), self._channel
 
         async def watch() -> None:
-            await channel.left()
+            await channel.wait_until_left()
             if not channel.ended:
                 channel.gone = True
                 worker.cancel()
@@ -217,10 +217,12 @@ class Exchange:
         model = model if isinstance(model, str) else None
         if model is not None and len(model) > LONGEST_MODEL:
             text = f"the name of a model is over {LONGEST_MODEL:,} characters"
-            raise Refused(400, "model_name", text)
+            raise RequestRefused(400, "model_name", text)
         found = self._serve.upstream(model)
         if found is None:
-            raise Refused(404, "no_such_model", f"no upstream serves the model {model!r:.80}")
+            raise RequestRefused(
+                404, "no_such_model", f"no upstream serves the model {model!r:.80}"
+            )
         return found, model
 
     async def _send(self, upstream: Upstream, data: bytes, *, changed: bool = False) -> Response:
@@ -235,11 +237,11 @@ class Exchange:
         try:
             return discreet(await self._app.sender.send(what), upstream.api_key)
         except Unreached as error:
-            raise Refused(502, error.code, str(error)) from error
+            raise RequestRefused(502, error.code, str(error)) from error
 
     # --- conversations --------------------------------------------------------------------------
 
-    async def _conversed(self, form: Form, body: Body) -> None:
+    async def _guard_conversation(self, form: GuardedPath, body: Body) -> None:
         call = self._call(form, body)
         with otel.around(
             self._app.runtime,
@@ -248,11 +250,11 @@ class Exchange:
             conversation=call.session,
             stream=call.streams,
         ) as span:
-            status = await self._guarded(call)
+            status = await self._guard_call(call)
             if span is not None:
                 span.note(status=status)
 
-    def _call(self, form: Form, body: Body) -> Call:
+    def _call(self, form: GuardedPath, body: Body) -> ProxyCall:
         upstream, model = self._upstream(body, form.model)
         head = self._head.knowing(upstream)
         rule, beside = self._serve.rule(model, head.client), 0
@@ -265,7 +267,7 @@ class Exchange:
             messages, beside = options.read_single(body.fields)
             body.history = list(messages)
             rule = replace(rule, policy=Policy.off())
-        return Call(
+        return ProxyCall(
             form,
             body,
             upstream,
@@ -279,13 +281,13 @@ class Exchange:
             head.other,
         )
 
-    async def _planned(self, call: Call) -> Plan:
+    async def _plan_call(self, call: ProxyCall) -> Plan:
         """Return what to send for a call; raises Refused for what its server would cut unsaid."""
         guarding, meters = self._app.guarding, self._app.meters
         began = time.perf_counter()
         try:
             plan = await guarding.plan(call)
-        except Refused:
+        except RequestRefused:
             meters.fault()
             meters.request(call.model, "error")
             raise
@@ -296,7 +298,7 @@ class Exchange:
         over = None
         with self._apart():
             over = guarding.cut_in_silence(call, plan)
-            self._measured(call, plan, took)
+            self._count_plan(call, plan, took)
         if over is not None:
             meters.request(call.model, "blocked")
             with self._apart():
@@ -304,31 +306,31 @@ class Exchange:
             raise _too_large(call.form.dialect, *over)
         return plan
 
-    async def _guarded(self, call: Call) -> int:
+    async def _guard_call(self, call: ProxyCall) -> int:
         """Guard a call and hand its answer on; return the status."""
-        plan, meters = await self._planned(call), self._app.meters
-        opened: Opened | None = None
+        plan, meters = await self._plan_call(call), self._app.meters
+        opened: OpenAnswer | None = None
         status = LEFT
         try:
-            plan, opened = await self._answered(call, plan)
+            plan, opened = await self._answer_call(call, plan)
             status = opened.response.status
             trimmed = plan.view is not None and plan.view.compaction is not None
             meters.request(
                 call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent"
             )
-            await self._relayed(call, plan, opened)
-        except Refused as refused:
+            await self._relay_answer(call, plan, opened)
+        except RequestRefused as refused:
             status = refused.status
             meters.request(call.model, "error")
             raise
         finally:  # a client that leaves early was served all the same
-            self._noted(call, plan, status)
+            self._note_state(call, plan, status)
             if opened is not None:
                 await opened.response.aclose()
-        self._app.pages.readiness.heard(call.upstream.name)
+        self._app.pages.readiness.note_answer(call.upstream.name)
         return status
 
-    def _noted(self, call: Call, plan: Plan, status: int) -> None:
+    def _note_state(self, call: ProxyCall, plan: Plan, status: int) -> None:
         """Write down how the conversation stands after a request."""
         guarding, meters = self._app.guarding, self._app.meters
         with self._apart():
@@ -350,20 +352,20 @@ class Exchange:
                 raise
             log.exception("a fault beside a request, which goes on")
 
-    def _measured(self, call: Call, plan: Plan, took: float) -> None:
+    def _count_plan(self, call: ProxyCall, plan: Plan, took: float) -> None:
         """Count what the guard found out about a request."""
         view, meters = plan.view, self._app.meters
         if view is None:
             return
         meters.window(call.model, view.window)
         if view.compaction is not None:
-            meters.compacted(took)
+            meters.observe_compaction(took)
 
-    async def _answered(self, call: Call, plan: Plan) -> tuple[Plan, Opened]:
+    async def _answer_call(self, call: ProxyCall, plan: Plan) -> tuple[Plan, OpenAnswer]:
         """Send, once more where that may help; return what was sent and what came."""
-        opened, left = await self._tried(call, plan, changed=False), 1
+        opened, left = await self._try_plan(call, plan, changed=False), 1
         size = False
-        while (found := _found(opened)) is not None:
+        while (found := _find_trouble(opened)) is not None:
             try:
                 again = await self._again(call, plan, found) if left else None
             except BaseException:  # the client left meanwhile
@@ -375,14 +377,14 @@ class Exchange:
                 return plan, self._given_up(plan, opened)
             await _let_go(opened)
             size = size or found.kind.kind in ("input", "total")
-            left -= not _unasked(plan, again)
+            left -= not _is_usage_unasked(plan, again)
             changed = again.body != plan.body
-            plan, opened = again, await self._tried(call, again, changed=changed)
+            plan, opened = again, await self._try_plan(call, again, changed=changed)
         if size:
             self._app.meters.recovery("recovered")
         return plan, _must(opened)
 
-    async def _again(self, call: Call, plan: Plan, found: Trouble) -> Plan | None:
+    async def _again(self, call: ProxyCall, plan: Plan, found: Trouble) -> Plan | None:
         try:
             return await self._app.guarding.again(call, plan, found)
         except Exception:
@@ -392,39 +394,43 @@ class Exchange:
             log.exception("the guard could not recover; the upstream's error goes on")
             return None
 
-    def _given_up(self, plan: Plan, opened: Opened | Broken) -> Opened:
+    def _given_up(self, plan: Plan, opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
         """Return what came, which is no answer, to be handed on; learn from it."""
-        if isinstance(opened, Broken):
-            raise _broken(opened) from opened
+        if isinstance(opened, UpstreamBroken):
+            raise _make_refused(opened) from opened
         if opened.whole:
-            self._app.guarding.refused(plan, opened.response.status, _parsed(opened.data))
+            self._app.guarding.learn_refusal(
+                plan, opened.response.status, _parse_object(opened.data)
+            )
         return opened
 
-    async def _tried(self, call: Call, plan: Plan, *, changed: bool) -> Opened | Broken:
+    async def _try_plan(
+        self, call: ProxyCall, plan: Plan, *, changed: bool
+    ) -> OpenAnswer | UpstreamBroken:
         """Send a plan; return the answer once it is known whether it is one."""
         try:
             response = await self._send(call.upstream, plan.body, changed=changed)
             try:
-                return await self._opened(call, plan, response)
+                return await self._open_answer(call, plan, response)
             except BaseException:
                 await response.aclose()
                 raise
-        except Broken as error:
+        except UpstreamBroken as error:
             return error
 
-    async def _opened(self, call: Call, plan: Plan, response: Response) -> Opened:
+    async def _open_answer(self, call: ProxyCall, plan: Plan, response: Response) -> OpenAnswer:
         stream = response.chunks()
-        made = Opened(response, stream=stream)
-        kind = _type(response) if not _coded(response) else b""
+        made = OpenAnswer(response, stream=stream)
+        kind = _type(response) if not _is_compressed(response) else b""
         array = kind == b"application/json" and call.form.streams is True
         if response.status >= 400 or (kind == b"application/json" and not array):
             return await _read_whole(made)
         if kind == b"text/event-stream":
-            made.relay = Relay(call.form.dialect, spliced=plan.spliced)
+            made.relay = EventRelay(call.form.dialect, spliced=plan.spliced)
         elif kind == b"application/x-ndjson":
-            made.relay = Lines(call.form.dialect)
+            made.relay = LineRelay(call.form.dialect)
         elif array:
-            made.relay = Lines(call.form.dialect, Members())
+            made.relay = LineRelay(call.form.dialect, Members())
         else:
             return made
         watch, size, pieces = made.relay, 0, list[bytes]()
@@ -443,7 +449,7 @@ class Exchange:
             made.found = Trouble(classify_error(200, watch.failed), text=str(watch.failed))
         return made
 
-    async def _relayed(self, call: Call, plan: Plan, opened: Opened) -> None:
+    async def _relay_answer(self, call: ProxyCall, plan: Plan, opened: OpenAnswer) -> None:
         """Hand the answer on, and learn from it."""
         response, channel = opened.response, self._channel
         status, sized = response.status, opened.relay is None
@@ -452,17 +458,17 @@ class Exchange:
         if opened.whole:
             await channel.write(opened.data, more=False)
             if response.status < 400:
-                self._reported = await self._app.guarding.learn(plan, _parsed(opened.data))
+                self._reported = await self._app.guarding.learn(plan, _parse_object(opened.data))
             return
         if opened.data:
             await channel.write(opened.data)
         try:
-            await channel.write(await self._streamed(call, opened), more=False)
+            await channel.write(await self._relay_stream(call, opened), more=False)
         finally:  # many clients leave with the terminal event
             if opened.relay is not None:
                 self._reported = await self._app.guarding.learn(plan, opened.relay.report)
 
-    async def _streamed(self, call: Call, opened: Opened) -> bytes:
+    async def _relay_stream(self, call: ProxyCall, opened: OpenAnswer) -> bytes:
         """Hand a stream on; return what is to be sent last, the truth where it broke off."""
         watch = opened.relay
         try:
@@ -470,7 +476,7 @@ class Exchange:
                 out = chunk if watch is None else watch.feed(chunk)
                 if out:
                     await self._channel.write(out)
-        except Broken as error:
+        except UpstreamBroken as error:
             log.warning("%s: %s", call.upstream.name, error)
             self._app.meters.stream_aborted("upstream")
             if watch is None:
@@ -491,35 +497,35 @@ class Exchange:
 
     # --- the rest -------------------------------------------------------------------------------
 
-    async def _forwarded(self, body: Body, model: str | None = None) -> None:
+    async def _forward_body(self, body: Body, model: str | None = None) -> None:
         upstream, _ = self._upstream(body, model)
         try:
             response = await self._send(upstream, body.raw)
-        except Broken as error:
-            raise _broken(error) from error
+        except UpstreamBroken as error:
+            raise _make_refused(error) from error
         try:
             status = response.status
             await self._channel.begin(status, heads.back(response.headers, status, sized=True))
             async for chunk in response.chunks():
                 await self._channel.write(chunk)
             await self._channel.write(b"", more=False)
-        except Broken as error:
+        except UpstreamBroken as error:
             log.warning("%s: %s", upstream.name, error)
             raise Gone from error  # as above
         finally:
             await response.aclose()
 
 
-async def _let_go(opened: Opened | Broken) -> None:
-    if isinstance(opened, Opened):
+async def _let_go(opened: OpenAnswer | UpstreamBroken) -> None:
+    if isinstance(opened, OpenAnswer):
         await opened.response.aclose()
 
 
-def _broken(error: Broken) -> Refused:
-    return Refused(504 if isinstance(error, Stalled) else 502, error.code, str(error))
+def _make_refused(error: UpstreamBroken) -> RequestRefused:
+    return RequestRefused(504 if isinstance(error, Stalled) else 502, error.code, str(error))
 
 
-async def _read_whole(made: Opened) -> Opened:
+async def _read_whole(made: OpenAnswer) -> OpenAnswer:
     """Read an answer that is no stream; one that is too long to keep is only relayed."""
     pieces: list[bytes] = []
     size = 0
@@ -535,47 +541,47 @@ async def _read_whole(made: Opened) -> Opened:
     if status >= 400 and made.whole:
         text = made.data.decode("utf-8", "replace")
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in made.response.headers}
-        made.found = trouble(status, _parsed(made.data) or text, text, headers)
+        made.found = trouble(status, _parse_object(made.data) or text, text, headers)
     return made
 
 
-def _streams(form: Form, body: Body) -> bool:
+def _streams(form: GuardedPath, body: Body) -> bool:
     if form.streams is not None:
         return form.streams
     asked = body.fields.get("stream")
     return asked is not False if form.fields.streams_unasked else asked is True
 
 
-def _unasked(plan: Plan, again: Plan) -> bool:
+def _is_usage_unasked(plan: Plan, again: Plan) -> bool:
     """Tell whether only the proxy's own wish for a report of usage was taken back."""
     return plan.spliced and not again.spliced and again.view is plan.view
 
 
-def _found(opened: Opened | Broken) -> Trouble | None:
-    if isinstance(opened, Broken):
+def _find_trouble(opened: OpenAnswer | UpstreamBroken) -> Trouble | None:
+    if isinstance(opened, UpstreamBroken):
         return Trouble(LOST, lost=not isinstance(opened, Stalled), text=str(opened))
     return opened.found
 
 
-def _must(opened: Opened | Broken) -> Opened:
-    assert isinstance(opened, Opened)  # noqa: S101 - of what broke, something is found
+def _must(opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
+    assert isinstance(opened, OpenAnswer)  # noqa: S101 - of what broke, something is found
     return opened
 
 
 def _type(response: Response) -> bytes:
-    return _named(response, b"content-type").partition(b";")[0].strip().lower()
+    return _find_header(response, b"content-type").partition(b";")[0].strip().lower()
 
 
-def _coded(response: Response) -> bool:
+def _is_compressed(response: Response) -> bool:
     """Tell whether an answer is compressed, unasked: then nothing in it can be read, or added."""
-    return _named(response, b"content-encoding").strip().lower() not in (b"", b"identity")
+    return _find_header(response, b"content-encoding").strip().lower() not in (b"", b"identity")
 
 
-def _named(response: Response, name: bytes) -> bytes:
+def _find_header(response: Response, name: bytes) -> bytes:
     return next((value for key, value in response.headers if key.lower() == name), b"")
 
 
-def _parsed(data: bytes) -> Mapping[str, Any] | None:
+def _parse_object(data: bytes) -> Mapping[str, Any] | None:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -583,8 +589,8 @@ def _parsed(data: bytes) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def _too_large(dialect: DialectName, tokens: int, bound: int) -> Refused:
+def _too_large(dialect: DialectName, tokens: int, bound: int) -> RequestRefused:
     status, data = answers.too_large(dialect, tokens, bound)
-    refused = Refused(status, "context_too_large", f"{tokens:,} tokens, {bound:,} fit")
+    refused = RequestRefused(status, "context_too_large", f"{tokens:,} tokens, {bound:,} fit")
     refused.body = data
     return refused

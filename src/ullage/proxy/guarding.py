@@ -24,11 +24,10 @@ from ullage.core.tokens.gauge import assess
 from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
 from ullage.guard.port import Port
-from ullage.proxy.body import Body, Refused, encoded
+from ullage.proxy.body import Body, RequestRefused, encode_json
 from ullage.proxy.ledger import Entry, Ledger
-from ullage.proxy.stored import Histories, Measured, key_of, name_of
-from ullage.runtime import Body as Measurable
-from ullage.runtime import system_text
+from ullage.proxy.stored import Histories, MeasuredRequest, key_of, name_of
+from ullage.runtime import Measurable, system_text
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.windows import Question
 
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.window import Window
     from ullage.guard.view import View
-    from ullage.proxy.journal import Line
-    from ullage.proxy.routes import Form
+    from ullage.proxy.journal import RequestLine
+    from ullage.proxy.routes import GuardedPath
     from ullage.runtime import Runtime
     from ullage.storage import Store
 
@@ -63,7 +62,7 @@ OFF: Final = Policy.off()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProxyCall:
     """A request of a conversation, whom it is for, and by which rule it is treated.
 
     `credential` is what the upstream knows the client by, `client` the name of its token, `other`
@@ -72,7 +71,7 @@ class Call:
     answer is asked for as a stream; `beside` are tokens that the server holds already.
     """
 
-    form: Form
+    form: GuardedPath
     body: Body
     upstream: Upstream
     rule: Rule
@@ -118,7 +117,7 @@ class Plan:
     spliced: bool = False
     headers: tuple[tuple[bytes, bytes], ...] = ()
     fault: str = ""
-    measured: Measured | None = None
+    measured: MeasuredRequest | None = None
 
 
 class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
@@ -150,7 +149,7 @@ class Guarding:
         self._passive: set[tuple[str, str | None]] = set()
         self._histories = histories or Histories()
 
-    async def plan(self, call: Call) -> Plan:
+    async def plan(self, call: ProxyCall) -> Plan:
         """Return what to send for a call; the call's own bytes where nothing is to be done.
 
         Raises Refused for a fault of the guard's own where requests may not go out without it.
@@ -170,11 +169,13 @@ class Guarding:
             return Plan(call.body.raw)  # no conversation that anybody here knows: theirs to judge
         except Exception as error:
             if not self._serve.fail_open:
-                raise Refused(500, "guard_failed", "the guard failed: see the log") from error
+                raise RequestRefused(
+                    500, "guard_failed", "the guard failed: see the log"
+                ) from error
             log.exception("the guard failed; the request goes out as it came")
             return Plan(call.body.raw, fault=type(error).__name__)
 
-    async def again(self, call: Call, plan: Plan, found: Trouble) -> Plan | None:
+    async def again(self, call: ProxyCall, plan: Plan, found: Trouble) -> Plan | None:
         """Return what to send after a failure of the plan, None where that is no help."""
         if call.rule.observe:
             return None
@@ -211,19 +212,19 @@ class Guarding:
             log.exception("what an answer told could not be learned")
         return found
 
-    def _remember(self, measured: Measured, report: Any) -> None:
+    def _remember(self, measured: MeasuredRequest, report: Any) -> None:
         """Keep what an answer told of its id; a guarded one was counted by its guard."""
         usage = self._histories.learn(measured, report)
         if usage is not None and measured.found is not None:
             priced = cost(usage, measured.prices) if measured.prices else None
             self._tell(Answered(usage, priced, measured.model or ""), measured.model)
 
-    def refused(self, plan: Plan, status: int, body: Any) -> None:
+    def learn_refusal(self, plan: Plan, status: int, body: Any) -> None:
         """Learn from a refusal that is handed on."""
         if plan.view is not None:
             plan.view.observe(UpstreamRefused(status, body))
 
-    def cut_in_silence(self, call: Call, plan: Plan) -> tuple[int, int] | None:
+    def cut_in_silence(self, call: ProxyCall, plan: Plan) -> tuple[int, int] | None:
         """Return (tokens, bound) where the server would cut what is to be sent, and say nothing."""
         view = plan.view
         if view is None or call.rule.observe:
@@ -234,7 +235,7 @@ class Guarding:
         server = call.upstream.server or self._runtime.windows.server(self._question(call))
         return (count.high + call.beside, bound) if server in SILENT else None
 
-    def note(self, call: Call, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
+    def note(self, call: ProxyCall, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
         """Write down how the conversation stands; return the tier before and now, where known."""
         view, measured = plan.view, plan.measured
         if view is not None:
@@ -270,7 +271,7 @@ class Guarding:
         )
         return cast("Tier", before.tier) if before is not None else "unavailable", tier
 
-    def describe(self, call: Call, plan: Plan, line: Line) -> None:
+    def describe(self, call: ProxyCall, plan: Plan, line: RequestLine) -> None:
         """Put into a line of the log what is known of a call."""
         view, measured = plan.view, plan.measured
         if view is None:
@@ -292,22 +293,24 @@ class Guarding:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    async def _forwarding(self, call: Call) -> Plan:
+    async def _forwarding(self, call: ProxyCall) -> Plan:
         """Return the plan for a request whose history its server keeps: its bytes, measured."""
         window = await self._runtime.windows.awindow(self._question(call))
         if len(call.body.raw) <= SMALL:
-            measured, found = self._measured(call, window)
+            measured, found = self._measure_stored(call, window)
         else:
-            measured, found = await THREADS.run(self._measured, call, window)
+            measured, found = await THREADS.run(self._measure_stored, call, window)
         self._tell(ContextPressure(found, found.tier), call.model)
         context = _context(found.input_tokens, window.input_tokens, measured.basis, found.tier)
         return Plan(call.body.raw, headers=((b"x-ullage-context", context),), measured=measured)
 
     def _tell(self, event: Event, model: str | None) -> None:
         if self._runtime.metrics is not None:
-            self._runtime.metrics.told(event, model)
+            self._runtime.metrics.record_event(event, model)
 
-    def _measured(self, call: Call, window: Window) -> tuple[Measured, Assessment]:
+    def _measure_stored(
+        self, call: ProxyCall, window: Window
+    ) -> tuple[MeasuredRequest, Assessment]:
         """Measure a request whose history its server keeps: its own part, and what is held."""
         question, said = self._question(call), call.body.fields.get(call.form.fields.messages)
         messages = [{"role": "user", "content": said}] if isinstance(said, str) else None
@@ -324,16 +327,16 @@ class Guarding:
             name = call.apart
         prices = self._runtime.windows.prices(question)
         basis = size.basis if size is not None else ""
-        return Measured(scope, name, own, key, found, basis, call.model, prices), found
+        return MeasuredRequest(scope, name, own, key, found, basis, call.model, prices), found
 
-    def _scope(self, call: Call) -> str:
+    def _scope(self, call: ProxyCall) -> str:
         apart = call.apart if call.other is not None else call.client
         return f"{call.upstream.name}|{self._question(call).scope}|{apart or ''}"
 
-    async def _view(self, port: Port, call: Call) -> View:
+    async def _view(self, port: Port, call: ProxyCall) -> View:
         return await port.aprepare(_request(call), call.form.dialect)
 
-    def _port(self, call: Call) -> Port:
+    def _port(self, call: ProxyCall) -> Port:
         """Return the port of the guard of a call; those used last are kept."""
         rule = call.rule
         window = self._window(call)
@@ -349,7 +352,7 @@ class Guarding:
                     window=window,
                     policy=OFF if rule.observe else _policy(call),
                     store=self._store,
-                    on_event=_told,
+                    on_event=_log_event,
                     dialect=call.form.dialect,
                     runtime=self._runtime,
                 ).port.relay(keeps=self._serve.store_transcripts)
@@ -358,18 +361,18 @@ class Guarding:
                 self._guards.popitem(last=False)
         return made if call.apart is None else made.isolate(call.apart)
 
-    def _question(self, call: Call) -> Question:
+    def _question(self, call: ProxyCall) -> Question:
         base = f"{call.upstream.root}/v1"
         return Question(call.model, base, call.credential, self._window(call))
 
-    def _window(self, call: Call) -> int | None:
+    def _window(self, call: ProxyCall) -> int | None:
         """Return the window in tokens where the operator says it, or the request itself has it."""
         options = call.form.spoken.options
         if call.rule.window is not None or options is None:
             return call.rule.window
         return options.window(call.body.fields, self._serve.num_ctx)
 
-    def _of(self, call: Call, port: Port, view: View) -> Plan:
+    def _of(self, call: ProxyCall, port: Port, view: View) -> Plan:
         """Return the plan that a view makes: the body with what changed spliced in."""
         edits: dict[str, bytes] = {}
         count, tier = view.prepared.count, view.prepared.conversation.shown.tier
@@ -386,15 +389,15 @@ class Guarding:
         if spliced:
             options = call.body.fields.get("stream_options")
             asked = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
-            edits["stream_options"] = encoded(asked)
+            edits["stream_options"] = encode_json(asked)
         measured = None
         if call.form.fields.stored:
-            measured = Measured(self._scope(call), _name(call, view), view.prepared.measured)
-        return Plan(
-            call.body.spliced(edits), view, port, spliced, tuple(headers), measured=measured
-        )
+            measured = MeasuredRequest(self._scope(call), _name(call, view), view.prepared.measured)
+        return Plan(call.body.splice(edits), view, port, spliced, tuple(headers), measured=measured)
 
-    def _edits(self, call: Call, view: View) -> tuple[dict[str, bytes], list[tuple[bytes, bytes]]]:
+    def _edits(
+        self, call: ProxyCall, view: View
+    ) -> tuple[dict[str, bytes], list[tuple[bytes, bytes]]]:
         """Return the fields that change, and the headers that say so."""
         body, form, prepared = call.body, call.form, view.prepared
         edits: dict[str, bytes] = {}
@@ -402,7 +405,7 @@ class Guarding:
         if len(prepared.messages) != len(body.history) or any(
             a is not b for a, b in zip(prepared.messages, body.history, strict=True)
         ):
-            edits[form.fields.messages] = body.rewritten(prepared.messages)
+            edits[form.fields.messages] = body.rewrite_history(prepared.messages)
         made = prepared.checkpoint or prepared.replayed
         if made is not None:
             told.append((b"x-ullage-compaction", _compaction(made)))
@@ -415,15 +418,15 @@ class Guarding:
         if options is not None and inside is not None:
             held = options.write(body.fields, self._serve.num_ctx, lower)
             if held is not None:
-                edits[inside] = encoded(held)
+                edits[inside] = encode_json(held)
         elif asked is not None and lower is not None:
             if inside is None:
-                edits[asked[0]] = encoded(lower)
+                edits[asked[0]] = encode_json(lower)
             else:
-                edits[inside] = encoded({**body.fields[inside], asked[0]: lower})
+                edits[inside] = encode_json({**body.fields[inside], asked[0]: lower})
         return edits, told
 
-    def _asks_usage(self, call: Call) -> bool:
+    def _asks_usage(self, call: ProxyCall) -> bool:
         """Tell whether to ask for a report of usage that the client did not ask for."""
         if not call.form.spoken.endpoint.trailing or not call.streams or call.rule.observe:
             return False
@@ -433,7 +436,7 @@ class Guarding:
         return not (isinstance(options, Mapping) and options.get("include_usage"))
 
 
-def _request(call: Call) -> Request:
+def _request(call: ProxyCall) -> Request:
     fields, form = call.body.fields, call.form
     asked = _limit(call)
     apart = fields.get(form.fields.system) if form.fields.system is not None else None
@@ -449,7 +452,7 @@ def _request(call: Call) -> Request:
     )
 
 
-def _limit(call: Call) -> tuple[str, int] | None:
+def _limit(call: ProxyCall) -> tuple[str, int] | None:
     """Return the field that limits the answer, and the limit; None where there is none."""
     fields = call.body.fields
     if call.form.fields.inside is not None:
@@ -467,7 +470,7 @@ def _same(one: View, other: View) -> bool:
     return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
 
 
-def _name(call: Call, view: View) -> str:
+def _name(call: ProxyCall, view: View) -> str:
     """Return what a conversation is known by: its client's word, or the chain up to its task."""
     if call.session and call.apart:
         return call.apart
@@ -493,12 +496,12 @@ def _rejects_usage(found: Trouble) -> bool:
     return "stream_options" in found.text or "include_usage" in found.text
 
 
-def _policy(call: Call) -> Policy:
+def _policy(call: ProxyCall) -> Policy:
     """Return the policy of a call; `Serve.rule` names one for every request."""
     return call.rule.policy or Policy.ladder()
 
 
-def _told(event: Any) -> None:
+def _log_event(event: Any) -> None:
     """Log what an operator has to know; the rest is in headers, pages and metrics."""
     if isinstance(event, TruncationDetected):
         log.warning("a server cut a prompt in silence: %s", event.truncation)

@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 from ullage.core.dialects import registry
 from ullage.proxy import routes
-from ullage.proxy.body import Refused
+from ullage.proxy.body import RequestRefused
 
 if TYPE_CHECKING:
     from ullage.config.serving import Serve, Upstream
@@ -66,7 +66,7 @@ LONGEST_NAME: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """What a request's head says: `client` is the name of the token it came with, or None.
 
     `own` are the client's credentials for the upstream, as it sent them, by header. `credential`
@@ -109,7 +109,7 @@ class Head:
         kept = self.own if len(self.own) > 1 else {}
         return {**kept, right: b"Bearer " + key if right == AUTHORIZATION else key}
 
-    def knowing(self, upstream: Upstream) -> Head:
+    def knowing(self, upstream: Upstream) -> RequestHead:
         """Return the head with the credential that this upstream is to see."""
         from dataclasses import replace
 
@@ -118,29 +118,33 @@ class Head:
         return self
 
 
-def read(scope: Mapping[str, Any], serve: Serve, bound: str, *, strangers: bool = False) -> Head:
+def read(
+    scope: Mapping[str, Any], serve: Serve, bound: str, *, strangers: bool = False
+) -> RequestHead:
     """Return the head of an ASGI request; raises Refused for one that may not be asked.
 
     `bound` is the address that the server listens on. `strangers` may ask without a token.
     """
     headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
-    _hosted(headers, serve, bound)
+    _check_host(headers, serve, bound)
     origins = _all(headers, b"origin")
     if any(origin.decode("latin-1") not in serve.origins for origin in origins):
-        raise Refused(403, "origin_refused", "pages in browsers may not use this proxy")
+        raise RequestRefused(403, "origin_refused", "pages in browsers may not use this proxy")
     if any(v.strip().lower() != b"identity" for v in _all(headers, b"content-encoding")):
-        raise Refused(415, "encoding_refused", "compressed request bodies are not taken")
+        raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")
     if _all(headers, b"upgrade"):
-        raise Refused(400, "upgrade_refused", "HTTP/1.1 is spoken here: send no Upgrade header")
+        raise RequestRefused(
+            400, "upgrade_refused", "HTTP/1.1 is spoken here: send no Upgrade header"
+        )
     if any(v.strip().lower() != b"chunked" for v in _all(headers, b"transfer-encoding")):
-        raise Refused(415, "encoding_refused", "compressed request bodies are not taken")
+        raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")
     path = _path(scope)
     query = _without_key(scope.get("query_string", b""), path, headers)
-    client, own = (None, dict[bytes, bytes]()) if strangers else _known(headers, serve)
+    client, own = (None, dict[bytes, bytes]()) if strangers else _authenticate(headers, serve)
     right = own.get(_right(path))
     others = [value for value in own.values() if value is not right]
     named = [_bare(value) for value in ([right] if right is not None else []) + others]
-    return Head(
+    return RequestHead(
         scope["method"],
         path,
         query,
@@ -184,30 +188,36 @@ def _path(scope: Mapping[str, Any]) -> str:
     return path if "%" not in path else ""
 
 
-def _hosted(headers: Headers, serve: Serve, bound: str) -> None:
+def _check_host(headers: Headers, serve: Serve, bound: str) -> None:
     hosts = _all(headers, b"host")
     if len(hosts) != 1:
-        raise Refused(400, "host_missing", "a request names its host once")
+        raise RequestRefused(400, "host_missing", "a request names its host once")
     written = hosts[0].decode("latin-1").lower()
     name = written[1:].partition("]")[0] if written.startswith("[") else written.partition(":")[0]
     allowed = LOOPBACK | {bound.lower(), serve.host.lower()} | {h.lower() for h in serve.hosts}
     if name not in allowed:
-        raise Refused(403, "host_refused", "this proxy does not serve that host: see `hosts`")
+        raise RequestRefused(
+            403, "host_refused", "this proxy does not serve that host: see `hosts`"
+        )
 
 
-def _known(headers: Headers, serve: Serve) -> tuple[str | None, dict[bytes, bytes]]:
+def _authenticate(headers: Headers, serve: Serve) -> tuple[str | None, dict[bytes, bytes]]:
     """Return the client's name and its credentials that go on; raises Refused for a stranger."""
     if any(len(_all(headers, name)) > 1 for name in CREDENTIALS):
-        raise Refused(400, "credential_twice", "a request carries each of its credentials once")
+        raise RequestRefused(
+            400, "credential_twice", "a request carries each of its credentials once"
+        )
     sent = {name: value for name, value in headers if name in CREDENTIALS}
     own = {name: value for name, value in sent.items() if name != TOKEN}
     if not serve.tokens:
         return None, own
     for shown in sorted(sent, key=CREDENTIALS.index):
         for name, token in serve.tokens.items():
-            if hmac.compare_digest(_presented(shown, sent[shown]), token.encode()):
-                return name, {k: v for k, v in own.items() if not _ours(_presented(k, v), serve)}
-    raise Refused(401, "token_missing", "this proxy wants a token: x-ullage-token, or as the key")
+            if hmac.compare_digest(_read_token(shown, sent[shown]), token.encode()):
+                return name, {k: v for k, v in own.items() if not _ours(_read_token(k, v), serve)}
+    raise RequestRefused(
+        401, "token_missing", "this proxy wants a token: x-ullage-token, or as the key"
+    )
 
 
 def _right(path: str) -> bytes:
@@ -235,7 +245,7 @@ def _bare(value: bytes) -> str:
     return value[7:].decode("latin-1") if _is_bearer(value) else value.decode("latin-1")
 
 
-def _presented(name: bytes, value: bytes) -> bytes:
+def _read_token(name: bytes, value: bytes) -> bytes:
     """Return what may be a token in a credential's header."""
     if name != AUTHORIZATION:
         return value
@@ -257,7 +267,7 @@ def _session(headers: Headers) -> str | None:
         return None
     name = names[0].decode("latin-1")
     if len(names) > 1 or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise Refused(
+        raise RequestRefused(
             400, "session_name", f"x-ullage-session is 1 to {LONGEST_NAME} printable characters"
         )
     return name

@@ -29,7 +29,7 @@ PRODUCT: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:/[A-Za-z0-9!#$%&'*+.
 
 
 @dataclass(slots=True)
-class Line:
+class RequestLine:
     """What is told of one request.
 
     `client` is the name of its token, else what it calls itself. `conversation` is the short id,
@@ -87,7 +87,7 @@ class Line:
         return "  ".join([*parts, f"{self.seconds:.2f} s"])
 
 
-def named(agent: str, token: str | None) -> str:
+def name_client(agent: str, token: str | None) -> str:
     """Return what a client is called: the name of its token, else its own first word for itself."""
     if token is not None:
         return token[:NAMED]
@@ -95,7 +95,7 @@ def named(agent: str, token: str | None) -> str:
     return found[0][:NAMED] if found is not None else ""
 
 
-def write(line: Line, *, page: bool) -> None:
+def write(line: RequestLine, *, page: bool) -> None:
     """Hand a line to whoever listens; pages of the proxy's own are of little interest."""
     level = logging.DEBUG if page else logging.INFO
     if log.isEnabledFor(level):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ullage.storage import Limits, MemoryStore
+from ullage.storage import MemoryStore, StoreLimits
 from ullage.storage.threaded import desk_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Keeping:
     """A `Store` for the guards of a proxy, over the one that is configured."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, limits: StoreLimits) -> None:
         self._store = store
         self._near = MemoryStore(limits)
         self.desk = desk_of(store)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from ullage.config.serving import Upstream
 from ullage.proxy.ledger import Ledger
 from ullage.telemetry import CONTENT_TYPE
-from ullage.transport import Ask, Transport
+from ullage.transport import HttpRequest, Transport
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -50,7 +50,7 @@ PATIENCE_S: Final = 2.0
 """How long an upstream may take to answer a probe."""
 
 
-def owned(path: str) -> bool:
+def is_page(path: str) -> bool:
     """Tell whether a path is a page's."""
     return path in PATHS or path.startswith(CONTEXT)
 
@@ -62,7 +62,7 @@ def reaching(transport: Transport) -> Reaches:
     """
 
     async def reaches(upstream: Upstream) -> bool:
-        what = Ask(f"{upstream.root}/v1/models", api_key=upstream.api_key)
+        what = HttpRequest(f"{upstream.root}/v1/models", api_key=upstream.api_key)
         try:
             answer = await asyncio.wait_for(transport.aask(what), PATIENCE_S)
         except TimeoutError:
@@ -84,7 +84,7 @@ class Readiness:
     _answered: dict[str, tuple[float, bool]] = field(default_factory=dict)
     _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
 
-    def heard(self, name: str) -> None:
+    def note_answer(self, name: str) -> None:
         """Remember that an upstream has just answered a request: it need not be probed."""
         self._answered[name] = (self.now(), True)
 
@@ -106,7 +106,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Answers for the paths that `owned` names.
+    """Answers for the paths that `is_page` names.
 
     `metrics` returns the text for Prometheus, `upstreams` those that are served now, `opened`
     whether the store is.

@@ -23,7 +23,7 @@ LAST: Final = 8
 """Bytes that were sent last, by which a stream that breaks off is ended."""
 
 
-class Watch(Protocol):
+class StreamWatch(Protocol):
     """A stream that is watched as it passes."""
 
     @property
@@ -69,7 +69,7 @@ class Watch(Protocol):
         ...
 
 
-class Lines:
+class LineRelay:
     """Lines of JSON, or members of an array, on their way: nothing is ever held back."""
 
     def __init__(self, dialect: str, cutter: lines.Members | None = None) -> None:
@@ -142,7 +142,7 @@ class Lines:
             self.tracker.take(event)
 
 
-class Relay:
+class EventRelay:
     """What one stream tells as its bytes pass.
 
     With `spliced` the proxy asked for the report of usage: the frame that holds it and nothing
@@ -200,7 +200,7 @@ class Relay:
         if self._deaf:
             return chunk
         if not self._tail and _one(chunk):
-            return b"" if self._told(chunk) and self._spliced else chunk
+            return b"" if self._read_frame(chunk) and self._spliced else chunk
         data = self._tail + chunk if self._tail else chunk
         out: list[bytes] = []
         start, sent = 0, self._sent
@@ -209,7 +209,7 @@ class Relay:
             if stop == len(data) and data.endswith(b"\r"):
                 break  # a line feed may follow: the frame ends there
             frame = data[start:stop]
-            if not (self._told(frame) and self._spliced and not sent):
+            if not (self._read_frame(frame) and self._spliced and not sent):
                 out.append(data[start + sent : stop])
             start, sent = stop, 0
         self._tail = data[start:]
@@ -233,12 +233,12 @@ class Relay:
         self._tail, self._sent = b"", 0
         if not tail:
             return b""
-        if self._told(tail) and self._spliced and not sent:
+        if self._read_frame(tail) and self._spliced and not sent:
             return b""
         self._open = _BLANK.search(tail) is None
         return tail[sent:]
 
-    def _told(self, frame: bytes) -> bool:
+    def _read_frame(self, frame: bytes) -> bool:
         """Read a frame; tell whether it holds the report of usage and nothing else."""
         self.events += 1
         if self.tracker.begun and self._telling.search(frame) is None:

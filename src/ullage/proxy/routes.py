@@ -15,7 +15,7 @@ from ullage.core.messages.transcript import DialectName
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class GuardedPath:
     """A path that carries conversations: its dialect, and where a body has its parts.
 
     `model` and `streams` are what the path says of the model and of the answer, None where the body
@@ -33,8 +33,8 @@ class Form:
         return registry.find(self.dialect)
 
 
-GUARDED: Final[Mapping[str, Form]] = {
-    path: Form(known.name, fields)
+GUARDED: Final[Mapping[str, GuardedPath]] = {
+    path: GuardedPath(known.name, fields)
     for known in registry.dialects()
     for path, fields in known.routes.guarded.items()
 }
@@ -53,7 +53,7 @@ ADDRESSED: Final = tuple(
 """POST requests whose path names the model."""
 
 
-def find_form(path: str) -> Form | None:
+def find_form(path: str) -> GuardedPath | None:
     """Return how a path carries conversations, None where it carries none."""
     found = GUARDED.get(path)
     if found is not None:
@@ -61,7 +61,7 @@ def find_form(path: str) -> Form | None:
     for name, address in ADDRESSED:
         match = address.shape.fullmatch(path)
         if match is not None and address.fields is not None:
-            return Form(name, address.fields, match["model"], address.streams)
+            return GuardedPath(name, address.fields, match["model"], address.streams)
     return None
 
 

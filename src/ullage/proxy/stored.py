@@ -65,7 +65,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRequest:
     """A request whose response will have an id: by itself, and what it is called.
 
     `key` is the history that it names, None where it brings its own. `found` says how full the
@@ -98,7 +98,7 @@ class Histories:
                 self._held.move_to_end((scope, *key))
             return held
 
-    def learn(self, sent: Measured, report: Any) -> Usage | None:
+    def learn(self, sent: MeasuredRequest, report: Any) -> Usage | None:
         """Remember what a report says of the history that was named, and of its response's id.
 
         Returns its usage, None where it has none.

@@ -30,13 +30,13 @@ class Unreached(ProviderError):  # noqa: N818 - named for what happened
     code = "upstream_unreachable"
 
 
-class Broken(ProviderError):  # noqa: N818 - named for what happened
+class UpstreamBroken(ProviderError):  # noqa: N818 - named for what happened
     """Report an upstream that broke off or fell silent."""
 
     code = "upstream_broken"
 
 
-class Stalled(Broken):
+class Stalled(UpstreamBroken):
     """Report an upstream that fell silent: it may be at work still, so nothing is sent again."""
 
     code = "upstream_stalled"
@@ -113,13 +113,15 @@ class AiohttpSender:
                 )
             if not 200 <= response.status <= 599:
                 response.close()
-                raise Broken(f"the upstream answered with the status {response.status}")
+                raise UpstreamBroken(f"the upstream answered with the status {response.status}")
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unreached(f"the upstream cannot be reached: {_said(error)}") from error
+            raise Unreached(f"the upstream cannot be reached: {_describe_error(error)}") from error
         except TimeoutError as error:
             raise Stalled(f"the upstream gave no answer within {first_s:g} seconds") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Broken(f"the upstream broke off before it answered: {_said(error)}") from error
+            raise UpstreamBroken(
+                f"the upstream broke off before it answered: {_describe_error(error)}"
+            ) from error
         return _Response(response, self._patience)
 
     async def aclose(self) -> None:
@@ -145,7 +147,7 @@ class _Response:
         except TimeoutError as error:
             raise Stalled(f"the upstream sent nothing for {wait_s:g} seconds") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Broken(f"the upstream broke off: {_said(error)}") from error
+            raise UpstreamBroken(f"the upstream broke off: {_describe_error(error)}") from error
         finally:
             wait.end()
 
@@ -196,9 +198,9 @@ class _Wait:
 
     def _set(self, when: float) -> None:
         self.end()
-        self._timer = self._loop.call_at(when, self._rung)
+        self._timer = self._loop.call_at(when, self._expire)
 
-    def _rung(self) -> None:
+    def _expire(self) -> None:
         self._timer = None
         if self._until > self._loop.time():
             if self._until < math.inf:
@@ -245,7 +247,7 @@ def _exact(url: str) -> Any:
     return yarl.URL(url, encoded=True)
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return what an error says, without the URL, and the bytes that a broken head is quoted by."""
     if isinstance(error, aiohttp.ClientResponseError):
         return f"{type(error).__name__}: {error.message.partition(':')[0]}"

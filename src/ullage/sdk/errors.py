@@ -129,7 +129,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _readings(error: BaseException) -> Iterator[ErrorKind]:
     response = getattr(error, "response", None)
     message = str(error)
-    status = _status(error) or _status(response) or _told(message)
+    status = _status(error) or _status(response) or _find_status(message)
     headers = _headers(response) or _headers(error)
     text = _text(response)
     for body in (getattr(error, "body", None), text, getattr(error, "details", None), message):
@@ -155,7 +155,7 @@ _STATUS: Final = re.compile(
 )
 
 
-def _told(message: str) -> int | None:
+def _find_status(message: str) -> int | None:
     """Return the status that a message opens with, as the SDKs write it."""
     found = _STATUS.search(message[:200])
     return int(found[1] or found[2]) if found else None

@@ -123,7 +123,7 @@ class Opened:
         return told or len(self.held) >= HELD
 
 
-def opened(stream: Any) -> Opened:
+def open_stream(stream: Any) -> Opened:
     """Read the first events of a stream. Raises what the stream raises, closed by then."""
     source = _own(stream)
     if (source is None and not hasattr(stream, "__iter__")) or hasattr(stream, "model_dump"):
@@ -141,8 +141,8 @@ def opened(stream: Any) -> Opened:
     return made
 
 
-async def aopened(stream: Any) -> Opened:
-    """Do as `opened` with an async stream."""
+async def aopen_stream(stream: Any) -> Opened:
+    """Do as `open_stream` with an async stream."""
     source = _own(stream)
     if source is None and not hasattr(stream, "__aiter__"):
         _no_stream(stream, "astream")
@@ -169,25 +169,25 @@ def explain_stop(tracker: Tracker) -> str:
     )
 
 
-def watched(made: Opened, settle: Settle) -> Any:
+def watch_stream(made: Opened, settle: Settle) -> Any:
     """Return the stream to hand out: the SDK's own object where it is one, else a `Relay`.
 
     `settle` is called with the tracker once the report is complete, or the stream has ended.
     """
     events = _watching(made.held, made.events, made.tracker, settle)
-    return made.stream if _grafted(made.stream, events) else Relay(made.stream, events)
+    return made.stream if _replace_source(made.stream, events) else Relay(made.stream, events)
 
 
-def awatched(made: Opened, settle: AsyncSettle) -> Any:
-    """Do as `watched` with an async stream."""
+def awatch_stream(made: Opened, settle: AsyncSettle) -> Any:
+    """Do as `watch_stream` with an async stream."""
     events = _awatching(made.held, made.events, made.tracker, settle)
-    return made.stream if _grafted(made.stream, events) else AsyncRelay(made.stream, events)
+    return made.stream if _replace_source(made.stream, events) else AsyncRelay(made.stream, events)
 
 
 def _watching(
     held: list[Any], events: Iterator[Any], tracker: Tracker, settle: Settle
 ) -> Iterator[Any]:
-    yield from _told(held, tracker, settle)
+    yield from _settle_held(held, tracker, settle)
     for event in events:
         yield _read(event, tracker, settle)
     _over(tracker, settle)
@@ -208,7 +208,7 @@ async def _awatching(
         await settle(tracker)
 
 
-def _told(held: list[Any], tracker: Tracker, settle: Settle) -> list[Any]:
+def _settle_held(held: list[Any], tracker: Tracker, settle: Settle) -> list[Any]:
     """Return the events held back; an answer without content may be complete with them."""
     if tracker.report is not None:
         settle(tracker)
@@ -311,7 +311,7 @@ def _own(stream: Any) -> Any:
     return source if hasattr(source, "_iterator") and hasattr(source, "response") else None
 
 
-def _grafted(stream: Any, events: Any) -> bool:
+def _replace_source(stream: Any, events: Any) -> bool:
     """Have an SDK's stream read from `events`; tell whether it is one."""
     source = _own(stream)
     if source is None:

@@ -16,8 +16,8 @@ from ullage.core.errors import BusyWriter, ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.storage.checking import check_log, check_store, require_store
 from ullage.storage.memory import MemoryCheckpoints, MemoryConversations, MemoryStore
-from ullage.storage.postgres_url import hidden
-from ullage.storage.protocol import STANDARD, Limits, Store
+from ullage.storage.postgres_url import hide_password
+from ullage.storage.protocol import STANDARD, Store, StoreLimits
 from ullage.storage.schemes import BUILT_IN, REGISTRY, register_store
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def open_store(
     url: str,
     *,
     create: bool = True,
-    limits: Limits = STANDARD,
+    limits: StoreLimits = STANDARD,
     now: Callable[[], float] = time.time,
 ) -> Store:
     """Open the store that a URL names: in memory, in an SQLite file, in a PostgreSQL database.
@@ -50,7 +50,7 @@ def open_store(
     if scheme is None:
         factory = REGISTRY.find(url.partition(":")[0])
         if factory is None:
-            raise _unknown(url)
+            raise _make_unknown_error(url)
         return require_store(factory(url, create=create, limits=limits, now=now))
     if scheme == "memory":
         return MemoryStore(limits, now=now)
@@ -71,7 +71,7 @@ def open_log(url: str, *, create: bool = True) -> EventLog:
     """
     scheme = _scheme(url)
     if scheme is None:
-        raise _unknown(url)
+        raise _make_unknown_error(url)
     if scheme == "memory":
         from ullage.storage.log_memory import MemoryLog
 
@@ -98,12 +98,12 @@ def _scheme(url: str) -> Scheme | None:
     return None
 
 
-def _unknown(url: str) -> ConfigurationError:
+def _make_unknown_error(url: str) -> ConfigurationError:
     """Return the refusal of a URL that opens nothing."""
     scheme, colon, _ = url.partition(":")
     meant = REGISTRY.suggest(scheme) if colon and scheme not in BUILT_IN else ""
     return ConfigurationError(
-        f"store {hidden(url)!r} names no store that there is: there are {FORMS}"
+        f"store {hide_password(url)!r} names no store that there is: there are {FORMS}"
         + (f"; {meant}" if meant else "")
     )
 
@@ -114,7 +114,7 @@ def _needing(url: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise explain_missing(f"store {hidden(url)!r}", error.name) from error
+        raise explain_missing(f"store {hide_password(url)!r}", error.name) from error
 
 
 def _file(url: str) -> Path:
@@ -144,11 +144,11 @@ def _path(url: str, rest: str) -> Path:
 
 __all__ = [
     "BusyWriter",
-    "Limits",
     "MemoryCheckpoints",
     "MemoryConversations",
     "MemoryStore",
     "Store",
+    "StoreLimits",
     "check_log",
     "check_store",
     "open_log",

@@ -22,7 +22,7 @@ LARGEST: Final = 1024 * 1024 * 1024
 """Bytes of all contents together that are kept."""
 
 
-def hashed(data: bytes) -> str:
+def hash_content(data: bytes) -> str:
     """Return the name of a content."""
     return blake2b(data, digest_size=20).hexdigest()
 
@@ -49,7 +49,7 @@ class Blobs:
 
     def keep(self, data: bytes, *, sync: bool = False) -> str:
         """Keep a content and return its hash; with `sync` it outlives a power cut. StoreError."""
-        name = hashed(data)
+        name = hash_content(data)
         with self._lock:
             if self._folder is None:
                 self._memory.pop(name, None)
@@ -70,7 +70,7 @@ class Blobs:
             data = self._path(name).read_bytes()
         except OSError:
             return None
-        return data if hashed(data) == name else None
+        return data if hash_content(data) == name else None
 
     def forget(self, name: str) -> None:
         """Let go of a content; one that is not there is none."""
@@ -80,7 +80,7 @@ class Blobs:
     def purge(self) -> int:
         """Forget what is out of time or beyond the bound; return how many."""
         with self._lock:
-            held = self._held()
+            held = self._list_held()
             total, gone = sum(size for _, size, _ in held), 0
             for kept, size, name in sorted(held):
                 if total <= self._largest and kept > self._now() - self._ttl_s:
@@ -89,7 +89,7 @@ class Blobs:
                 self._forget(name)
             return gone
 
-    def _held(self) -> list[tuple[float, int, str]]:
+    def _list_held(self) -> list[tuple[float, int, str]]:
         if self._folder is None:
             now = self._now()
             return [(now, len(data), name) for name, data in self._memory.items()]

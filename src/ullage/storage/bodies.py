@@ -31,14 +31,14 @@ def read(make: Callable[[Mapping[str, Any]], Record], body: bytes, where: str, w
     there was one.
     """
     try:
-        return make(json.loads(_unsealed(body)))
+        return make(json.loads(_unseal(body)))
     except StoreError as error:
         raise StoreError(f"{where}: {error}") from error
     except (ValueError, AttributeError) as error:
         raise StoreError(f"{where} holds a record that cannot be read ({error}): {way}") from error
 
 
-def _unsealed(body: bytes) -> bytes:
+def _unseal(body: bytes) -> bytes:
     text, sealed, told = body.partition(SEAL)
     if sealed and told != _hash(text):
         raise ValueError("it is not what was written")

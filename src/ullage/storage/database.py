@@ -160,7 +160,7 @@ class Database:
         """
         if self._lock.acquire(blocking=False):
             try:
-                with self._lent() as connection:
+                with self._lend_connection() as connection:
                     return list(connection.execute(sql, tuple(bindings)))
             finally:
                 self._lock.release()
@@ -237,11 +237,11 @@ class Database:
     @contextmanager
     def _using(self) -> Iterator[apsw.Connection]:
         """Lend the connection to one thread at a time."""
-        with self._lock, self._lent() as connection:
+        with self._lock, self._lend_connection() as connection:
             yield connection
 
     @contextmanager
-    def _lent(self) -> Iterator[apsw.Connection]:
+    def _lend_connection(self) -> Iterator[apsw.Connection]:
         """Lend the connection; an error of SQLite comes out as ours, with the file's name.
 
         After an error of the file the connection is given up: what SQLite holds in memory then is
@@ -250,7 +250,7 @@ class Database:
         with self._telling():
             try:
                 if self._connection is None:
-                    self._connection = self._opened()
+                    self._connection = self._open_connection()
                 yield self._connection
             except apsw.Error as error:
                 if not isinstance(error, apsw.BusyError | apsw.ConstraintError):
@@ -266,7 +266,7 @@ class Database:
         try:
             yield
         except apsw.Error as error:
-            raise faults.told(error, self.path, self._wait_s) from error
+            raise faults.translate_error(error, self.path, self._wait_s) from error
         except OSError as error:
             raise StoreError(f"{self.path} cannot be reached: {error}") from error
         except UnicodeDecodeError as error:
@@ -296,7 +296,7 @@ class Database:
         connection.execute("PRAGMA trusted_schema = OFF")
         return connection
 
-    def _opened(self) -> apsw.Connection:
+    def _open_connection(self) -> apsw.Connection:
         """Open the file, made private before SQLite sees it, and bring it to this version."""
         if self._create:
             _private(self.path)
@@ -306,8 +306,8 @@ class Database:
         try:
             connection.set_busy_timeout(int(self._wait_s * 1000))
             connection.execute("PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON")
-            _retried(lambda: self._recognise(connection), self._wait_s)
-            _retried(lambda: _write_ahead(connection, self.path), self._wait_s)
+            _retry_locked(lambda: self._recognise(connection), self._wait_s)
+            _retry_locked(lambda: _write_ahead(connection, self.path), self._wait_s)
             # On macOS only fullfsync reaches the disk itself (sqlite.org, PRAGMA fullfsync).
             connection.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
             self._migrate(connection)
@@ -328,7 +328,7 @@ class Database:
             raise faults.foreign(self.path)
         if mark == APPLICATION:
             for suffix in ("", "-wal", "-shm"):
-                _tightened(self.path.with_name(self.path.name + suffix))
+                _tighten_mode(self.path.with_name(self.path.name + suffix))
         if version > len(self._migrations):
             raise faults.newer(self.path, version, len(self._migrations))
 
@@ -413,7 +413,7 @@ def _written_again(connection: apsw.Connection, path: Path) -> None:
             file.xClose()
 
 
-def _retried(step: Callable[[], None], wait_s: float) -> None:
+def _retry_locked(step: Callable[[], None], wait_s: float) -> None:
     """Repeat a step that meets a lock: SQLite does not wait by itself when the journal changes."""
     until = time.monotonic() + wait_s
     while True:
@@ -435,7 +435,7 @@ def _private(path: Path) -> None:
             if not folder.exists():
                 folder.mkdir(mode=0o700, exist_ok=True)
                 folder.chmod(0o700)
-                _synced(folder.parent)
+                _sync_folder(folder.parent)
         if not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             path.chmod(0o600)
@@ -446,7 +446,7 @@ def _private(path: Path) -> None:
         ) from error
 
 
-def _synced(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Have a folder keep what was made in it, where that can be asked for.
 
     What SQLite makes it has kept itself: only folders are left to us.
@@ -460,7 +460,7 @@ def _synced(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _tightened(path: Path) -> None:
+def _tighten_mode(path: Path) -> None:
     """Take a file of ours from everybody else, where it is ours to take."""
     try:
         if path.stat().st_mode & 0o077:

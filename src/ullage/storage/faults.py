@@ -39,7 +39,7 @@ ADVICE: Final[Sequence[tuple[tuple[type[apsw.Error], ...], str]]] = (
 """What each error means for the file (sqlite.org, Result and Error Codes), most precise first."""
 
 
-def told(error: apsw.Error, path: Path, waited_s: float) -> StoreError:
+def translate_error(error: apsw.Error, path: Path, waited_s: float) -> StoreError:
     """Return what an error of SQLite means, naming the file."""
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return BusyWriter(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError, UnknownSession
-from ullage.core.session.log.event import Draft, Event, recorded
+from ullage.core.session.log.event import Draft, Event, make_event
 
 LEASE_S: Final = 30.0
 """A writer that gave no sign for so long may be taken for gone."""
@@ -38,7 +38,7 @@ class Owner:
     def here(cls, name: str = "") -> Owner:
         """Return this process."""
         pid = os.getpid()
-        return cls(name or f"process {pid}", pid, _started(pid), _place())
+        return cls(name or f"process {pid}", pid, _read_start_time(pid), _place())
 
     def __str__(self) -> str:
         number = str(self.pid)
@@ -126,7 +126,7 @@ class EventLog(Protocol):
         """
         ...
 
-    def stamped(self, session: str) -> list[Stamped]:
+    def read_stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs, unchecked: for `faults_of`."""
         ...
 
@@ -158,7 +158,7 @@ class EventLog(Protocol):
 # --- the rules -----------------------------------------------------------------------------------
 
 
-def named(session: str) -> str:
+def check_name(session: str) -> str:
     """Return the name of a session; raises StoreError for what cannot be one."""
     if not session.strip() or len(session) > LONGEST_NAME or not session.isprintable():
         raise StoreError(
@@ -173,12 +173,12 @@ def absent(session: str) -> UnknownSession:
     return UnknownSession(f"there is no session {session!r:.60} in this log: check its name")
 
 
-def taken(session: str) -> StoreError:
+def make_taken_error(session: str) -> StoreError:
     """Return what is said of a name that a session has."""
     return StoreError(f"there is a session {session!r} in this log: give another name")
 
 
-def granted(head: Head, held: Lease | None, owner: Owner, now: float, lease_s: float) -> Lease:
+def grant_lease(head: Head, held: Lease | None, owner: Owner, now: float, lease_s: float) -> Lease:
     """Return the lease that an owner gets; raises BusyWriter while another's holds."""
     reason = ""
     if held is not None and held.released is None:
@@ -221,7 +221,7 @@ def stamp(head: Head, expected: int, drafts: Sequence[Draft], now: float) -> lis
     events: list[Event] = []
     before = head.id
     for seq, draft in enumerate(drafts, head.seq + 1):
-        events.append(recorded(head.session, seq, now, draft, before))
+        events.append(make_event(head.session, seq, now, draft, before))
         before = events[-1].id
     return events
 
@@ -244,7 +244,7 @@ def check_chain(head: Head, found: list[Event], after: int, until: int) -> list[
         if event.seq != seq:
             raise _lacking(head.session, seq)
         if not event.follows(before) or (seq == head.seq and event.id != head.id):
-            raise _damaged(head.session, seq)
+            raise _make_damage_error(head.session, seq)
         before = event.id
     if seq < least:
         raise _lacking(head.session, seq + 1)
@@ -255,7 +255,7 @@ def _lacking(session: str, seq: int) -> CorruptLog:
     return CorruptLog(f"session {session} lacks event {seq}: {_ways_out(session, seq)}")
 
 
-def _damaged(session: str, seq: int) -> CorruptLog:
+def _make_damage_error(session: str, seq: int) -> CorruptLog:
     return CorruptLog(
         f"event {seq} of session {session} is not what was written, or what was written before it "
         f"is gone: {_ways_out(session, seq)}"
@@ -279,7 +279,7 @@ def restorable(events: Sequence[Event]) -> str:
         raise CorruptLog("there are no events to bring in: expected those of one session")
     for fault in faults_of((0, event) for event in events):
         raise CorruptLog(f"nothing was brought in: {fault}")
-    return named(events[0].session_id)
+    return check_name(events[0].session_id)
 
 
 def faults_of(stamped: Iterable[Stamped], head: Head | None = None) -> Iterator[str]:
@@ -307,7 +307,7 @@ def verify(log: EventLog, session: str) -> list[str]:
     The head is read first: what is written meanwhile is left for the next time.
     """
     head = log.head(session)
-    there = (stamped for stamped in log.stamped(session) if stamped[1].seq <= head.seq)
+    there = (stamped for stamped in log.read_stamped(session) if stamped[1].seq <= head.seq)
     return list(faults_of(there, head))
 
 
@@ -326,7 +326,7 @@ def dead(owner: Owner) -> bool:
         return True
     except OSError:
         return False
-    started = _started(owner.pid)
+    started = _read_start_time(owner.pid)
     return started != owner.started and bool(started)
 
 
@@ -339,7 +339,7 @@ def _place() -> str:
         return ""
 
 
-def _started(pid: int) -> str:
+def _read_start_time(pid: int) -> str:
     """Return when a process began, in ticks since the boot; `dead` for one that only has a number.
 
     Fields 3 and 22 of proc_pid_stat(5); the second, its name, may hold anything but ends with the

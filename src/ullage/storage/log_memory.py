@@ -32,7 +32,7 @@ class MemoryLog(Unpicklable):
     def create(self, session: str, now: float) -> Head:
         """Begin a session; raises StoreError where its name is taken or cannot be one."""
         with self._lock:
-            return self._begun(Head(log.named(session), now), [])
+            return self._begin_session(Head(log.check_name(session), now), [])
 
     def sessions(self) -> list[Head]:
         """Return all sessions, oldest first."""
@@ -50,7 +50,7 @@ class MemoryLog(Unpicklable):
         """Record events in one piece behind event `expected_head`."""
         with self._lock:
             head = self._head(session)
-            log.holding(session, self._held(session), epoch)
+            log.holding(session, self._find_lease(session), epoch)
             events = log.stamp(head, expected_head, drafts, now)
             if events:
                 last = events[-1]
@@ -63,7 +63,7 @@ class MemoryLog(Unpicklable):
         session = log.restorable(events)
         with self._lock:
             head = Head(session, now, events[-1].seq, events[-1].id)
-            return self._begun(head, [(0, event) for event in events])
+            return self._begin_session(head, [(0, event) for event in events])
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
         """Return the events with `after` < seq <= `upto`, each checked against the one before."""
@@ -73,7 +73,7 @@ class MemoryLog(Unpicklable):
             found = [event for _, event in self._events[session][max(after - 1, 0) : until]]
             return log.check_chain(head, found, after, until)
 
-    def stamped(self, session: str) -> list[Stamped]:
+    def read_stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs."""
         with self._lock:
             self._head(session)
@@ -83,7 +83,7 @@ class MemoryLog(Unpicklable):
         """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
         with self._lock:
             head = self._head(session)
-            lease = log.granted(head, self._held(session), owner, now, self._lease_s)
+            lease = log.grant_lease(head, self._find_lease(session), owner, now, self._lease_s)
             self._leases[session].append(lease)
             return lease
 
@@ -91,7 +91,7 @@ class MemoryLog(Unpicklable):
         """Give a sign of life; raises Fenced where the lease is another's by now."""
         with self._lock:
             self._head(session)
-            held = log.holding(session, self._held(session), epoch)
+            held = log.holding(session, self._find_lease(session), epoch)
             self._leases[session][-1] = beaten = replace(held, seen=max(held.seen, now))
             return beaten
 
@@ -99,7 +99,7 @@ class MemoryLog(Unpicklable):
         """Give the lease back; a second time, or after a take-over, nothing happens."""
         with self._lock:
             self._head(session)
-            held = self._held(session)
+            held = self._find_lease(session)
             if held is not None and held.epoch == epoch and held.released is None:
                 self._leases[session][-1] = replace(held, released=now)
 
@@ -121,13 +121,13 @@ class MemoryLog(Unpicklable):
             raise log.absent(session)
         return found
 
-    def _held(self, session: str) -> Lease | None:
+    def _find_lease(self, session: str) -> Lease | None:
         leases = self._leases[session]
         return leases[-1] if leases else None
 
-    def _begun(self, head: Head, events: list[Stamped]) -> Head:
+    def _begin_session(self, head: Head, events: list[Stamped]) -> Head:
         if head.session in self._heads:
-            raise log.taken(head.session)
+            raise log.make_taken_error(head.session)
         self._heads[head.session] = head
         self._events[head.session] = events
         self._leases[head.session] = []

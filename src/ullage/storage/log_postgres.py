@@ -107,7 +107,7 @@ class PostgresLog(Unpicklable):
 
     def create(self, session: str, now: float) -> Head:
         """Begin a session; raises StoreError where its name is taken or cannot be one."""
-        return self._begun(Head(log.named(session), now), [])
+        return self._begin_session(Head(log.check_name(session), now), [])
 
     def sessions(self) -> list[Head]:
         """Return all sessions, oldest first."""
@@ -129,21 +129,21 @@ class PostgresLog(Unpicklable):
         head = self._tails.pop(session, None)
         if head is None or head.seq != expected_head or not drafts:
             head = self.head(session)
-            log.holding(session, self._held(session), epoch)
+            log.holding(session, self._find_lease(session), epoch)
         events = log.stamp(head, expected_head, drafts, now)
         if not events:
             return events
         last = events[-1]
         swap = (last.seq, last.id, epoch, session, epoch, head.seq, head.id, *_columns(events))
-        if not self._swapped(session, last, swap):
-            raise self._refused(session, epoch, expected_head)
+        if not self._swap_head(session, last, swap):
+            raise self._explain_refusal(session, epoch, expected_head)
         self._tails[session] = replace(head, seq=last.seq, id=last.id, epoch=epoch)
         return events
 
     def restore(self, events: Sequence[Event], now: float) -> Head:
         """Bring in a whole session as it is, under its own name, which must not be taken."""
         head = Head(log.restorable(events), now, events[-1].seq, events[-1].id)
-        return self._begun(head, events)
+        return self._begin_session(head, events)
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
         """Return the events with `after` < seq <= `upto`, each checked against the one before."""
@@ -152,7 +152,7 @@ class PostgresLog(Unpicklable):
         found = [Event(*row) for row in self._database.rows(READ, (session, after, until))]
         return log.check_chain(head, found, after, until)
 
-    def stamped(self, session: str) -> list[Stamped]:
+    def read_stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs, unchecked."""
         self.head(session)
         rows = self._database.rows(STAMPED, (session,))
@@ -161,10 +161,10 @@ class PostgresLog(Unpicklable):
     def acquire(self, session: str, owner: Owner, now: float) -> Lease:  # noqa: ARG002 - not our clock
         """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
         with self._database.writing() as cursor:
-            head = _locked(cursor, session)
+            head = _lock_head(cursor, session)
             held = _lease_of(cursor.execute(HELD, (session,)).fetchall())
             ((clock,),) = cursor.execute(CLOCK).fetchall()
-            lease = log.granted(head, held, owner, clock, self._lease_s)
+            lease = log.grant_lease(head, held, owner, clock, self._lease_s)
             said = json.dumps(owner.to_dict())
             row = (session, lease.epoch, said, clock, clock, None, lease.taken)
             cursor.execute(GRANT, row)
@@ -174,7 +174,7 @@ class PostgresLog(Unpicklable):
     def heartbeat(self, session: str, epoch: int, now: float) -> Lease:  # noqa: ARG002
         """Give a sign of life; raises Fenced where the lease is another's by now."""
         with self._database.writing() as cursor:
-            _locked(cursor, session)
+            _lock_head(cursor, session)
             rows = cursor.execute(HELD, (session,)).fetchall()
             held = log.holding(session, _lease_of(rows), epoch)
             ((seen,),) = cursor.execute(BEAT, (session, epoch)).fetchall()
@@ -184,7 +184,7 @@ class PostgresLog(Unpicklable):
         """Give the lease back; a second time, or after a take-over, nothing happens."""
         self._tails.pop(session, None)
         with self._database.writing() as cursor:
-            _locked(cursor, session)
+            _lock_head(cursor, session)
             held = _lease_of(cursor.execute(HELD, (session,)).fetchall())
             if held is not None and held.epoch == epoch and held.released is None:
                 cursor.execute(RELEASE, (session, epoch))
@@ -199,19 +199,19 @@ class PostgresLog(Unpicklable):
         """Close the connection."""
         self._database.close()
 
-    def _begun(self, head: Head, events: Sequence[Event]) -> Head:
+    def _begin_session(self, head: Head, events: Sequence[Event]) -> Head:
         with self._database.writing() as cursor:
             row = (head.session, head.created, head.seq, head.id, head.epoch)
             if not cursor.execute(BEGIN, row).fetchall():
-                raise log.taken(head.session)
+                raise log.make_taken_error(head.session)
             if events:
                 cursor.execute(BRING, (head.session, head.epoch, *_columns(events)))
         return head
 
-    def _held(self, session: str) -> Lease | None:
+    def _find_lease(self, session: str) -> Lease | None:
         return _lease_of(self._database.rows(HELD, (session,)))
 
-    def _swapped(self, session: str, last: Event, swap: Sequence[Any]) -> bool:
+    def _swap_head(self, session: str, last: Event, swap: Sequence[Any]) -> bool:
         """Put events behind the head, if it is still there and we are the writer."""
         try:
             return bool(self._database.once(APPEND, swap))
@@ -224,10 +224,10 @@ class PostgresLog(Unpicklable):
                 or self.head(session).id == last.id
             )
 
-    def _refused(self, session: str, epoch: int, expected: int) -> Fenced:
+    def _explain_refusal(self, session: str, epoch: int, expected: int) -> Fenced:
         """Return why a swap found no row."""
         try:
-            log.holding(session, self._held(session), epoch)
+            log.holding(session, self._find_lease(session), epoch)
             log.stamp(self.head(session), expected, [], 0.0)
         except Fenced as error:
             return error
@@ -249,7 +249,7 @@ def _only(session: str, rows: Sequence[tuple[Any, ...]]) -> Head:
     return Head(*rows[0])
 
 
-def _locked(cursor: Cursor, session: str) -> Head:
+def _lock_head(cursor: Cursor, session: str) -> Head:
     """Return the head of a session, which nobody moves until the transaction ends."""
     rows = cursor.execute(f"{HEAD} FOR UPDATE", (_key(session),)).fetchall()
     return _only(session, rows)

@@ -91,7 +91,7 @@ class SqliteLog(Unpicklable):
 
     def create(self, session: str, now: float) -> Head:
         """Begin a session; raises StoreError where its name is taken or cannot be one."""
-        return self._begun(Head(log.named(session), now), [])
+        return self._begin_session(Head(log.check_name(session), now), [])
 
     def sessions(self) -> list[Head]:
         """Return all sessions, oldest first."""
@@ -120,7 +120,7 @@ class SqliteLog(Unpicklable):
     def restore(self, events: Sequence[Event], now: float) -> Head:
         """Bring in a whole session as it is, under its own name, which must not be taken."""
         head = Head(log.restorable(events), now, events[-1].seq, events[-1].id)
-        return self._begun(head, events)
+        return self._begin_session(head, events)
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
         """Return the events with `after` < seq <= `upto`, each checked against the one before."""
@@ -129,7 +129,7 @@ class SqliteLog(Unpicklable):
         found = [Event(*row) for row in self._events(READ, (session, after, until))]
         return log.check_chain(head, found, after, until)
 
-    def stamped(self, session: str) -> list[Stamped]:
+    def read_stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs, unchecked."""
         self.head(session)
         rows = self._events(STAMPED, (session,))
@@ -139,8 +139,8 @@ class SqliteLog(Unpicklable):
         """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
         with self._database.writing() as connection:
             head = _head(connection, session)
-            held = _held(connection, session)
-            lease = log.granted(head, held, owner, now, self._lease_s)
+            held = _find_lease(connection, session)
+            lease = log.grant_lease(head, held, owner, now, self._lease_s)
             said = json.dumps(owner.to_dict())
             row = (session, lease.epoch, said, now, now, None, lease.taken)
             connection.execute(GRANT, row)
@@ -150,7 +150,7 @@ class SqliteLog(Unpicklable):
         """Give a sign of life; raises Fenced where the lease is another's by now."""
         with self._database.writing() as connection:
             _head(connection, session)
-            held = log.holding(session, _held(connection, session), epoch)
+            held = log.holding(session, _find_lease(connection, session), epoch)
             beaten = replace(held, seen=max(held.seen, now))
             connection.execute(BEAT, (beaten.seen, session, epoch))
         return beaten
@@ -181,10 +181,10 @@ class SqliteLog(Unpicklable):
             rows = self._database.read(AS_BYTES.sub(r"CAST(\g<0> AS BLOB)", sql), bindings)
             return [tuple(map(_text, row)) for row in rows]
 
-    def _begun(self, head: Head, events: Sequence[Event]) -> Head:
+    def _begin_session(self, head: Head, events: Sequence[Event]) -> Head:
         with self._database.writing() as connection:
             if list(connection.execute(HEAD, (head.session,))):
-                raise log.taken(head.session)
+                raise log.make_taken_error(head.session)
             connection.execute(BEGIN, (head.session, head.created, head.seq, head.id, head.epoch))
             _insert(connection, events, head.epoch)
         return head
@@ -216,11 +216,11 @@ def _writable(connection: apsw.Connection, session: str, epoch: int) -> Head:
     """Return where a session is; raises Fenced where this epoch may not write to it."""
     head = _head(connection, session)
     if list(connection.execute(HOLDS, (session,))) != [(epoch, True)]:
-        log.holding(session, _held(connection, session), epoch)
+        log.holding(session, _find_lease(connection, session), epoch)
     return head
 
 
-def _held(connection: apsw.Connection, session: str) -> Lease | None:
+def _find_lease(connection: apsw.Connection, session: str) -> Lease | None:
     rows = list(connection.execute(HELD, (session,)))
     return _lease(rows[0]) if rows else None
 

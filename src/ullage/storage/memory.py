@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ullage.core.values.pickling import Unpicklable
-from ullage.storage.protocol import STANDARD, Limits
+from ullage.storage.protocol import STANDARD, StoreLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +70,7 @@ class _Recent(Generic[Key, Record]):
         self._kept[key] = record
         self._touch(key)
 
-    def _bound(self) -> None:
+    def _drop_excess(self) -> None:
         """Forget what is out of time or over the limits, never the newest."""
         expired = self._now() - self._ttl_s
         while len(self._kept) > 1:
@@ -124,10 +124,10 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
                 return self._kept[held]
             under.append(key)
             self._put(key, checkpoint)
-            self._bound()
+            self._drop_excess()
             return checkpoint
 
-    def measured(self, checkpoint: Checkpoint) -> None:
+    def save_measured(self, checkpoint: Checkpoint) -> None:
         """Replace a stored checkpoint by one that carries its measured size.
 
         A late report on a checkpoint that another has taken the place of changes nothing.
@@ -166,9 +166,9 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
         """Do as `save`."""
         return self.save(checkpoint)
 
-    async def ameasured(self, checkpoint: Checkpoint) -> None:
-        """Do as `measured`."""
-        self.measured(checkpoint)
+    async def asave_measured(self, checkpoint: Checkpoint) -> None:
+        """Do as `save_measured`."""
+        self.save_measured(checkpoint)
 
     async def aundo(self, checkpoint: Checkpoint) -> bool:
         """Do as `undo`."""
@@ -205,7 +205,7 @@ class MemoryConversations(_Recent[tuple[str, str], "Conversation"]):
         """Keep the state of a conversation in place of what was kept under its prefix."""
         with self._lock:
             self._put((conversation.scope, conversation.prefix), conversation)
-            self._bound()
+            self._drop_excess()
 
     async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Do as `load`."""
@@ -219,7 +219,9 @@ class MemoryConversations(_Recent[tuple[str, str], "Conversation"]):
 class MemoryOriginals(_Recent[str, str]):
     """The texts that placeholders stand for; they end with the process."""
 
-    def __init__(self, limits: Limits = STANDARD, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, limits: StoreLimits = STANDARD, *, now: Callable[[], float] = time.time
+    ) -> None:
         super().__init__(limits.most, ttl_s=limits.ttl_s, now=now)
         self._room, self._held = limits.characters, 0
 
@@ -232,7 +234,7 @@ class MemoryOriginals(_Recent[str, str]):
                 known = self._kept.get(reference)
                 self._held += len(text) if known is None else 0
                 self._put(reference, text if known is None else known)
-            self._bound()
+            self._drop_excess()
 
     def read(self, reference: str) -> str | None:
         """Return the text of a reference, or None where there is none (any more)."""
@@ -266,7 +268,9 @@ class MemoryStore(Unpicklable):
 
     url: Final = "memory:"
 
-    def __init__(self, limits: Limits = STANDARD, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, limits: StoreLimits = STANDARD, *, now: Callable[[], float] = time.time
+    ) -> None:
         self.checkpoints = MemoryCheckpoints(limits.most, ttl_s=limits.ttl_s, now=now)
         self.conversations = MemoryConversations(limits.most, ttl_s=limits.ttl_s, now=now)
         self.originals = MemoryOriginals(limits, now=now)

@@ -79,7 +79,7 @@ def export(
     """
     events = log.read(session, upto=upto)
     try:
-        _written(path, lines(count(events, len(events), report)))
+        _write_new(path, lines(count(events, len(events), report)))
     except OSError as error:
         raise StoreError(
             f"session {session} cannot be exported to {path}: {error}: give a path that is free"
@@ -101,16 +101,16 @@ def bring_in(
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
     loaded = parse(data, str(path), report)
     if loaded.torn is not None:
-        loaded = replace(loaded, torn=_kept(loaded.torn, path))
+        loaded = replace(loaded, torn=_keep_torn(loaded.torn, path))
     return log.restore(loaded.events, now), loaded
 
 
-def _kept(torn: Torn, path: Path) -> Torn:
+def _keep_torn(torn: Torn, path: Path) -> Torn:
     """Record a line that was cut off; raises StoreError where that cannot be done."""
     beside = path.with_name(f"{path.name}.torn")
     try:
         if not (beside.is_file() and beside.read_bytes() == torn.rest):
-            _written(beside, [torn.rest])
+            _write_new(beside, [torn.rest])
     except OSError as error:
         raise StoreError(
             f"line {torn.line} of {path} was cut off, and {beside} cannot record it ({error}): "
@@ -119,7 +119,7 @@ def _kept(torn: Torn, path: Path) -> Torn:
     return replace(torn, kept=beside)
 
 
-def _written(path: Path, pieces: Iterable[bytes]) -> None:
+def _write_new(path: Path, pieces: Iterable[bytes]) -> None:
     """Write a new file that only its owner may read, on disk when it returns."""
     # Without O_EXCL a link that lies there would lead the session elsewhere.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

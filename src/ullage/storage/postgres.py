@@ -23,7 +23,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
 from ullage.storage.bodies import seal
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
-from ullage.storage.protocol import STANDARD, Limits
+from ullage.storage.protocol import STANDARD, StoreLimits
 from ullage.storage.threaded import MOST, Desk
 from ullage.threads import Threads
 
@@ -121,7 +121,7 @@ class _Records:
     """Rows of the database, the limits they keep to, and the loads that no save has written yet."""
 
     def __init__(
-        self, database: PostgresDatabase, limits: Limits, now: Callable[[], float]
+        self, database: PostgresDatabase, limits: StoreLimits, now: Callable[[], float]
     ) -> None:
         self.database = database
         self._limits, self._now = limits, now
@@ -141,7 +141,7 @@ class _Records:
 
     def row(self, place: Place, body: bytes, size: int = 0) -> tuple[Any, ...]:
         """Return a row that is used now."""
-        return (*_keyed(place), self._now(), size, body)
+        return (*_make_key(place), self._now(), size, body)
 
     def touch(self, cursor: Cursor, row: int) -> None:
         """Make a row the newest of its kind."""
@@ -165,12 +165,12 @@ class _Records:
                 turns = [turn for (turn,) in rows]
                 cursor.execute(TOUCH_NOTED, (ids, list(noted.values()), turns, ids))
             for added in grown:
-                self._bound(cursor, added)
+                self._drop_excess(cursor, added)
         for row, used in noted.items():
             if self._touched.get(row) == used:
                 self._touched.pop(row, None)
 
-    def _bound(self, cursor: Cursor, kind: str) -> None:
+    def _drop_excess(self, cursor: Cursor, kind: str) -> None:
         """Forget what is out of time or over the limits, never the newest of its kind."""
         most, characters = self._limits.most, self._limits.characters
         cursor.execute(EXPIRE, (kind, self._now() - self._limits.ttl_s, kind))
@@ -206,14 +206,14 @@ class PostgresCheckpoints:
         place, body = _place(checkpoint), seal(checkpoint.to_dict())
         grown: list[str] = []
         with self._records.writing("checkpoint", checkpoint.scope, grown=grown) as cursor:
-            for row, held in cursor.execute(HIGHEST, _keyed(place)).fetchall():
+            for row, held in cursor.execute(HIGHEST, _make_key(place)).fetchall():
                 self._records.touch(cursor, row)
                 return self._read(held)
             cursor.execute(INSERT, self._records.row(place, body))
             grown.append("checkpoint")
         return checkpoint
 
-    def measured(self, checkpoint: Checkpoint) -> None:
+    def save_measured(self, checkpoint: Checkpoint) -> None:
         """Replace a stored checkpoint by one that carries its measured size.
 
         A late report on a checkpoint that another has taken the place of changes nothing.
@@ -237,7 +237,7 @@ class PostgresCheckpoints:
 
     def _same(self, cursor: Cursor, checkpoint: Checkpoint) -> list[int]:
         """Return the row that holds this very checkpoint, or nothing."""
-        rows = cursor.execute(HELD, _keyed(_place(checkpoint))).fetchall()
+        rows = cursor.execute(HELD, _make_key(_place(checkpoint))).fetchall()
         return [row for row, body in rows if self._read(body).script == checkpoint.script]
 
     def _read(self, body: bytes) -> Checkpoint:
@@ -306,7 +306,7 @@ class PostgresStore(Unpicklable):
         self,
         url: str,
         *,
-        limits: Limits = STANDARD,
+        limits: StoreLimits = STANDARD,
         create: bool = True,
         wait_s: float = WAIT_S,
         now: Callable[[], float] = time.time,
@@ -354,7 +354,7 @@ def key(text: str) -> str:
     return HASHED + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
 
 
-def _keyed(place: Place) -> tuple[Any, ...]:
+def _make_key(place: Place) -> tuple[Any, ...]:
     return tuple(key(part) if isinstance(part, str) else part for part in place)
 
 

@@ -23,7 +23,7 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from ullage.core.errors import BusyWriter, ConfigurationError, StoreError
-from ullage.storage.postgres_url import SECRET, hidden
+from ullage.storage.postgres_url import SECRET, hide_password
 
 ADVISORY: Final = 0x756C6C67
 """`ullg`: the number of the lock under which the schema is changed."""
@@ -161,7 +161,7 @@ class PostgresDatabase:
         wait_s: float = WAIT_S,
         migrations: Sequence[LiteralString] = MIGRATIONS,
     ) -> None:
-        self.url = hidden(url)
+        self.url = hide_password(url)
         self._parameters = _parameters(url, self.url)
         self._create = create
         self._wait_s = wait_s
@@ -218,15 +218,15 @@ class PostgresDatabase:
         With `alive` it is asked for a sign of life first: one that broke while idle is no reason to
         fail.
         """
-        held = self._taken()
+        held = self._take_connection()
         try:
             if held is not None and alive and not _lives(held):
                 held = None
             if held is None:
-                held = self._opened()
+                held = self._open_connection()
             yield held
         except psycopg.Error as error:
-            told = self._told(error, held)
+            told = self._translate_error(error, held)
             if isinstance(told, ConnectionLost):  # the others broke with it, most likely
                 with self._gate:
                     self._drop()
@@ -234,7 +234,7 @@ class PostgresDatabase:
         finally:
             self._give_back(held)
 
-    def _taken(self) -> Connection | None:
+    def _take_connection(self) -> Connection | None:
         """Take a place, and the connection used last; None where one is to be opened."""
         with self._gate:
             self._gate.wait_for(lambda: self._ended or not (self._forking or self._lent >= MOST))
@@ -259,7 +259,7 @@ class PostgresDatabase:
         for connection in idle:
             connection.close()
 
-    def _told(self, error: psycopg.Error, held: Connection | None) -> StoreError:
+    def _translate_error(self, error: psycopg.Error, held: Connection | None) -> StoreError:
         """Return what an error of PostgreSQL means, naming the database."""
         said = " ".join(str(error).split())
         for name in SECRET:
@@ -287,7 +287,7 @@ class PostgresDatabase:
 
     # --- opening --------------------------------------------------------------------------------
 
-    def _opened(self) -> Connection:
+    def _open_connection(self) -> Connection:
         """Connect, and bring the schema to this version."""
         connection = psycopg.connect(**self._parameters, autocommit=True)
         try:

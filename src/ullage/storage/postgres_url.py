@@ -11,7 +11,7 @@ SECRET: Final = ("password", "sslpassword")
 """Parameters of libpq that are secrets (PostgreSQL, 32.1.2)."""
 
 
-def hidden(url: str) -> str:
+def hide_password(url: str) -> str:
     """Return a URL without its password, wherever it stands, or is likely to stand."""
     scheme, found, rest = url.partition("://")
     if not found:

@@ -22,7 +22,7 @@ WEEK_S: Final = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StoreLimits:
     """How much a store keeps, and for how long.
 
     `most` is the number of records of each of the three kinds, `characters` the size of all
@@ -42,7 +42,7 @@ class Limits:
             )
 
 
-STANDARD: Final = Limits()
+STANDARD: Final = StoreLimits()
 
 
 class Checkpoints(Protocol):
@@ -63,7 +63,7 @@ class Checkpoints(Protocol):
         """
         ...
 
-    def measured(self, checkpoint: Checkpoint) -> None:
+    def save_measured(self, checkpoint: Checkpoint) -> None:
         """Replace a stored checkpoint by one that carries its measured size.
 
         A late report on a checkpoint that another has taken the place of changes nothing.
@@ -117,8 +117,8 @@ class AsyncCheckpoints(Protocol):
         """Do as `save`."""
         ...
 
-    async def ameasured(self, checkpoint: Checkpoint) -> None:
-        """Do as `measured`."""
+    async def asave_measured(self, checkpoint: Checkpoint) -> None:
+        """Do as `save_measured`."""
         ...
 
     async def aundo(self, checkpoint: Checkpoint) -> bool:

@@ -15,7 +15,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
 
 if TYPE_CHECKING:
-    from ullage.storage.protocol import Limits, Store
+    from ullage.storage.protocol import Store, StoreLimits
 
 GROUP: Final = "ullage.stores"
 """The group of entry points in which packages name their factories, by scheme."""
@@ -30,13 +30,13 @@ class StoreFactory(Protocol):
     """What opens a store by its URL; it may raise StoreError and ConfigurationError."""
 
     def __call__(
-        self, url: str, *, create: bool, limits: Limits, now: Callable[[], float]
+        self, url: str, *, create: bool, limits: StoreLimits, now: Callable[[], float]
     ) -> Store:
         """Return an open store; with `create` false it must be there."""
         ...
 
 
-class Registry:
+class StoreSchemes:
     """Factories by scheme. Safe to share between threads."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Registry:
         return suggest(scheme, [*BUILT_IN, *self._factories, *packaged])
 
 
-REGISTRY: Final = Registry()
+REGISTRY: Final = StoreSchemes()
 """The one of this process; `register_store` writes to it."""
 
 

@@ -20,7 +20,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
 from ullage.storage.bodies import seal
 from ullage.storage.database import WAIT_S, Database
-from ullage.storage.protocol import STANDARD, Limits
+from ullage.storage.protocol import STANDARD, StoreLimits
 from ullage.storage.threaded import Desk
 from ullage.threads import Threads
 
@@ -86,7 +86,7 @@ MOST_TOUCHES: Final = 1_000
 class _Records:
     """Rows of the file, the limits they keep to, and the loads that no save has written yet."""
 
-    def __init__(self, database: Database, limits: Limits, now: Callable[[], float]) -> None:
+    def __init__(self, database: Database, limits: StoreLimits, now: Callable[[], float]) -> None:
         self.database = database
         self._limits, self._now = limits, now
         self._touched: dict[int, float] = {}
@@ -107,7 +107,7 @@ class _Records:
 
     def put(self, connection: apsw.Connection, place: Place, body: bytes, size: int = 0) -> None:
         """Insert a row as the newest of its kind."""
-        connection.execute(INSERT, (*keyed(place), self._now(), size, body))
+        connection.execute(INSERT, (*make_key(place), self._now(), size, body))
 
     def touch(self, connection: apsw.Connection, row: int) -> None:
         """Make a row the newest of its kind."""
@@ -124,7 +124,7 @@ class _Records:
             if self._touched.get(row) == used:
                 self._touched.pop(row, None)
 
-    def bound(self, connection: apsw.Connection, kind: str) -> None:
+    def drop_excess(self, connection: apsw.Connection, kind: str) -> None:
         """Forget what is out of time or over the limits, never the newest of its kind."""
         connection.execute(EXPIRE, (kind, self._now() - self._limits.ttl_s))
         ((count, held),) = connection.execute(HELD_IN_ALL, (kind,))
@@ -165,14 +165,14 @@ class SqliteCheckpoints:
         """Store a checkpoint unless one of its generation is there; return what is stored."""
         place, body = _place(checkpoint), seal(checkpoint.to_dict())
         with self._records.writing() as connection:
-            for row, held in list(connection.execute(HIGHEST, keyed(place))):
+            for row, held in list(connection.execute(HIGHEST, make_key(place))):
                 self._records.touch(connection, row)
                 return self._read(held)
             self._records.put(connection, place, body)
-            self._records.bound(connection, "checkpoint")
+            self._records.drop_excess(connection, "checkpoint")
         return checkpoint
 
-    def measured(self, checkpoint: Checkpoint) -> None:
+    def save_measured(self, checkpoint: Checkpoint) -> None:
         """Replace a stored checkpoint by one that carries its measured size.
 
         A late report on a checkpoint that another has taken the place of changes nothing.
@@ -196,7 +196,7 @@ class SqliteCheckpoints:
 
     def _same(self, connection: apsw.Connection, checkpoint: Checkpoint) -> list[int]:
         """Return the row that holds this very checkpoint, or nothing."""
-        rows = connection.execute(HELD, keyed(_place(checkpoint)))
+        rows = connection.execute(HELD, make_key(_place(checkpoint)))
         return [row for row, body in rows if self._read(body).script == checkpoint.script]
 
     def _read(self, body: bytes) -> Checkpoint:
@@ -220,13 +220,13 @@ class SqliteConversations:
         place = ("conversation", conversation.scope, conversation.prefix, "", 0)
         body = seal(conversation.to_dict())
         with self._records.writing() as connection:
-            held = list(connection.execute(HELD, keyed(place)))
+            held = list(connection.execute(HELD, make_key(place)))
             for row, _ in held:
                 connection.execute(REPLACE, (body, row))
                 self._records.touch(connection, row)
             if not held:
                 self._records.put(connection, place, body)
-            self._records.bound(connection, "conversation")
+            self._records.drop_excess(connection, "conversation")
 
 
 class SqliteOriginals:
@@ -242,13 +242,13 @@ class SqliteOriginals:
         with self._records.writing() as connection:
             for reference, text in items.items():
                 place = ("original", "", reference, "", 0)
-                held = list(connection.execute(HELD, keyed(place)))
+                held = list(connection.execute(HELD, make_key(place)))
                 for row, _ in held:
                     self._records.touch(connection, row)
                 if not held:
                     body = text.encode("utf-8", "surrogatepass")
                     self._records.put(connection, place, body, len(text))
-            self._records.bound(connection, "original")
+            self._records.drop_excess(connection, "original")
 
     def read(self, reference: str) -> str | None:
         """Return the text of a reference, or None where there is none (any more)."""
@@ -269,7 +269,7 @@ class SqliteStore(Unpicklable):
         self,
         path: Path,
         *,
-        limits: Limits = STANDARD,
+        limits: StoreLimits = STANDARD,
         create: bool = True,
         wait_s: float = WAIT_S,
         now: Callable[[], float] = time.time,
@@ -298,7 +298,7 @@ class SqliteStore(Unpicklable):
             self._database.close()
 
 
-def keyed(place: Iterable[Any]) -> tuple[Any, ...]:
+def make_key(place: Iterable[Any]) -> tuple[Any, ...]:
     """Return a place as SQLite can hold it."""
     return tuple(plain(part) if isinstance(part, str) else part for part in place)
 

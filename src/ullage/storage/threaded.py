@@ -90,9 +90,9 @@ class ThreadedCheckpoints:
         """Do as `save`."""
         return await self._desk.writes.run(self._blocking.save, checkpoint)
 
-    async def ameasured(self, checkpoint: Checkpoint) -> None:
+    async def asave_measured(self, checkpoint: Checkpoint) -> None:
         """Do as `measured`."""
-        await self._desk.writes.run(self._blocking.measured, checkpoint)
+        await self._desk.writes.run(self._blocking.save_measured, checkpoint)
 
     async def aundo(self, checkpoint: Checkpoint) -> bool:
         """Do as `undo`."""

@@ -1,5 +1,12 @@
 """Numbers for operators: a registry of metrics, and its text for Prometheus."""
 
-from ullage.telemetry.registry import CONTENT_TYPE, Counter, Described, Gauge, Histogram, Registry
+from ullage.telemetry.registry import (
+    CONTENT_TYPE,
+    CounterMetric,
+    Described,
+    Gauge,
+    Histogram,
+    Registry,
+)
 
-__all__ = ["CONTENT_TYPE", "Counter", "Described", "Gauge", "Histogram", "Registry"]
+__all__ = ["CONTENT_TYPE", "CounterMetric", "Described", "Gauge", "Histogram", "Registry"]

@@ -28,7 +28,7 @@ from ullage.core.guard.events import (
 from ullage.core.tokens.window import Source
 from ullage.core.values.pickling import Unpicklable
 from ullage.telemetry import CONTENT_TYPE, Described, Registry
-from ullage.telemetry.protocol import Host, found, joined
+from ullage.telemetry.protocol import Host, add_listener, find_listener
 
 if TYPE_CHECKING:
     from ullage.core.dialects.usage import Usage
@@ -146,9 +146,9 @@ class Metrics(Unpicklable):
 
     def on_event(self, event: Event) -> None:
         """Count one event; those that are no metric are left alone."""
-        self.told(event, self.model)
+        self.record_event(event, self.model)
 
-    def told(self, event: Event, model: str | None) -> None:
+    def record_event(self, event: Event, model: str | None) -> None:
         """Count one event of a guard of `model`."""
         count = COUNTED.get(type(event))
         if count is not None:
@@ -230,7 +230,7 @@ class ProxyMeters:
         """Count the time that the guard took of one request."""
         self.guard_overhead.observe(max(seconds, 0.0))
 
-    def compacted(self, seconds: float) -> None:
+    def observe_compaction(self, seconds: float) -> None:
         """Count the time that a request with a compaction took to prepare."""
         self.compaction_duration.observe(max(seconds, 0.0))
 
@@ -271,10 +271,10 @@ def enable(host: Host) -> Metrics:
 
     A second time returns the same. Whoever listens there already goes on listening.
     """
-    held = found(host, Metrics)
+    held = find_listener(host, Metrics)
     if held is None:
         held = Metrics()
-        joined(host, held)
+        add_listener(host, held)
     return held
 
 
@@ -291,7 +291,7 @@ def _pressure(metrics: Metrics, event: ContextPressure, model: str | None) -> No
         metrics.headroom.observe(max(seen.window_tokens - seen.input_tokens, 0), model=model)
 
 
-def _compacted(metrics: Metrics, event: Compacted, model: str | None) -> None:
+def _count_compaction(metrics: Metrics, event: Compacted, model: str | None) -> None:
     made = event.checkpoint
     outcome = "reached" if event.reached else "missed"
     metrics.compactions.add(strategy=made.strategy, trigger=made.trigger, outcome=outcome)
@@ -304,29 +304,29 @@ def _compacted(metrics: Metrics, event: Compacted, model: str | None) -> None:
     metrics.reclaimed.add(saved, strategy=made.strategy)
 
 
-def _failed(metrics: Metrics, event: CompactionFailed, model: str | None) -> None:
+def _count_failure(metrics: Metrics, event: CompactionFailed, model: str | None) -> None:
     """Count a compaction that changed nothing; its reason is prose, and prose is no label."""
     del model
     strategy, trigger = event.strategy or None, event.trigger or None
     metrics.compactions.add(strategy=strategy, trigger=trigger, outcome="failed")
 
 
-def _exhausted(metrics: Metrics, event: RecoveryExhausted, model: str | None) -> None:
+def _count_exhaustion(metrics: Metrics, event: RecoveryExhausted, model: str | None) -> None:
     del event, model
     metrics.compactions.add(strategy=None, trigger="overflow_recovery", outcome="exhausted")
 
 
-def _truncated(metrics: Metrics, event: TruncationDetected, model: str | None) -> None:
+def _count_truncation(metrics: Metrics, event: TruncationDetected, model: str | None) -> None:
     del event
     metrics.silent_truncations.add(model=model)
 
 
-def _refused(metrics: Metrics, event: Refused, model: str | None) -> None:
+def _count_overflow(metrics: Metrics, event: Refused, model: str | None) -> None:
     if event.kind.kind in OVERFLOWS:
         metrics.overflows.add(model=event.model or model, phase=event.phase)
 
 
-def _answered(metrics: Metrics, event: Answered, model: str | None) -> None:
+def _count_answer(metrics: Metrics, event: Answered, model: str | None) -> None:
     """Count dollars where a price is known, and tokens where none is: never 0 dollars for them."""
     name, used = event.model or model, event.usage
     for kind, amount in _kinds(used):
@@ -359,12 +359,12 @@ def _dollars(cost: Cost) -> float:
 COUNTED: Final[Mapping[type, Callable[[Metrics, Any, str | None], None]]] = MappingProxyType(
     {
         ContextPressure: _pressure,  # context_used_ratio, context_headroom_tokens
-        Compacted: _compacted,  # compactions, context_size, compaction_ratio, reclaimed
-        CompactionFailed: _failed,  # compactions
-        RecoveryExhausted: _exhausted,  # compactions
-        TruncationDetected: _truncated,  # silent_truncations
-        Refused: _refused,  # overflows
-        Answered: _answered,  # tokens, cost_usd, unpriced_tokens
+        Compacted: _count_compaction,  # compactions, context_size, compaction_ratio, reclaimed
+        CompactionFailed: _count_failure,  # compactions
+        RecoveryExhausted: _count_exhaustion,  # compactions
+        TruncationDetected: _count_truncation,  # silent_truncations
+        Refused: _count_overflow,  # overflows
+        Answered: _count_answer,  # tokens, cost_usd, unpriced_tokens
     }
 )
 """What each event adds to; events that are not named are no metric."""

@@ -29,7 +29,7 @@ from ullage.core.guard.events import (
     Refused,
     TruncationDetected,
 )
-from ullage.telemetry.protocol import Host, found, joined
+from ullage.telemetry.protocol import Host, add_listener, find_listener
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
@@ -104,7 +104,7 @@ class Open:
                     if fact in names:
                         self.span.set_attribute(names[fact], value)
 
-    def failed(self, kind: str) -> None:
+    def mark_failed(self, kind: str) -> None:
         """Mark the span as an error of a kind, such as a code or the name of an exception."""
         from opentelemetry.trace import Status, StatusCode
 
@@ -140,7 +140,7 @@ class Spans:
         """
         from opentelemetry.trace import use_span
 
-        made = self._begun(model)
+        made = self._begin_span(model)
         made.note(**facts)
         before = _UNDER_WAY.set(made)
         try:
@@ -150,16 +150,16 @@ class Spans:
                 try:
                     yield made
                 except BaseException as error:
-                    made.failed(type(error).__name__)
+                    made.mark_failed(type(error).__name__)
                     raise
         finally:
             _UNDER_WAY.reset(before)
 
     def on_event(self, event: Event) -> None:
         """Note one event, as a guard tells its `on_event`."""
-        self.told(event, None)
+        self.record_event(event, None)
 
-    def told(self, event: Event, model: str | None) -> None:
+    def record_event(self, event: Event, model: str | None) -> None:
         """Note one event of a guard of `model` on the span that is under way here."""
         note = NOTED.get(type(event))
         if note is None:
@@ -168,14 +168,14 @@ class Spans:
         if made is None or (made.ends and made.ready and _begins(event)):
             if not _begins(event):
                 return
-            made = self._begun(model, ends=True)
+            made = self._begin_span(model, ends=True)
             _UNDER_WAY.set(made)
         note(made, event)
         if made.ends and _ends(event):
             made.span.end()
             _UNDER_WAY.set(None)
 
-    def _begun(self, model: str | None, *, ends: bool = False) -> Open:
+    def _begin_span(self, model: str | None, *, ends: bool = False) -> Open:
         from opentelemetry.trace import SpanKind
 
         name = f"{OPERATION} {model}" if model else OPERATION
@@ -191,17 +191,17 @@ def enable(
 
     Raises ConfigurationError without the extra `otel`. Whoever listens already goes on listening.
     """
-    spans = found(host, Spans)
+    spans = find_listener(host, Spans)
     if spans is None:
         spans = Spans(provider, compatible=compatible)
-        joined(host, spans)
+        add_listener(host, spans)
     return spans
 
 
 @contextmanager
 def around(host: Host, model: str | None, **facts: Fact) -> Iterator[Open | None]:
     """Lend the span of one request where a runtime has spans enabled, None where it has not."""
-    spans = found(host, Spans)
+    spans = find_listener(host, Spans)
     if spans is None:
         yield None
         return
@@ -235,25 +235,25 @@ def _pressure(made: Open, event: ContextPressure) -> None:
     made.ready = True
 
 
-def _compacted(made: Open, event: Compacted) -> None:
+def _note_compaction(made: Open, event: Compacted) -> None:
     made.ready = False
     before, after = event.checkpoint.tokens_before, event.checkpoint.tokens_after
     made.note(compacted=True, reclaimed=max(before - after, 0))
 
 
-def _refused(made: Open, event: Refused) -> None:
+def _note_refusal(made: Open, event: Refused) -> None:
     made.note(overflowed=event.phase)
     if event.phase == "predicted":
-        made.failed(OVERFLOW)
+        made.mark_failed(OVERFLOW)
     made.ready = False
 
 
-def _truncated(made: Open, event: TruncationDetected) -> None:
+def _note_truncation(made: Open, event: TruncationDetected) -> None:
     del event
     made.note(truncated=True)
 
 
-def _answered(made: Open, event: Answered) -> None:
+def _note_answer(made: Open, event: Answered) -> None:
     used = event.usage
     made.note(
         input=used.prompt_tokens,
@@ -264,19 +264,19 @@ def _answered(made: Open, event: Answered) -> None:
     )
 
 
-def _exhausted(made: Open, event: RecoveryExhausted) -> None:
+def _note_exhaustion(made: Open, event: RecoveryExhausted) -> None:
     del event
-    made.failed(OVERFLOW)
+    made.mark_failed(OVERFLOW)
 
 
 NOTED: Final[Mapping[type, Callable[[Open, Any], None]]] = MappingProxyType(
     {
         ContextPressure: _pressure,
-        Compacted: _compacted,
-        Refused: _refused,
-        TruncationDetected: _truncated,
-        Answered: _answered,
-        RecoveryExhausted: _exhausted,
+        Compacted: _note_compaction,
+        Refused: _note_refusal,
+        TruncationDetected: _note_truncation,
+        Answered: _note_answer,
+        RecoveryExhausted: _note_exhaustion,
     }
 )
 """What each event adds to a span; events that are not named add nothing."""

@@ -14,7 +14,7 @@ Kind = TypeVar("Kind")
 class Listener(Protocol):
     """Counts or records events; it must not raise for any of them."""
 
-    def told(self, event: Event, model: str | None) -> None:
+    def record_event(self, event: Event, model: str | None) -> None:
         """Take note of one event of a guard of `model`."""
         ...
 
@@ -31,20 +31,20 @@ class Several:
 
     listeners: tuple[Listener, ...]
 
-    def told(self, event: Event, model: str | None) -> None:
+    def record_event(self, event: Event, model: str | None) -> None:
         """Pass one event on."""
         for listener in self.listeners:
-            listener.told(event, model)
+            listener.record_event(event, model)
 
 
-def found(host: Host, kind: type[Kind]) -> Kind | None:
+def find_listener(host: Host, kind: type[Kind]) -> Kind | None:
     """Return the listener of this kind that a host has, None where it has none."""
     held = host.metrics
     listeners = held.listeners if isinstance(held, Several) else (held,)
     return next((one for one in listeners if isinstance(one, kind)), None)
 
 
-def joined(host: Host, listener: Listener) -> None:
+def add_listener(host: Host, listener: Listener) -> None:
     """Have a host tell one more listener; nobody who listens already is pushed aside."""
     held = host.metrics
     if held is None:

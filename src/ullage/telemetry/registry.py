@@ -84,12 +84,12 @@ class _Metric:
         asked = tuple(given.items())
         known = self._known.get(asked)
         if known is None:
-            known = tuple(map(self._bounded, self._seen, self._named(given)))
+            known = tuple(map(self._limit_value, self._seen, self._read_labels(given)))
             if len(self._known) < MOST_KNOWN and all(len(v or "") <= LONGEST for _, v in asked):
                 self._known[asked] = known
         return known
 
-    def _named(self, given: Mapping[str, str | None]) -> Labels:
+    def _read_labels(self, given: Mapping[str, str | None]) -> Labels:
         """Return the values of the labels in order, as they can be written."""
         if given.keys() != set(self.described.labels):
             raise ConfigurationError(
@@ -99,7 +99,7 @@ class _Metric:
         values = [(given[label] or UNKNOWN)[:LONGEST] for label in self.described.labels]
         return tuple(value.encode("utf-8", "replace").decode() for value in values)
 
-    def _bounded(self, seen: set[str], value: str) -> str:
+    def _limit_value(self, seen: set[str], value: str) -> str:
         if value in seen or value in (OTHER, UNKNOWN):
             return value
         if len(seen) >= self.described.most:
@@ -108,12 +108,14 @@ class _Metric:
         return value
 
     def _series(self, values: Labels, *more: str) -> str:
-        pairs = [f'{k}="{_quoted(v)}"' for k, v in zip(self.described.labels, values, strict=True)]
+        pairs = [
+            f'{k}="{_quote_label(v)}"' for k, v in zip(self.described.labels, values, strict=True)
+        ]
         inside = ",".join([*pairs, *more])
         return f"{{{inside}}}" if inside else ""
 
 
-class Counter(_Metric):
+class CounterMetric(_Metric):
     """A number that only goes up."""
 
     kind = "counter"
@@ -133,7 +135,7 @@ class Counter(_Metric):
     def value(self, **labels: str | None) -> float | None:
         """Return what was added to a series, None where nothing was."""
         with self._lock:
-            return self._values.get(self._named(labels))
+            return self._values.get(self._read_labels(labels))
 
     def _samples(self) -> Iterator[str]:
         for values, total in self._values.items():
@@ -159,12 +161,12 @@ class Gauge(_Metric):
     def remove(self, **labels: str | None) -> None:
         """Forget a series, if there is one: what it said does not hold any more."""
         with self._lock:
-            self._values.pop(self._named(labels), None)
+            self._values.pop(self._read_labels(labels), None)
 
     def value(self, **labels: str | None) -> float | None:
         """Return what a series was set to last, None where nothing was."""
         with self._lock:
-            return self._values.get(self._named(labels))
+            return self._values.get(self._read_labels(labels))
 
     def _samples(self) -> Iterator[str]:
         for values, value in self._values.items():
@@ -215,7 +217,7 @@ class Histogram(_Metric):
     def value(self, **labels: str | None) -> Observed | None:
         """Return what a series has seen, None where nothing was."""
         with self._lock:
-            held = self._values.get(self._named(labels))
+            held = self._values.get(self._read_labels(labels))
             return None if held is None else Observed(sum(held.counts), held.total)
 
     def _samples(self) -> Iterator[str]:
@@ -234,14 +236,14 @@ class Histogram(_Metric):
 class Registry:
     """Metrics by name, in the order in which they were made."""
 
-    _metrics: dict[str, Counter | Gauge | Histogram] = field(default_factory=dict)
+    _metrics: dict[str, CounterMetric | Gauge | Histogram] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def counter(self, described: Described) -> Counter:
+    def counter(self, described: Described) -> CounterMetric:
         """Return the counter of this name, made on first use."""
         with self._lock:
-            found = self._metrics.setdefault(described.name, Counter(described))
-        if not isinstance(found, Counter) or found.described != described:
+            found = self._metrics.setdefault(described.name, CounterMetric(described))
+        if not isinstance(found, CounterMetric) or found.described != described:
             raise ConfigurationError(f"{described.name} is already another metric")
         return found
 
@@ -265,12 +267,12 @@ class Registry:
             raise ConfigurationError(f"{described.name} is already another metric")
         return found
 
-    def described(self) -> list[Described]:
+    def list_described(self) -> list[Described]:
         """Return what metrics there are, used or not."""
         with self._lock:
             return [metric.described for metric in self._metrics.values()]
 
-    def metric(self, name: str) -> Counter | Gauge | Histogram | None:
+    def metric(self, name: str) -> CounterMetric | Gauge | Histogram | None:
         """Return the metric of a name, None where there is none."""
         with self._lock:
             return self._metrics.get(name)
@@ -291,5 +293,5 @@ def _help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _quoted(text: str) -> str:
+def _quote_label(text: str) -> str:
     return _help(text).replace('"', '\\"')

@@ -3,7 +3,7 @@
 The room knows no log, no provider and nobody to ask; what may run is `core.permissions`' to say.
 """
 
-from ullage.tools.executor import Executor, Limits, built_in
+from ullage.tools.executor import Executor, ToolLimits, built_in
 from ullage.tools.sandbox import Sandbox
 from ullage.tools.tool import Arguments, Fault, Tool
 from ullage.tools.workspace import Workspace
@@ -12,9 +12,9 @@ __all__ = [
     "Arguments",
     "Executor",
     "Fault",
-    "Limits",
     "Sandbox",
     "Tool",
+    "ToolLimits",
     "Workspace",
     "built_in",
 ]

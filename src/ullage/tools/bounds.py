@@ -16,7 +16,7 @@ _HEAD: Final = 2 / 3
 _LONE: Final = re.compile("[\ud800-\udfff]")
 
 
-def bounded(
+def limit_text(
     text: str, limit: int = RESULT_CHARACTERS, rest: str = ""
 ) -> tuple[str, dict[str, Any]]:
     """Return head and tail of a text, about two to one, and the marks that say it was cut.

@@ -109,7 +109,7 @@ def _watch(child: int, most: int) -> dict[str, Any]:
         elif len(_descendants(most)) > most:
             told["processes"] = most
         else:
-            _reaped(child)
+            _reap_children(child)
     os.close(ended)
     told["status"] = _end_all(child)
     return told
@@ -123,14 +123,14 @@ def _end_all(child: int) -> int | None:
         for group in _groups(left):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
-        found = _reaped(child)
+        found = _reap_children(child)
         status = found if status is None else status
         if time.monotonic() > end:
             break
     return status
 
 
-def _reaped(child: int) -> int | None:
+def _reap_children(child: int) -> int | None:
     """Bury what has ended; return how the command did, None while it runs."""
     found = None
     while True:
@@ -188,7 +188,7 @@ def _become(request: dict[str, Any], report: int) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)  # Python ignores them, and exec keeps that
         _limit(request)
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
-        mounted = _mounted(request)
+        mounted = _mount_all(request)
         os.chdir(request["folder"])
         _landlock(request)
         _drop_capabilities()
@@ -222,7 +222,7 @@ def _tasks() -> int:
     return count
 
 
-def _mounted(request: dict[str, Any]) -> bool:
+def _mount_all(request: dict[str, Any]) -> bool:
     """Make all read-only but the folders to write, and cover what is shared or hidden.
 
     False where the system grants no mount namespace; raises where one is needed.

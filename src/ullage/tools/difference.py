@@ -25,7 +25,7 @@ def draw_diff(path: str, before: bytes | None, after: bytes) -> str:
     """
     old, new = _lines(before or b""), _lines(after)
     name = NOTHING if before is None else f"a/{path}"
-    return "\n".join(_drawn(old, new, name, f"b/{path}"))
+    return "\n".join(_draw_difference(old, new, name, f"b/{path}"))
 
 
 def _lines(data: bytes) -> list[str]:
@@ -35,7 +35,7 @@ def _lines(data: bytes) -> list[str]:
     return [*lines, pieces[-1]] if pieces[-1] else lines
 
 
-def _drawn(old: list[str], new: list[str], before: str, after: str) -> Iterator[str]:
+def _draw_difference(old: list[str], new: list[str], before: str, after: str) -> Iterator[str]:
     compared = difflib.unified_diff if max(len(old), len(new)) <= MOST_COMPARED else _coarse
     for line in compared(old, new, before, after, n=AROUND):
         if line.endswith("\n"):

@@ -16,15 +16,15 @@ from typing import Any
 
 from ullage.core.errors import ConfigurationError, UllageError
 from ullage.core.messages.transcript import Call
-from ullage.core.session.permissions import ALLOWED, Decision, Posture, Subject, decide
-from ullage.core.session.tools import Intent, Outcome, Pending, Preview, Spec
+from ullage.core.session.permissions import ALLOWED, CallSubject, Decision, Posture, decide
+from ullage.core.session.tools import Intent, Pending, Preview, Spec, ToolOutcome
 from ullage.tools import schema
-from ullage.tools.bounds import RESULT_CHARACTERS, bounded
-from ullage.tools.reading import List, Read
+from ullage.tools.bounds import RESULT_CHARACTERS, limit_text
+from ullage.tools.reading import List, ReadTool
 from ullage.tools.sandbox import Sandbox
-from ullage.tools.search import SECONDS, Search
+from ullage.tools.search import SECONDS, SearchTool
 from ullage.tools.shell import Shell
-from ullage.tools.telling import Plan, Recall
+from ullage.tools.telling import PlanTool, RecallTool
 from ullage.tools.tool import Arguments, Fault, Foreseen, Tool
 from ullage.tools.work import beside
 from ullage.tools.workspace import Workspace
@@ -32,7 +32,7 @@ from ullage.tools.writing import Edit, Write
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ToolLimits:
     """Bounds of every result, in characters, and of a search, in seconds."""
 
     characters: int = RESULT_CHARACTERS
@@ -51,20 +51,20 @@ def built_in(
     *,
     shell: Sandbox | None = None,
     recall: Callable[[str], str] | None = None,
-    limits: Limits | None = None,
+    limits: ToolLimits | None = None,
 ) -> tuple[Tool, ...]:
     """Return the tools that come with the package; `recall` only where texts can be read back."""
-    limits = limits or Limits()
+    limits = limits or ToolLimits()
     tools: tuple[Tool, ...] = (
-        Read(workspace, limits.characters),
+        ReadTool(workspace, limits.characters),
         List(workspace),
-        Search(workspace, limits.search_s),
+        SearchTool(workspace, limits.search_s),
         Write(workspace),
         Edit(workspace),
         Shell(workspace, shell, limits.characters),
-        Plan(),
+        PlanTool(),
     )
-    return tools if recall is None else (*tools, Recall(recall, limits.characters))
+    return tools if recall is None else (*tools, RecallTool(recall, limits.characters))
 
 
 class Executor:
@@ -84,12 +84,12 @@ class Executor:
         tools: Sequence[Tool] | None = None,
         shell: Sandbox | None = None,
         recall: Callable[[str], str] | None = None,
-        limits: Limits | None = None,
+        limits: ToolLimits | None = None,
     ) -> None:
         if os.open not in os.supports_dir_fd:
             raise ConfigurationError("the tools need a system that opens files relative to folders")
         self.workspace = Workspace(workspace, state)
-        self._limits = limits or Limits()
+        self._limits = limits or ToolLimits()
         if tools is None:
             tools = built_in(self.workspace, shell=shell, recall=recall, limits=self._limits)
         self._tools: Mapping[str, Tool] = MappingProxyType({tool.spec.name: tool for tool in tools})
@@ -130,14 +130,14 @@ class Executor:
             return ALLOWED
         return decide(access, posture)
 
-    async def preview(self, call: Call) -> Pending | Outcome:
+    async def preview(self, call: Call) -> Pending | ToolOutcome:
         """Return what a call would do, for a person who is asked; an outcome where it must fail.
 
         Nothing is changed.
         """
         tool = self._tools.get(call.name)
         if tool is None:
-            return self._unknown(call.name)
+            return self._report_unknown_tool(call.name)
         try:
             arguments = schema.read(call.arguments, tool.spec.parameters)
             if isinstance(tool, Foreseen):
@@ -146,22 +146,22 @@ class Executor:
                 shown = Preview("arguments", json.dumps(arguments, indent=2, ensure_ascii=False))
             return Pending.over(call, shown, self.subject(call))
         except (Fault, UllageError, OSError) as error:
-            return self._shown(_fault(error), dry_run=False)
+            return self._limit_outcome(_fault(error), dry_run=False)
 
-    def subject(self, call: Call) -> Subject:
+    def subject(self, call: Call) -> CallSubject:
         """Return what a call is about, as far as its tool can tell."""
         with suppress(KeyError, Fault):
             tool = self._tools[call.name]
             arguments = schema.read(call.arguments, tool.spec.parameters)
             access = tool.access(arguments)
             if access.command and access.text:
-                return Subject(call.name, "command", access.text)
+                return CallSubject(call.name, "command", access.text)
             if len(access.writes) == 1:
-                return Subject(call.name, "path", access.writes[0])
-            return Subject(call.name, "arguments", json.dumps(arguments, sort_keys=True))
-        return Subject(call.name, "arguments", call.arguments)
+                return CallSubject(call.name, "path", access.writes[0])
+            return CallSubject(call.name, "arguments", json.dumps(arguments, sort_keys=True))
+        return CallSubject(call.name, "arguments", call.arguments)
 
-    async def run(self, call: Call, *, key: str, dry_run: bool = False) -> Outcome:
+    async def run(self, call: Call, *, key: str, dry_run: bool = False) -> ToolOutcome:
         """Run a call and return what a model is shown; nothing that it may write raises.
 
         With `dry_run` nothing is written or executed, and the outcome is marked. When cancelled,
@@ -169,21 +169,21 @@ class Executor:
         """
         tool = self._tools.get(call.name)
         if tool is None:
-            outcome = self._unknown(call.name)
+            outcome = self._report_unknown_tool(call.name)
         else:
             try:
                 arguments = schema.read(call.arguments, tool.spec.parameters)
-                outcome = await self._journaled(tool, arguments, key, dry_run=dry_run)
+                outcome = await self._run_journaled(tool, arguments, key, dry_run=dry_run)
             except (Fault, UllageError, OSError) as error:
                 outcome = _fault(error)
-        return self._shown(outcome, dry_run=dry_run)
+        return self._limit_outcome(outcome, dry_run=dry_run)
 
-    def _unknown(self, name: str) -> Outcome:
-        return _failed(f"there is no tool {name!r:.80}; there are {', '.join(self._tools)}")
+    def _report_unknown_tool(self, name: str) -> ToolOutcome:
+        return _make_error(f"there is no tool {name!r:.80}; there are {', '.join(self._tools)}")
 
-    async def _journaled(
+    async def _run_journaled(
         self, tool: Tool, arguments: Arguments, key: str, *, dry_run: bool
-    ) -> Outcome:
+    ) -> ToolOutcome:
         """Run a tool; what it may change in files is noted before, where somebody takes note.
 
         Files that are written here are noted one by one; around whatever else may change any of
@@ -199,22 +199,22 @@ class Executor:
         finally:
             await beside(lambda: journal.end_command(before))
 
-    def _shown(self, outcome: Outcome, *, dry_run: bool) -> Outcome:
-        text, cut = bounded(outcome.text, self._limits.characters)
+    def _limit_outcome(self, outcome: ToolOutcome, *, dry_run: bool) -> ToolOutcome:
+        text, cut = limit_text(outcome.text, self._limits.characters)
         marks: dict[str, Any] = {**outcome.marks, **cut}
         if dry_run:
             marks["dry_run"] = True
         return replace(outcome, text=text, marks=marks)
 
 
-def _fault(error: Exception) -> Outcome:
-    return _failed(_said(error) if isinstance(error, OSError) else str(error))
+def _fault(error: Exception) -> ToolOutcome:
+    return _make_error(_describe_error(error) if isinstance(error, OSError) else str(error))
 
 
-def _failed(text: str) -> Outcome:
-    return Outcome(f"error: {text}", is_error=True)
+def _make_error(text: str) -> ToolOutcome:
+    return ToolOutcome(f"error: {text}", is_error=True)
 
 
-def _said(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     name = error.filename if isinstance(error.filename, str) else ""
     return f"{error.strerror or error}{f': {name}' if name else ''}"

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import BinaryIO, Final
 
 from ullage.core.session.permissions import Access, matches
-from ullage.core.session.tools import Outcome, Spec
+from ullage.core.session.tools import Spec, ToolOutcome
 from ullage.tools.bounds import RESULT_CHARACTERS
 from ullage.tools.tool import Arguments, Fault
 from ullage.tools.work import beside
-from ullage.tools.workspace import DEEPEST, Entry, Workspace
+from ullage.tools.workspace import DEEPEST, FolderEntry, Workspace
 
 LINES: Final = 2_000
 """Lines read at once where a call names no limit."""
@@ -81,7 +81,7 @@ LIST: Final = Spec(
 )
 
 
-class Read:
+class ReadTool:
     """The tool `read`; `characters` bound one page."""
 
     spec = READ
@@ -94,12 +94,12 @@ class Read:
         """Return whether the path leads to the state directory."""
         return Access(protected=self._workspace.protects(arguments["path"]))
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Return a page of a file."""
         del key, dry_run
         return await beside(lambda: self._page(arguments))
 
-    def _page(self, arguments: Arguments) -> Outcome:
+    def _page(self, arguments: Arguments) -> ToolOutcome:
         path = self._workspace.relative(arguments["path"])
         first, limit = arguments.get("offset", 1), arguments.get("limit", LINES)
         with self._workspace.file(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
@@ -114,12 +114,12 @@ class Read:
         if cut:
             more = f"line {last} is cut: {cut:,} of its bytes are left out"
         elif total is not None and last >= total:
-            return Outcome(text if text or size else "[the file is empty]")
+            return ToolOutcome(text if text or size else "[the file is empty]")
         else:
             more = f"go on with offset={last + 1}"
         end = "" if text.endswith("\n") else "\n"
         known = "" if total is None else f" of {total}"
-        return Outcome(f"{text}{end}[lines {first} to {last}{known}; {more}]")
+        return ToolOutcome(f"{text}{end}[lines {first} to {last}{known}; {more}]")
 
 
 class List:
@@ -134,22 +134,22 @@ class List:
         """Return whether the path leads to the state directory."""
         return Access(protected=self._workspace.protects(arguments.get("path", "")))
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Return what is in a folder, a line each."""
         del key, dry_run
         return await beside(lambda: self._listing(arguments))
 
-    def _listing(self, arguments: Arguments) -> Outcome:
+    def _listing(self, arguments: Arguments) -> ToolOutcome:
         path = self._workspace.relative(arguments.get("path", ""))
         glob = arguments.get("glob")
         depth = arguments.get("depth", DEEPEST if glob else 1)
         walk = islice(self._workspace.walk(path, depth), MOST_ENTRIES)
         lines = [_line(entry) for entry in islice(_matching(walk, path, glob), ENTRIES + 1)]
         if not lines:
-            return Outcome("[nothing matches]" if glob else "[the folder is empty]")
+            return ToolOutcome("[nothing matches]" if glob else "[the folder is empty]")
         if len(lines) > ENTRIES:
             lines[ENTRIES:] = [f"[more than {ENTRIES:,} entries: name a folder or a narrower glob]"]
-        return Outcome("\n".join(lines))
+        return ToolOutcome("\n".join(lines))
 
 
 def refuse_binary(head: bytes, path: str, size: int) -> None:
@@ -186,13 +186,13 @@ def _lines(
     return lines, cut, number if left > 0 else None
 
 
-def _matching(entries: Iterator[Entry], path: str, glob: str | None) -> Iterator[Entry]:
+def _matching(entries: Iterator[FolderEntry], path: str, glob: str | None) -> Iterator[FolderEntry]:
     for entry in entries:
         if glob is None or matches(glob, entry.path.removeprefix(path).lstrip("/")):
             yield entry
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: FolderEntry) -> str:
     name = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if entry.is_folder:
         return f"{name}/"

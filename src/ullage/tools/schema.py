@@ -33,7 +33,7 @@ def read(arguments: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ArgumentsRefused(f"the arguments are no JSON: {error}") from error
     if not isinstance(given, dict):
-        raise ArgumentsRefused(f"the arguments are an object, not {_named(given)}")
+        raise ArgumentsRefused(f"the arguments are an object, not {_name_type(given)}")
     faults = list(_object(given, schema, ""))
     if faults:
         raise ArgumentsRefused("; ".join(faults[:_MOST]))
@@ -43,7 +43,7 @@ def read(arguments: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 def _faults(value: object, schema: Mapping[str, Any], where: str) -> Iterator[str]:
     kind = schema.get("type")
     if kind is not None and not _is(value, kind):
-        yield f"{where} is {_named(value)}, it must be {kind}"
+        yield f"{where} is {_name_type(value)}, it must be {kind}"
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{where} is {value!r:.80}, it must be one of {', '.join(map(str, schema['enum']))}"
@@ -92,7 +92,7 @@ def _is(value: object, kind: str) -> bool:
     return isinstance(value, _TYPES[kind])
 
 
-def _named(value: object) -> str:
+def _name_type(value: object) -> str:
     if value is None:
         return "null"
     return next(

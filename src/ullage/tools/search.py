@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from ullage.core.session.permissions import Access, matches
-from ullage.core.session.tools import Outcome, Spec
+from ullage.core.session.tools import Spec, ToolOutcome
 from ullage.tools.reading import refuse_binary
 from ullage.tools.tool import Arguments, Fault
 from ullage.tools.work import beside
-from ullage.tools.workspace import Entry, Workspace
+from ullage.tools.workspace import FolderEntry, Workspace
 
 LONGEST_PATTERN: Final = 1_000
 """Characters of a pattern: compiling takes time, too."""
@@ -72,7 +72,7 @@ SEARCH: Final = Spec(
 )
 
 
-class Search:
+class SearchTool:
     """The tool `search`; `seconds` bound the matching."""
 
     spec = SEARCH
@@ -85,11 +85,11 @@ class Search:
         """Return whether the path leads to the state directory."""
         return Access(protected=self._workspace.protects(arguments.get("path", "")))
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Return the lines that match, with their files and numbers."""
         del key, dry_run
         _demand_pattern(arguments["pattern"])
-        gathered = await beside(lambda: self._gathered(arguments))
+        gathered = await beside(lambda: self._gather_files(arguments))
         request = {
             "pattern": arguments["pattern"],
             "ignore_case": arguments.get("ignore_case", False),
@@ -98,16 +98,16 @@ class Search:
             "longest": LONGEST_LINE,
             "sizes": [len(data) for _, data in gathered.files],
         }
-        found = await self._matched(json.dumps(request), [data for _, data in gathered.files])
+        found = await self._run_matcher(json.dumps(request), [data for _, data in gathered.files])
         lines = [f"{gathered.files[file][0]}:{number}: {line}" for file, number, line in found]
         if len(lines) > MOST_LINES:
             lines[MOST_LINES:] = [f"[more than {MOST_LINES} lines match: narrow it]"]
         lines = lines or ["[no line matches]"]
         if gathered.left_out:
             lines.append(f"[not searched, too large or too many: {gathered.left_out} files]")
-        return Outcome("\n".join(lines))
+        return ToolOutcome("\n".join(lines))
 
-    async def _matched(self, request: str, files: list[bytes]) -> list[tuple[int, int, str]]:
+    async def _run_matcher(self, request: str, files: list[bytes]) -> list[tuple[int, int, str]]:
         program = (sys.executable, "-I", "-S", str(Path(__file__).with_name("matcher.py")))
         process = await asyncio.create_subprocess_exec(
             *program,
@@ -127,13 +127,13 @@ class Search:
                 "(no repetition within a repetition), or name a folder or a glob"
             ) from error
         finally:
-            await _ended(process)
+            await _end_process(process)
         if process.returncode:
             raise Fault("the pattern could not be matched to an end: simplify it")
         found: list[tuple[int, int, str]] = json.loads(said)
         return found
 
-    def _gathered(self, arguments: Arguments) -> _Gathered:
+    def _gather_files(self, arguments: Arguments) -> _Gathered:
         path = self._workspace.relative(arguments.get("path", ""))
         glob = arguments.get("glob")
         gathered = _Gathered()
@@ -147,10 +147,10 @@ class Search:
             gathered.add(path, os.dup(descriptor))
         return gathered
 
-    def _entries(self, path: str) -> Iterator[Entry]:
+    def _entries(self, path: str) -> Iterator[FolderEntry]:
         return self._workspace.walk(path, enter=lambda entry: entry.name not in LEFT_OUT)
 
-    def _take(self, entry: Entry, gathered: _Gathered) -> None:
+    def _take(self, entry: FolderEntry, gathered: _Gathered) -> None:
         with suppress(OSError, Fault):
             gathered.add(entry.path, self._workspace.entry_file(entry))
 
@@ -184,7 +184,7 @@ def _demand_pattern(pattern: str) -> None:
         raise Fault(f"the pattern is no regular expression: {error}") from error
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()

@@ -65,25 +65,25 @@ def program(machine: Machine, *, network: bool, namespaces: bool) -> bytes:
         (LOAD, 0, 0, 0),
     ]
     if machine.x32:
-        steps += [(AT_LEAST, 0, 1, X32), _refused(errno.ENOSYS)]
+        steps += [(AT_LEAST, 0, 1, X32), _make_refusal(errno.ENOSYS)]
     names = REFUSED if namespaces else REFUSED + BY_PATH + SHARED
     names = names if network else names + CONNECTING
     for name in names:
         if name in machine.numbers:
-            steps += [(EQUAL, 0, 1, machine.numbers[name]), _refused(errno.EPERM)]
+            steps += [(EQUAL, 0, 1, machine.numbers[name]), _make_refusal(errno.EPERM)]
     # Programs fall back to calls that can be looked into; these take their wishes by a pointer.
     for name in ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register"):
-        steps += [(EQUAL, 0, 1, machine.numbers[name]), _refused(errno.ENOSYS)]
+        steps += [(EQUAL, 0, 1, machine.numbers[name]), _make_refusal(errno.ENOSYS)]
     families = (AF_INET, AF_INET6) if network else ()
-    steps += _judged(machine.numbers["socket"], _only(0, families))
+    steps += _decide_call(machine.numbers["socket"], _only(0, families))
     # A pair of datagrams could still be sent to any socket's path.
     pairs = [(LOAD, 0, 0, _low(1)), (AND, 0, 0, SOCK_TYPE), *_among((SOCK_STREAM, SOCK_SEQPACKET))]
-    steps += _judged(machine.numbers["socketpair"], pairs)
-    steps += _judged(machine.numbers["clone"], _none_of(0, NAMESPACES))
-    steps += _judged(machine.numbers["ioctl"], _other_than(1, (TIOCSTI, TIOCLINUX)))
+    steps += _decide_call(machine.numbers["socketpair"], pairs)
+    steps += _decide_call(machine.numbers["clone"], _none_of(0, NAMESPACES))
+    steps += _decide_call(machine.numbers["ioctl"], _other_than(1, (TIOCSTI, TIOCLINUX)))
     if not namespaces:
         # With no path it is a descriptor's times that are set, and that was opened under the rules.
-        steps += _judged(machine.numbers["utimensat"], _null(1))
+        steps += _decide_call(machine.numbers["utimensat"], _null(1))
     steps.append((RETURN, 0, 0, ALLOW))
     return b"".join(INSTRUCTION.pack(*step) for step in steps)
 
@@ -96,7 +96,7 @@ def _low(argument: int) -> int:
     return 16 + 8 * argument
 
 
-def _refused(number: int) -> Step:
+def _make_refusal(number: int) -> Step:
     return RETURN, 0, 0, ERRNO | number
 
 
@@ -106,7 +106,7 @@ def _unless(test: int, offset: int, value: int, otherwise: int) -> Iterator[Step
     yield RETURN, 0, 0, otherwise
 
 
-def _judged(number: int, steps: list[Step]) -> list[Step]:
+def _decide_call(number: int, steps: list[Step]) -> list[Step]:
     """Return steps that decide one call: they end it, whatever its arguments."""
     return [(EQUAL, 0, len(steps), number), *steps]
 
@@ -117,12 +117,12 @@ def _only(argument: int, allowed: tuple[int, ...]) -> list[Step]:
 
 def _among(allowed: tuple[int, ...]) -> list[Step]:
     tests = [(EQUAL, len(allowed) - at, 0, value) for at, value in enumerate(allowed)]
-    return [*tests, _refused(errno.EPERM), (RETURN, 0, 0, ALLOW)]
+    return [*tests, _make_refusal(errno.EPERM), (RETURN, 0, 0, ALLOW)]
 
 
 def _other_than(argument: int, refused: tuple[int, ...]) -> list[Step]:
     tests = [(EQUAL, len(refused) - at, 0, value) for at, value in enumerate(refused)]
-    return [(LOAD, 0, 0, _low(argument)), *tests, (RETURN, 0, 0, ALLOW), _refused(errno.EPERM)]
+    return [(LOAD, 0, 0, _low(argument)), *tests, (RETURN, 0, 0, ALLOW), _make_refusal(errno.EPERM)]
 
 
 def _none_of(argument: int, bits: int) -> list[Step]:
@@ -130,7 +130,7 @@ def _none_of(argument: int, bits: int) -> list[Step]:
         (LOAD, 0, 0, _low(argument)),
         (ANY_BIT, 1, 0, bits),
         (RETURN, 0, 0, ALLOW),
-        _refused(errno.EPERM),
+        _make_refusal(errno.EPERM),
     ]
 
 
@@ -141,7 +141,7 @@ def _null(argument: int) -> list[Step]:
         (LOAD, 0, 0, _low(argument) + 4),
         (EQUAL, 0, 1, 0),
         (RETURN, 0, 0, ALLOW),
-        _refused(errno.EPERM),
+        _make_refusal(errno.EPERM),
     ]
 
 

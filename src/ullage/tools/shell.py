@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ullage.core.session.permissions import Access
-from ullage.core.session.tools import Outcome, Preview, Spec
+from ullage.core.session.tools import Preview, Spec, ToolOutcome
 from ullage.threads import finish
 from ullage.tools import commands
 from ullage.tools.bounds import RESULT_CHARACTERS, Kept
@@ -78,19 +78,19 @@ class Shell:
 
     async def preview(self, arguments: Arguments) -> Preview:
         """Return the command as it would run."""
-        sandbox = self._permitted(arguments["command"])
+        sandbox = self._demand_sandbox(arguments["command"])
         seconds = _seconds(sandbox, arguments)
         network = "the network is open" if sandbox.network else "no network"
         note = f"it is stopped after {seconds} s; {network}"
         return Preview("command", arguments["command"], note)
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Run a command in the workspace; an exit code other than 0 is an ordinary result."""
         del key
         command = arguments["command"]
-        sandbox = self._permitted(command)
+        sandbox = self._demand_sandbox(command)
         if dry_run:
-            return Outcome(f"[dry run] not run: {command}")
+            return ToolOutcome(f"[dry run] not run: {command}")
         seconds = _seconds(sandbox, arguments)
         private = Path(tempfile.mkdtemp(prefix="ullage-"))
         try:
@@ -101,7 +101,7 @@ class Shell:
             shutil.rmtree(private, ignore_errors=True)
         return _outcome(kept, told, seconds)
 
-    def _permitted(self, command: str) -> Sandbox:
+    def _demand_sandbox(self, command: str) -> Sandbox:
         """Return the sandbox for a command; raise Fault where it cannot run."""
         off = self.off
         if self._sandbox is None or off:
@@ -130,14 +130,14 @@ class Shell:
         kept = Kept(self._characters * 9 // 10)  # the rest is for marks
         try:
             order = json.dumps({**request, "report": told}).encode() + b"\n"
-            late = not await self._followed(process, order, kept, seconds)
+            late = not await self._follow_process(process, order, kept, seconds)
         finally:
-            await finish(asyncio.ensure_future(_ended(process)))
+            await finish(asyncio.ensure_future(_end_process(process)))
             with os.fdopen(report, "rb") as file:
                 said = file.read()
         return kept, {**_read(said), "late": late}
 
-    async def _followed(
+    async def _follow_process(
         self, process: asyncio.subprocess.Process, order: bytes, kept: Kept, seconds: float
     ) -> bool:
         """Send the order and gather what is said; False where the time is over before the end."""
@@ -161,25 +161,25 @@ def _seconds(sandbox: Sandbox, arguments: Arguments) -> int:
     return int(min(arguments.get("timeout_s", sandbox.timeout_s), sandbox.longest_s))
 
 
-def _outcome(kept: Kept, told: dict[str, Any], seconds: float) -> Outcome:
+def _outcome(kept: Kept, told: dict[str, Any], seconds: float) -> ToolOutcome:
     if "lacking" in told:
         raise Fault(f"the shell is off: the sandbox could not be set up ({told['lacking']})")
     text, marks = kept.text, kept.marks
     status = told.get("status")
     if told["late"]:
         text = _with(text, f"[stopped after {seconds} s; ask for more with timeout_s]")
-        return Outcome(text, is_error=True, exit_code=TIMED_OUT, marks=marks)
+        return ToolOutcome(text, is_error=True, exit_code=TIMED_OUT, marks=marks)
     if "processes" in told:
         text = _with(text, f"[stopped: more than {told['processes']} processes at once]")
-        return Outcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
+        return ToolOutcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
     if status is None:
         text = _with(text, "[the command ended the process that watched over it]")
-        return Outcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
+        return ToolOutcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
     # A shell says 128 and the signal's number of a command that a signal ended.
     code = status if status >= 0 else 128 - status
     if code:
         text = _with(text, f"[exit code {code}]")
-    return Outcome(text or "[no output]", exit_code=code, marks=marks)
+    return ToolOutcome(text or "[no output]", exit_code=code, marks=marks)
 
 
 def _with(text: str, line: str) -> str:
@@ -220,11 +220,11 @@ def _read(said: bytes) -> dict[str, Any]:
     return told
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     """End a command with all that stems from it, and wait until it is so."""
     if process.stdin is not None:
         process.stdin.close()  # the sign for the supervising process
-    gone = asyncio.ensure_future(_drained(process))
+    gone = asyncio.ensure_future(_drain_process(process))
     await asyncio.wait({gone}, timeout=_PATIENCE_S)
     if not gone.done():
         with suppress(ProcessLookupError):
@@ -232,7 +232,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     await gone
 
 
-async def _drained(process: asyncio.subprocess.Process) -> None:
+async def _drain_process(process: asyncio.subprocess.Process) -> None:
     """Wait for the end; a pipe that nobody reads would hold it up."""
     if process.stdout is not None:
         while await process.stdout.read(65_536):

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ullage.tools import workspace as workspaces
 from ullage.tools.tool import Fault
-from ullage.tools.workspace import Entry, Workspace
+from ullage.tools.workspace import FolderEntry, Workspace
 
 State = Mapping[str, Any]
 """`kind` (file, link, folder), `mode`, and of files and links `hash`.
@@ -59,7 +59,7 @@ class Keeper(Protocol):
 
 
 @dataclass(slots=True)
-class Found:
+class WorkspaceStates:
     """What is in a workspace by path; `beyond` says what is not kept, `whole` that all was seen."""
 
     states: dict[str, State] = field(default_factory=dict)
@@ -67,9 +67,9 @@ class Found:
     whole: bool = True
 
 
-def survey(workspace: Workspace, keeper: Keeper, *, keep: bool) -> Found:
+def survey(workspace: Workspace, keeper: Keeper, *, keep: bool) -> WorkspaceStates:
     """Look at all of a workspace, within bounds; with `keep` what files hold is kept."""
-    found, room = Found(), MOST_BYTES
+    found, room = WorkspaceStates(), MOST_BYTES
     for entry in workspace.walk("", enter=lambda entry: entry.name not in SKIPPED):
         if len(found.states) >= MOST_FILES:
             found.beyond.append(f"more than {MOST_FILES:,} files: {entry.path} and those behind it")
@@ -98,14 +98,14 @@ def state_of(workspace: Workspace, path: str, keeper: Keeper) -> Seen:
         with workspace.folder(parent, links=False) as folder:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             look = _Look(keeper, keep=False, most=LARGEST_FILE)
-            state, _ = _entry_state(workspace, Entry(path, name, folder, status), look)
+            state, _ = _entry_state(workspace, FolderEntry(path, name, folder, status), look)
     except (FileNotFoundError, NotADirectoryError):
         return Seen(None, None)
     other = {"kind": "other", "mode": 0, "hash": None}
     return Seen(other if state is None else state, workspaces.version(status))
 
 
-def state_before(workspace: Workspace, entry: Entry, keeper: Keeper) -> State | None:
+def state_before(workspace: Workspace, entry: FolderEntry, keeper: Keeper) -> State | None:
     """Return what a file is that is about to be written, its content kept within the bound."""
     return _entry_state(workspace, entry, _Look(keeper, keep=True, most=LARGEST_FILE, sync=True))[0]
 
@@ -113,7 +113,7 @@ def state_before(workspace: Workspace, entry: Entry, keeper: Keeper) -> State | 
 def state_of_new(data: bytes, before: State | None) -> State:
     """Return what a file is once it was written; the mode of a new one is the system's to say."""
     mode = None if before is None else before["mode"]
-    return {"kind": "file", "mode": mode, "hash": hashed(data)}
+    return {"kind": "file", "mode": mode, "hash": hash_content(data)}
 
 
 def same(one: State | None, other: State | None) -> bool:
@@ -125,7 +125,9 @@ def same(one: State | None, other: State | None) -> bool:
     return len(modes) < 2 and all(one.get(name) == other.get(name) for name in names)
 
 
-def changes(before: Found, after: Found) -> Iterator[tuple[str, State | None, State | None]]:
+def changes(
+    before: WorkspaceStates, after: WorkspaceStates
+) -> Iterator[tuple[str, State | None, State | None]]:
     """Yield the paths that are not what they were."""
     whole = before.whole and after.whole
     for path in sorted({*before.states, *after.states}):
@@ -144,7 +146,7 @@ class _Look(NamedTuple):
     sync: bool = False
 
 
-def _entry_state(workspace: Workspace, entry: Entry, look: _Look) -> tuple[State | None, int]:
+def _entry_state(workspace: Workspace, entry: FolderEntry, look: _Look) -> tuple[State | None, int]:
     """Return the state of an entry, None for what is none of the kinds; and the bytes read."""
     mode = stat.S_IMODE(entry.status.st_mode)
     if entry.is_folder:
@@ -155,7 +157,7 @@ def _entry_state(workspace: Workspace, entry: Entry, look: _Look) -> tuple[State
     return _file_state(workspace, entry, look) if entry.is_file else (None, 0)
 
 
-def _file_state(workspace: Workspace, entry: Entry, look: _Look) -> tuple[State, int]:
+def _file_state(workspace: Workspace, entry: FolderEntry, look: _Look) -> tuple[State, int]:
     status, keeper = entry.status, look.keeper
     state: dict[str, Any] = {"kind": "file", "mode": stat.S_IMODE(status.st_mode)}
     version = [status.st_dev, status.st_ino, status.st_size]
@@ -170,11 +172,11 @@ def _file_state(workspace: Workspace, entry: Entry, look: _Look) -> tuple[State,
             data = file.read(look.most + 1)
     except (OSError, Fault):
         return {**state, "hash": None, "version": version}, 0
-    name = keeper.keep(data, sync=look.sync) if look.keep else hashed(data)
+    name = keeper.keep(data, sync=look.sync) if look.keep else hash_content(data)
     keeper.known[entry.path] = (version, name)
     return {**state, "hash": name}, len(data)
 
 
-def hashed(data: bytes) -> str:
+def hash_content(data: bytes) -> str:
     """Return the hash of what a file holds."""
     return blake2b(data, digest_size=20).hexdigest()

@@ -11,7 +11,7 @@ from typing import Final
 from ullage.core.errors import UllageError
 from ullage.core.session.permissions import Access
 from ullage.core.session.recall import SPEC, clean_reference, cut_page
-from ullage.core.session.tools import Outcome, Spec
+from ullage.core.session.tools import Spec, ToolOutcome
 from ullage.tools.bounds import RESULT_CHARACTERS
 from ullage.tools.tool import Arguments, Fault
 from ullage.tools.work import beside
@@ -48,7 +48,7 @@ PLAN: Final = Spec(
 )
 
 
-class Plan:
+class PlanTool:
     """The tool `plan`."""
 
     spec = PLAN
@@ -58,14 +58,14 @@ class Plan:
         del arguments
         return Access()
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Return the steps, for whoever shows them."""
         del key, dry_run
         steps = tuple({"status": "to do", **step} for step in arguments["steps"])
-        return Outcome(f"the plan of {len(steps)} steps is shown", plan=steps)
+        return ToolOutcome(f"the plan of {len(steps)} steps is shown", plan=steps)
 
 
-class Recall:
+class RecallTool:
     """The tool that reads left-out text back; `read` returns it by its reference.
 
     `read` raises UllageError for a reference that there is not.
@@ -82,13 +82,13 @@ class Recall:
         del arguments
         return Access()
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Return a page of a text that was left out."""
         del key, dry_run
         reference = clean_reference(arguments["reference"])
         most = min(arguments.get("limit") or self._page, self._page)
         try:
             text = await beside(lambda: self._read(reference))
-            return Outcome(cut_page(text, arguments.get("offset", 0), most).write())
+            return ToolOutcome(cut_page(text, arguments.get("offset", 0), most).write())
         except UllageError as error:
             raise Fault(str(error)) from error

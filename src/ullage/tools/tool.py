@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from ullage.core.session.permissions import Access
-    from ullage.core.session.tools import Outcome, Preview, Spec
+    from ullage.core.session.tools import Preview, Spec, ToolOutcome
 
 Arguments = Mapping[str, Any]
 """The arguments of a call, as its schema has them."""
@@ -32,7 +32,7 @@ class Tool(Protocol):
         """Return what a call would touch, without touching it. May raise Fault."""
         ...
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Do a call, or with `dry_run` only say what it would do. May raise Fault or OSError.
 
         `key` is one of the call's own, the same if it is run again after a crash.

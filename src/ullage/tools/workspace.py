@@ -43,7 +43,9 @@ Identity = tuple[int, int]
 class Journal(Protocol):
     """Is told of what tools change, before they do."""
 
-    def begin_write(self, entry: Entry | None, path: str, data: bytes, made: list[str]) -> None:
+    def begin_write(
+        self, entry: FolderEntry | None, path: str, data: bytes, made: list[str]
+    ) -> None:
         """Take note of a file that gets these bytes; `entry` is what is there, `made` new folders.
 
         What it raises keeps the file from being written.
@@ -63,7 +65,7 @@ class StateRefused(Fault):
     """Report a path that leads to the state directory."""
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """One name found on a walk; `folder` is the descriptor of the one it is in, open meanwhile."""
 
     path: str
@@ -164,7 +166,7 @@ class Workspace:
         finally:
             os.close(descriptor)
 
-    def entry_file(self, entry: Entry) -> int:
+    def entry_file(self, entry: FolderEntry) -> int:
         """Open a file found on a walk, for reading. Raises Fault or OSError."""
         descriptor = os.open(entry.name, _READ, dir_fd=entry.folder)
         try:
@@ -181,12 +183,12 @@ class Workspace:
         stays. Raises Fault or OSError; then nothing is changed.
         """
         parent, _, name = relative.rpartition("/")
-        with self._made(parent) as (folder, made):
+        with self._lend_folder(parent) as (folder, made):
             found = self._target(folder, name, relative)
             if before is not None and (found is None or version(found) != version(before)):
                 raise Fault(f"{relative!r} was changed meanwhile by someone else; read it again")
             if self.journal is not None:
-                entry = None if found is None else Entry(relative, name, folder, found)
+                entry = None if found is None else FolderEntry(relative, name, folder, found)
                 self.journal.begin_write(entry, relative, data, made)
             _write(folder, name, data, found)
             return found is None
@@ -196,8 +198,8 @@ class Workspace:
     ) -> None:
         """Put a file where one of this version is, None for nothing. Raises Fault or OSError."""
         parent, _, name = relative.rpartition("/")
-        with self._made(parent) as (folder, _made):
-            found = _unchanged(folder, name, relative, expected)
+        with self._lend_folder(parent) as (folder, _made):
+            found = _check_unchanged(folder, name, relative, expected)
             if found is not None:
                 self._target(folder, name, relative)
             _write(folder, name, data, found, mode)
@@ -205,8 +207,8 @@ class Workspace:
     def put_link(self, relative: str, target: str, expected: tuple[int, ...] | None) -> None:
         """Put a symbolic link where something of this version is. Raises Fault or OSError."""
         parent, _, name = relative.rpartition("/")
-        with self._made(parent) as (folder, _made):
-            _unchanged(folder, name, relative, expected)
+        with self._lend_folder(parent) as (folder, _made):
+            _check_unchanged(folder, name, relative, expected)
             made = f".ullage-{secrets.token_hex(8)}"
             os.symlink(target, made, dir_fd=folder)
             try:
@@ -217,14 +219,14 @@ class Workspace:
 
     def put_folder(self, relative: str, mode: int) -> None:
         """Make a folder unless it is there, and give it a mode. Raises Fault or OSError."""
-        with self._made(relative) as (folder, _made):
+        with self._lend_folder(relative) as (folder, _made):
             os.fchmod(folder, mode)
 
     def take_away(self, relative: str, expected: tuple[int, ...] | None) -> None:
         """Remove a file or a link of this version. Raises Fault or OSError."""
         parent, _, name = relative.rpartition("/")
         with self.folder(parent, links=False) as folder:
-            _unchanged(folder, name, relative, expected)
+            _check_unchanged(folder, name, relative, expected)
             os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, relative: str) -> None:
@@ -246,8 +248,8 @@ class Workspace:
         self,
         relative: str,
         deepest: int = DEEPEST,
-        enter: Callable[[Entry], bool] | None = None,
-    ) -> Iterator[Entry]:
+        enter: Callable[[FolderEntry], bool] | None = None,
+    ) -> Iterator[FolderEntry]:
         """Yield what is in a folder, by name, each folder before what is in it.
 
         No link is followed, the state directory is left out, and so is what is in folders that
@@ -257,8 +259,8 @@ class Workspace:
             yield from self._walk(folder, relative, deepest, enter)
 
     def _walk(
-        self, folder: int, path: str, left: int, enter: Callable[[Entry], bool] | None
-    ) -> Iterator[Entry]:
+        self, folder: int, path: str, left: int, enter: Callable[[FolderEntry], bool] | None
+    ) -> Iterator[FolderEntry]:
         state = self._state()
         with os.scandir(folder) as found:
             names = sorted(entry.name for entry in found)
@@ -269,7 +271,7 @@ class Workspace:
                 continue
             if _identity(status) == state:
                 continue
-            entry = Entry(f"{path}/{name}" if path else name, name, folder, status)
+            entry = FolderEntry(f"{path}/{name}" if path else name, name, folder, status)
             yield entry
             if not entry.is_folder or left <= 1 or not (enter is None or enter(entry)):
                 continue
@@ -307,10 +309,10 @@ class Workspace:
         try:
             return syscalls.openat2(base, relative or ".", _FOLDER, resolve)
         except OSError as error:
-            raise _explained(error, relative) from error
+            raise _explain_error(error, relative) from error
 
     @contextmanager
-    def _made(self, relative: str) -> Iterator[tuple[int, list[str]]]:
+    def _lend_folder(self, relative: str) -> Iterator[tuple[int, list[str]]]:
         """Lend a folder for writing; what lacks of it is made, beneath what is there already.
 
         The paths of those that were made come with it.
@@ -412,11 +414,11 @@ def _step_by_step(base: int, relative: str, *, create: bool) -> int:
             at = inner
     except OSError as error:
         os.close(at)
-        raise _explained(error, relative) from error
+        raise _explain_error(error, relative) from error
     return at
 
 
-def _unchanged(
+def _check_unchanged(
     folder: int, name: str, relative: str, expected: tuple[int, ...] | None
 ) -> os.stat_result | None:
     """Return the status of what a name stands for; raise Fault unless it has this version."""
@@ -454,7 +456,7 @@ def _write(
         raise
 
 
-def _explained(error: OSError, relative: str) -> Exception:
+def _explain_error(error: OSError, relative: str) -> Exception:
     if error.errno == errno.EXDEV:
         return Fault(f"{relative!r} leads out of the workspace; stay beneath it")
     # ENOTDIR is what O_DIRECTORY with O_NOFOLLOW gives for a link as well.

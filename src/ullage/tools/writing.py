@@ -10,7 +10,7 @@ import os
 from typing import Any, Final, NamedTuple
 
 from ullage.core.session.permissions import Access
-from ullage.core.session.tools import Outcome, Preview, Spec
+from ullage.core.session.tools import Preview, Spec, ToolOutcome
 from ullage.tools.difference import draw_diff
 from ullage.tools.reading import refuse_binary
 from ullage.tools.tool import Arguments, Fault
@@ -65,7 +65,7 @@ Key = tuple[tuple[str, Any], ...]
 """The arguments of a call, so that the call that runs is found to be the one that was shown."""
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """A change of a file that is ready to be written: what was read, and what it becomes.
 
     `where` is the path with the lines, for people and models.
@@ -86,9 +86,9 @@ class Promised:
     """Changes that a person was shown: a file that is another by now is not written."""
 
     def __init__(self) -> None:
-        self._shown: dict[Key, Change] = {}
+        self._shown: dict[Key, FileChange] = {}
 
-    def keep(self, key: Key, change: Change) -> None:
+    def keep(self, key: Key, change: FileChange) -> None:
         """Remember what was shown of a call."""
         self._shown[key] = change
 
@@ -121,28 +121,30 @@ class Write:
 
     def _preview(self, arguments: Arguments) -> Preview:
         path = _file_path(self._workspace, arguments["path"])
-        data = _encoded(arguments["content"], "content")
+        data = _encode_text(arguments["content"], "content")
         before = self._workspace.would_write(path)
         old, note = _content(self._workspace, path, before)
-        self._promised.keep(_key(arguments), Change(path, before, old, data, path))
+        self._promised.keep(_key(arguments), FileChange(path, before, old, data, path))
         if old == data:
             note = f"{path} has this content already"
         return Preview("diff", draw_diff(path, old, data), note)
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Write a file in one piece."""
         del key
-        return await beside(lambda: self._written(arguments, dry_run=dry_run))
+        return await beside(lambda: self._write_file(arguments, dry_run=dry_run))
 
-    def _written(self, arguments: Arguments, *, dry_run: bool) -> Outcome:
+    def _write_file(self, arguments: Arguments, *, dry_run: bool) -> ToolOutcome:
         path = _file_path(self._workspace, arguments["path"])
-        data = _encoded(arguments["content"], "content")
+        data = _encode_text(arguments["content"], "content")
         there = self._workspace.would_write(path)
         self._promised.check(_key(arguments), there)
         if dry_run:
-            return Outcome(f"{DRY}{_size(data)} would be the {_how(new=there is None)} file {path}")
+            return ToolOutcome(
+                f"{DRY}{_size(data)} would be the {_how(new=there is None)} file {path}"
+            )
         new = self._workspace.replace(path, data)
-        return Outcome(f"wrote {_size(data)} to the {_how(new=new)} file {path}")
+        return ToolOutcome(f"wrote {_size(data)} to the {_how(new=new)} file {path}")
 
 
 class Edit:
@@ -158,10 +160,10 @@ class Edit:
         """Return the path that would be written."""
         return _access(self._workspace, arguments["path"])
 
-    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> Outcome:
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Replace a piece of a file, which is written in one piece."""
         del key
-        return await beside(lambda: self._edited(arguments, dry_run=dry_run))
+        return await beside(lambda: self._edit_file(arguments, dry_run=dry_run))
 
     async def preview(self, arguments: Arguments) -> Preview:
         """Return how the file would change."""
@@ -173,19 +175,19 @@ class Edit:
         self._promised.keep(_key(arguments), change)
         return Preview("diff", draw_diff(change.path, change.old, change.new), change.where)
 
-    def _edited(self, arguments: Arguments, *, dry_run: bool) -> Outcome:
+    def _edit_file(self, arguments: Arguments, *, dry_run: bool) -> ToolOutcome:
         change = self._change(arguments)
         if dry_run:
             self._workspace.would_write(change.path)
-            return Outcome(f"{DRY}the piece would be replaced in {change.where}")
+            return ToolOutcome(f"{DRY}the piece would be replaced in {change.where}")
         self._promised.check(_key(arguments), change.before)
         self._workspace.replace(change.path, change.new, change.before)
-        return Outcome(f"replaced the piece in {change.where}")
+        return ToolOutcome(f"replaced the piece in {change.where}")
 
-    def _change(self, arguments: Arguments) -> Change:
+    def _change(self, arguments: Arguments) -> FileChange:
         """Return what an edit comes to; raise Fault where its piece is not in the file once."""
         path = _file_path(self._workspace, arguments["path"])
-        old, new = _encoded(arguments["old"], "old"), _encoded(arguments["new"], "new")
+        old, new = _encode_text(arguments["old"], "old"), _encode_text(arguments["new"], "new")
         if old == new:
             raise Fault("old and new are the same; there is nothing to replace")
         with self._workspace.file(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
@@ -200,7 +202,7 @@ class Edit:
         times = _times(data, old, path, every=arguments.get("all", False))
         line = data[: data.index(old)].count(b"\n") + 1
         where = f"{path}, line {line}" if times == 1 else f"{path}, {times} times from line {line}"
-        return Change(path, before, data, data.replace(old, new), where)
+        return FileChange(path, before, data, data.replace(old, new), where)
 
 
 def _content(
@@ -247,7 +249,7 @@ def _times(data: bytes, old: bytes, path: str, *, every: bool) -> int:
     return times
 
 
-def _encoded(text: str, name: str) -> bytes:
+def _encode_text(text: str, name: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:

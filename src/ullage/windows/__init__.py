@@ -4,7 +4,7 @@
 no policy.
 """
 
-from ullage.windows.question import Question, given
-from ullage.windows.resolver import Options, Resolver
+from ullage.windows.question import Question, read_window
+from ullage.windows.resolver import Resolver, ResolverOptions
 
-__all__ = ["Options", "Question", "Resolver", "given"]
+__all__ = ["Question", "Resolver", "ResolverOptions", "read_window"]

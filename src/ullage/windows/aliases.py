@@ -114,8 +114,8 @@ def readings(model: str, provider: str | None = None) -> tuple[Name, ...]:
     if provider is not None:
         known = canonical(provider)
         return () if known is None or known in DEPLOYED else _at(known, model)
-    found = [Name(None, id_) for id_ in _undated((model, *_tuned(model)))]
-    framed = _framed(model)
+    found = [Name(None, id_) for id_ in _add_undated((model, *_find_tuned_base(model)))]
+    framed = _split_frame(model)
     if framed is not None:
         found += _at(*framed)
     return tuple(found)
@@ -127,7 +127,7 @@ def behind(base_model: str, provider: str) -> tuple[Name, ...]:
     return () if known is None else _at(known, base_model)
 
 
-def _framed(model: str) -> tuple[str, str] | None:
+def _split_frame(model: str) -> tuple[str, str] | None:
     """Return the provider that the form of an id names, and the id there; None for a bare id."""
     if _VERTEX.fullmatch(model):
         return "vertex", model
@@ -144,19 +144,19 @@ def _at(provider: str, model: str) -> tuple[Name, ...]:
     head, slash, tail = model.partition("/")
     if slash and tail and canonical(head) == provider:
         ids.append(tail)
-    ids += [id_ for known in list(ids) for id_ in _tuned(known)]
+    ids += [id_ for known in list(ids) for id_ in _find_tuned_base(known)]
     frame = _FRAMES.get(provider)
     if frame is not None:
         ids += [id_ for known in list(ids) for id_ in frame(known)]
-    return tuple(Name(provider, id_) for id_ in _undated(ids))
+    return tuple(Name(provider, id_) for id_ in _add_undated(ids))
 
 
-def _undated(ids: Sequence[str]) -> list[str]:
+def _add_undated(ids: Sequence[str]) -> list[str]:
     """Return the ids, then those of them that end in a date without it; each once."""
     return list(dict.fromkeys((*ids, *(_DATE.sub("", id_) for id_ in ids))))
 
 
-def _tuned(model: str) -> Iterator[str]:
+def _find_tuned_base(model: str) -> Iterator[str]:
     """Yield the base of a fine-tuned model, `ft:BASE:organisation:name:id`."""
     frame, *rest = model.split(":")
     if frame == "ft" and rest and rest[0]:

@@ -24,7 +24,7 @@ FILE: Final = "windows.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredClaims:
     """Claims by key, and until when each key holds (seconds since the epoch)."""
 
     claims: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
@@ -37,21 +37,23 @@ class Disk:
     def __init__(self, folder: Path | None) -> None:
         self._path = folder / FILE if folder is not None else None
 
-    def load(self, now: float) -> Kept:
+    def load(self, now: float) -> StoredClaims:
         """Return what still holds; an unreadable file counts as empty, with one warning."""
         if self._path is None:
-            return Kept()
+            return StoredClaims()
         try:
             entries = _entries(json.loads(self._path.read_text("utf-8")))
         except FileNotFoundError:
-            return Kept()
+            return StoredClaims()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("%s is unreadable and will be replaced (%s)", self._path, error)
-            return Kept()
+            return StoredClaims()
         held = {key: entry for key, entry in entries.items() if entry[1] > now}
-        return Kept({k: c for k, (c, _) in held.items()}, {k: u for k, (_, u) in held.items()})
+        return StoredClaims(
+            {k: c for k, (c, _) in held.items()}, {k: u for k, (_, u) in held.items()}
+        )
 
-    def save(self, kept: Kept) -> None:
+    def save(self, kept: StoredClaims) -> None:
         """Write everything; trouble is one warning, since the process knows it all anyway."""
         if self._path is None:
             return

@@ -50,7 +50,7 @@ class Flights(Generic[Value]):
         mine: Future[Value] = Future()
         while True:
             with self._lock:
-                held = self._held(key)
+                held = self._find_held(key)
                 ahead = self._threads.get(key)
                 if held is None and ahead is None:
                     self._threads[key] = mine
@@ -76,7 +76,7 @@ class Flights(Generic[Value]):
         mine: Future[Value] = Future()
         while True:
             with self._lock:
-                held = self._held(key)
+                held = self._find_held(key)
                 ahead = self._threads.get(key) or self._loops.get(key)
                 if held is None and ahead is None:
                     self._loops[key] = mine
@@ -114,7 +114,7 @@ class Flights(Generic[Value]):
         with self._lock:
             self._landed.clear()
 
-    def _held(self, key: Hashable) -> Landed[Value] | None:
+    def _find_held(self, key: Hashable) -> Landed[Value] | None:
         held = self._landed.get(key)
         return held if held is not None and held.until > self._now() else None
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ullage.core.tokens.window import Claim
-from ullage.transport import loopback, shown
-from ullage.windows.disk import Disk, Kept
+from ullage.transport import loopback, mask_url
+from ullage.windows.disk import Disk, StoredClaims
 from ullage.windows.question import Question
 
 LOCAL_S: Final = 24 * 3600.0
@@ -59,7 +59,7 @@ class Learned:
         with self._lock:
             self._passing[question.key] = ((claim,), self._now() + CONTENTION_S)
 
-    def succeeded(self, question: Question, tokens: int) -> None:
+    def record_success(self, question: Question, tokens: int) -> None:
         """Remember that a prompt of so many tokens was answered: smaller listed bounds are not."""
         with self._lock:
             self._floors[question.key] = max(tokens, self._floors.get(question.key, 0))
@@ -79,7 +79,7 @@ class Learned:
         with self._lock:
             # Read again: another process may have written since.
             stored = self._disk.load(self._now())
-            entries = {**self._entries(), **_joined(stored), key: (claims, until)}
+            entries = {**self._entries(), **_pair_entries(stored), key: (claims, until)}
             self._kept = {k: e for k, e in entries.items() if e[1] > self._now()}
             self._save()
 
@@ -97,18 +97,18 @@ class Learned:
 
     def _entries(self) -> dict[str, Entry]:
         if self._kept is None:
-            self._kept = _joined(self._disk.load(self._now()))
+            self._kept = _pair_entries(self._disk.load(self._now()))
         return self._kept
 
     def _save(self) -> None:
         entries = self._entries()
         claims = {k: e[0] for k, e in entries.items()}
-        self._disk.save(Kept(claims, {k: e[1] for k, e in entries.items()}))
+        self._disk.save(StoredClaims(claims, {k: e[1] for k, e in entries.items()}))
 
 
-def _joined(kept: Kept) -> dict[str, Entry]:
+def _pair_entries(kept: StoredClaims) -> dict[str, Entry]:
     return {key: (claims, kept.until[key]) for key, claims in kept.claims.items()}
 
 
 def _where(question: Question) -> str:
-    return shown(question.base_url) if question.base_url else "the provider"
+    return mask_url(question.base_url) if question.base_url else "the provider"

@@ -1,10 +1,10 @@
 """What providers publish of their models' windows, read by rows of data.
 
-A provider is one row of `listings.json`; the words of a row are those of `Provider` and `Source`
-below, and the page is docs/providers.md. Asking is a generator, as a probe is: it yields what to
-ask and is sent the answer, so that the sync and the async resolver share it. A number is read only
-where a row says that one stands; what cannot be read is no claim. It knows no HTTP client, no cache
-and no table.
+A provider is one row of `listings.json`; the words of a row are those of `ListedProvider` and
+`ListingSource` below, and the page is docs/providers.md. Asking is a generator, as a probe is: it
+yields what to ask and is sent the answer, so that the sync and the async resolver share it. A
+number is read only where a row says that one stands; what cannot be read is no claim. It knows no
+HTTP client, no cache and no table.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from ullage.core.tokens.window import Claim, Kind, acceptable
-from ullage.transport import Answer, Ask, Auth, shown
+from ullage.transport import Auth, HttpRequest, HttpResponse, mask_url
 from ullage.windows.probes.found import root
 
-Asking = Generator[Ask, Answer, "Listed"]
+Asking = Generator[HttpRequest, HttpResponse, "Listed"]
 
 MOST_PAGES: Final = 20
 """The longest listing known (Hugging Face, one page) has some 2,000 models."""
@@ -89,12 +89,12 @@ class Listed:
             return f"{self.where} lists {model!r} without a window"
         return ""
 
-    def joined(self, more: Listed) -> Listed:
+    def join(self, more: Listed) -> Listed:
         """Return both in one; of two complaints the first stays."""
         held = dict(self.claims_by_model)
         for model, claims in more.claims_by_model.items():
             known = held.get(model, ())
-            held[model] = known + tuple(c for c in claims if not _said(c, known))
+            held[model] = known + tuple(c for c in claims if not _is_known_claim(c, known))
         return replace(
             self,
             claims_by_model=held,
@@ -143,7 +143,7 @@ class Paging:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ListingSource:
     """One thing to ask: a path, where the models stand in the answer, and where their numbers.
 
     `when`: `always`; `named`, for each model by itself; `absent`, when the listing lacks it.
@@ -166,7 +166,7 @@ class Source:
     @classmethod
     def parse(cls, row: Mapping[str, Any]) -> Self:
         """Read a row. Raises TypeError for a word that is none."""
-        given = {key: _frozen(value) for key, value in row.items()}
+        given = {key: _freeze(value) for key, value in row.items()}
         kinds: tuple[Kind, ...] = ("total", "input", "output", "trained")
         fields = {kind: given.pop(kind) for kind in kinds if kind in given}
         paging = given.pop("next", None)
@@ -185,7 +185,7 @@ class Source:
             return False
         return self.when == "named" or not listed.claims(model)
 
-    def found(self, body: Any) -> list[Mapping[str, Any]] | None:
+    def find_cards(self, body: Any) -> list[Mapping[str, Any]] | None:
         """Return the models of an answer, None when it is not of this shape."""
         for path in self.cards:
             value = _at(body, path)
@@ -215,7 +215,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class ListedProvider:
     """One row: whose it is, who may see the key, and what to ask.
 
     `hosts` are the chat hosts, exact or with one `*`; the listing lives at the base URL's own host,
@@ -237,14 +237,14 @@ class Provider:
     confidence: float = 0.9
     note: str = ""
     silent: str = ""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ListingSource, ...] = ()
 
     @classmethod
     def parse(cls, row: Mapping[str, Any]) -> Self:
         """Read a row. Raises TypeError for a word that is none."""
-        given = {key: _frozen(value) for key, value in row.items()}
+        given = {key: _freeze(value) for key, value in row.items()}
         names = Names(given.pop("prefixes", ()), given.pop("suffixes", ()))
-        sources = tuple(Source.parse(source) for source in given.pop("ask", ()))
+        sources = tuple(ListingSource.parse(source) for source in given.pop("ask", ()))
         return cls(**given, names=names, sources=sources)
 
     def serves(self, host: str) -> bool:
@@ -262,7 +262,7 @@ class Provider:
         parts = urlsplit(base_url)
         return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
 
-    def url(self, source: Source, base_url: str | None, model: str | None) -> str:
+    def url(self, source: ListingSource, base_url: str | None, model: str | None) -> str:
         """Return where to ask; "" when the base URL lacks what the path needs."""
         origin = self.origin(base_url)
         parts = re.search(self.parts, base_url or "") if self.parts else None
@@ -275,7 +275,7 @@ class Provider:
         return origin + _NAMED.sub(lambda name: named[name[1]], source.path)
 
     def claims(
-        self, source: Source, bearers: list[Mapping[str, Any]], where: str, now: float
+        self, source: ListingSource, bearers: list[Mapping[str, Any]], where: str, now: float
     ) -> tuple[Claim, ...]:
         """Return a model's claims: for each field the least over what bears it."""
         claims: list[Claim] = []
@@ -288,7 +288,7 @@ class Provider:
                 least = min(found, key=lambda claim: claim.tokens)
                 note = f"least of {len(bearers)} routes" if len(bearers) > 1 else ""
                 least = replace(least, note="; ".join(n for n in (path, note, self.note) if n))
-                if not _said(least, claims):
+                if not _is_known_claim(least, claims):
                     claims.append(least)
         return tuple(claims)
 
@@ -316,9 +316,9 @@ class Listings:
     """The rows, read on first use."""
 
     @cached_property
-    def _rows(self) -> dict[str, Provider]:
+    def _rows(self) -> dict[str, ListedProvider]:
         text = resources.files("ullage.windows").joinpath("listings.json").read_text("utf-8")
-        return {name: Provider.parse(row) for name, row in json.loads(text).items()}
+        return {name: ListedProvider.parse(row) for name, row in json.loads(text).items()}
 
     @cached_property
     def _exact(self) -> dict[str, str]:
@@ -332,7 +332,7 @@ class Listings:
         """Return all providers, those that publish nothing among them, sorted."""
         return sorted(self._rows)
 
-    def row(self, provider: str) -> Provider | None:
+    def row(self, provider: str) -> ListedProvider | None:
         """Return a provider's row."""
         return self._rows.get(provider)
 
@@ -354,7 +354,7 @@ class Listings:
 
         return whose
 
-    def hosted(self, base_url: str) -> bool:
+    def is_hosted(self, base_url: str) -> bool:
         """Tell whether a base URL is a known provider's, and so gets no local probe."""
         return self.provider_for(base_url) is not None
 
@@ -403,13 +403,13 @@ class Listings:
             return Listed(provider, complaint=f"{provider} publishes no windows{why}")
         if call.base_url is not None and not _host(call.base_url):
             return Listed(provider, complaint=f"{call.base_url!r} is no base URL to ask")
-        listed = Listed(provider, names=row.names, where=shown(row.origin(call.base_url)))
+        listed = Listed(provider, names=row.names, where=mask_url(row.origin(call.base_url)))
         alone = False
         for source in row.sources:
             if source.when not in when or not source.due(listed, call.model):
                 continue
             alone = alone or source.when != "always"
-            listed = listed.joined((yield from _read(row, source, provider, call)))
+            listed = listed.join((yield from _read(row, source, provider, call)))
             if listed.complaint:
                 break
         if call.model is not None and alone:
@@ -419,10 +419,10 @@ class Listings:
         return listed
 
 
-def _read(row: Provider, source: Source, provider: str, call: _Call) -> Asking:
+def _read(row: ListedProvider, source: ListingSource, provider: str, call: _Call) -> Asking:
     """Ask one source to its last page; what was read before a page failed is kept."""
     url = row.url(source, call.base_url, call.model)
-    where = shown(url).partition("?")[0]
+    where = mask_url(url).partition("?")[0]
     if not url:
         need = f"the base URL of a chat{f' (…{row.parts})' if row.parts else ''}"
         return Listed(provider, complaint=f"{row.title} cannot be asked without {need}")
@@ -430,14 +430,14 @@ def _read(row: Provider, source: Source, provider: str, call: _Call) -> Asking:
     complaint, page, cursor = "", 0, source.paging.first if source.paging else ""
     while page < MOST_PAGES:
         page += 1
-        answer = yield Ask(
-            _paged(url, source, cursor),
+        answer = yield HttpRequest(
+            _make_page_url(url, source, cursor),
             api_key=call.api_key if row.auth != "none" else None,
             auth=row.auth,
             extra=tuple(row.headers.items()),
         )
         body = answer.json()
-        found = source.found(body) if answer.status == HTTP_OK else None
+        found = source.find_cards(body) if answer.status == HTTP_OK else None
         if found is None:
             complaint = _complaint(row, source, where, answer)
             break
@@ -448,22 +448,22 @@ def _read(row: Provider, source: Source, provider: str, call: _Call) -> Asking:
         cursor = following
     else:
         complaint = f"{where} has more than {MOST_PAGES} pages; the rest was not read"
-    claims = _filed(row, source, cards, where, call)
+    claims = _file_claims(row, source, cards, where, call)
     if source.when != "always" and complaint:
         return Listed(provider, claims, where=where, troubles=_trouble(row, call, complaint))
     return Listed(provider, claims, complaint, where)
 
 
-def _paged(url: str, source: Source, cursor: str) -> str:
+def _make_page_url(url: str, source: ListingSource, cursor: str) -> str:
     if not cursor or source.paging is None:
         return url
     mark = "&" if "?" in url else "?"
     return f"{url}{mark}{source.paging.parameter}={quote(cursor, safe='')}"
 
 
-def _filed(
-    row: Provider,
-    source: Source,
+def _file_claims(
+    row: ListedProvider,
+    source: ListingSource,
     cards: Iterable[Mapping[str, Any]],
     where: str,
     call: _Call,
@@ -482,11 +482,11 @@ def _filed(
     return {m: row.claims(source, bearers, where, call.now) for m, bearers in held.items()}
 
 
-def _trouble(row: Provider, call: _Call, complaint: str) -> dict[str, str]:
+def _trouble(row: ListedProvider, call: _Call, complaint: str) -> dict[str, str]:
     return {row.names.base(call.model): complaint} if call.model is not None else {}
 
 
-def _complaint(row: Provider, source: Source, where: str, answer: Answer) -> str:
+def _complaint(row: ListedProvider, source: ListingSource, where: str, answer: HttpResponse) -> str:
     """Say why an answer is none; that one model is not there is for `Listed.about` to say."""
     if answer.fault:
         return f"{where} gave no answer ({answer.fault})"
@@ -520,14 +520,14 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _said(claim: Claim, known: Iterable[Claim]) -> bool:
+def _is_known_claim(claim: Claim, known: Iterable[Claim]) -> bool:
     return any((claim.kind, claim.tokens) == (c.kind, c.tokens) for c in known)
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_frozen(v) for v in value)
-    return {k: _frozen(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return tuple(_freeze(v) for v in value)
+    return {k: _freeze(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _fits(host: str, pattern: str) -> bool:

@@ -65,7 +65,7 @@ class Question:
         return f"{self.scope}|{self.model or ''}"
 
 
-def given(window: Window | int | None) -> Window | None:
+def read_window(window: Window | int | None) -> Window | None:
     """Return a window as a caller gave it; raises ConfigurationError for a senseless number."""
     if window is None or isinstance(window, Window):
         return window

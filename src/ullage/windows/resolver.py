@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ullage.core.tokens.cost import Price
-    from ullage.transport import Answer, Ask, Transport
+    from ullage.transport import HttpRequest, HttpResponse, Transport
     from ullage.windows.listings import Listed, Listings
     from ullage.windows.question import Question
-    from ullage.windows.table import Table
+    from ullage.windows.table import WindowTable
 
 log = logging.getLogger("ullage.windows")
 
@@ -41,7 +41,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ResolverOptions:
     """What the operator set; see `core.settings`. `folder` is where lessons are kept, if any."""
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
@@ -54,11 +54,11 @@ class Resolver:
     """Resolve windows. Safe to share between threads; `now` returns seconds since the epoch."""
 
     def __init__(
-        self, transport: Transport, now: Callable[[], float], options: Options | None = None
+        self, transport: Transport, now: Callable[[], float], options: ResolverOptions | None = None
     ) -> None:
         self._transport = transport
         self._now = now
-        self._options = options or Options()
+        self._options = options or ResolverOptions()
         self.learned = Learned(Disk(self._options.folder), now)
         self._found: Flights[Found] = Flights(now)
         self._listed: Flights[Listed] = Flights(now)
@@ -66,11 +66,11 @@ class Resolver:
         self._capped: dict[str, str] = {}
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> WindowTable:
         """The bundled table, or the newer one that the user fetched; loaded on first use."""
-        from ullage.windows.table import Table
+        from ullage.windows.table import WindowTable
 
-        return Table(self._options.folder)
+        return WindowTable(self._options.folder)
 
     @cached_property
     def listings(self) -> Listings:
@@ -83,9 +83,9 @@ class Resolver:
 
     def window(self, question: Question) -> Window:
         """Resolve; never raises for network trouble."""
-        if self.probed(question):
+        if self.is_probed(question):
             self._found.get(
-                question.key, lambda: self._landed(question, self._run(self._probe(question)))
+                question.key, lambda: self._land_found(question, self._run(self._probe(question)))
             )
         for key, asking in self._listing(question):
             self._listed.get(key, self._read(asking))
@@ -93,10 +93,10 @@ class Resolver:
 
     async def awindow(self, question: Question) -> Window:
         """Do as `window`, without blocking the event loop."""
-        if self.probed(question):
+        if self.is_probed(question):
 
             async def probe() -> Landed[Found]:
-                return self._landed(question, await self._arun(self._probe(question)))
+                return self._land_found(question, await self._arun(self._probe(question)))
 
             await self._found.aget(question.key, probe)
         for key, asking in self._listing(question):
@@ -104,28 +104,28 @@ class Resolver:
         return self._resolve(question)
 
     def _read(
-        self, asking: Callable[[], Generator[Ask, Answer, Listed]]
+        self, asking: Callable[[], Generator[HttpRequest, HttpResponse, Listed]]
     ) -> Callable[[], Landed[Listed]]:
-        return lambda: self._filed(self._run(asking()))
+        return lambda: self._land_listing(self._run(asking()))
 
     def _reader(
-        self, asking: Callable[[], Generator[Ask, Answer, Listed]]
+        self, asking: Callable[[], Generator[HttpRequest, HttpResponse, Listed]]
     ) -> Callable[[], Awaitable[Landed[Listed]]]:
         async def read() -> Landed[Listed]:
-            return self._filed(await self._arun(asking()))
+            return self._land_listing(await self._arun(asking()))
 
         return read
 
-    def hosted(self, question: Question) -> bool:
+    def is_hosted(self, question: Question) -> bool:
         """Tell whether a model id means the published model: at a known provider, or no server."""
-        return question.base_url is None or self.listings.hosted(question.base_url)
+        return question.base_url is None or self.listings.is_hosted(question.base_url)
 
-    def probed(self, question: Question) -> bool:
+    def is_probed(self, question: Question) -> bool:
         """Tell whether the server is asked: by host, not by dialect, and not for an override."""
         return (
             not self._options.offline
             and self._override(question) is None
-            and not self.hosted(question)
+            and not self.is_hosted(question)
             and question.provider is None
         )
 
@@ -175,7 +175,7 @@ class Resolver:
             self._capped.clear()
             return
         self._found.drop(question.key)
-        for key in (*self._listing_keys(question), _catalogued(question)):
+        for key in (*self._listing_keys(question), _make_catalogue_key(question)):
             self._listed.drop(key)
 
     def models(self, question: Question) -> list[tuple[str, Window]]:
@@ -195,13 +195,15 @@ class Resolver:
 
     def _lists(
         self, question: Question
-    ) -> Generator[tuple[str, Callable[[], Generator[Ask, Answer, Listed]]], None, None]:
+    ) -> Generator[
+        tuple[str, Callable[[], Generator[HttpRequest, HttpResponse, Listed]]], None, None
+    ]:
         if not self._is_strange(question):
             yield from self._listing(question)
         elif not self._options.offline:
-            yield _catalogued(question), lambda: self._catalogue(question)
+            yield _make_catalogue_key(question), lambda: self._catalogue(question)
 
-    def _catalogue(self, question: Question) -> Generator[Ask, Answer, Listed]:
+    def _catalogue(self, question: Question) -> Generator[HttpRequest, HttpResponse, Listed]:
         from ullage.windows.listings import Listed
 
         base_url = question.base_url or ""
@@ -214,7 +216,7 @@ class Resolver:
 
     def _all(self, question: Question) -> list[tuple[str, Window]]:
         strange = self._is_strange(question)
-        key = _catalogued(question) if strange else self._listing_keys(question)[0]
+        key = _make_catalogue_key(question) if strange else self._listing_keys(question)[0]
         listed = self._listed.peek(key)
         if listed is not None and listed.claims_by_model:
             heard = listed.claims_by_model.items()
@@ -228,18 +230,18 @@ class Resolver:
     # --- resolving --------------------------------------------------------------------------------
 
     def _resolve(self, question: Question) -> Window:
-        claims, complaint = self._heard(question)
+        claims, complaint = self._collect_claims(question)
         window = resolve(claims, model=question.model)
         for warning in window.warnings:
             # Once, not with every request of a conversation.
             if self._capped.get(question.key) != warning:
-                _noted(self._capped, question.key, warning)
+                _note_said(self._capped, question.key, warning)
                 log.warning("%s", warning)
         neighbour = "" if window.known else self._neighbour(question)
         more = tuple(said for said in (complaint, neighbour) if said)
         return replace(window, warnings=(*window.warnings, *more)) if more else window
 
-    def _heard(self, question: Question) -> tuple[list[Claim], str]:
+    def _collect_claims(self, question: Question) -> tuple[list[Claim], str]:
         """Return every claim about a question, and what is to be complained of."""
         override = self._override(question)
         claims = (
@@ -256,12 +258,16 @@ class Resolver:
         listed, said = self._listed_claims(question)
         rows = self._rows(question)
         floor = self.learned.floor(question)
-        claims += [_exceeded(c, floor) for c in (*listed, *rows)]
+        claims += [_raise_exceeded(c, floor) for c in (*listed, *rows)]
         return claims, complaint or (said if not rows else "")
 
     def _neighbour(self, question: Question) -> str:
         """Say that the table has a row for a model of this name at another host, "" for none."""
-        if question.model is None or question.base_url is None or self._named(question) is not None:
+        if (
+            question.model is None
+            or question.base_url is None
+            or self._find_row_key(question) is not None
+        ):
             return ""
         row = self.table.row(question.model)
         if row is None or row.bound is None:
@@ -276,7 +282,7 @@ class Resolver:
         return question.override if question.override is not None else set_
 
     def _rows(self, question: Question) -> tuple[Claim, ...]:
-        named = self._named(question)
+        named = self._find_row_key(question)
         if named is None:
             return ()
         model, provider, behind = named
@@ -287,14 +293,14 @@ class Resolver:
 
         Empty where none are known. A server that is no known provider's has no price.
         """
-        named = self._named(question)
+        named = self._find_row_key(question)
         if named is None:
             return ()
         model, provider, behind = named
         row = self.table.row(model, provider, base_model=behind)
         return row.prices if row is not None else ()
 
-    def tabled(self, question: Question) -> Window:
+    def resolve_from_table(self, question: Question) -> Window:
         """Return the window by the operator's settings and the table alone; asks nobody."""
         override = self._override(question)
         said = (
@@ -304,7 +310,7 @@ class Resolver:
         )
         return resolve([*said, *self._rows(question)], model=question.model)
 
-    def _named(self, question: Question) -> tuple[str, str | None, str | None] | None:
+    def _find_row_key(self, question: Question) -> tuple[str, str | None, str | None] | None:
         """Return model, provider and base model to look up in the table, None for no row of it.
 
         A row belongs to who serves the model. At a base URL that is no known provider's the table
@@ -316,12 +322,12 @@ class Resolver:
         provider = self._provider(question)
         base_model = self._options.base_models.get(model)
         if self._is_strange(question):
-            return self._framed(model, base_model)
+            return self._find_named_row(model, base_model)
         if provider is not None and self.table.provider(provider) is None:
             return None  # another provider's row would be a neighbour's number
         return model, provider, base_model
 
-    def _framed(self, model: str, base_model: str | None) -> tuple[str, str, str] | None:
+    def _find_named_row(self, model: str, base_model: str | None) -> tuple[str, str, str] | None:
         """Return the place in the table that the operator names as PROVIDER/MODEL."""
         head, _, tail = (base_model or "").partition("/")
         return (model, head, tail) if tail and self.table.provider(head) is not None else None
@@ -340,12 +346,14 @@ class Resolver:
 
     def _listing(
         self, question: Question
-    ) -> Generator[tuple[str, Callable[[], Generator[Ask, Answer, Listed]]], None, None]:
+    ) -> Generator[
+        tuple[str, Callable[[], Generator[HttpRequest, HttpResponse, Listed]]], None, None
+    ]:
         """Yield key and reader of each listing that is to be asked: the whole, then one model."""
         provider, model = self._provider(question), question.model
         if provider is None or self._options.offline or self._override(question) is not None:
             return
-        if not self.listings.publishes(provider) or self._recalled(question) is not None:
+        if not self.listings.publishes(provider) or self._recall_listing(question) is not None:
             return
         whole, alone = self._listing_keys(question)
         base_url, api_key = question.base_url, question.api_key
@@ -363,7 +371,7 @@ class Resolver:
         whole = f"{self._provider(question)}|{question.scope}"
         return whole, f"{whole}|{question.model}"
 
-    def _recalled(self, question: Question) -> tuple[Claim, ...] | None:
+    def _recall_listing(self, question: Question) -> tuple[Claim, ...] | None:
         """Return what the provider's listing said, where an earlier process asked it."""
         whole, _ = self._listing_keys(question)
         if self._listed.peek(whole) is not None:
@@ -372,14 +380,14 @@ class Resolver:
 
     def _listed_claims(self, question: Question) -> tuple[tuple[Claim, ...], str]:
         """Return what listings say of the model, and what is to be complained of."""
-        recalled = self._recalled(question)
+        recalled = self._recall_listing(question)
         if recalled is not None:
             return recalled, ""
         answers = [self._listed.peek(key) for key in self._listing_keys(question)]
         heard = [a for a in answers if a is not None]
         if not heard or question.model is None:
             return (), next((a.complaint for a in heard), "")
-        joined = heard[0] if len(heard) == 1 else heard[0].joined(heard[1])
+        joined = heard[0] if len(heard) == 1 else heard[0].join(heard[1])
         return joined.claims(question.model), joined.about(question.model)
 
     # --- driving ----------------------------------------------------------------------------------
@@ -390,21 +398,21 @@ class Resolver:
         base_url = question.base_url or ""
         return probes.probe(base_url, question.model, question.api_key, self._now(), known)
 
-    def _landed(self, question: Question, found: Found) -> Landed[Found]:
+    def _land_found(self, question: Question, found: Found) -> Landed[Found]:
         # What passes is asked again each time, but said once.
         if found.complaint and not (found.passing and self._said.get(question.key)):
             log.warning("%s", found.complaint)
-        _noted(self._said, question.key, found.complaint)
+        _note_said(self._said, question.key, found.complaint)
         lasts = 0.0 if found.passing else POSITIVE_S if found.claims else NEGATIVE_S
         return Landed(found, self._now() + lasts)
 
-    def _filed(self, listed: Listed) -> Landed[Listed]:
+    def _land_listing(self, listed: Listed) -> Landed[Listed]:
         if listed.complaint:
             log.warning("%s", listed.complaint)
         lasts = POSITIVE_S if listed.claims_by_model and not listed.complaint else NEGATIVE_S
         return Landed(listed, self._now() + lasts)
 
-    def _run(self, asking: Generator[Ask, Answer, Value]) -> Value:
+    def _run(self, asking: Generator[HttpRequest, HttpResponse, Value]) -> Value:
         try:
             what = next(asking)
             while True:
@@ -413,7 +421,7 @@ class Resolver:
             value: Value = done.value
             return value
 
-    async def _arun(self, asking: Generator[Ask, Answer, Value]) -> Value:
+    async def _arun(self, asking: Generator[HttpRequest, HttpResponse, Value]) -> Value:
         try:
             what = next(asking)
             while True:
@@ -423,19 +431,19 @@ class Resolver:
             return value
 
 
-def _exceeded(claim: Claim, floor: int) -> Claim:
+def _raise_exceeded(claim: Claim, floor: int) -> Claim:
     """Raise a published bound to the largest prompt that was answered in spite of it."""
     if claim.kind not in ("total", "input") or claim.tokens >= floor:
         return claim
     return replace(claim, tokens=floor, note=f"{claim.tokens:,} by the source, was exceeded")
 
 
-def _catalogued(question: Question) -> str:
+def _make_catalogue_key(question: Question) -> str:
     """Return the key of a server's own list, which says nothing of windows to `window`."""
     return f"catalogue|{question.scope}"
 
 
-def _noted(told: dict[str, str], key: str, text: str) -> None:
+def _note_said(told: dict[str, str], key: str, text: str) -> None:
     """Remember what was said of a question, so that it is said once; beyond a number, anew."""
     if len(told) >= MOST:
         told.clear()

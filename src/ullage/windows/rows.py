@@ -134,7 +134,7 @@ class Book:
         """Yield every row."""
         for provider in self.providers():
             for line in self.lines(provider):
-                yield self.parsed(provider, line)
+                yield self.parse_row(provider, line)
 
     def row(self, name: Name) -> Row | None:
         """Return the row of exactly this id; without a provider, the first maker's that has it."""
@@ -145,10 +145,10 @@ class Book:
             rows = self.sections.get(provider, "")
             found = rows.find(sought) + 1
             if found:
-                return self.parsed(provider, rows[found : rows.index("\n", found)])
+                return self.parse_row(provider, rows[found : rows.index("\n", found)])
         return None
 
-    def parsed(self, provider: str, line: str) -> Row:
+    def parse_row(self, provider: str, line: str) -> Row:
         """Read one written row; raises one of BROKEN where it is not written so."""
         fields = line.split("\t")
         model, total, input_, output, lineages, losses, rule, prices = (*fields, *[""] * 8)[:8]
@@ -192,7 +192,7 @@ def _plain(data: bytes) -> str:
     return text.decode("ascii")
 
 
-def packed(text: bytes) -> bytes:
+def pack(text: bytes) -> bytes:
     """Compress a table, the same text to the same bytes."""
     squeeze = zlib.compressobj(9, wbits=_GZIP)
     return squeeze.compress(text) + squeeze.flush()
@@ -213,7 +213,7 @@ def whole(book: Book) -> int:
             number += 1
             model = line.partition("\t")[0]
             try:
-                fault = _fault(book.parsed(provider, line)) or (
+                fault = _fault(book.parse_row(provider, line)) or (
                     "" if before < model else "not in order"
                 )
             except BROKEN as error:

@@ -22,7 +22,7 @@ from ullage.core.errors.nearest import find
 from ullage.core.tokens.window import Claim
 from ullage.windows import aliases
 from ullage.windows.aliases import Name
-from ullage.windows.rows import BROKEN, Book, Row, packed, whole
+from ullage.windows.rows import BROKEN, Book, Row, pack, whole
 
 log = logging.getLogger("ullage.windows")
 
@@ -48,7 +48,7 @@ def folder() -> Path:
     return platformdirs.user_cache_path("ullage", appauthor=False)
 
 
-class Table:
+class WindowTable:
     """The rows that hold on this machine; `cache` is the folder of a refreshed table, if any."""
 
     def __init__(self, cache: Path | None = None) -> None:
@@ -59,7 +59,7 @@ class Table:
     @cached_property
     def book(self) -> Book:
         """The table that holds: the bundled one, or a newer one that the user fetched."""
-        bundled = _bundled()
+        bundled = _load_bundled()
         path = (self._cache or folder()) / FILE
         try:
             fetched = Book.read(path.read_bytes())
@@ -95,7 +95,7 @@ class Table:
         except BROKEN as error:
             # Only a fetched table whose sum was made to fit: `Refresh` lets no broken row in.
             log.warning(_IGNORED, (self._cache or folder()) / FILE, error)
-            self.book, self._origin = _bundled(), "bundled"
+            self.book, self._origin = _load_bundled(), "bundled"
             self._known.clear()
             return _first(self.book, names)
 
@@ -145,9 +145,9 @@ class Table:
         if provider is not None:
             known = aliases.canonical(provider)
             return self.book.ids(known) if known is not None else []
-        return sorted(set(self._named()))
+        return sorted(set(self._list_names()))
 
-    def _named(self) -> Iterator[str]:
+    def _list_names(self) -> Iterator[str]:
         for provider in self.book.providers():
             if provider not in aliases.DEPLOYED:
                 frame = "" if provider in aliases.VENDORS else f"{provider}/"
@@ -164,7 +164,7 @@ class Table:
         return known if known in self.providers() else None
 
 
-def _bundled() -> Book:
+def _load_bundled() -> Book:
     return Book.read(pkgutil.get_data("ullage.windows", FILE) or b"")
 
 
@@ -186,7 +186,7 @@ def _note(row: Row) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """What a fetched table would change: rows, and the bounds that it would raise.
 
     `raises` holds (provider and id, bound now, bound then) in tokens, sorted.
@@ -207,7 +207,7 @@ class Refresh:
     def __init__(self, data: bytes, origin: str, now: float, cache: Path | None = None) -> None:
         self._path = (cache or folder()) / FILE
         # A web server may have sent the text, a file is mostly as `make table` left it.
-        self._data = packed(data) if data.startswith(b"{") else data
+        self._data = pack(data) if data.startswith(b"{") else data
         try:
             self._book = Book.read(self._data)
             self._rows = whole(self._book)
@@ -218,7 +218,7 @@ class Refresh:
                 f"{origin} says that it is of {self._book.snapshot}, which lies in the future"
             )
 
-    def change(self, table: Table) -> Change:
+    def change(self, table: WindowTable) -> TableChange:
         """Compare with the table that holds now."""
         raised = []
         for row in table.book.rows():
@@ -227,7 +227,7 @@ class Refresh:
             now, later = row.bound or 0, then.bound or 0 if then is not None else 0
             if later > now:
                 raised.append((f"{row.provider}/{row.model}", now, later))
-        return Change(self._book.snapshot, self._rows, tuple(raised))
+        return TableChange(self._book.snapshot, self._rows, tuple(raised))
 
     def install(self) -> Path:
         """Put the table into the user's cache folder, whole or not at all; return its path.

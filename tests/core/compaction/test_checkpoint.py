@@ -46,7 +46,7 @@ def said(text: str, **more: Any) -> dict:
 
 
 def test_a_checkpoint_survives_json():
-    for found in (CHECKPOINT, CHECKPOINT.measured(Usage(500, 12)), made()[1]):
+    for found in (CHECKPOINT, CHECKPOINT.with_usage(Usage(500, 12)), made()[1]):
         assert Checkpoint.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
@@ -60,7 +60,7 @@ def test_a_checkpoint_of_the_first_release_is_read() -> None:
 
 
 def test_what_was_measured_is_the_only_thing_that_a_report_changes():
-    measured = CHECKPOINT.measured(Usage(400, 100, 12))
+    measured = CHECKPOINT.with_usage(Usage(400, 100, 12))
     assert (measured.tokens_after_measured, measured.cache_read_measured) == (512, 100)
     assert {k for k, v in measured.to_dict().items() if v != CHECKPOINT.to_dict()[k]} == {
         "tokens_after_measured",
@@ -123,7 +123,7 @@ def test_a_saving_is_an_estimate_until_it_was_measured():
     assert not estimate.measured
     assert estimate.tokens == 10 * (found.tokens_before - found.tokens_after)
     assert estimate.rewritten_tokens == found.cached_tokens_lost
-    seen = found.measured(Usage(500, 100)).saving(10, [Price(0, 1.0)])
+    seen = found.with_usage(Usage(500, 100)).saving(10, [Price(0, 1.0)])
     assert seen.measured
     assert (seen.after_tokens, seen.kept_tokens) == (600, 100)
     assert seen.dollars is not None

@@ -19,7 +19,7 @@ from ullage.core.compaction.edits import (
     Insert,
     Script,
     apply,
-    cleared,
+    apply_clear,
     compose,
     reference,
 )
@@ -185,7 +185,7 @@ def test_a_cleared_message_is_what_the_codec_makes_of_it(data: st.DataObject, ra
     script = data.draw(scripts_for(transcript))
     for clear in script.clears:
         message = transcript.messages[clear.message]
-        old, new = cleared(message, clear)
+        old, new = apply_clear(message, clear)
         made = apply(transcript, Script(clears=(clear,)), CODEC).transcript
         was = message.parts[clear.part].text if clear.call < 0 else message.calls[-1].arguments
         assert old == was

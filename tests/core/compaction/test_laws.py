@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.compaction import laws
+from ullage.core.compaction import laws, mending
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.dialects.openai_responses.codec import OpenAIResponses
@@ -36,11 +36,11 @@ def read(*messages: Any) -> Transcript:
     return CODEC.read(list(messages))
 
 
-def mend(*messages: Any) -> laws.Repaired:
-    return laws.repair(read(*messages), CODEC)
+def mend(*messages: Any) -> mending.Mended:
+    return mending.repair(read(*messages), CODEC)
 
 
-def faults(repaired: laws.Repaired) -> list[str]:
+def faults(repaired: mending.Mended) -> list[str]:
     return [r.fault for r in repaired.repairs]
 
 
@@ -93,7 +93,7 @@ def test_a_missing_result_is_written_as_an_error() -> None:
     assert mended.messages[2] == {
         "role": "tool",
         "tool_call_id": "a",
-        "content": laws.ORPHAN_TEXT,
+        "content": mending.ORPHAN_TEXT,
     }
     assert mended.messages[3]["tool_call_id"] == "b"
     assert faults(mended) == ["missing_result"]
@@ -130,20 +130,20 @@ def test_an_id_used_again_by_a_later_response_is_lawful() -> None:
 def test_repair_changes_no_message_of_the_caller() -> None:
     history = [user(), calls("a", "a"), result("a"), result("x"), user()]
     before = [dict(m) for m in history]
-    laws.repair(CODEC.read(history), CODEC)
+    mending.repair(CODEC.read(history), CODEC)
     assert history == before
 
 
 def test_repair_is_repaired_once() -> None:
     mended = mend(user(), calls("a", "b"), result("x"), user(), result("b"))
-    again = laws.repair(CODEC.read(mended.messages), CODEC)
+    again = mending.repair(CODEC.read(mended.messages), CODEC)
     assert again.repairs == ()
     assert again.messages == mended.messages
 
 
 def test_operator_text_is_pinned_wherever_it_stands() -> None:
     transcript = read(user(), {"role": "developer", "content": "d"}, user())
-    assert laws.pinned(transcript.messages) == {1}
+    assert laws.find_operator_text(transcript.messages) == {1}
 
 
 # ── calls that stand in messages of their own ───────────────────────────────────────────────────
@@ -273,14 +273,14 @@ def said(*blocks: dict[str, Any], role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": list(blocks)}
 
 
-def claude(*messages: Any) -> laws.Repaired:
+def claude(*messages: Any) -> mending.Mended:
     transcript = CLAUDE.read(messages)
-    mended = laws.repair(transcript, CLAUDE)
+    mended = mending.repair(transcript, CLAUDE)
     assert laws.protocol(CLAUDE.read(mended.messages)) == []
     return mended
 
 
-def shape(mended: laws.Repaired) -> list[Any]:
+def shape(mended: mending.Mended) -> list[Any]:
     """Return each message as its texts, results marked by their call id."""
     return [
         [f"{p.answers}={p.text}" if p.answers else p.text for p in message.parts]
@@ -289,7 +289,7 @@ def shape(mended: laws.Repaired) -> list[Any]:
     ]
 
 
-NO_RESULT = laws.ORPHAN_TEXT
+NO_RESULT = mending.ORPHAN_TEXT
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_a_whole_message_of_results_is_moved_as_it_is() -> None:
     assert shape(mended)[2:] == [["a=ok", "b=ok"], ["wait"]]
     assert mended.messages[2] is results
     assert mended.origin == (0, 1, 3, 2)
-    assert mended.moved({3}) == {2}
+    assert mended.map_positions({3}) == {2}
 
 
 def test_a_message_with_the_results_of_two_responses_is_divided() -> None:
@@ -424,7 +424,7 @@ def test_of_two_results_in_one_message_the_first_stays() -> None:
 @pytest.mark.parametrize("late", [[], [{"role": "system", "content": "s"}]])
 def test_a_history_that_lost_its_beginning_opens_with_the_user_again(late: list[Any]) -> None:
     mended = claude(said(block("x")), *late, said(words("hi"), role="assistant"), user())
-    assert shape(mended)[0] == [laws.OPENING_TEXT]
+    assert shape(mended)[0] == [mending.OPENING_TEXT]
     assert mended.origin[:2] == (None, 1)
     assert faults(mended) == ["orphan_result", "missing_opening"]
     assert claude(said(block("x"))).messages == []
@@ -445,12 +445,12 @@ def test_a_lawful_batch_keeps_the_order_of_its_results_in_a_broken_history() -> 
     codec = OpenAIResponses()
     lawful = [user(), asked_item("a"), asked_item("b"), output_item("b"), output_item("a")]
     custom = asked_item("c", "custom_tool_call")
-    mended = laws.repair(codec.read([*lawful, custom, user()]), codec)
+    mended = mending.repair(codec.read([*lawful, custom, user()]), codec)
     assert all(a is b for a, b in zip(mended.messages, [*lawful, custom], strict=False))
     assert mended.messages[6] == {
         "type": "custom_tool_call_output",
         "call_id": "c",
-        "output": laws.ORPHAN_TEXT,
+        "output": mending.ORPHAN_TEXT,
     }
     assert mended.origin == (0, 1, 2, 3, 4, 5, None, 6)
 
@@ -458,7 +458,7 @@ def test_a_lawful_batch_keeps_the_order_of_its_results_in_a_broken_history() -> 
 def test_a_twin_in_a_batch_of_items_is_renamed_with_its_result() -> None:
     codec = OpenAIResponses()
     history = [asked_item("a"), asked_item("a"), output_item("a"), user(), output_item("a")]
-    mended = laws.repair(codec.read(history), codec)
+    mended = mending.repair(codec.read(history), codec)
     assert [m.get("call_id") for m in mended.messages] == ["a", "a~2", "a", "a~2", None]
     assert faults(mended) == ["duplicate_call", "misplaced_result"]
     assert laws.protocol(codec.read(mended.messages)) == []
@@ -485,14 +485,14 @@ ANYTHING = st.lists(
 @given(ANYTHING)
 def test_whatever_order_blocks_come_in_repair_makes_a_lawful_history(history: list[Any]) -> None:
     transcript = CLAUDE.read(history)
-    mended = laws.repair(transcript, CLAUDE)
+    mended = mending.repair(transcript, CLAUDE)
     after = CLAUDE.read(mended.messages)
     assert laws.protocol(after) == []
     assert bool(mended.repairs) == bool(laws.protocol(transcript))
     assert len(after) == len(mended.origin)
     said_before = [p.text for m in transcript.messages for p in m.parts if p.answers is None]
     said_after = [p.text for m in after.messages for p in m.parts if p.answers is None]
-    assert [t for t in said_after if t != laws.OPENING_TEXT] == said_before
+    assert [t for t in said_after if t != mending.OPENING_TEXT] == said_before
 
 
 @given(
@@ -509,6 +509,6 @@ def test_whatever_order_blocks_come_in_repair_makes_a_lawful_history(history: li
 def test_whatever_order_items_come_in_repair_makes_a_lawful_history(history: list[Any]) -> None:
     codec = OpenAIResponses()
     transcript = codec.read(history)
-    mended = laws.repair(transcript, codec)
+    mended = mending.repair(transcript, codec)
     assert laws.protocol(codec.read(mended.messages)) == []
     assert bool(mended.repairs) == bool(laws.protocol(transcript))

@@ -13,7 +13,7 @@ import pytest
 from tests.core.guard.driving import setup, talk
 from ullage.core.compaction.block import SPOKEN
 from ullage.core.compaction.edits import reference
-from ullage.core.compaction.plan import Order, Outcome, compact, recorded
+from ullage.core.compaction.plan import Order, Outcome, compact, make_checkpoint
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import find
 from ullage.core.compaction.strategies.knowledge import leave_out
@@ -414,6 +414,6 @@ def test_a_size_that_nobody_measured_keeps_no_cache() -> None:
     made = run(history, Order(700, 200, BOTH))
     why: dict[str, Any] = {"scope": "", "trigger": "manual", "policy": "p"}
     read = setup().codec.read(history)
-    assert recorded(read, made.script, made, **why).kept_tokens > 0
+    assert make_checkpoint(read, made.script, made, **why).kept_tokens > 0
     bare = replace(made, after=replace(made.after, measured=None))
-    assert recorded(read, made.script, bare, **why).kept_tokens == 0
+    assert make_checkpoint(read, made.script, bare, **why).kept_tokens == 0

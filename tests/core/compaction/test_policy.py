@@ -103,9 +103,9 @@ def test_a_policy_with_impossible_numbers_is_refused(wrong: dict):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_is_found_by_its_name(preset: Policy):
-    assert Policy.named(preset.name) == preset
+    assert Policy.from_name(preset.name) == preset
 
 
 def test_another_name_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigurationError, match="there are ladder, advisory"):
-        Policy.named("ladders")
+        Policy.from_name("ladders")

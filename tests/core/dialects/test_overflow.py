@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.dialects.overflow import ABSENT, STATUSES, classify, worded
-from ullage.core.dialects.wordings import CODES, ROWS, SERVER_STATE, Row
+from ullage.core.dialects.overflow import ABSENT, STATUSES, classify, match_wording
+from ullage.core.dialects.wordings import CODES, ROWS, SERVER_STATE, Wording
 from ullage.core.errors import ErrorKind
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
@@ -31,7 +31,7 @@ TAKEN_FOR_LIKELY = {"second-35"}
 """Look-alikes that are read as a likely overflow: a prompt that exceeds another thing."""
 
 
-def row_id(row: Row) -> str:
+def row_id(row: Wording) -> str:
     return f"{row.kind}-{row.sample[:32]}"
 
 
@@ -51,14 +51,14 @@ def llama(message: str, **fields: Any) -> dict:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=row_id)
-def test_every_row_reads_its_own_sample_before_any_other_row_does(row: Row):
+def test_every_row_reads_its_own_sample_before_any_other_row_does(row: Wording):
     assert next(r for r in ROWS if r.pattern.search(row.sample)) is row
     said = classify(400, row.sample)
     assert (said.kind, said.certainty) == (row.kind, row.certainty)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=row_id)
-def test_every_row_reads_the_numbers_that_it_names(row: Row):
+def test_every_row_reads_the_numbers_that_it_names(row: Wording):
     found = row.pattern.search(row.sample)
     assert found is not None
     named = {name: int(digits) for name, digits in found.groupdict().items() if digits}
@@ -70,9 +70,9 @@ def test_every_row_reads_the_numbers_that_it_names(row: Row):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=row_id)
-def test_no_row_can_be_left_out(row: Row):
+def test_no_row_can_be_left_out(row: Wording):
     others = [other for other in ROWS if other is not row]
-    assert worded([row.sample], others) != worded([row.sample])
+    assert match_wording([row.sample], others) != match_wording([row.sample])
 
 
 def test_what_is_likely_is_asked_last():
@@ -212,7 +212,7 @@ def test_bodies_recorded_from_llama_cpp_are_read(status: int, body: dict, kind: 
 
 @pytest.mark.parametrize("status", sorted(STATUSES))
 @pytest.mark.parametrize("row", ROWS, ids=row_id)
-def test_a_status_of_payment_or_rate_never_means_overflow(status: int, row: Row):
+def test_a_status_of_payment_or_rate_never_means_overflow(status: int, row: Wording):
     kind = "quota" if row.kind == "quota" else STATUSES[status]
     assert classify(status, row.sample).kind == kind
 

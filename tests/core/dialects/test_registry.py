@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from openai.types import responses
 
 from ullage.core.dialects import registry
-from ullage.core.dialects.registry import DIALECTS, LOOKED_AT, aliases, named, recognise
+from ullage.core.dialects.registry import DIALECTS, LOOKED_AT, aliases, parse_name, recognise
 from ullage.core.errors import ConfigurationError
 
 SAID = {"role": "user", "content": "hi"}
@@ -204,13 +204,13 @@ def test_whatever_arrives_has_a_dialect(messages: Any, system: Any, tools: Any):
     [*((d, d) for d in DIALECTS), *aliases().items(), (" OpenAI-Chat ", "openai_chat")],
 )
 def test_a_dialect_goes_by_its_name_or_a_short_one(text: str, dialect: str):
-    assert named(text) == dialect
+    assert parse_name(text) == dialect
 
 
 @pytest.mark.parametrize("text", ["", "cohere", "openai chat", None, 5])
 def test_an_unknown_dialect_is_refused_with_the_known_ones(text: Any):
     with pytest.raises(ConfigurationError) as caught:
-        named(text)
+        parse_name(text)
     assert repr(text) in str(caught.value)
     assert all(name in str(caught.value) for name in (*DIALECTS, *aliases()))
 

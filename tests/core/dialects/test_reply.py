@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.dialects.registry import make_reader
-from ullage.core.dialects.reply import Delta, Reply, as_json, named
+from ullage.core.dialects.reply import Delta, Reply, as_json, assign_ids
 from ullage.core.messages.transcript import Call, DialectName
 
 DIALECTS: list[DialectName] = ["openai_chat", "openai_responses", "anthropic"]
@@ -65,16 +65,16 @@ def test_nothing_at_all_is_an_empty_answer_that_has_not_ended(dialect: DialectNa
 
 @given(st.lists(st.tuples(st.sampled_from(["", "a", "b", "a~2"]), st.just("f"), st.text())))
 def test_ids_are_kept_where_they_tell_calls_apart_and_made_elsewhere(asked: list) -> None:
-    made = named(asked, "salt")
+    made = assign_ids(asked, "salt")
     assert len({call.id for call in made}) == len(asked)
     first = {given: place for place, (given, _, _) in reversed(list(enumerate(asked)))}
     for given_id, place in first.items():
         assert not given_id or made[place].id == given_id
-    assert named(asked, "salt") == made
+    assert assign_ids(asked, "salt") == made
 
 
 def test_made_ids_suit_every_provider_and_differ_by_salt() -> None:
-    (one,), (other,) = named([("", "f", "")], "1"), named([("", "f", "")], "2")
+    (one,), (other,) = assign_ids([("", "f", "")], "1"), assign_ids([("", "f", "")], "2")
     assert one.id != other.id
     assert len(one.id) == 9
     assert one.id.isalnum()
@@ -82,17 +82,17 @@ def test_made_ids_suit_every_provider_and_differ_by_salt() -> None:
 
 
 def test_a_made_id_never_takes_a_given_one() -> None:
-    taken = named([("", "f", "{}")], "salt")[0].id
-    made = named([(taken, "f", "{}"), (taken, "f", "{}"), ("", "f", "{}")], "salt")
+    taken = assign_ids([("", "f", "{}")], "salt")[0].id
+    made = assign_ids([(taken, "f", "{}"), (taken, "f", "{}"), ("", "f", "{}")], "salt")
     assert made[0].id == taken
     assert len({call.id for call in made}) == 3
-    late = named([("", "f", "{}"), (taken, "g", "{}")], "salt")
+    late = assign_ids([("", "f", "{}"), (taken, "g", "{}")], "salt")
     assert late[0].id != late[1].id
 
 
 def test_a_made_id_that_is_taken_is_made_anew() -> None:
-    second = named([("x", "f", ""), ("", "f", "")], "salt")[1].id
-    made = named([(second, "f", ""), ("", "f", "")], "salt")
+    second = assign_ids([("x", "f", ""), ("", "f", "")], "salt")[1].id
+    made = assign_ids([(second, "f", ""), ("", "f", "")], "salt")
     assert made[1].id not in ("", second)
 
 
@@ -105,7 +105,7 @@ def test_arguments_become_text(value: object, text: str) -> None:
 
 
 def test_missing_arguments_are_an_empty_object() -> None:
-    assert named([("a", "f", " ")], "") == (Call("a", "f", "{}"),)
+    assert assign_ids([("a", "f", " ")], "") == (Call("a", "f", "{}"),)
 
 
 def test_values_compare_by_content() -> None:

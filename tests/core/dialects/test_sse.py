@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.dialects.sse import MOST_BYTES, Event, Events, Garbled
+from ullage.core.dialects.sse import MOST_BYTES, Events, Garbled, SseEvent
 
 ENDS = (b"\n", b"\r\n", b"\r")
 LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\x00")
 TEXTS = st.text(LETTERS, max_size=20)
 
 
-def read(*pieces: bytes) -> list[Event]:
+def read(*pieces: bytes) -> list[SseEvent]:
     events = Events()
     return [event for piece in pieces for event in events.feed(piece)] + events.end()
 
@@ -46,24 +46,24 @@ def test_events_that_were_written_are_read(written: list, end: bytes) -> None:
         + b"".join(b"data: " + line.encode() + end for line in lines) + end
         for name, lines in written
     )  # fmt: skip
-    assert read(stream) == [Event(name, "\n".join(lines)) for name, lines in written]
+    assert read(stream) == [SseEvent(name, "\n".join(lines)) for name, lines in written]
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_line_separator_of_unicode_is_text(end: bytes) -> None:
     text = json.dumps({"a": "x\u2028y\u2029\x85\x0b\x0cz"}, ensure_ascii=False)
-    assert read(b"data: " + text.encode() + end + end) == [Event("", text)]
+    assert read(b"data: " + text.encode() + end + end) == [SseEvent("", text)]
 
 
 def test_an_escaped_lone_surrogate_and_torn_utf8_pass() -> None:
-    assert read(b'data: "\\ud800"\n\n') == [Event("", '"\\ud800"')]
-    assert read(b"data: \xe2\x82\n\n") == [Event("", "\ufffd")]
+    assert read(b'data: "\\ud800"\n\n') == [SseEvent("", '"\\ud800"')]
+    assert read(b"data: \xe2\x82\n\n") == [SseEvent("", "\ufffd")]
 
 
 def test_a_letter_of_several_bytes_may_be_cut() -> None:
     stream = "data: zażółć 😀\n\n".encode()
     for cut in range(len(stream)):
-        assert read(stream[:cut], stream[cut:]) == [Event("", "zażółć 😀")]
+        assert read(stream[:cut], stream[cut:]) == [SseEvent("", "zażółć 😀")]
 
 
 @pytest.mark.parametrize("pieces", [[b"data: a\r", b"\n\r\n"], [b"data: a\r", b"\n", b"\r", b"\n"]])
@@ -78,17 +78,17 @@ def test_comments_and_fields_that_nobody_reads_are_no_events() -> None:
 
 
 def test_a_name_belongs_to_one_event_only() -> None:
-    assert read(b"event: a\ndata: 1\n\ndata: 2\n\n") == [Event("a", "1"), Event("", "2")]
+    assert read(b"event: a\ndata: 1\n\ndata: 2\n\n") == [SseEvent("a", "1"), SseEvent("", "2")]
 
 
 def test_one_space_behind_the_colon_is_no_data() -> None:
     assert read(b"data:x\n\ndata: x\n\ndata:  x\n\ndata\n\n") == [
-        Event("", "x"), Event("", "x"), Event("", " x"), Event("", ""),
+        SseEvent("", "x"), SseEvent("", "x"), SseEvent("", " x"), SseEvent("", ""),
     ]  # fmt: skip
 
 
 def test_an_end_without_an_empty_line_still_gives_the_event() -> None:
-    assert read(b"data: [DONE]") == read(b"data: [DONE]\n") == [Event("", "[DONE]")]
+    assert read(b"data: [DONE]") == read(b"data: [DONE]\n") == [SseEvent("", "[DONE]")]
 
 
 @pytest.mark.parametrize("block", [7, 100, 1000])
@@ -104,7 +104,7 @@ def test_comments_and_many_events_are_under_the_bound() -> None:
     events = Events(most_bytes=100)
     for _ in range(200):
         assert events.feed(b": still here, still here\n") == []
-        assert events.feed(b"data: x\n\n") == [Event("", "x")]
+        assert events.feed(b"data: x\n\n") == [SseEvent("", "x")]
     assert MOST_BYTES == 16 * 1024 * 1024
 
 

@@ -443,18 +443,18 @@ DELTA = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 10}}
 
 def test_the_two_reports_of_an_anthropic_stream_are_one():
     assert Usage.from_report(DELTA) is None
-    assert Usage.merged(START, DELTA) == Usage(1, 20, 0, 10)
+    assert Usage.merge(START, DELTA) == Usage(1, 20, 0, 10)
     whole = {"input_tokens": 3, "cache_read_input_tokens": 40, "output_tokens": 12}
-    assert Usage.merged(START, {"usage": whole}) == Usage(3, 40, 0, 12)
-    assert Usage.merged(START, {"usage": {**whole, "input_tokens": None}}) == Usage(1, 40, 0, 12)
+    assert Usage.merge(START, {"usage": whole}) == Usage(3, 40, 0, 12)
+    assert Usage.merge(START, {"usage": {**whole, "input_tokens": None}}) == Usage(1, 40, 0, 12)
 
 
 def test_one_report_of_a_stream_is_read_as_it_is():
-    assert Usage.merged(START, None) == Usage(1, 20)
-    assert Usage.merged(None, START, dialect="anthropic") == Usage(1, 20)
-    assert Usage.merged(None, DELTA) is None
-    assert Usage.merged(None, None) is None
-    assert Usage.merged(START, {"usage": {"output_tokens": -1}}) is None
+    assert Usage.merge(START, None) == Usage(1, 20)
+    assert Usage.merge(None, START, dialect="anthropic") == Usage(1, 20)
+    assert Usage.merge(None, DELTA) is None
+    assert Usage.merge(None, None) is None
+    assert Usage.merge(START, {"usage": {"output_tokens": -1}}) is None
 
 
 USAGES = st.builds(Usage, TOKENS, TOKENS, TOKENS, TOKENS, TOKENS)

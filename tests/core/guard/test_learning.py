@@ -17,7 +17,7 @@ from ullage.core.guard.events import Answered, ContextPressure, Notice, Truncati
 from ullage.core.guard.learning import NEXT
 from ullage.core.guard.recovery import recover
 from ullage.core.guard.request import NeedServerCount, Prepared, Request, Setup
-from ullage.core.tokens.calibration import Reading
+from ullage.core.tokens.calibration import ReportedSize
 from ullage.core.tokens.cost import Price
 from ullage.core.tokens.counting import Scale
 
@@ -50,7 +50,7 @@ def test_a_report_assesses_calibrates_and_fills_the_checkpoint() -> None:
     made = prepare(World(window(1500)), talk(24))
     seen = World(window(1500)).observe(setup(), made, usage(900))
     assert (seen.assessment.state, seen.assessment.input_tokens) == ("known", 900)
-    assert seen.reading == Reading(900, made.measured.total.best, made.measured.fixed.best)
+    assert seen.reading == ReportedSize(900, made.measured.total.best, made.measured.fixed.best)
     assert seen.checkpoint is not None
     assert seen.checkpoint.tokens_after_measured == 900
     assert seen.limit is None

@@ -16,9 +16,9 @@ from ullage.core.guard import machine as guard
 from ullage.core.guard.events import CompactionFailed, WindowCramped
 from ullage.core.guard.request import Need, NeedSave, NeedServerCount, Prepared, Request, Setup
 from ullage.core.messages.size import Size
-from ullage.core.tokens.calibration import Calibration, Reading, learn
+from ullage.core.tokens.calibration import Calibration, ReportedSize, learn
 from ullage.core.tokens.counting import Anchor, Meter, Scale, measure
-from ullage.core.tokens.sections import used
+from ullage.core.tokens.sections import count_sections
 
 GUESS = Scale(0.75, 1.1, 1.6)
 TOOLS = [{"name": f"tool{n}", "description": "it reads a file " * 40} for n in range(30)]
@@ -168,29 +168,29 @@ def test_what_a_server_adds_or_leaves_out_stands_outside_the_messages() -> None:
     found = measure(OpenAIChat().read(talk(10)), meter, tools=TOOLS)
     content = found.total.best
     for tokens in (content * 2, 60 * found.raw().best):
-        made = found.corrected(Anchor(tokens, found.raw()), 0.1)
+        made = found.correct(Anchor(tokens, found.raw()), 0.1)
         outside = made.outside().best
         assert made.count().tokens == pytest.approx(tokens, abs=2)
         assert outside == pytest.approx(tokens - made.scale.best * content, abs=2)
         assert made.fixed == found.fixed
-        shares = used(made, meter, {}, TOOLS, 0)
+        shares = count_sections(made, meter, {}, TOOLS, 0)
         assert (shares["tools"], shares["system_prompt"] >= outside) == (0, True)
-    even = found.corrected(Anchor(found.raw().best, found.raw()), 0.1)
+    even = found.correct(Anchor(found.raw().best, found.raw()), 0.1)
     assert even.rest is None
     assert even.scale.best == 1.0
 
 
 def test_a_server_that_leaves_tools_out_is_learned_from_the_second_report_on() -> None:
-    held = learn(None, Reading(1100, 1000, 9000))
-    assert held == Calibration(1.0, last=Reading(1100, 1000, 9000))
-    held = learn(held, Reading(2200, 2000, 9000))
+    held = learn(None, ReportedSize(1100, 1000, 9000))
+    assert held == Calibration(1.0, last=ReportedSize(1100, 1000, 9000))
+    held = learn(held, ReportedSize(2200, 2000, 9000))
     assert held is not None
     assert held.predict(3000, 9000) == pytest.approx(3300, rel=0.02)
-    assert learn(None, Reading(100, 1000, 10)) is None
+    assert learn(None, ReportedSize(100, 1000, 10)) is None
 
 
 def test_an_empty_rest_is_no_negative_one() -> None:
     meter = Meter(WordCounter(), scale=GUESS, basis="estimate")
     found = measure(OpenAIChat().read(talk(10)), meter)
-    made = found.parted(Anchor(10, found.raw()), 1.0, 0.1)
+    made = found.split_by_ratio(Anchor(10, found.raw()), 1.0, 0.1)
     assert made.rest == Size(0, 0, 0)

@@ -36,7 +36,7 @@ def edited(history: list[Any], codec: Codec, *edits: Any) -> list[Any]:
 def test_a_mark_of_what_is_left_out_moves_to_the_message_that_stands_for_it(codec, kind, mark):
     history = [said("task", kind), said("old", kind, mark), said("new", kind)]
     made = edited(history, codec, Drop(1), Insert(1, "user", "what was said"))
-    assert [marks.found(raw) for raw in made] == [None, mark, None]
+    assert [marks.find_last(raw) for raw in made] == [None, mark, None]
     assert made[1]["content"][0]["text"] == "what was said"
     assert codec.read(made).messages[1].text == "what was said"
 
@@ -45,27 +45,27 @@ def test_a_mark_of_what_is_left_out_moves_to_the_message_that_stands_for_it(code
 def test_a_mark_that_stays_is_not_put_elsewhere(codec, kind, mark):
     history = [said("task", kind, mark), said("old", kind), said("new", kind, mark)]
     made = edited(history, codec, Drop(1), Insert(1, "user", "x"))
-    assert [marks.found(raw) for raw in made] == [mark, None, mark]
+    assert [marks.find_last(raw) for raw in made] == [mark, None, mark]
 
 
 def test_of_several_marks_left_out_the_last_one_moves_and_once():
     history = [said("task"), said("a", mark=SHORT), said("b", mark=LONG), said("new")]
     inserts = (Insert(1, "user", "x"), Insert(1, "user", "y"))
     made = edited(history, Anthropic(), Drop(1), Drop(2), *inserts)
-    assert [marks.found(raw) for raw in made] == [None, LONG, None, None]
+    assert [marks.find_last(raw) for raw in made] == [None, LONG, None, None]
 
 
 def test_where_nothing_stands_for_it_the_mark_goes_with_its_message():
     history = [said("task"), said("a", mark=SHORT), said("new")]
-    assert [marks.found(raw) for raw in edited(history, Anthropic(), Drop(1))] == [None, None]
+    assert [marks.find_last(raw) for raw in edited(history, Anthropic(), Drop(1))] == [None, None]
 
 
 def test_a_cleared_text_keeps_its_own_mark():
     history = [said("task"), said("a", mark=SHORT)]
     made = edited(history, Anthropic(), Clear(1, 0, -1, "gone"), Insert(1, "user", "x"))
-    assert [marks.found(raw) for raw in made] == [None, None, SHORT]
+    assert [marks.find_last(raw) for raw in made] == [None, None, SHORT]
 
 
 @pytest.mark.parametrize("raw", ["text", {"role": "user"}, {"content": "text"}, {"content": [7]}])
 def test_what_has_no_blocks_has_no_mark(raw):
-    assert marks.found(raw) is None
+    assert marks.find_last(raw) is None

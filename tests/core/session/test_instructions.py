@@ -18,13 +18,13 @@ from ullage.core.session.instructions import (
     Context,
     briefing,
     developer_context,
-    presented,
+    render_facts,
     system_prompt,
 )
-from ullage.core.session.skills import Skill, hashed
+from ullage.core.session.skills import Skill, hash_text
 
 CTX = Context("s-1", "/srv/thing", root="s-0")
-SKILLS = (Skill("b", "second", hashed("b"), "b"), Skill("a", "first", hashed("a"), "a"))
+SKILLS = (Skill("b", "second", hash_text("b"), "b"), Skill("a", "first", hash_text("a"), "a"))
 PINNED = {1: "00b543cd5a2397353789b3ec7c13e26cc1a8dbca1e79ee52a1c34e14ba46a9d4"}
 """The hash of the stable bytes by version: who changes them, counts the version up."""
 
@@ -36,7 +36,7 @@ def test_the_stable_bytes_are_those_of_their_version() -> None:
         system_prompt("build", SKILLS),
         developer_context(CTX, "build", "auto"),
         developer_context(CTX, "build", "read_only"),
-        presented({"open_file": "a.py"}),
+        render_facts({"open_file": "a.py"}),
     ]
     found = sha256("\0".join(stable).encode()).hexdigest()
     assert found == PINNED[VERSION], f"the prompts changed: pin VERSION {VERSION + 1} to {found}"
@@ -94,7 +94,7 @@ def test_a_briefing_holds_every_part_that_another_promises() -> None:
     made = briefing(CTX, mode="plan", permission="ask", skills=SKILLS, presenter_context=facts)
     assert made.system == system_prompt("plan", SKILLS)
     assert made.developer == developer_context(CTX, "plan", "ask")
-    assert made.facts == presented(facts)
+    assert made.facts == render_facts(facts)
     assert developer_context(CTX, "plan", "ask", facts) == f"{made.developer}\n\n{made.facts}"
 
 
@@ -113,7 +113,7 @@ def test_a_name_of_a_workspace_cannot_forge_a_line() -> None:
 
 def test_facts_come_in_a_fixed_order_and_are_labelled() -> None:
     facts = {"zeta": 1, "diagnostics": [{"line": 3}], "alpha": None, "open_file": "ä.py"}
-    lines = presented(facts).splitlines()
+    lines = render_facts(facts).splitlines()
     assert "Not authoritative" in lines[0]
     assert lines[1:] == [
         '- "open_file": "ä.py"',
@@ -121,7 +121,7 @@ def test_facts_come_in_a_fixed_order_and_are_labelled() -> None:
         '- "alpha": null',
         '- "zeta": 1',
     ]
-    assert presented(dict(reversed(facts.items()))) == presented(facts)
+    assert render_facts(dict(reversed(facts.items()))) == render_facts(facts)
 
 
 JSON = st.recursive(
@@ -135,7 +135,7 @@ JSON = st.recursive(
 
 @given(facts=st.dictionaries(st.text(max_size=600), JSON, max_size=8))
 def test_facts_are_bounded_and_forge_no_line(facts: dict[str, Any]) -> None:
-    text = presented(facts)
+    text = render_facts(facts)
     lines = text.splitlines()
     assert len(text) < FACTS_MOST + 400
     assert all(line.isprintable() for line in lines)
@@ -147,18 +147,18 @@ def test_facts_are_bounded_and_forge_no_line(facts: dict[str, Any]) -> None:
 
 
 def test_a_fact_that_is_too_long_is_cut_and_said_so() -> None:
-    (line,) = presented({"selection": "x" * 5_000}).splitlines()[1:]
+    (line,) = render_facts({"selection": "x" * 5_000}).splitlines()[1:]
     assert line.endswith('x" (cut, 5,000 characters)')
-    (line,) = presented({"diagnostics": ["x" * 5_000]}).splitlines()[1:]
+    (line,) = render_facts({"diagnostics": ["x" * 5_000]}).splitlines()[1:]
     assert line.endswith('" (cut, 5,004 characters)')
-    (line,) = presented({"selection": "\u202e" * 300}).splitlines()[1:]
+    (line,) = render_facts({"selection": "\u202e" * 300}).splitlines()[1:]
     assert "\u202e" not in line
     assert json.loads(line.removeprefix('- "selection": ').partition(" (")[0]) == "\u202e" * 66
 
 
 def test_facts_beyond_the_limit_are_counted() -> None:
     facts = {f"f{n}": "x" * 390 for n in range(8)}
-    lines = presented(facts).splitlines()
+    lines = render_facts(facts).splitlines()
     assert len(lines) == 7
     assert lines[-1] == "(3 more facts are left out: 2,000 characters are shown)"
 
@@ -166,9 +166,9 @@ def test_facts_beyond_the_limit_are_counted() -> None:
 @pytest.mark.parametrize("value", [object(), {1: {2}}, float])
 def test_a_fact_that_is_no_json_is_refused_by_name(value: object) -> None:
     with pytest.raises(ConfigurationError, match="presenter_context\\['x'\\] is no JSON"):
-        presented({"x": value})
+        render_facts({"x": value})
 
 
 def test_a_fact_whose_name_is_no_text_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="presenter_context has the name 7"):
-        presented({7: "x"})  # type: ignore[dict-item]  # the bad input
+        render_facts({7: "x"})  # type: ignore[dict-item]  # the bad input

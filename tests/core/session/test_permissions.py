@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.permissions import (
     Access,
+    CallSubject,
     Consent,
     Decision,
     Grant,
     Posture,
     Rule,
-    Subject,
     covers,
     decide,
     matches,
@@ -205,9 +205,9 @@ def test_unknown_words_are_refused_with_those_there_are() -> None:
 
 # ── what a person allows for a session ──────────────────────────────────────────────────────────
 
-STATUS = Subject("shell", "command", "git status")
-FILE = Subject("edit", "path", "src/main.py")
-OTHER = Subject("deploy", "arguments", '{"to": "here"}')
+STATUS = CallSubject("shell", "command", "git status")
+FILE = CallSubject("edit", "path", "src/main.py")
+OTHER = CallSubject("deploy", "arguments", '{"to": "here"}')
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ OTHER = Subject("deploy", "arguments", '{"to": "here"}')
 )
 def test_nothing_but_the_command_itself_is_covered_by_what_was_allowed_of_it(command: str):
     same, begins = Grant(STATUS, "same"), Grant(STATUS, "pattern", "git status")
-    asked = Subject("shell", "command", command)
+    asked = CallSubject("shell", "command", command)
     assert not same.covers(asked)
     assert not begins.covers(asked)
     assert same.covers(STATUS)
@@ -239,7 +239,7 @@ def test_nothing_but_the_command_itself_is_covered_by_what_was_allowed_of_it(com
 
 @given(tail=st.text(max_size=12))
 def test_a_command_that_a_pattern_covers_holds_nothing_that_a_shell_acts_on(tail: str):
-    asked = Subject("shell", "command", "git status" + tail)
+    asked = CallSubject("shell", "command", "git status" + tail)
     if Grant(STATUS, "pattern", "git status").covers(asked):
         assert not set(tail) & set(";&|<>()$`\\\"'\n\r*?[]{}!#~=%^\0")
         assert not tail[:1].strip()
@@ -247,23 +247,23 @@ def test_a_command_that_a_pattern_covers_holds_nothing_that_a_shell_acts_on(tail
 
 def test_a_pattern_of_commands_is_the_words_that_they_begin_with():
     grant = Grant(STATUS, "pattern", "git log")
-    assert grant.covers(Subject("shell", "command", "git log --oneline -5"))
+    assert grant.covers(CallSubject("shell", "command", "git log --oneline -5"))
     assert not grant.covers(STATUS)
 
 
 def test_what_was_allowed_of_a_path_holds_for_the_same_tool_and_that_path_alone():
     grant = Grant(FILE, "same")
-    assert grant.covers(Subject("edit", "path", "src/main.py"))
-    assert not grant.covers(Subject("write", "path", "src/main.py"))
-    assert not grant.covers(Subject("edit", "path", "src/main.pyc"))
-    assert not grant.covers(Subject("edit", "command", "src/main.py"))
-    assert Grant(FILE, "pattern", "src/**").covers(Subject("edit", "path", "src/deep/x.py"))
-    assert not Grant(FILE, "pattern", "src/**").covers(Subject("edit", "path", "test/x.py"))
+    assert grant.covers(CallSubject("edit", "path", "src/main.py"))
+    assert not grant.covers(CallSubject("write", "path", "src/main.py"))
+    assert not grant.covers(CallSubject("edit", "path", "src/main.pyc"))
+    assert not grant.covers(CallSubject("edit", "command", "src/main.py"))
+    assert Grant(FILE, "pattern", "src/**").covers(CallSubject("edit", "path", "src/deep/x.py"))
+    assert not Grant(FILE, "pattern", "src/**").covers(CallSubject("edit", "path", "test/x.py"))
 
 
 def test_every_call_of_a_tool_can_be_allowed_and_no_other_tools():
     grant = Grant(OTHER, "tool")
-    assert grant.covers(Subject("deploy", "arguments", "{}"))
+    assert grant.covers(CallSubject("deploy", "arguments", "{}"))
     assert not grant.covers(STATUS)
 
 
@@ -289,7 +289,7 @@ def test_what_is_allowed_says_itself_in_words(grant: Grant, words: str):
     ("subject", "pattern"),
     [(STATUS, "git; rm"), (STATUS, "git *x"), (STATUS, " "), (FILE, "/etc/x"), (OTHER, "x")],
 )
-def test_a_pattern_that_cannot_be_held_to_is_refused(subject: Subject, pattern: str):
+def test_a_pattern_that_cannot_be_held_to_is_refused(subject: CallSubject, pattern: str):
     with pytest.raises(ConfigurationError):
         Grant(subject, "pattern", pattern)
 

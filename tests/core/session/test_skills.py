@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.session.skills import NAME, Skill, hashed, index, mentioned
+from ullage.core.session.skills import NAME, Skill, find_mentioned, hash_text, index
 
 
 def skill(name: str, description: str = "what it is for") -> Skill:
-    return Skill(name, description, hashed(name), f"text of {name}")
+    return Skill(name, description, hash_text(name), f"text of {name}")
 
 
 KNOWN = (skill("deploy"), skill("code-review"), skill("review"))
@@ -81,10 +81,10 @@ def test_what_does_not_fit_is_passed_over_for_what_does() -> None:
     ],
 )
 def test_only_a_name_that_is_marked_as_one_is_a_mention(text: str, names: list[str]) -> None:
-    assert [found.name for found in mentioned(text, KNOWN)] == names
+    assert [found.name for found in find_mentioned(text, KNOWN)] == names
 
 
 def test_the_text_of_a_skill_stays_out_of_logs() -> None:
     assert "text of" not in repr(KNOWN[0])
-    assert hashed("a") == "27c35e6e9373877f29e562464e46497e"
-    assert len(hashed("\ud800")) == 32
+    assert hash_text("a") == "27c35e6e9373877f29e562464e46497e"
+    assert len(hash_text("\ud800")) == 32

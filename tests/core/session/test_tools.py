@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ullage.core.session.tools import Intent, Outcome, Spec
+from ullage.core.session.tools import Intent, Spec, ToolOutcome
 
 
 def test_nothing_good_is_assumed_of_a_tool() -> None:
@@ -13,7 +13,7 @@ def test_nothing_good_is_assumed_of_a_tool() -> None:
 
 
 def test_an_outcome_is_no_error_and_has_no_marks_of_its_own() -> None:
-    outcome = Outcome("done")
+    outcome = ToolOutcome("done")
     assert not outcome.is_error
     assert outcome.exit_code is None
     assert outcome.marks == {}

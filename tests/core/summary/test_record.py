@@ -15,9 +15,9 @@ from ullage.core.summary.record import (
     SECTIONS,
     Line,
     clean,
-    ordered,
     parse,
     render,
+    sort_lines,
 )
 
 WANTED = [Line("Goal", "fix the pump"), Line("Done", "wrote a.py"), Line("Next steps", "test it")]
@@ -148,5 +148,5 @@ PIECES = st.sampled_from(
 def test_the_canonical_form_reads_back_as_what_it_was_made_from(text: str) -> None:
     lines = parse(text)
     assert parse(render(lines)) == lines
-    assert lines == ordered(lines)
+    assert lines == sort_lines(lines)
     assert all(0 < len(line.text) <= LONGEST for line in lines)

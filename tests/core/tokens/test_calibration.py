@@ -14,28 +14,28 @@ from ullage.core.tokens.calibration import (
     WORST,
     Calibration,
     Outside,
-    Reading,
+    ReportedSize,
     learn,
 )
 
 RATIOS = st.floats(0.6, 3.0)
 READINGS = st.builds(
-    Reading, st.integers(0, 500_000), st.integers(0, 200_000), st.integers(0, 20_000)
+    ReportedSize, st.integers(0, 500_000), st.integers(0, 200_000), st.integers(0, 20_000)
 )
 GROWTH = st.lists(st.integers(250, 4000), min_size=12, max_size=20)
 """What a conversation grows by between two reports, in counted tokens."""
 
 
-def course(ratio: float, overhead: float, fixed: int, growth: list[int]) -> list[Reading]:
+def course(ratio: float, overhead: float, fixed: int, growth: list[int]) -> list[ReportedSize]:
     """Return the reports of a server that takes `overhead` tokens for what stands outside."""
     content, readings = 0, []
     for grown in growth:
         content += grown
-        readings.append(Reading(round(overhead + ratio * content), content, fixed))
+        readings.append(ReportedSize(round(overhead + ratio * content), content, fixed))
     return readings
 
 
-def taught(readings: list[Reading]) -> Calibration:
+def taught(readings: list[ReportedSize]) -> Calibration:
     learned = None
     for reading in readings:
         learned = learn(learned, reading)
@@ -44,7 +44,7 @@ def taught(readings: list[Reading]) -> Calibration:
 
 
 def test_the_first_reading_gives_the_ratio_of_the_whole_and_a_wide_band():
-    learned = taught([Reading(1500, 900, 100)])
+    learned = taught([ReportedSize(1500, 900, 100)])
     assert (learned.ratio, learned.outside, learned.seen) == (1.5, None, 1)
     width = WIDEST - (WIDEST - NARROWEST) / STEADY
     assert learned.scale.low == pytest.approx(1.5 * (1 - width))
@@ -74,7 +74,7 @@ def test_a_ratio_and_an_overhead_are_learned_to_within_the_band(
 def test_the_band_holds_the_truth_of_a_server_of_constant_ratio(
     ratio: float, sizes: list[tuple[int, int]]
 ):
-    learned = taught([Reading(round(ratio * (c + f)), c, f) for c, f in sizes])
+    learned = taught([ReportedSize(round(ratio * (c + f)), c, f) for c, f in sizes])
     assert learned.scale.low <= ratio <= learned.scale.high
     for content, fixed in sizes:
         whole = ratio * (content + fixed)
@@ -82,7 +82,7 @@ def test_the_band_holds_the_truth_of_a_server_of_constant_ratio(
 
 
 @given(st.lists(READINGS, max_size=30))
-def test_no_reading_whatever_leads_out_of_what_a_vocabulary_can_have(readings: list[Reading]):
+def test_no_reading_whatever_leads_out_of_what_a_vocabulary_can_have(readings: list[ReportedSize]):
     learned = None
     for reading in readings:
         learned = learn(learned, reading)
@@ -98,13 +98,15 @@ def test_no_reading_whatever_leads_out_of_what_a_vocabulary_can_have(readings: l
 
 
 @given(st.lists(READINGS, max_size=6), st.integers(1, 90_000), st.floats(0, 50))
-def test_an_insane_reading_changes_nothing(readings: list[Reading], counted: int, ratio: float):
+def test_an_insane_reading_changes_nothing(
+    readings: list[ReportedSize], counted: int, ratio: float
+):
     reported = round(ratio * counted)
     assume(not SANE[0] <= reported / counted <= SANE[1])
     learned = None
     for reading in readings:
         learned = learn(learned, reading)
-    after = learn(learned, Reading(reported, 0, counted))
+    after = learn(learned, ReportedSize(reported, 0, counted))
     assume(learned is None or learned.last is None or learned.last.fixed != counted)
     if learned is None:
         assert after is None or after.seen == 0
@@ -113,10 +115,10 @@ def test_an_insane_reading_changes_nothing(readings: list[Reading], counted: int
 
 
 def test_an_overhead_that_outweighs_the_first_messages_is_told_by_the_second_report():
-    first = learn(None, Reading(3000, 90, 10))
+    first = learn(None, ReportedSize(3000, 90, 10))
     assert first is not None
     assert first.seen == 0
-    second = learn(first, Reading(3000 + 600, 590, 10))
+    second = learn(first, ReportedSize(3000 + 600, 590, 10))
     assert second is not None
     assert second.seen == 1
     assert second.ratio == pytest.approx(1.2)
@@ -125,7 +127,7 @@ def test_an_overhead_that_outweighs_the_first_messages_is_told_by_the_second_rep
 
 def test_a_base_that_no_report_agrees_with_is_left():
     learned = None
-    for reading in (Reading(90_000, 90, 10), *course(1.2, 50, 10, [1000] * 12)):
+    for reading in (ReportedSize(90_000, 90, 10), *course(1.2, 50, 10, [1000] * 12)):
         learned = learn(learned, reading)
     assert learned is not None
     assert learned.outside is not None
@@ -133,7 +135,7 @@ def test_a_base_that_no_report_agrees_with_is_left():
 
 
 def test_a_report_on_nothing_counted_teaches_nothing():
-    assert learn(None, Reading(50, 0, 0)) is None
+    assert learn(None, ReportedSize(50, 0, 0)) is None
 
 
 def test_other_tools_are_not_sized_by_what_was_learned_of_these():
@@ -145,7 +147,7 @@ def test_other_tools_are_not_sized_by_what_was_learned_of_these():
 
 def test_a_report_with_other_tools_leaves_what_was_learned_apart_alone():
     learned = taught(course(1.2, 600, 30, [1000] * 8))
-    after = learn(learned, Reading(9000, 6000, 800))
+    after = learn(learned, ReportedSize(9000, 6000, 800))
     assert after is not None
     assert (after.ratio, after.outside) == (learned.ratio, learned.outside)
     assert after.seen == learned.seen + 1
@@ -154,14 +156,14 @@ def test_a_report_with_other_tools_leaves_what_was_learned_apart_alone():
 @pytest.mark.parametrize(
     "reading",
     [
-        Reading(1700, 1100, 30),  # too little came since
-        Reading(1500, 900, 30),  # a shorter history
-        Reading(9000, 2000, 30),  # a difference that no vocabulary makes
-        Reading(3000, 2000, 90),  # other tools
+        ReportedSize(1700, 1100, 30),  # too little came since
+        ReportedSize(1500, 900, 30),  # a shorter history
+        ReportedSize(9000, 2000, 30),  # a difference that no vocabulary makes
+        ReportedSize(3000, 2000, 90),  # other tools
     ],
 )
-def test_two_reports_that_tell_nothing_apart_move_the_whole_ratio_only(reading: Reading):
-    first = Reading(1600, 1000, 30)
+def test_two_reports_that_tell_nothing_apart_move_the_whole_ratio_only(reading: ReportedSize):
+    first = ReportedSize(1600, 1000, 30)
     learned = taught([first, reading])
     assert learned.outside is None
     whole = [r.reported / (r.content + r.fixed) for r in (first, reading)]
@@ -172,17 +174,17 @@ def test_many_good_readings_narrow_the_band_and_a_miss_widens_it_again():
     readings = course(1.0, 0, 3, [1000] * 30)
     one, many = taught(readings[:1]), taught(readings)
     assert many.scale.high - many.scale.low < one.scale.high - one.scale.low
-    missed = learn(many, Reading(60_000, 31_000, 3))
+    missed = learn(many, ReportedSize(60_000, 31_000, 3))
     assert missed is not None
     assert missed.scale.high / missed.scale.best > many.scale.high / many.scale.best
 
 
 def test_a_change_of_the_server_is_followed_slowly_and_surely():
-    learned: Calibration | None = taught([Reading(1000, 990, 10)] * 20)
-    learned = learn(learned, Reading(2000, 990, 10))
+    learned: Calibration | None = taught([ReportedSize(1000, 990, 10)] * 20)
+    learned = learn(learned, ReportedSize(2000, 990, 10))
     assert learned is not None
     assert 1.0 < learned.ratio < 1.2
     for _ in range(60):
-        learned = learn(learned, Reading(2000, 990, 10))
+        learned = learn(learned, ReportedSize(2000, 990, 10))
         assert learned is not None
     assert learned.ratio == pytest.approx(2.0, abs=0.01)

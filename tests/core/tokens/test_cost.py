@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
-from ullage.core.tokens.cost import Cost, Price, Saving, cost, measured, rates, saving
+from ullage.core.tokens.cost import Cost, Price, Saving, cost, measure_saving, rates, saving
 from ullage.core.tokens.counting import Count
 
 # Claude Sonnet 4.5 as it was priced with its long context tier
@@ -165,7 +165,7 @@ def test_what_saves_no_tokens_is_not_worth_it_at_any_price():
 
 def test_the_next_usage_shows_what_the_cache_lost():
     estimate = saving(100_000, 20_000, 5_000, FLAT, turns=10)
-    found = measured(estimate, Usage(1_500, 4_000, 17_000, 300), added_tokens=1_000)
+    found = measure_saving(estimate, Usage(1_500, 4_000, 17_000, 300), added_tokens=1_000)
     assert found == Saving(100_000, 21_500, 4_000, 10, FLAT, measured=True)
     assert found.rewritten_tokens - estimate.rewritten_tokens == 2_500
     assert found.sentence().startswith("785,000 tokens fewer")
@@ -174,9 +174,9 @@ def test_the_next_usage_shows_what_the_cache_lost():
 
 def test_a_usage_smaller_than_expected_is_taken_as_it_is():
     estimate = saving(100_000, 20_000, 5_000, FLAT, turns=10)
-    found = measured(estimate, Usage(10, 90), added_tokens=60)
+    found = measure_saving(estimate, Usage(10, 90), added_tokens=60)
     assert (found.after_tokens, found.kept_tokens) == (40, 40)
-    assert measured(estimate, Usage(10), added_tokens=60).after_tokens == 0
+    assert measure_saving(estimate, Usage(10), added_tokens=60).after_tokens == 0
 
 
 def test_a_saving_can_be_written_down():

@@ -322,10 +322,10 @@ def test_an_exact_count_turns_into_an_estimate_where_a_band_is_in_it():
 
 def test_the_servers_own_count_has_no_band():
     measured = measure(read({"role": "user", "content": "x"}), Meter(WordCounter()))
-    counted = measured.told(99).count()
+    counted = measured.with_server_count(99).count()
     assert counted == Count(99, 99, 99, "server")
     assert counted.by_message == (5,)
-    assert counted.measured == measured.told(99)
+    assert counted.measured == measured.with_server_count(99)
 
 
 def test_a_count_converts_to_its_best_value():
@@ -360,7 +360,7 @@ def test_from_a_report_on_only_what_came_since_is_estimated(
 ):
     codec = OpenAIChat()
     before = measure(codec.read(history), meter, system="s")
-    anchor = before.told(reported).anchor
+    anchor = before.with_server_count(reported).anchor
     after = measure(codec.read([*history, TURN]), meter, system="s")
     found = replace(after, anchor=anchor).count()
     added = meter.scale.of(after.sizes[-1])
@@ -382,7 +382,7 @@ def test_a_part_of_a_measure_is_the_measure_of_that_part(
 @given(histories(), histories(), METERS)
 def test_a_measure_of_an_edited_transcript_forgets_the_report(one: list, other: list, meter: Meter):
     codec = OpenAIChat()
-    before = measure(codec.read(one), meter, system="s", tools=[{}]).told(7)
+    before = measure(codec.read(one), meter, system="s", tools=[{}]).with_server_count(7)
     edited = codec.read(other)
     after = before.of(edited, meter)
     assert after == measure(edited, meter, system="s", tools=[{}])

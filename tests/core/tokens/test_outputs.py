@@ -10,14 +10,14 @@ from ullage.core.dialects.openai_chat import FRAMING as CHAT
 from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call, Message, Part
 from ullage.core.tokens.counting import Meter, Scale
-from ullage.core.tokens.outputs import Answer, settle
+from ullage.core.tokens.outputs import ReportedAnswer, settle
 
 METER = Meter(WordCounter(), CHAT, Scale(0.9, 1.0, 1.2), "estimate")
 
 
-def answer(words: int, output: int, thought: int = 0, *, final: bool = False) -> Answer:
+def answer(words: int, output: int, thought: int = 0, *, final: bool = False) -> ReportedAnswer:
     parts = (Part("reasoning", "w " * thought), Part("text", "w " * words))
-    return Answer(Usage(10, 0, 0, output), [Message("assistant", parts)], final)
+    return ReportedAnswer(Usage(10, 0, 0, output), [Message("assistant", parts)], final)
 
 
 def test_the_report_of_a_first_event_gives_way_to_what_was_counted() -> None:
@@ -38,15 +38,17 @@ def test_a_final_report_gives_way_only_to_a_count_that_is_above_it_at_its_lower_
 
 def test_calls_count_and_the_frame_of_the_message_does_not() -> None:
     call = Message("assistant", (), (Call("c", "read", "w " * 50),))
-    (found,) = settle([Answer(Usage(5), [call], final=False)], METER)
+    (found,) = settle([ReportedAnswer(Usage(5), [call], final=False)], METER)
     assert found is not None
     assert 50 < found.output < 70
-    (empty,) = settle([Answer(Usage(5), [Message("assistant")], final=False)], METER)
+    (empty,) = settle([ReportedAnswer(Usage(5), [Message("assistant")], final=False)], METER)
     assert empty == Usage(5)
 
 
 def test_no_report_stays_none() -> None:
-    assert settle([Answer(None, [Message("assistant", (Part("text", "w"),))])], METER) == [None]
+    assert settle([ReportedAnswer(None, [Message("assistant", (Part("text", "w"),))])], METER) == [
+        None
+    ]
     assert settle([], METER) == []
 
 

@@ -34,7 +34,7 @@ def exact(tokens: int) -> Count:
 
 def measured(basis: Basis, *, anchored: bool = False) -> Measure:
     made = Measure(NOTHING, NOTHING, (), "words", Scale(), basis)
-    return made.told(5) if anchored else made
+    return made.with_server_count(5) if anchored else made
 
 
 def signs(reported: int, counted: Count | int, window: int | None = None, **more: Any) -> set[Sign]:

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from tests.support.faults import Answer, FaultServer, Script, hanging, html, loading, of_json
 from ullage.core.tokens.window import Claim, acceptable
-from ullage.transport import Answer as Got
-from ullage.transport import Ask, Timeouts, Transport
+from ullage.transport import HttpRequest, Timeouts, Transport
+from ullage.transport import HttpResponse as Got
 from ullage.windows.probes import Asking, Found, probe
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
@@ -33,7 +33,7 @@ BROKEN: Mapping[str, Answer] = {
 """Answers that tell nothing, whatever was asked."""
 
 
-def drive(asking: Asking, ask: Callable[[Ask], Got] | None = None) -> Found:
+def drive(asking: Asking, ask: Callable[[HttpRequest], Got] | None = None) -> Found:
     """Perform what a probe asks for, over HTTP unless told otherwise."""
     ask = ask or Transport(SHORT).ask
     try:
@@ -58,7 +58,7 @@ def find(routes: Mapping[str, Script], model: str | None = "m") -> tuple[Found, 
 def hear(routes: Mapping[str, Script], model: str | None = "m", known: str = "") -> Found:
     """Do as `find` without a socket: for sweeps over many values, which HTTP carries alike."""
 
-    def ask(what: Ask) -> Got:
+    def ask(what: HttpRequest) -> Got:
         path = what.url.removeprefix(_HOST)
         keys = (f"{'GET' if what.body is None else 'POST'} {path}", path, "*")
         answer = next((routes[k] for k in keys if k in routes), of_json({}, 404))

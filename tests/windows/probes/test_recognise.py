@@ -18,7 +18,7 @@ from tests.windows.probes.asking import (
     nothing,
     told,
 )
-from ullage.transport import Answer, Ask
+from ullage.transport import HttpRequest, HttpResponse
 from ullage.windows.probes import probe
 from ullage.windows.probes.recognise import OTHER, PROBES
 
@@ -34,9 +34,9 @@ LLAMA: dict[str, Script] = {
 def test_a_host_that_is_not_there_is_asked_once() -> None:
     with closed_port() as port:
         asking = probe(f"http://127.0.0.1:{port}/v1", "m", None, 0.0)
-        assert isinstance(next(asking), Ask)
+        assert isinstance(next(asking), HttpRequest)
         with pytest.raises(StopIteration) as done:
-            asking.send(Answer(0, fault="ConnectError"))
+            asking.send(HttpResponse(0, fault="ConnectError"))
         assert nothing(done.value.value).endswith("gave no answer (ConnectError)")
         assert "gave no answer" in nothing(drive(probe(f"http://127.0.0.1:{port}", "m", None, 0.0)))
 

@@ -58,7 +58,7 @@ def gather(messages: Sequence[Message], later: Sequence[Message] = ()) -> Carrie
         stood_for = STOOD_FOR.match(text)
         number += int(stood_for[1].replace(",", "")) - 1 if stood_for else 0
         earlier, rest = facts.parse(text.partition("\n")[2])
-        known = _joined(known, earlier)
+        known = _join_facts(known, earlier)
         prose = "\n".join(filter(None, (prose, rest.partition(SPOKEN)[0].strip())))
     answers = [m.text for m in said if m.role == "assistant" and m.text]
     known = facts.collect(said, known)
@@ -92,7 +92,7 @@ def rules(kept: Carried) -> Carried:
     return replace(kept, facts=first, prose="", spoken=())
 
 
-def _joined(one: Facts, other: Facts) -> Facts:
+def _join_facts(one: Facts, other: Facts) -> Facts:
     """Return the facts of two blocks; a line that stands in both once."""
     if one == Facts():
         return other
@@ -129,7 +129,7 @@ def block(
     needed = count(facts.render(replace(held, said=()), room, count)) + NOTICE
     if words and needed + share + count(words) > room:
         words = ""
-    kept = _rendered(held, first, room - share - count(words), count)
+    kept = _render_facts(held, first, room - share - count(words), count)
     told = _cut(told, min(room - count(kept) - count(words), PROSE), count) if told else ""
     text = _joined_text(header, kept, told, words)
     while (told or words) and count(text) > tokens:
@@ -141,7 +141,7 @@ def block(
     return text if count(text) <= tokens and (kept or told or words or named) else ""
 
 
-def _rendered(held: Facts, first: Facts, room: int, count: Callable[[str], int]) -> str:
+def _render_facts(held: Facts, first: Facts, room: int, count: Callable[[str], int]) -> str:
     """Return the facts in so much room: rules and tasks alone where the others crowd rules out."""
     kept = facts.render(held, room, count)
     if len(facts.parse(kept)[0].constraints) == len(held.constraints):

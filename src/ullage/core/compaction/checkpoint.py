@@ -14,7 +14,7 @@ from ullage.core.compaction.edits import Script
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
 from ullage.core.messages.transcript import DIGEST_BYTES
-from ullage.core.tokens.cost import Saving, measured, saving
+from ullage.core.tokens.cost import Saving, measure_saving, saving
 from ullage.core.values.shown import line
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Checkpoint:
         if self.tokens_after_measured is None:
             return saved
         read = self.cache_read_measured or 0
-        return measured(saved, Usage(self.tokens_after_measured - read, read))
+        return measure_saving(saved, Usage(self.tokens_after_measured - read, read))
 
     def settles(self, whole: str, bound: int, tokens: int) -> bool:
         """Tell whether this plan was made for the very history and bound at hand.
@@ -111,7 +111,7 @@ class Checkpoint:
         """
         return whole == self.whole and bound >= self.bound and tokens <= self.tokens_after * 1.02
 
-    def measured(self, usage: Usage) -> Checkpoint:
+    def with_usage(self, usage: Usage) -> Checkpoint:
         """Return the checkpoint with what the provider reported after it."""
         tokens, read = usage.prompt_tokens, usage.cache_read
         return replace(self, tokens_after_measured=tokens, cache_read_measured=read)

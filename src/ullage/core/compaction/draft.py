@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ullage.core.compaction.edits import Clear, Script, cleared
+from ullage.core.compaction.edits import Clear, Script, apply_clear
 from ullage.core.tokens import counting
 from ullage.core.tokens.counting import MEDIA
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Draft:
+class PlanDraft:
     """A plan in the making: the situation as it will be, and the edits that lead there.
 
     `reserve` are tokens kept free for the block, a part of the situation's `fixed`. `said` are the
@@ -75,7 +75,7 @@ class Draft:
             written, earlier = list(messages), dict(now.earlier)
             for edit in script.clears:
                 sizes[edit.message] += now.count(edit.text) - self._tokens(edit)
-                text, written[edit.message] = cleared(written[edit.message], edit)
+                text, written[edit.message] = apply_clear(written[edit.message], edit)
                 earlier.setdefault((edit.message, edit.part), text)
             messages, now = tuple(written), replace(now, earlier=earlier)
         units = now.units
@@ -113,14 +113,14 @@ class Draft:
         fixed = self.situation.fixed - self.reserve + tokens
         self.situation, self.reserve = replace(self.situation, fixed=fixed), tokens
 
-    def copy(self, share: float) -> Draft:
+    def copy(self, share: float) -> PlanDraft:
         """Return a draft to try on, with that share of the protected tail."""
         now = self.situation
         keep = now.keep and now.keep._replace(messages=int(now.keep.messages * share))
         situation = replace(now, tail=int(now.tail * share), keep=keep)
         steps = list(self.steps)
         drawn = (self.said, set(self.silent), self.flaws)
-        return Draft(situation, self.meter, self.script, steps, self.reserve, *drawn)
+        return PlanDraft(situation, self.meter, self.script, steps, self.reserve, *drawn)
 
 
 def find_flaw(script: object, situation: Situation) -> str | None:

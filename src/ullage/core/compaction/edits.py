@@ -152,7 +152,7 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
         written.append(place)
     for number, insert in enumerate(script.inserts):
         place = bisect_left(kept, insert.before) + number
-        raws.insert(place, _authored(insert, moved if number == 0 else None, codec))
+        raws.insert(place, _author_insert(insert, moved if number == 0 else None, codec))
         origin.insert(place, None)
         messages.insert(place, NOBODY)
         written = [w + (w >= place) for w in written] + [place]
@@ -163,7 +163,7 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
         messages[place] = again[place if ordered else number]
         old = origin[place]
         if old in parts:
-            stays = _left(read[old], parts[old])
+            stays = _list_remaining(read[old], parts[old])
             if len(stays) < len(read[old].parts):
                 left[place] = stays
     result = Transcript(tuple(raws), tuple(messages), transcript.rules)
@@ -178,16 +178,16 @@ def _lost_mark(transcript: Transcript, script: Script, codec: Codec) -> Any:
     return next((mark for mark in gone if mark is not None), None)
 
 
-def _authored(insert: Insert, mark: Any, codec: Codec) -> Raw:
+def _author_insert(insert: Insert, mark: Any, codec: Codec) -> Raw:
     raw = codec.author(insert.role, insert.text)
-    return raw if mark is None else codec.marked(raw, mark)
+    return raw if mark is None else codec.add_mark(raw, mark)
 
 
 NOBODY: Final = Message("user")
 """Holds the place of a new message until it is read."""
 
 
-def _left(message: Message, edited: Collection[int]) -> tuple[int, ...]:
+def _list_remaining(message: Message, edited: Collection[int]) -> tuple[int, ...]:
     """Return the parts that stay when these are edited: a result takes along what is seen in it."""
     gone = {message.parts[i].answers for i in edited if message.parts[i].kind == "result"}
     return tuple(
@@ -197,7 +197,7 @@ def _left(message: Message, edited: Collection[int]) -> tuple[int, ...]:
     )
 
 
-def cleared(message: Message, clear: Clear) -> tuple[str, Message]:
+def apply_clear(message: Message, clear: Clear) -> tuple[str, Message]:
     """Return the text that a clear replaces, and the neutral message with the new text."""
     if clear.call < 0:
         part, parts = message.parts[clear.part], list(message.parts)

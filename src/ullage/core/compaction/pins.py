@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ullage.core.errors import ConfigurationError, MalformedHistoryError
 
 if TYPE_CHECKING:
-    from ullage.core.compaction.laws import Repaired
+    from ullage.core.compaction.mending import Mended
 
 
 def read_pins(pins: Any, size: int) -> frozenset[int]:
@@ -32,7 +32,7 @@ def read_pins(pins: Any, size: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def check_mended(pins: Collection[int], mended: Repaired, messages: Sequence[Any]) -> None:
+def check_mended(pins: Collection[int], mended: Mended, messages: Sequence[Any]) -> None:
     """Raise MalformedHistoryError for a pinned message that had to be repaired."""
     if not pins or not mended.repairs:
         return

@@ -16,9 +16,9 @@ from ullage.core.compaction import block as carried
 from ullage.core.compaction import laws, strategies
 from ullage.core.compaction.block import Carried
 from ullage.core.compaction.checkpoint import Checkpoint, chain
-from ullage.core.compaction.draft import Draft
+from ullage.core.compaction.draft import PlanDraft
 from ullage.core.compaction.dropping import TAILS, free
-from ullage.core.compaction.edits import Edited, Insert, Script, apply, cleared, reference
+from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_clear, reference
 from ullage.core.compaction.policy import CARRY_SHARE
 from ullage.core.compaction.situation import Keep, Situation
 from ullage.core.compaction.strategies import excerpt
@@ -191,18 +191,18 @@ def compact(
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
     start = _situation(transcript, measured, meter, order)
-    draft, written = yield from _drafted(start, meter, order)
+    draft, written = yield from _make_draft(start, meter, order)
     if order.tries and not draft.fits and not transcript.has_answer():
         # nothing was answered yet: what was asked first is an older try of the request
         older = {transcript.task()} - {transcript.request(), *order.pins}
         start = replace(start, pins=start.pins - older)
-        draft, written = yield from _drafted(start, meter, order)
+        draft, written = yield from _make_draft(start, meter, order)
     hard = start.pins
     block, kept = _block(draft, start, order, written)
     script = draft.script | block
     unchanged = replace(unchanged, flaws=tuple(draft.flaws))
     if not script or _same(transcript, script):
-        reason: Reason = "cannot_compact" if _stuck(start) else "nothing_to_compact"
+        reason: Reason = "cannot_compact" if _is_stuck(start) else "nothing_to_compact"
         return replace(unchanged, reached=False, reason=reason)
     edited = apply(transcript, script, codec)
     after = measured.of(edited.transcript, meter).count()
@@ -213,7 +213,7 @@ def compact(
     broken += laws.prove_size(like.high, after.high, order.target, reached=reached)
     if broken:
         return replace(unchanged, reached=False, reason="law_broken", violations=tuple(broken))
-    missed: Reason = "cannot_compact" if _stuck(start) else "cannot_reach_target"
+    missed: Reason = "cannot_compact" if _is_stuck(start) else "cannot_reach_target"
     return Outcome(
         edited,
         script,
@@ -234,15 +234,17 @@ def compact(
     )
 
 
-def _drafted(
+def _make_draft(
     start: Situation, meter: Meter, order: Order
-) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[Draft, Written | None]]:
+) -> Generator[
+    tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[PlanDraft, Written | None]
+]:
     """Return the plan for a situation, and how its summary came about."""
-    draft = Draft(start, meter, said=start.transcript.messages)
+    draft = PlanDraft(start, meter, said=start.transcript.messages)
     for strategy in order.first:
         draft.run(strategy)
     if order.strategies:
-        return (yield from _planned(draft, order))
+        return (yield from _plan_draft(draft, order))
     return draft, None
 
 
@@ -254,7 +256,7 @@ def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: O
         sizes=counting.upper_edges(transcript, meter),
         fixed=measured.fixed_edge,
         target=measured.ceiling(order.target),
-        pins=frozenset({*laws.pinned(transcript.messages), *order.pins, *always}),
+        pins=frozenset({*laws.find_operator_text(transcript.messages), *order.pins, *always}),
         tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
         counter=meter.counter,
         keep=order.keep,
@@ -265,11 +267,13 @@ def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: O
     )
 
 
-def _planned(
-    draft: Draft, order: Order
-) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[Draft, Written | None]]:
+def _plan_draft(
+    draft: PlanDraft, order: Order
+) -> Generator[
+    tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[PlanDraft, Written | None]
+]:
     """Return the plan for what is said, and how its summary came about."""
-    draft.take("excerpt", _oversized(draft.situation))
+    draft.take("excerpt", _shorten_newest(draft.situation))
     written: Written | None = None
     most = _most(draft.situation, order)
     for strategy in order.runs:
@@ -281,7 +285,7 @@ def _planned(
             if order.summariser:
                 job = _job(draft.situation, gone, order, most)
                 written = yield from summary.write(job)
-                name = _called(written, job, name)
+                name = _name_summary(written, job, name)
             draft.hold(most)
             draft.take(name, gone)
     return _settle(draft, order, most), written
@@ -292,7 +296,7 @@ def _most(situation: Situation, order: Order) -> int:
     return min(int(situation.target * order.carry), carried.MOST)
 
 
-def _oversized(situation: Situation) -> Script:
+def _shorten_newest(situation: Situation) -> Script:
     """Return the shortening of a newest response that alone takes more than half of the target."""
     if situation.total <= situation.target or not situation.units:
         return Script()
@@ -317,7 +321,7 @@ def _job(situation: Situation, gone: Script, order: Order, most: int) -> summary
     )
 
 
-def _called(written: Written, job: summary.Job, name: str) -> str:
+def _name_summary(written: Written, job: summary.Job, name: str) -> str:
     """Return the name of the summary that was made, by default that of the strategy."""
     if written.prose is None:
         return name
@@ -326,29 +330,31 @@ def _called(written: Written, job: summary.Job, name: str) -> str:
     return "incremental" if job.earlier else name
 
 
-def _settle(draft: Draft, order: Order, most: int) -> Draft:
+def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
     """Run the deterministic strategies with ever smaller tails until the target is met.
 
     Then the newest results and the task are shortened, and last of all the block gives way; where
     even that is not enough, one with the rules and the open tasks stays.
     """
     for tail in TAILS:
-        trial = _tried(draft, order, tail, most, last=False)
+        trial = _try_strategies(draft, order, tail, most, last=False)
         if trial.fits:
             return trial
-    least, rules = draft, _reserved(draft.copy(0.0), order, most, carried.rules)
+    least, rules = draft, _count_reserve(draft.copy(0.0), order, most, carried.rules)
     rules = min(rules + carried.NOTICE, most) if rules else 0
     name = min(_name_alone(draft, order), most)
     for share in BLOCKS:
         reserve = max(int(most * share), rules if share else 0, name)
-        trial = _tried(draft, order, 0.0, reserve, last=True)
+        trial = _try_strategies(draft, order, 0.0, reserve, last=True)
         if trial.fits:
             return trial
         least = trial if share or not order.carry else least
     return least
 
 
-def _tried(draft: Draft, order: Order, tail: float, reserve: int, *, last: bool) -> Draft:
+def _try_strategies(
+    draft: PlanDraft, order: Order, tail: float, reserve: int, *, last: bool
+) -> PlanDraft:
     """Return what the strategies make of a draft with that share of its tail."""
     trial = draft.copy(tail)
     trial.hold(min(trial.reserve, reserve))
@@ -356,7 +362,7 @@ def _tried(draft: Draft, order: Order, tail: float, reserve: int, *, last: bool)
         if strategy.prose or trial.fits:
             continue
         if strategy.drops and not trial.reserve:
-            trial.hold(_reserved(trial, order, reserve))
+            trial.hold(_count_reserve(trial, order, reserve))
             if not trial.reserve:  # no block will be written: one that is there goes on as it is
                 trial.pin(_blocks(trial.situation.transcript))
         trial.run(strategy)
@@ -370,8 +376,8 @@ def _blocks(transcript: Transcript) -> Iterator[int]:
     return (i for i in users if summarises(transcript.messages[i]))
 
 
-def _reserved(
-    draft: Draft, order: Order, most: int, of: Callable[[Carried], Carried] = carried.all_of
+def _count_reserve(
+    draft: PlanDraft, order: Order, most: int, of: Callable[[Carried], Carried] = carried.all_of
 ) -> int:
     """Return what a block for everything that may go, or for this of it, would take, at most.
 
@@ -392,7 +398,7 @@ def _reserved(
     return size if size <= most and carried.whole(text, kept) else most
 
 
-def _name_alone(draft: Draft, order: Order) -> int:
+def _name_alone(draft: PlanDraft, order: Order) -> int:
     """Return what a block takes that does no more than name what was left out."""
     if not order.named:
         return 0
@@ -408,7 +414,7 @@ _SPREAD: Final = 12
 
 
 def _block(
-    draft: Draft, start: Situation, order: Order, written: Written | None
+    draft: PlanDraft, start: Situation, order: Order, written: Written | None
 ) -> tuple[Script, Carried | None]:
     """Return the insert of the block, into the room that was kept for it, and what it holds."""
     gone = sorted(draft.script.drops - draft.silent)
@@ -441,12 +447,12 @@ def _same(transcript: Transcript, script: Script) -> bool:
     return facts.parse(old[0].text)[0] == facts.parse(script.inserts[0].text)[0]
 
 
-def _is_summarised(draft: Draft, order: Order) -> bool:
+def _is_summarised(draft: PlanDraft, order: Order) -> bool:
     """Tell whether a strategy took part that wants a summary, and none by a model came of it."""
     return any(strategy.prose and strategy.name in draft.names for strategy in order.runs)
 
 
-def _fallback(draft: Draft, order: Order, written: Written | None) -> str | None:
+def _fallback(draft: PlanDraft, order: Order, written: Written | None) -> str | None:
     """Return why a summary was written by rule, None where it was not."""
     if written is not None:
         return written.flaw if written.prose is None else None
@@ -455,7 +461,7 @@ def _fallback(draft: Draft, order: Order, written: Written | None) -> str | None
 
 def _originals(transcript: Transcript, script: Script, silent: set[int]) -> dict[str, str]:
     """Return what was left out, by name: texts as they were, messages as a JSON list."""
-    texts = [cleared(transcript.messages[edit.message], edit)[0] for edit in script.clears]
+    texts = [apply_clear(transcript.messages[edit.message], edit)[0] for edit in script.clears]
     gone = sorted(script.drops - silent)
     if gone:
         texts.append(_text(transcript, gone))
@@ -466,12 +472,14 @@ def _text(transcript: Transcript, positions: Sequence[int]) -> str:
     return json_text([transcript.raws[i] for i in positions], positions[0])
 
 
-def _stuck(situation: Situation) -> bool:
+def _is_stuck(situation: Situation) -> bool:
     """Tell whether what must stay is alone over the target."""
     return situation.fixed + sum(situation.sizes[i] for i in situation.pins) > situation.target
 
 
-def recorded(history: Transcript, script: Script, outcome: Outcome, **facts: Any) -> Checkpoint:
+def make_checkpoint(
+    history: Transcript, script: Script, outcome: Outcome, **facts: Any
+) -> Checkpoint:
     """Return the record of an outcome: `script` does the whole of it over `history`.
 
     `facts` are the fields that say why, for whom and under which policy.
@@ -492,20 +500,20 @@ def recorded(history: Transcript, script: Script, outcome: Outcome, **facts: Any
         first=min(touched, default=count),
         source_count=len(script.drops),
         tail_count=len(history) - count,
-        kept_tokens=_kept(outcome),
+        kept_tokens=_count_untouched(outcome),
         summary=outcome.block,
-        facts=_listed(outcome.carried) if outcome.carried is not None else {},
+        facts=_facts_to_dict(outcome.carried) if outcome.carried is not None else {},
         usage=asdict(usage) if usage is not None else None,
         seen=written.seen if written is not None else None,
         **facts,
     )
 
 
-def _listed(kept: Carried) -> dict[str, list[str]]:
+def _facts_to_dict(kept: Carried) -> dict[str, list[str]]:
     return {name: list(lines) for name, lines in asdict(kept.facts).items() if lines}
 
 
-def _kept(outcome: Outcome) -> int:
+def _count_untouched(outcome: Outcome) -> int:
     """Return the model's tokens in front of the first edit."""
     measure = outcome.after.measured
     if measure is None:

@@ -145,7 +145,7 @@ class Policy:
         return cls(name="off")
 
     @classmethod
-    def named(cls, name: str) -> Policy:
+    def from_name(cls, name: str) -> Policy:
         """Return a preset by its name; raises ConfigurationError for another name."""
         if name in known_policies():
             preset: Policy = getattr(cls, name)()
@@ -160,7 +160,7 @@ class Policy:
     def read(cls, value: Policy | str) -> Policy:
         """Return a policy as it is, or the preset of this name; raises ConfigurationError."""
         if isinstance(value, str):
-            return cls.named(value)
+            return cls.from_name(value)
         if isinstance(value, Policy):
             return value
         raise ConfigurationError(

@@ -25,7 +25,7 @@ Placed = tuple[int, Raw]
 """The seq of the event that a message begins at, and the message."""
 
 
-class Asked(NamedTuple):
+class RenderedCall(NamedTuple):
     """A call under the id that it has in this dialect, and its result.
 
     `called` and `seq` are the seqs of the events of the call and of its result.
@@ -40,16 +40,16 @@ class Asked(NamedTuple):
     is_error: bool
 
 
-class Answer(NamedTuple):
+class RoundParts(NamedTuple):
     """What a model sees of a round: its own reasoning, texts that say something, calls."""
 
     seq: int
     blocks: tuple[tuple[int, Data], ...]
     texts: tuple[str, ...]
-    calls: tuple[Asked, ...]
+    calls: tuple[RenderedCall, ...]
 
 
-class Tool(Protocol):
+class OfferedTool(Protocol):
     """A tool as it is offered to a model; `parameters` is a JSON schema of an object."""
 
     @property
@@ -78,7 +78,7 @@ class Form(Protocol):
         """Return a piece of content, or None for one that the dialect cannot carry."""
         ...
 
-    def answer(self, answer: Answer) -> list[Placed]:
+    def answer(self, answer: RoundParts) -> list[Placed]:
         """Return the messages of a round."""
         ...
 
@@ -90,7 +90,7 @@ class Form(Protocol):
         """Return a copy of a message of the user with a text behind what was said."""
         ...
 
-    def tool(self, tool: Tool) -> dict[str, Any]:
+    def tool(self, tool: OfferedTool) -> dict[str, Any]:
         """Return the definition of a tool."""
         ...
 

@@ -18,7 +18,7 @@ from ullage.core.errors import ErrorKind, Kind
 from ullage.core.messages.fields import as_mapping
 
 if TYPE_CHECKING:
-    from ullage.core.dialects.wordings import Row
+    from ullage.core.dialects.wordings import Wording
 
 STATUSES: Final[Mapping[int, Kind]] = {402: "quota", 429: "rate_limit"}
 
@@ -40,9 +40,9 @@ def classify(
     refused = STATUSES.get(status or 0)
     if refused is not None:
         return ErrorKind("quota" if _is_quota(fields, texts) else refused)
-    read = _by_code(fields, texts) or worded(texts)
+    read = _by_code(fields, texts) or match_wording(texts)
     if read is None:
-        return _unworded(status, body, headers)
+        return _classify_status(status, body, headers)
     if read.certainty == "likely" and status in ABSENT:
         return ErrorKind("other")
     if read.certainty == "likely" and _waits(headers):
@@ -50,7 +50,7 @@ def classify(
     return read
 
 
-def worded(texts: Sequence[str], rows: Sequence[Row] | None = None) -> ErrorKind | None:
+def match_wording(texts: Sequence[str], rows: Sequence[Wording] | None = None) -> ErrorKind | None:
     """Return what the first row that matches says of these texts, or None.
 
     The table is loaded with the first error: most programs never see one.
@@ -67,7 +67,7 @@ def worded(texts: Sequence[str], rows: Sequence[Row] | None = None) -> ErrorKind
     return None
 
 
-def _read(row: Row, named: Mapping[str, str | None]) -> ErrorKind:
+def _read(row: Wording, named: Mapping[str, str | None]) -> ErrorKind:
     limit, size, more, output = (
         _number(named.get(name)) for name in ("limit", "input", "more", "output")
     )
@@ -87,18 +87,18 @@ def _number(digits: str | None) -> int | None:
 
 
 def _by_code(fields: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> ErrorKind | None:
-    for inner, kind in _coded(fields):
+    for inner, kind in _find_codes(fields):
         if kind != "input":
             return ErrorKind(kind)
         named = ErrorKind("input", _int(inner, "n_ctx"), _int(inner, "n_prompt_tokens"))
-        said = worded(texts)
+        said = match_wording(texts)
         if named.limit is None and said is not None and said.kind in ("input", "total"):
             return replace(said, certainty="certain")
         return named
     return None
 
 
-def _coded(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Kind]]:
+def _find_codes(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Kind]]:
     from ullage.core.dialects.wordings import CODES
 
     return [
@@ -111,14 +111,14 @@ def _coded(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any],
 
 def _is_quota(fields: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> bool:
     """Tell whether money or a plan ran out, which waiting does not mend: by code, else by words."""
-    kinds = [kind for _, kind in _coded(fields) if kind in ("quota", "rate_limit")]
+    kinds = [kind for _, kind in _find_codes(fields) if kind in ("quota", "rate_limit")]
     if kinds:
         return "quota" in kinds
-    said = worded(texts)
+    said = match_wording(texts)
     return said is not None and said.kind == "quota"
 
 
-def _unworded(status: int | None, body: Any, headers: Mapping[str, str] | None) -> ErrorKind:
+def _classify_status(status: int | None, body: Any, headers: Mapping[str, str] | None) -> ErrorKind:
     """Return what a status and headers say where no words do."""
     if _used_up(headers):
         return ErrorKind("rate_limit")
@@ -182,10 +182,10 @@ def _open(body: Any, depth: int = 0) -> _Opened:
     if isinstance(body, bytes | bytearray):
         body = bytes(body).decode("utf-8", "replace")
     if isinstance(body, str):
-        inner = _parsed(body)
+        inner = _parse_frames(body)
         if inner:
             return _all([_open(part, depth + 1) for part in inner])
-        return _all([([], [body]), *(_open(part, depth + 1) for part in _quoted(body))])
+        return _all([([], [body]), *(_open(part, depth + 1) for part in _find_quoted(body))])
     if isinstance(body, list | tuple):
         return _all([_open(part, depth + 1) for part in body[:_MOST]])
     fields = as_mapping(body)
@@ -200,7 +200,7 @@ def _all(opened: list[_Opened]) -> _Opened:
     return [o for objects, _ in opened for o in objects], [t for _, texts in opened for t in texts]
 
 
-def _parsed(text: str) -> list[Any]:
+def _parse_frames(text: str) -> list[Any]:
     """Return the JSON that a text is, or that of the frames of a stream (`data: {...}`)."""
     frames = [line[5:] for line in text.splitlines() if line.startswith("data:")] or [text]
     frames = [*frames[:_MOST], *frames[_MOST:][-_MOST:]]  # an error begins or ends a stream
@@ -215,7 +215,7 @@ def _parsed(text: str) -> list[Any]:
     return found
 
 
-def _quoted(text: str) -> list[Any]:
+def _find_quoted(text: str) -> list[Any]:
     """Return the JSON object inside a sentence (`400 {"error": ...}`), if there is one."""
     start = text.find('{"', 0, _HEAD)
     try:

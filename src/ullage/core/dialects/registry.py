@@ -65,7 +65,7 @@ def aliases() -> Mapping[str, DialectName]:
     return {alias: dialect.name for dialect in dialects() for alias in dialect.aliases}
 
 
-def named(text: object) -> DialectName:
+def parse_name(text: object) -> DialectName:
     """Return the dialect of this name; raises ConfigurationError that lists the known ones."""
     name = text.strip().lower().replace("-", "_") if isinstance(text, str) else ""
     if name in DIALECTS:
@@ -85,7 +85,7 @@ def recognise(messages: Any, *, system: Any = None, tools: Any = None) -> Dialec
     What the messages show beats `system` and `tools`. Looks at `LOOKED_AT` messages from either
     end and stops at the first mark. Never raises: what is no history is for the codec to refuse.
     """
-    found = shown(messages)
+    found = detect(messages)
     if found is not None:
         return found
     marks = _marks()
@@ -94,7 +94,7 @@ def recognise(messages: Any, *, system: Any = None, tools: Any = None) -> Dialec
     return next((found for tool in _ends(tools) if (found := marks.tool(tool))), DEFAULT)
 
 
-def shown(messages: Any) -> DialectName | None:
+def detect(messages: Any) -> DialectName | None:
     """Return the dialect that messages show by themselves, None where they show none."""
     marks = _marks()
     if isinstance(messages, str):

@@ -109,7 +109,7 @@ TELLING: Final = (
 """Fields of a response that tell of its size, or of what the server did to the prompt."""
 
 
-def reported(response: Any) -> Any:
+def extract_report(response: Any) -> Any:
     """Return what an SDK's response tells of its size, without its content.
 
     Writing out a whole response costs time, and warns where the SDK has put a parsed value into
@@ -124,7 +124,7 @@ def reported(response: Any) -> Any:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def named(calls: Iterable[tuple[str, str, str]], salt: str) -> tuple[Call, ...]:
+def assign_ids(calls: Iterable[tuple[str, str, str]], salt: str) -> tuple[Call, ...]:
     """Return calls (id, name, arguments) with ids that are never empty and never the same.
 
     Arguments that are missing are those of a call without any: `{}`.
@@ -132,13 +132,13 @@ def named(calls: Iterable[tuple[str, str, str]], salt: str) -> tuple[Call, ...]:
     made: list[Call] = []
     used: set[str] = set()
     for place, (given, name, arguments) in enumerate(calls):
-        call_id = given if given and given not in used else _made(salt, place, used)
+        call_id = given if given and given not in used else _make_id(salt, place, used)
         used.add(call_id)
         made.append(Call(call_id, name, arguments if arguments.strip() else "{}"))
     return tuple(made)
 
 
-def _made(salt: str, place: int, used: set[str]) -> str:
+def _make_id(salt: str, place: int, used: set[str]) -> str:
     """Return an id made of the salt and the place of a call.
 
     Nine letters and digits: Mistral's API takes no other ids, and all others take these.
@@ -162,7 +162,7 @@ def as_json(value: object) -> str:
         return ""
 
 
-def said(value: object) -> str:
+def read_text(value: object) -> str:
     """Return a field that ought to be text; anything else is none."""
     return value if isinstance(value, str) else ""
 

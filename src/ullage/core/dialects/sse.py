@@ -30,7 +30,7 @@ class Garbled(ProviderError):  # noqa: N818 - named for what the answer was
         super().__init__(message)
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     """One event: its name, empty where it has none, and its data."""
 
     name: str
@@ -49,7 +49,7 @@ class Events:
         self._after_cr = False
         self._first = True
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[SseEvent]:
         """Return the events that these bytes complete.
 
         Raises Garbled for an event over the bound, the stream is of no use after it.
@@ -63,31 +63,31 @@ class Events:
                 return []
         self._after_cr = data.endswith(b"\r")
         *lines, rest = _LINE_END.split(data)
-        found: list[Event] = []
+        found: list[SseEvent] = []
         for line in lines:
             whole = b"".join((*self._line, line)) if self._line else line
             self._line.clear()
-            self._grown(len(line))
+            self._add_size(len(line))
             self._take(whole, found)
         if rest:
             self._line.append(rest)
-            self._grown(len(rest))
+            self._add_size(len(rest))
         return found
 
-    def end(self) -> list[Event]:
+    def end(self) -> list[SseEvent]:
         """Return the event that the end of the stream completes, if any.
 
         The standard drops an event without its empty line; servers that leave the last one out
         mean it. One that was torn is no JSON, so it shows.
         """
-        found: list[Event] = []
+        found: list[SseEvent] = []
         if self._line:
             self._take(b"".join(self._line), found)
             self._line.clear()
         self._dispatch(found)
         return found
 
-    def _take(self, line: bytes, found: list[Event]) -> None:
+    def _take(self, line: bytes, found: list[SseEvent]) -> None:
         if self._first:
             self._first = False
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -103,13 +103,13 @@ class Events:
             if name == b"event":
                 self._name = value.decode("utf-8", "replace")
 
-    def _dispatch(self, found: list[Event]) -> None:
+    def _dispatch(self, found: list[SseEvent]) -> None:
         if self._data:
-            found.append(Event(self._name, "\n".join(self._data)))
+            found.append(SseEvent(self._name, "\n".join(self._data)))
         self._name, self._size = "", 0
         self._data.clear()
 
-    def _grown(self, size: int) -> None:
+    def _add_size(self, size: int) -> None:
         self._size += size
         if self._size > self._most:
             raise Garbled(

@@ -62,10 +62,10 @@ class Usage:
         """
         read = _reader(dialect)
         fields = _usage_fields(report)
-        return None if fields is None else (read or _recognised(fields))(fields)
+        return None if fields is None else (read or _find_reader(fields))(fields)
 
     @classmethod
-    def merged(cls, earlier: Any, later: Any, *, dialect: str | None = None) -> Usage | None:
+    def merge(cls, earlier: Any, later: Any, *, dialect: str | None = None) -> Usage | None:
         """Read two reports of one stream as one: what the later one has, wins.
 
         Anthropic's `message_start` has the prompt and its `message_delta` the output, or both
@@ -107,7 +107,7 @@ def _llamacpp(fields: Fields) -> Usage | None:
     none once it is done: 0 is a report from before the end.
     """
     if any(fields.get(name) is not None for name in ("prompt_tokens", "input_tokens")):
-        return _recognised({k: v for k, v in fields.items() if k != "timings"})(fields)
+        return _find_reader({k: v for k, v in fields.items() if k != "timings"})(fields)
     timings = details_in(fields, "timings")
     if timings is None:
         return None
@@ -140,10 +140,10 @@ def _reader(dialect: str | None) -> Callable[[Fields], Usage | None] | None:
             f"usage reports of dialect {dialect!r} are unknown: expected one of "
             f"{', '.join((*registry.DIALECTS, *_OTHERS))}, or None to go by the keys of the report"
         )
-    return registry.find(registry.named(dialect)).read_usage
+    return registry.find(registry.parse_name(dialect)).read_usage
 
 
-def _recognised(fields: Fields) -> Callable[[Fields], Usage | None]:
+def _find_reader(fields: Fields) -> Callable[[Fields], Usage | None]:
     """Return the reader of a report by its keys, the first that are met in this order.
 
     A gateway may add another dialect's keys to its own.

@@ -17,7 +17,7 @@ from ullage.core.errors import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Wording:
     """One wording; groups named `limit`, `input`, `more` and `output` are numbers of tokens.
 
     `more` is a second part of the input, `input` and `more` add up.
@@ -80,11 +80,11 @@ def _row(
     *,
     likely: bool = False,
     about: Literal["thinking"] | None = None,
-) -> Row:
+) -> Wording:
     for name, part in _PARTS.items():
         pattern = pattern.replace(name, part)
     certainty: Literal["certain", "likely"] = "likely" if likely else "certain"
-    return Row(kind, re.compile(pattern, re.IGNORECASE), sample, certainty, about)
+    return Wording(kind, re.compile(pattern, re.IGNORECASE), sample, certainty, about)
 
 
 _BROKEN: Final = (
@@ -543,7 +543,7 @@ _LIKELY: Final = (
     ),
 )
 
-ROWS: Final[tuple[Row, ...]] = (
+ROWS: Final[tuple[Wording, ...]] = (
     *_BROKEN,
     *_RATES,
     *_SIZES,

@@ -113,7 +113,7 @@ def _read(message: Message) -> _Extract:
         return _NOTHING
     user = message.role == "user"
     text = "\n".join(p.text for p in message.parts if p.kind == "text" and p.answers is None)
-    lines = tuple(_judged(text, user=user)) if text else ()
+    lines = tuple(_judge_text(text, user=user)) if text else ()
     if user:
         return _Extract(lines, said=_verbatim(text) if text.strip() else None)
     if not message.calls:
@@ -131,7 +131,7 @@ def _read(message: Message) -> _Extract:
     return _Extract(lines, tuple(files), tuple(skills), todo)
 
 
-def _judged(text: str, *, user: bool) -> Iterator[_Line]:
+def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
     """Yield the lines that the text of a message gives, each sentence in one of them at most."""
     label = "" if user else ASSISTANT
     opening = ""
@@ -341,12 +341,12 @@ class _Ledger:
                 for old in self.their_index.like(line.profile):
                     self.forget(old, self.theirs)
             else:
-                gone = self.overtaken(line)
+                gone = self.remove_overtaken(line)
         if line.kind != "lift" or gone or prose.rule("prose", line.text):
             self.put(section, line.text)
         return gone
 
-    def overtaken(self, line: _Line) -> list[str]:
+    def remove_overtaken(self, line: _Line) -> list[str]:
         """Take away the lines whose place a sentence of the user takes; return them."""
         new = line.profile
         gone = {old: None for old in self.index.like(new) if old != line.text}

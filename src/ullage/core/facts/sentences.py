@@ -95,7 +95,7 @@ def sentences(text: str) -> Iterator[tuple[Place, str]]:
             yield from _split("prose", held)
             held = ""
             if item is not None:
-                yield from _listed(place, lead, line[item.end() :])
+                yield from _split_item(place, lead, line[item.end() :])
         elif not _DATA.match(line) and not _CODE_END.search(line):
             heading = _heading(line)
             if heading is not None or not _goes_on(held, line):
@@ -132,7 +132,7 @@ def _heading(line: str) -> tuple[Place, str] | None:
         stripped.endswith((":", "\uff1a")) or line.startswith("#")
     ):
         return None
-    lower = lowered(stripped)
+    lower = normalise_sentence(stripped)
     if cues.TASK_HEADING.search(lower):
         return "tasks", ""
     if cues.FORBIDDING_HEADING.search(lower):
@@ -141,7 +141,7 @@ def _heading(line: str) -> tuple[Place, str] | None:
     return ("rules", "") if rules else ("prose", "")
 
 
-def _listed(place: Place, lead: str, item: str) -> Iterator[tuple[Place, str]]:
+def _split_item(place: Place, lead: str, item: str) -> Iterator[tuple[Place, str]]:
     box = _BOX.match(item)
     if box is None:
         yield from _split(place, lead + item)
@@ -159,7 +159,7 @@ def _split(place: Place, text: str) -> Iterator[tuple[Place, str]]:
                 yield place, sentence
 
 
-def lowered(sentence: str) -> str:
+def normalise_sentence(sentence: str) -> str:
     """Return the form in which cues are looked for."""
     return sentence.lower().replace("\u2019", "'").replace("**", "").replace("__", "")
 
@@ -176,7 +176,7 @@ def _worth(lower: str) -> int:
 
 def rule(place: Place, sentence: str) -> bool:
     """Tell whether a sentence of the user states a rule: something that outlasts the moment."""
-    lower = lowered(sentence)
+    lower = normalise_sentence(sentence)
     if lower.endswith(("?", "\uff1f")) and not cues.PLEADS.search(lower):
         return False
     worth = _worth(lower)
@@ -205,7 +205,7 @@ def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
     """Return what a sentence is, or None for one that need not outlive its message."""
     if place == "closed":
         return Judged("done", sentence)
-    lower = lowered(sentence)
+    lower = normalise_sentence(sentence)
     done = cues.DONE.search(lower)
     if done is not None:
         return Judged("done", sentence[-len(done[1]) :])
@@ -274,7 +274,7 @@ _COPULA: Final = frozenset(("is", "are", "=", "was", "lives", "heißt", "est", "
 
 def profile(sentence: str) -> Profile:
     """Return what a sentence is about; the same for the same sentence."""
-    lower = lowered(sentence)
+    lower = normalise_sentence(sentence)
     tokens = [t for t in (t.strip(".:-*_") for t in _TOKEN.findall(lower)) if t]
     numbers = [t for t in tokens if _IS_NUMBER.fullmatch(t)]
     named = [t for t in tokens if _IS_NAMED.search(t)]
@@ -330,7 +330,7 @@ def supersedes(new: Profile, old: Profile) -> bool:
     the same subject, does. With one, sentences on the same subject do.
     """
     if new.lifts and not new.prohibits:
-        return _lifted(new, old)
+        return _is_lifted(new, old)
     if new.key and new.key == old.key:
         return True
     if new.subject and new.subject == old.subject and not (new.prohibits or old.prohibits):
@@ -339,22 +339,22 @@ def supersedes(new: Profile, old: Profile) -> bool:
         return not old.prohibits and 2 * len(new.words & old.words) >= len(old.words)
     if not new.changes or (new.values == old.values and new.words == old.words):
         return False
-    return _revised(new, old)
+    return _is_revised(new, old)
 
 
-def _revised(new: Profile, old: Profile) -> bool:
+def _is_revised(new: Profile, old: Profile) -> bool:
     shared = len(new.words & old.words)
     mine, yours = new.values - old.values, old.values - new.values
     if not shared or new.prohibits != old.prohibits:
         return False
     if len(mine) == 1 and len(yours) == 1:
-        return _exchanged(new, old, min(mine), min(yours))
+        return _is_exchanged(new, old, min(mine), min(yours))
     gone, come = old.words - new.words, new.words - old.words
     alone = new.replaces and not mine and not yours and len(gone) == len(come) == 1
     return alone and shared >= (2 if old.prohibits else 1)
 
 
-def _exchanged(new: Profile, old: Profile, mine: str, yours: str) -> bool:
+def _is_exchanged(new: Profile, old: Profile, mine: str, yours: str) -> bool:
     """Tell whether one value stands for the other, in two sentences that say a word of change.
 
     Numbers of one form do where the sentences share two thirds of their words; names only where
@@ -370,7 +370,7 @@ def _exchanged(new: Profile, old: Profile, mine: str, yours: str) -> bool:
     return new.replaces and shared >= 2 and 2 * shared >= most
 
 
-def _lifted(new: Profile, old: Profile) -> bool:
+def _is_lifted(new: Profile, old: Profile) -> bool:
     if old.lifts and not old.prohibits:
         return False
     if new.values & old.values:

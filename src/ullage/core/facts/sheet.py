@@ -140,7 +140,7 @@ class _Sheet:
         self.lines: dict[str, tuple[str, ...]] = {
             name: tuple(quote(text) for text in getattr(facts, name)) for name in HEADINGS
         }
-        self.ranks = {name: _ranked(name, getattr(facts, name)) for name in HEADINGS}
+        self.ranks = {name: _rank_lines(name, getattr(facts, name)) for name in HEADINGS}
         self.costs: dict[str, list[int]] = {}
         self.heads: dict[str, int] = {}
 
@@ -193,7 +193,7 @@ class _Sheet:
         return LEFT_OUT + ", ".join(missing) if missing else ""
 
 
-def _ranked(name: str, lines: Sequence[str]) -> list[int]:
+def _rank_lines(name: str, lines: Sequence[str]) -> list[int]:
     """Return the positions of lines, those first that are to be kept first: the newest.
 
     Constraints that are rules in themselves come before those that only their place made rules;

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
-    from ullage.core.compaction.laws import Repair
+    from ullage.core.compaction.mending import Repair
     from ullage.core.dialects.usage import Usage
     from ullage.core.errors import ErrorKind
     from ullage.core.tokens.budget import Overrun

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.dialects.usage import Usage
 from ullage.core.guard.events import Answered, ContextPressure, Event, Notice, TruncationDetected
-from ullage.core.tokens.calibration import Reading
+from ullage.core.tokens.calibration import ReportedSize
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
 from ullage.core.tokens.truncation import Truncation, detect, edited_by_server, finish_reason
@@ -32,7 +32,7 @@ class Observation:
     usage: Usage | None
     assessment: Assessment
     conversation: Conversation
-    reading: Reading | None = None
+    reading: ReportedSize | None = None
     checkpoint: Checkpoint | None = None
     limit: int | None = None
     events: tuple[Event, ...] = ()
@@ -53,7 +53,7 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     answered = Answered(usage, priced, setup.model)
     if edited_by_server(report):
         return Observation(usage, found, sent.conversation, events=(pressure, answered))
-    cut = _truncated(sent, usage, report)
+    cut = _detect_truncation(sent, usage, report)
     if cut is not None:
         limit = cut.limit if cut.certain else None
         events: tuple[Event, ...] = (pressure, answered)
@@ -69,13 +69,13 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
         usage,
         found,
         conversation,
-        Reading(reported, measured.total.best, measured.fixed.best),
-        made.measured(usage) if made is not None else None,
+        ReportedSize(reported, measured.total.best, measured.fixed.best),
+        made.with_usage(usage) if made is not None else None,
         events=(*told, answered),
     )
 
 
-def _truncated(sent: Prepared, usage: Usage, report: Any) -> Truncation | None:
+def _detect_truncation(sent: Prepared, usage: Usage, report: Any) -> Truncation | None:
     """Return what shows that the server cut the prompt. An unproven bound is no sign of it.
 
     What this request extends is an earlier report, not the server's count of this very request.

@@ -62,7 +62,7 @@ def recover(
     if error.kind in ("total", "output_cap") and request.max_tokens is not None:
         lowered = _lower_output(request.max_tokens, sent, error)
         if lowered is not None:
-            return replace(sent, max_tokens=lowered, events=(_lowered(request, lowered),))
+            return replace(sent, max_tokens=lowered, events=(_report_lowered(request, lowered),))
     if error.kind == "malformed_history":
         return (yield from _whole_loops(setup, request))
     if error.kind in ("bytes", "media"):
@@ -169,5 +169,5 @@ def _lower_output(asked: int, sent: Prepared, error: ErrorKind) -> int | None:
     return room if 0 < room < asked else None
 
 
-def _lowered(request: Request, lowered: int) -> Notice:
+def _report_lowered(request: Request, lowered: int) -> Notice:
     return Notice(f"max_tokens lowered from {request.max_tokens:,} to {lowered:,} after a refusal")

@@ -143,12 +143,12 @@ def build_error(raw: object, fields: Mapping[str, Any] | None, index: int) -> Ma
     """Return the error that names what stands there and what converts it."""
     fields = fields or {}
     return MalformedHistoryError(
-        f"messages[{index}] is {_named(raw)}, not a message of any dialect: {_advice(raw, fields)}",
+        f"messages[{index}] is {_label(raw)}, not a message of any dialect: {_advice(raw, fields)}",
         index=index,
     )
 
 
-def _named(raw: object) -> str:
+def _label(raw: object) -> str:
     kind = type(raw)
     if isinstance(raw, Mapping):
         keys = [repr(key) for key in list(raw)[:SHOWN]]

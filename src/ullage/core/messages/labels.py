@@ -38,7 +38,7 @@ def label_call(arguments: str, root: str | None = None) -> str:
         rest = (value for value in found.values() if isinstance(value, str))
         text = next((word for word in told if word), "") or next((w for w in rest if w), "")
     else:
-        text = _patched(arguments) if found is None else _say(found)
+        text = _find_patched_file(arguments) if found is None else _say(found)
     folder = f"{root.rstrip('/')}/" if root else ""
     return shorten(text.removeprefix(folder) if folder else text)
 
@@ -89,7 +89,7 @@ def _say(value: Any) -> str:
     return " ".join(value)
 
 
-def _patched(text: str) -> str:
+def _find_patched_file(text: str) -> str:
     """Return the file that a patch names, else the text itself."""
     for line in text[:READ].splitlines():
         for mark in _PATCHES:

@@ -16,7 +16,7 @@ from ullage.core.messages.fields import mapping
 MARKS: Final = ("cache_control", "prompt_cache_breakpoint")
 
 
-def found(raw: Any) -> Mapping[str, Any] | None:
+def find_last(raw: Any) -> Mapping[str, Any] | None:
     """Return the marks of the last marked block of a message, or None."""
     fields = mapping(raw)
     content = fields.get("content") if fields is not None else None

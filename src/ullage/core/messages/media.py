@@ -48,7 +48,7 @@ def describe(kind: MediaKind, source: str, *, detail: str | None = None) -> Medi
     `HEAD_BYTES` of it (`DOCUMENT_BYTES` of a file) are decoded. `size` is worked out from the
     length of the base64 text.
     """
-    encoded = _encoded(source)
+    encoded = _read_base64(source)
     if not encoded:
         return Media(kind, detail=detail)
     size = _decoded_length(encoded)
@@ -74,7 +74,7 @@ def identity(source: str) -> str:
     return "blake2b:" + blake2b(source.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _encoded(source: str) -> str:
+def _read_base64(source: str) -> str:
     """Return the base64 text of a source, "" where it has none."""
     if source[:5].lower() == "data:":
         header, comma, data = source[5 : 5 + HEAD_BYTES].partition(",")
@@ -222,14 +222,14 @@ class ImageRule:
         """Return the tokens of an image: low, best, high."""
         detail = (media.detail or "auto").lower()
         if not media.width or not media.height or media.width < 0 or media.height < 0:
-            return self._unseen(detail)
-        return self._seen(media.width, media.height, detail)
+            return self._count_unknown_size(detail)
+        return self._count_known_size(media.width, media.height, detail)
 
-    def _unseen(self, detail: str) -> Band:  # noqa: ARG002 - for the rules that look at it
+    def _count_unknown_size(self, detail: str) -> Band:  # noqa: ARG002 - for the rules that look at it
         return self.unseen
 
-    def _seen(self, width: int, height: int, detail: str) -> Band:  # noqa: ARG002 - as above
-        return self._unseen(detail)
+    def _count_known_size(self, width: int, height: int, detail: str) -> Band:  # noqa: ARG002 - as above
+        return self._count_unknown_size(detail)
 
 
 UNKNOWN_IMAGE: Final = ImageRule("unknown")
@@ -250,14 +250,14 @@ class Tiles(ImageRule):
     base: int
     tile: int
 
-    def _unseen(self, detail: str) -> Band:
+    def _count_unknown_size(self, detail: str) -> Band:
         if detail == "low":
             return self.base, self.base, self.base
         return self.base + self.tile, self.base + 4 * self.tile, self.base + 8 * self.tile
 
-    def _seen(self, width: int, height: int, detail: str) -> Band:
+    def _count_known_size(self, width: int, height: int, detail: str) -> Band:
         if detail == "low":
-            return self._unseen(detail)
+            return self._count_unknown_size(detail)
         width, height = _within(width, height, 2048)
         short, long = sorted((width, height))
         scaled = max(1, long * 768 // short)
@@ -296,15 +296,15 @@ class Patches(ImageRule):
         for factor, patches in self.once:
             yield factor, Limit(limit.pixels, patches)
 
-    def _unseen(self, detail: str) -> Band:
-        typical = self._seen(1024, 1024, detail)[1]
+    def _count_unknown_size(self, detail: str) -> Band:
+        typical = self._count_known_size(1024, 1024, detail)[1]
         most = [
             ceil(factor * min(limit.patches, _cells(limit.pixels, limit.pixels, 32)))
             for factor, limit in self._ways(detail)
         ]
         return ceil(self.factor), typical, max(most) + 1
 
-    def _seen(self, width: int, height: int, detail: str) -> Band:
+    def _count_known_size(self, width: int, height: int, detail: str) -> Band:
         sizes = [ceil(f * _patches(width, height, limit)) for f, limit in self._ways(detail)]
         return min(sizes), sizes[0], max(sizes) + 1  # the guide: billing may differ by one
 
@@ -333,7 +333,7 @@ class VisualTokens(ImageRule):
     edge: int
     most: int
 
-    def _seen(self, width: int, height: int, detail: str) -> Band:  # noqa: ARG002 - it has none
+    def _count_known_size(self, width: int, height: int, detail: str) -> Band:  # noqa: ARG002 - it has none
         longest, least = min(self.edge, max(width, height)), 1
         while least < longest:
             middle = (least + longest + 1) // 2
@@ -358,7 +358,7 @@ class Crops(ImageRule):
     hundreds of tiles, which no page confirms.
     """
 
-    def _seen(self, width: int, height: int, detail: str) -> Band:
+    def _count_known_size(self, width: int, height: int, detail: str) -> Band:
         least = 64 if detail == "low" else 256
         if max(width, height) <= 384:
             return least, 258, 258
@@ -375,7 +375,7 @@ class Levels(ImageRule):
     2,240 ultra high. The page calls them approximate maxima: the band is half to a tenth more.
     """
 
-    def _unseen(self, detail: str) -> Band:
+    def _count_unknown_size(self, detail: str) -> Band:
         levels = {"low": 280, "medium": 560, "ultra_high": 2240}
         tokens = levels.get(detail, 1120)
         return tokens // 2, tokens, tokens + tokens // 10
@@ -414,7 +414,7 @@ def _tiles(name: str, base: int, tile: int) -> Tiles:
     return Tiles(name, base=base, tile=tile)
 
 
-def _patched(
+def _make_patches(
     name: str, factor: float, limits: Sequence[Limit], *once: tuple[float, int]
 ) -> Patches:
     low, high, original, auto = limits
@@ -428,7 +428,7 @@ _BY_54: Final = (_OLD, _NEW, _LARGE, _NEW)
 _GPT_4O: Final = _tiles("openai-tiles-85-170", 85, 170)
 _GPT_5: Final = _tiles("openai-tiles-70-140", 70, 140)
 _O_SERIES: Final = _tiles("openai-tiles-75-150", 75, 150)
-_GPT_56: Final = _patched("openai-patches-gpt-5.6", 1.2, _WIDE)
+_GPT_56: Final = _make_patches("openai-patches-gpt-5.6", 1.2, _WIDE)
 _CLAUDE: Final = VisualTokens("anthropic-1568", (0, 1_296, 1_640), edge=1568, most=1568)
 _CLAUDE_LARGE: Final = VisualTokens("anthropic-2576", (0, 2_691, 5_002), edge=2576, most=4784)
 _GEMINI_2: Final = Crops("gemini-2", (64, 1_548, 6_192))
@@ -449,20 +449,24 @@ _BY_ID: Final[Mapping[str, ImageRule]] = MappingProxyType(
         "o1-pro": _O_SERIES,
         "o3": _O_SERIES,
         "computer-use-preview": _tiles("openai-tiles-65-129", 65, 129),
-        "gpt-4.1-mini": _patched("openai-patches-gpt-4.1-mini", 1.62, _SAME, (1.62, 1536)),
-        "gpt-4.1-nano": _patched("openai-patches-gpt-4.1-nano", 2.46, _SAME, (2.46, 1536)),
-        "o4-mini": _patched("openai-patches-o4-mini", 1.72, _SAME, (1.72, 1536)),
-        "gpt-5-mini": _patched("openai-patches-gpt-5-mini", 1.2, _SAME, (1.2, 1536), (1.62, 1536)),
-        "gpt-5-nano": _patched("openai-patches-gpt-5-nano", 1.5, _SAME, (1.5, 1536), (2.46, 1536)),
-        "gpt-5.2": _patched("openai-patches-gpt-5.2", 1.2, _SAME, (1.2, 1536)),
-        "gpt-5.4": _patched("openai-patches-gpt-5.4", 1.2, _BY_54),
-        "gpt-5.4-mini": _patched("openai-patches-gpt-5.4-mini", 1.2, _BY_54, (1.62, 1536)),
-        "gpt-5.4-nano": _patched("openai-patches-gpt-5.4-nano", 1.2, _BY_54, (2.46, 1536)),
-        "gpt-5.5": _patched("openai-patches-gpt-5.5", 1.2, (_SMALL, _NEW, _LARGE, _LARGE)),
+        "gpt-4.1-mini": _make_patches("openai-patches-gpt-4.1-mini", 1.62, _SAME, (1.62, 1536)),
+        "gpt-4.1-nano": _make_patches("openai-patches-gpt-4.1-nano", 2.46, _SAME, (2.46, 1536)),
+        "o4-mini": _make_patches("openai-patches-o4-mini", 1.72, _SAME, (1.72, 1536)),
+        "gpt-5-mini": _make_patches(
+            "openai-patches-gpt-5-mini", 1.2, _SAME, (1.2, 1536), (1.62, 1536)
+        ),
+        "gpt-5-nano": _make_patches(
+            "openai-patches-gpt-5-nano", 1.5, _SAME, (1.5, 1536), (2.46, 1536)
+        ),
+        "gpt-5.2": _make_patches("openai-patches-gpt-5.2", 1.2, _SAME, (1.2, 1536)),
+        "gpt-5.4": _make_patches("openai-patches-gpt-5.4", 1.2, _BY_54),
+        "gpt-5.4-mini": _make_patches("openai-patches-gpt-5.4-mini", 1.2, _BY_54, (1.62, 1536)),
+        "gpt-5.4-nano": _make_patches("openai-patches-gpt-5.4-nano", 1.2, _BY_54, (2.46, 1536)),
+        "gpt-5.5": _make_patches("openai-patches-gpt-5.5", 1.2, (_SMALL, _NEW, _LARGE, _LARGE)),
         "gpt-5.6-sol": _GPT_56,
         "gpt-5.6-terra": _GPT_56,
         "gpt-5.6-luna": _GPT_56,
-        "gpt-6-astra": _patched("openai-patches-gpt-6-astra", 1.2, _ASTRA),
+        "gpt-6-astra": _make_patches("openai-patches-gpt-6-astra", 1.2, _ASTRA),
         **dict.fromkeys(
             (
                 *("claude-3-haiku", "claude-3-sonnet", "claude-3-opus", "claude-3-5-sonnet"),

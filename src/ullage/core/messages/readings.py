@@ -68,7 +68,7 @@ class Readings:
             messages.append(read_message(raws[index], index))
             if plain:
                 try:
-                    copies.append(_copied(raws[index]))
+                    copies.append(_copy_value(raws[index]))
                 except (TypeError, RecursionError):
                     plain = False  # from here on nothing can be compared
         memo = dict(known.memo) if length == len(known.copies) else {}
@@ -127,18 +127,18 @@ class _Number:  # noqa: PLW1641 - a value in a copy, never a key
         return type(other) is type(self._value) and other == self._value
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     """Return a copy that equals `value` until that is changed; raises TypeError for the unknown."""
     kind = type(value)
     if kind is str or value is None:
         return value
     if kind is dict:
-        return {_name(key): _copied(held) for key, held in value.items()}
+        return {_name(key): _copy_value(held) for key, held in value.items()}
     if kind is list or kind is tuple:
-        return kind(map(_copied, value))
+        return kind(map(_copy_value, value))
     if kind in (bool, int, float):
         return _Number(value)
-    if callable(getattr(value, "model_dump", None)) and "__eq__" in _defined(kind):
+    if callable(getattr(value, "model_dump", None)) and "__eq__" in _list_defined(kind):
         return copy.deepcopy(value)  # an object of an SDK
     raise TypeError(f"cannot compare {kind.__name__}")
 
@@ -149,6 +149,6 @@ def _name(key: Any) -> str:
     return key
 
 
-def _defined(kind: type) -> set[str]:
+def _list_defined(kind: type) -> set[str]:
     """Return the names that a class and its bases define, beside those of every object."""
     return {name for base in kind.__mro__[:-1] for name in vars(base)}

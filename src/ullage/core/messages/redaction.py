@@ -46,19 +46,19 @@ class Redactor:
 
     def data(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return data without secrets, keys included; untouched parts are the same objects."""
-        return data if self._found is None else _mapped(data, self)
+        return data if self._found is None else _redact_mapping(data, self)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return _mapped(value, self)
+            return _redact_mapping(value, self)
         if isinstance(value, list | tuple):
             return [self._value(inner) for inner in value]
         return value
 
 
-def _mapped(data: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
+def _redact_mapping(data: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
     return {redactor.text(key): redactor._value(value) for key, value in data.items()}  # noqa: SLF001
 
 

@@ -267,7 +267,7 @@ class Codec(Protocol):
         """Return the cache mark that a message carries, or None."""
         ...
 
-    def marked(self, raw: Raw, mark: Any) -> Raw:
+    def add_mark(self, raw: Raw, mark: Any) -> Raw:
         """Return an authored message with a cache mark."""
         ...
 

@@ -124,7 +124,7 @@ def briefing(
     return Briefing(
         system_prompt(mode, skills),
         developer_context(ctx, mode, permission),
-        presented(presenter_context),
+        render_facts(presenter_context),
     )
 
 
@@ -149,7 +149,7 @@ def developer_context(
     """Return what changes from session to session, and the presenter's facts last.
 
     Without facts the bytes are the same in both modes, except that a build turn that may only
-    read is told so. Put the facts behind the history instead (`presented`) where they change
+    read is told so. Put the facts behind the history instead (`render_facts`) where they change
     from call to call.
     """
     lines = [
@@ -161,11 +161,11 @@ def developer_context(
         lines.append(f"Forked from session: {_line(ctx.root)}")
     if mode == "build" and permission == "read_only":
         lines.append(_FORCED)
-    facts = presented(presenter_context)
+    facts = render_facts(presenter_context)
     return "\n".join([*lines, "", facts] if facts else lines)
 
 
-def presented(presenter_context: Mapping[str, Any] | None) -> str:
+def render_facts(presenter_context: Mapping[str, Any] | None) -> str:
     """Return the presenter's facts, labelled and bounded, or "" for none.
 
     A fact is one line of JSON in which nothing can break the line or hide, so that it can forge
@@ -180,7 +180,7 @@ def presented(presenter_context: Mapping[str, Any] | None) -> str:
     lines: list[str] = []
     room = FACTS_MOST
     for name in sorted(presenter_context, key=_rank):
-        line = f"- {_bounded(name)}: {_value(name, presenter_context[name])}"
+        line = f"- {_quote_value(name)}: {_value(name, presenter_context[name])}"
         if len(line) <= room:
             lines.append(line)
             room -= len(line)
@@ -196,7 +196,7 @@ def _rank(name: str) -> tuple[int, str]:
 def _value(name: str, value: Any) -> str:
     """Return a fact as JSON on one line; one that is too long as text that is cut, and said so."""
     if isinstance(value, str):
-        return _bounded(value)
+        return _quote_value(value)
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -204,26 +204,26 @@ def _value(name: str, value: Any) -> str:
             f"presenter_context[{name[:60]!r}] is no JSON ({error}): give text, numbers, lists or "
             "mappings"
         ) from error
-    shown = _escaped(text)
-    return shown if len(shown) <= VALUE_MOST else _bounded(text)
+    shown = _escape_unprintable(text)
+    return shown if len(shown) <= VALUE_MOST else _quote_value(text)
 
 
-def _bounded(text: str) -> str:
+def _quote_value(text: str) -> str:
     """Return text as a JSON string of at most `VALUE_MOST` characters and what was cut."""
-    quoted = _escaped(json.dumps(text[:VALUE_MOST], ensure_ascii=False))
+    quoted = _escape_unprintable(json.dumps(text[:VALUE_MOST], ensure_ascii=False))
     kept = min(len(text), VALUE_MOST)
     while len(quoted) > VALUE_MOST:  # escapes are longer than what they stand for
         kept = kept * VALUE_MOST // len(quoted)
-        quoted = _escaped(json.dumps(text[:kept], ensure_ascii=False))
+        quoted = _escape_unprintable(json.dumps(text[:kept], ensure_ascii=False))
     return quoted if kept == len(text) else f"{quoted} (cut, {len(text):,} characters)"
 
 
 def _line(text: str) -> str:
     """Return a name as it is, or quoted where it could break its line or hide in it."""
-    return text if text.isprintable() else _escaped(json.dumps(text, ensure_ascii=False))
+    return text if text.isprintable() else _escape_unprintable(json.dumps(text, ensure_ascii=False))
 
 
-def _escaped(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """Return JSON text with all that is not printable as escapes: line ends, bidi marks, halves."""
     if text.isprintable():
         return text

@@ -55,7 +55,7 @@ class Rule:
         """
         if self.verdict == "allow":
             return covers(self.path, path)
-        return covers(_folded(self.path), _folded(path))
+        return covers(_fold_case(self.path), _fold_case(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Consent:
             raise ConfigurationError(f"a no has the scope 'once', not {self.scope!r}")
 
 
-class Subject(NamedTuple):
+class CallSubject(NamedTuple):
     """What a call is about: the whole command, the path of a file, or the arguments as JSON."""
 
     tool: str
@@ -149,7 +149,7 @@ class Grant:
     never matches one. Raises ConfigurationError for a pattern that can match nothing.
     """
 
-    subject: Subject
+    subject: CallSubject
     scope: Scope
     pattern: str = ""
 
@@ -166,7 +166,7 @@ class Grant:
                 "words that they begin with, such as 'git log'"
             )
 
-    def covers(self, subject: Subject) -> bool:
+    def covers(self, subject: CallSubject) -> bool:
         """Tell whether a call needs no question because of this."""
         if subject.tool != self.subject.tool:
             return False
@@ -291,7 +291,7 @@ def _name_matches(pattern: str, name: str) -> bool:
     return not pattern[at:].strip("*")
 
 
-def _folded(text: str) -> str:
+def _fold_case(text: str) -> str:
     return unicodedata.normalize("NFC", text).casefold()
 
 

@@ -37,7 +37,7 @@ class Skill:
     text: str = field(repr=False)
 
 
-def hashed(text: str) -> str:
+def hash_text(text: str) -> str:
     """Return the hash by which a log names a skill's text: 32 hexadecimal digits."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).hexdigest()
 
@@ -65,7 +65,7 @@ def index(skills: Iterable[Skill], budget: int = BUDGET) -> str:
     return "\n".join((HEAD, *listed, LEFT_OUT.format(n=len(lines) - len(listed))))
 
 
-def mentioned(text: str, skills: Iterable[Skill]) -> tuple[Skill, ...]:
+def find_mentioned(text: str, skills: Iterable[Skill]) -> tuple[Skill, ...]:
     """Return the skills that a text names, in the order in which it first does.
 
     A name alone is no mention: skills are called `review` or `test`, and so are other things.

@@ -13,7 +13,7 @@ from ullage.core.messages.transcript import Call
 
 if TYPE_CHECKING:
     from ullage.core.compaction.traits import Trait
-    from ullage.core.session.permissions import Subject
+    from ullage.core.session.permissions import CallSubject
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Intent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutcome:
     """What a call came to: `text` is what the model is shown, bounded.
 
     `exit_code` is a command's; `marks` are further facts that JSON can carry, such as `dry_run`.
@@ -71,10 +71,10 @@ class Pending(Call):
     """A call that waits for a person's word: what it would do, and what it is about."""
 
     preview: Preview
-    subject: Subject
+    subject: CallSubject
 
     @classmethod
-    def over(cls, call: Call, preview: Preview, subject: Subject) -> Pending:
+    def over(cls, call: Call, preview: Preview, subject: CallSubject) -> Pending:
         """Return a call with what a person is shown of it."""
         made = cls(*call)
         made.preview, made.subject = preview, subject

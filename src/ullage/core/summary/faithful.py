@@ -71,21 +71,21 @@ def source(spoken: Sequence[str], told: Sequence[str], rules: Sequence[str]) -> 
     return Source(
         whole,
         _numbers(whole),
-        tuple(stems for s in sentences for stems in _forbidden(s)),
-        tuple(stems for s in sentences for stems in _demanded(s)),
+        tuple(stems for s in sentences for stems in _find_forbidden(s)),
+        tuple(stems for s in sentences for stems in _find_demanded(s)),
         _spread(heard),
         _spread([*said, *rules]),
     )
 
 
-def checked(lines: Iterable[Line], of: Source) -> tuple[list[Line], list[str]]:
+def check_lines(lines: Iterable[Line], of: Source) -> tuple[list[Line], list[str]]:
     """Return the lines that may stand, and each other one with the reason in front of it."""
     kept: list[Line] = []
     removed: list[str] = []
     for line in lines:
         flaw = unfaithful(line, of)
         if flaw is None:
-            kept.append(_labelled(line, of))
+            kept.append(_label_line(line, of))
         else:
             removed.append(f"{flaw}: {line.text}")
     return kept, removed
@@ -94,7 +94,7 @@ def checked(lines: Iterable[Line], of: Source) -> tuple[list[Line], list[str]]:
 def unfaithful(line: Line, of: Source) -> str | None:
     """Return why a line may not stand, or None where nothing speaks against it."""
     text = _plain(line.text)
-    unknown = next((name for name in identifiers(text) if not _known(name, text, of.text)), None)
+    unknown = next((name for name in identifiers(text) if not _is_known(name, text, of.text)), None)
     if unknown is not None:
         return f"not in the source ({unknown})"
     number = next(_strange(text, of.numbers), None)
@@ -146,7 +146,7 @@ def occurs(name: str, text: str) -> bool:
     return False
 
 
-def _known(name: str, line: str, text: str) -> bool:
+def _is_known(name: str, line: str, text: str) -> bool:
     """Tell whether a name occurs, also where it has a capital because it begins the line."""
     small = name[0].lower() + name[1:]
     return occurs(name, text) or (line.startswith(name) and occurs(small, text))
@@ -194,7 +194,7 @@ _MEASURED: Final = re.compile(
 _SEPARATOR: Final = re.compile(r"[,_\u00a0\u202f'](?=\d{3}(?!\d))")
 
 
-def _measured(text: str) -> Iterator[tuple[str, str, str]]:
+def _find_numbers(text: str) -> Iterator[tuple[str, str, str]]:
     """Return each number without separators, its unit or "", and how both are written."""
     for match in _NUMBER.finditer(text):
         after = _UNIT.match(text, match.end())
@@ -205,7 +205,7 @@ def _measured(text: str) -> Iterator[tuple[str, str, str]]:
 
 def _numbers(text: str) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
-    for number, unit, _ in _measured(text):
+    for number, unit, _ in _find_numbers(text):
         found.setdefault(number, set()).add(unit)
     return {number: frozenset(units) for number, units in found.items()}
 
@@ -215,7 +215,7 @@ def _strange(text: str, known: Mapping[str, frozenset[str]]) -> Iterator[str]:
 
     A number without a unit in the source (`timeout=30`) may be given one.
     """
-    for number, unit, shown in _measured(text):
+    for number, unit, shown in _find_numbers(text):
         if unit or sum(c.isdigit() for c in number) >= _DIGITS:
             units = known.get(number)
             if units is None or (unit and "" not in units and unit not in units):
@@ -260,7 +260,7 @@ with it, such as "Use vault.py" under "Never touch vault.py", the rule itself sa
 _ABOUT_FAILURE: Final = frozenset({"Failed attempts", "Blocked", "Open questions"})
 
 
-def _forbidden(sentence: str) -> Iterator[frozenset[str]]:
+def _find_forbidden(sentence: str) -> Iterator[frozenset[str]]:
     """Return what a sentence forbids, as stems; "instead of X" forbids the use of X."""
     for match in _FORBIDS.finditer(sentence):
         stems = _matter(match[1])
@@ -268,7 +268,7 @@ def _forbidden(sentence: str) -> Iterator[frozenset[str]]:
             yield stems | {_USE} if len(stems) == 1 else stems
 
 
-def _demanded(sentence: str) -> Iterator[frozenset[str]]:
+def _find_demanded(sentence: str) -> Iterator[frozenset[str]]:
     if _DENIES.search(sentence) is None:
         for match in _DEMANDS.finditer(sentence):
             stems = _matter(match[1])
@@ -365,7 +365,7 @@ def _orders(line: Line, text: str, of: Source) -> bool:
     return spoken < _HELD or of.told.share(stems) >= spoken
 
 
-def _labelled(line: Line, of: Source) -> Line:
+def _label_line(line: Line, of: Source) -> Line:
     """Return a line with its label where only a tool said it, or where it reports an order."""
     text = line.text
     if text.startswith(LABEL):

@@ -62,7 +62,7 @@ def line(scrap: Scrap) -> str:
     return f"{scrap.label}: {data(scrap.text)}"
 
 
-def unquoted(quoted: str) -> int:
+def count_source_characters(quoted: str) -> int:
     """Return how many characters of source text stand in the quoted part of a request."""
     lines = quoted.split("\n") if quoted else []
     return sum(len(json.loads(line.partition(": ")[2])) for line in lines)

@@ -54,7 +54,7 @@ def parse(text: str) -> list[Line]:
     Empty lines ("none"), those that are too long, and what was said before are left out: small
     models write one fact under every heading.
     """
-    text = _FENCE.sub("", _spoken(text[:MOST_TEXT]))
+    text = _FENCE.sub("", _strip_thinking(text[:MOST_TEXT]))
     fields = _object(text)
     found = _of_text(text) if fields is None else _of_object(fields)
     kept: dict[str, Line] = {}
@@ -63,10 +63,10 @@ def parse(text: str) -> list[Line]:
             kept.setdefault(line.text.casefold(), line)
         if len(kept) == MOST_LINES:
             break
-    return ordered(kept.values())
+    return sort_lines(kept.values())
 
 
-def ordered(lines: Iterable[Line]) -> list[Line]:
+def sort_lines(lines: Iterable[Line]) -> list[Line]:
     """Return lines in the order of their headings; under one heading as they came."""
     return sorted(lines, key=lambda line: SECTIONS.index(line.section))
 
@@ -160,7 +160,7 @@ _NOTHING: Final = re.compile(
 )
 
 
-def _spoken(text: str) -> str:
+def _strip_thinking(text: str) -> str:
     """Return an answer without the model's thinking, also where its beginning is missing."""
     return _THOUGHT.sub("", _THINKING.sub("", text))
 
@@ -188,13 +188,13 @@ def _heading(line: str) -> tuple[str | None, str]:
     section: str | None = None
     while True:
         bare = _BULLET.sub("", line)
-        opened = _opened(bare, bulleted=bare != line and not line[0].isdigit())
+        opened = _read_heading(bare, bulleted=bare != line and not line[0].isdigit())
         if opened is None:
             return section, "" if bare.startswith("#") else bare
         section, line = opened
 
 
-def _opened(line: str, *, bulleted: bool) -> tuple[str, str] | None:
+def _read_heading(line: str, *, bulleted: bool) -> tuple[str, str] | None:
     match = _HEADING.match(line)
     if match is None:
         return None

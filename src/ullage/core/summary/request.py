@@ -17,7 +17,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.summary import faithful
-from ullage.core.summary.pieces import Scrap, by_rule, cut, data, line, scraps, turns_of, unquoted
+from ullage.core.summary.pieces import (
+    Scrap,
+    by_rule,
+    count_source_characters,
+    cut,
+    data,
+    line,
+    scraps,
+    turns_of,
+)
 from ullage.core.summary.prompt import AGAIN, HINTS, PIECE, PROMPT, REDUCE, SYSTEM, UPDATE, WHOLE
 from ullage.core.summary.question import Answer, SummaryRequest
 from ullage.core.summary.record import CORE, SECTIONS, Line, parse, render
@@ -120,26 +129,26 @@ def write(job: Job) -> Asking:
     """
     desk = _desk(job)
     if not desk.scraps:
-        return desk.written(None, "summary_empty")
+        return desk.make_written(None, "summary_empty")
     orders = _first(desk)
     if not orders:
-        return desk.written(None, "summariser_failed")
+        return desk.make_written(None, "summariser_failed")
     desk.levels.append(len(orders))
     found = yield from _ask(desk, orders)
     if all(isinstance(record, str) for record in found):
-        return desk.written(None, str(found[0]))
+        return desk.make_written(None, str(found[0]))
     records = [_or_spare(desk, o, r) for o, r in zip(orders, found, strict=True)]
     if desk.earlier and not desk.updating:
         records.insert(0, list(desk.earlier))
     level = 0
     while len(records) > 1:
-        merged = _merged(records)
+        merged = _merge_records(records)
         if job.count(render(merged)) <= job.tokens:
             records = [merged]  # all of it fits: a model could only lose something
             break
         level += 1
         records = yield from _reduce(desk, records, level)
-    return _finished(desk, records[0])
+    return _finish_record(desk, records[0])
 
 
 @dataclass(slots=True)
@@ -162,7 +171,7 @@ class _Desk:
     removed: list[str] = field(default_factory=list)
     by_rule: list[str] = field(default_factory=list)
 
-    def written(self, prose: str | None, flaw: str | None) -> Written:
+    def make_written(self, prose: str | None, flaw: str | None) -> Written:
         total = sum(len(scrap.text) for scrap in self.scraps)
         return Written(
             prose,
@@ -331,13 +340,13 @@ def _ask(
     Where every request failed the summariser is down, and is left alone.
     """
     answers = yield from _round(desk, [order.request for order in orders])
-    found = [_judged(desk, o, a, last=False) for o, a in zip(orders, answers, strict=True)]
+    found = [_judge_answer(desk, o, a, last=False) for o, a in zip(orders, answers, strict=True)]
     bad = [i for i, judged in enumerate(found) if judged.flaw]
     if bad and any(answer is not None for answer in answers):
         again = [_again(desk, orders[i].request, str(found[i].flaw)) for i in bad]
         answers = yield from _round(desk, again)
         for i, answer in zip(bad, answers, strict=True):
-            second = _judged(desk, orders[i], answer, last=True)
+            second = _judge_answer(desk, orders[i], answer, last=True)
             if second.flaw is None or not found[i].lines:
                 found[i] = second
     for judged in found:
@@ -350,7 +359,7 @@ def _round(
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Sequence[Answer | None]]:
     desk.requests += len(requests)
     if requests[0].level == 0 and requests[0].attempt == 1:
-        desk.shown = sum(unquoted(request.quoted) for request in requests)
+        desk.shown = sum(count_source_characters(request.quoted) for request in requests)
     answers = yield tuple(requests)
     for answer in answers:
         if answer is not None and answer.usage is not None:
@@ -374,13 +383,13 @@ class _Judged(NamedTuple):
     removed: list[str]
 
 
-def _judged(desk: _Desk, order: _Order, answer: Answer | None, *, last: bool) -> _Judged:
+def _judge_answer(desk: _Desk, order: _Order, answer: Answer | None, *, last: bool) -> _Judged:
     if answer is None:
         return _Judged([], "summariser_failed", [])
     if answer.cut:
         return _Judged([], "summary_cut", [])
     told = [row for row in parse(answer.text) if row.text.casefold().strip(" .") not in HINTS]
-    lines, removed = faithful.checked(told, desk.source)
+    lines, removed = faithful.check_lines(told, desk.source)
     if not any(row.section in CORE for row in lines):
         flaw = "summary_malformed" if answer.text.strip() else "summary_empty"
         return _Judged([], flaw, removed)
@@ -436,7 +445,7 @@ def _reduce(
     desk: _Desk, records: Sequence[list[Line]], level: int
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], list[list[Line]]]:
     """Return fewer records: those that fit one request together become one."""
-    groups = list(_grouped(desk, records))
+    groups = list(_group_records(desk, records))
     orders: list[_Order] = []
     many = sum(len(group) > 1 for group in groups)
     for group in groups:
@@ -457,7 +466,7 @@ def _reduce(
     return joined
 
 
-def _merged(records: Sequence[Sequence[Line]]) -> list[Line]:
+def _merge_records(records: Sequence[Sequence[Line]]) -> list[Line]:
     """Return the lines of all records; of what was under way then, only the last word."""
     lines: dict[Line, None] = {}
     for section in SECTIONS:
@@ -471,26 +480,26 @@ def _merged(records: Sequence[Sequence[Line]]) -> list[Line]:
 _PASSING: Final = frozenset({"In progress", "Blocked", "Next steps"})
 
 
-def _grouped(desk: _Desk, records: Sequence[list[Line]]) -> Iterator[list[list[Line]]]:
+def _group_records(desk: _Desk, records: Sequence[list[Line]]) -> Iterator[list[list[Line]]]:
     """Return the records in groups that fit one request; none but the last stays alone."""
     frame = REDUCE.format(quoted="", elsewhere=desk.elsewhere, words=desk.words)
     room = desk.room(frame)
     group: list[list[Line]] = []
     held = 0
     for whole in records:
-        record, size = whole, desk.job.count(_quoted([whole]))
+        record, size = whole, desk.job.count(_quote_records([whole]))
         if len(group) > 1 and held + size > room:
             yield group
             group, held = [], 0
         if size > room // 2:
             record, _ = _within(whole, max(room // 2 - _SEAMS, 1), desk.job.count)
-            size = desk.job.count(_quoted([record]))
+            size = desk.job.count(_quote_records([record]))
         group.append(record)
         held += size
     yield group
 
 
-def _quoted(records: Iterable[Sequence[Line]]) -> str:
+def _quote_records(records: Iterable[Sequence[Line]]) -> str:
     """Return records as a request holds them; their lines are clean and cannot close a tag."""
     return "\n".join(f"<record>\n{render(record)}\n</record>" for record in records)
 
@@ -498,19 +507,19 @@ def _quoted(records: Iterable[Sequence[Line]]) -> str:
 def _joining(
     desk: _Desk, group: Sequence[Sequence[Line]], level: int, place: tuple[int, int]
 ) -> _Order:
-    quoted = _quoted(group)
+    quoted = _quote_records(group)
     prompt = REDUCE.format(quoted=quoted, elsewhere=desk.elsewhere, words=desk.words)
     dropped = len(desk.job.messages)
     request = SummaryRequest(SYSTEM, prompt, quoted, desk.answer, dropped, level, *place)
-    spare, _ = _within(_merged(group), desk.answer, desk.job.count)
+    spare, _ = _within(_merge_records(group), desk.answer, desk.job.count)
     return _Order(request, spare, keep=True)
 
 
-def _finished(desk: _Desk, lines: Sequence[Line]) -> Written:
+def _finish_record(desk: _Desk, lines: Sequence[Line]) -> Written:
     """Return the record, cut to the budget, or the flaw that keeps it out of the history."""
     kept, out = _within(lines, desk.job.tokens, desk.job.count)
     desk.removed += out
     prose = render(kept)
     if not kept or desk.job.count(prose) >= desk.size:
-        return desk.written(None, "summary_inflated")
-    return desk.written(prose, None)
+        return desk.make_written(None, "summary_inflated")
+    return desk.make_written(prose, None)

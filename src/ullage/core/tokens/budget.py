@@ -153,7 +153,7 @@ def fit(
         bound = _tokens(window, "the window", least=1)
         window = Window(input_tokens=bound, total_tokens=bound)
     used = _tokens(input_tokens, "input_tokens")
-    _asked(max_tokens, thinking_tokens)
+    _check_output(max_tokens, thinking_tokens)
     bounds = [n for n in (window.input_tokens, window.total_tokens) if n is not None]
     over = max(0, used + 1 - min(bounds, default=used + 1))
     room, why = _room(window, used)
@@ -179,7 +179,7 @@ def fit(
     return Fit(True, room, thinking_tokens, room, tuple(lowered))
 
 
-def _asked(max_tokens: int | None, thinking_tokens: int | None) -> None:
+def _check_output(max_tokens: int | None, thinking_tokens: int | None) -> None:
     """Refuse an output that no provider would take."""
     if max_tokens is not None:
         _tokens(max_tokens, "max_tokens", least=1)
@@ -229,7 +229,7 @@ ROUNDED: Final = 1_024
 """Windows are proposed in multiples of this."""
 
 
-def cramped(fixed: int, apart: int, bound: int, share: float) -> Cramped | None:
+def find_cramped(fixed: int, apart: int, bound: int, share: float) -> Cramped | None:
     """Return that a window is too small where what must stay is over its share of it."""
     if fixed <= share * bound:
         return None
@@ -368,13 +368,13 @@ class TurnBudget:
 def _over(
     unit: Literal["tokens", "dollars"], asked: float, spent: float, limit: float, kept: float
 ) -> Refusal:
-    def said(amount: float) -> str:
+    def say(amount: float) -> str:
         return f"{amount:,} tokens" if unit == "tokens" else f"${amount:,.4f}"
 
-    reserve = f", {said(kept)} are kept for one recovery" if kept else ""
+    reserve = f", {say(kept)} are kept for one recovery" if kept else ""
     return Refusal(
         unit,
-        f"A call of up to {said(asked)} is over the turn's budget: {said(spent)} of {said(limit)} "
+        f"A call of up to {say(asked)} is over the turn's budget: {say(spent)} of {say(limit)} "
         f"are spent{reserve}. Raise the budget, shorten the request or end the turn.",
     )
 

@@ -34,7 +34,7 @@ what stayed after a compaction was off by 2.6 %; with the slow pace and a moving
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReportedSize:
     """One report: prompt tokens as reported, and what was counted for messages and the rest."""
 
     reported: int
@@ -62,7 +62,7 @@ class Calibration:
     outside: Outside | None = None
     error: float = 0.0
     seen: int = 0
-    last: Reading | None = None
+    last: ReportedSize | None = None
 
     @property
     def scale(self) -> Scale:
@@ -83,7 +83,7 @@ class Calibration:
         return self.ratio * content + rest
 
 
-def learn(held: Calibration | None, reading: Reading) -> Calibration | None:
+def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None:
     """Return what is known after one more reading; one that cannot be true teaches nothing.
 
     Never pass a reading of a truncated, aborted or server-edited call.
@@ -117,7 +117,7 @@ def _sane(ratio: float) -> bool:
     return SANE[0] <= ratio <= SANE[1]
 
 
-def _apart(base: Reading, reading: Reading) -> bool:
+def _apart(base: ReportedSize, reading: ReportedSize) -> bool:
     """Tell whether a reading is of another conversation than its base, as far as it shows.
 
     Asked where the two make no ratio: with enough between them, they do not belong together.
@@ -130,7 +130,7 @@ def _towards(held: float, new: float, pace: float) -> float:
     return held + (new - held) * pace
 
 
-def _slope(base: Reading | None, reading: Reading) -> float | None:
+def _slope(base: ReportedSize | None, reading: ReportedSize) -> float | None:
     """Return the ratio of what came between two reports, None where they do not tell it."""
     if base is None or base.fixed != reading.fixed:
         return None

@@ -78,7 +78,7 @@ RECENT: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ToolEntry:
     """One call or result of a tool, by name: `Read src/ledger.py, turn 14`."""
 
     name: str
@@ -98,7 +98,7 @@ class Item:
     count: int = 1
     duplicates: int = 0
     reclaimable: int = 0
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ToolEntry, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -115,7 +115,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PartRow:
     """One part of what is used, in tokens. `basis` says where the number stems from.
 
     `inferred` is what remains of a reported total. Only `unattributed` may be negative. `unsent`
@@ -182,7 +182,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnRows:
     """What stood in the window at one call, by row, in tokens."""
 
     span: Span
@@ -226,13 +226,13 @@ class Report:
 
     used: Count
     basis: str
-    rows: tuple[Row, ...]
+    rows: tuple[PartRow, ...]
     bound: int | None
     reserved: int
     assessment: Assessment
     since: tuple[int, int] | None = None
     largest: tuple[Large, ...] = ()
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[TurnRows, ...] = ()
 
     @property
     def margin(self) -> int:
@@ -266,7 +266,7 @@ def compose(subject: Subject, meter: Meter, window: Window, *, top: int = 10) ->
     stood = range(subject.start, covered)
     sizes = book.sizes(stood)
     used, rows = _rows(sizes, book, meter, subject)
-    rows = [book.unsent(book.detailed(row, stood), stood) for row in rows]
+    rows = [book.mark_unsent(book.add_items(row, stood), stood) for row in rows]
     since = None
     if subject.reported is not None and covered < len(subject.transcript):
         new = range(covered, len(subject.transcript))
@@ -277,7 +277,7 @@ def compose(subject: Subject, meter: Meter, window: Window, *, top: int = 10) ->
         basis,
         tuple(sorted(rows, key=lambda row: list(NAMES).index(row.id))),
         window.input_tokens,
-        _reserved(subject.reserved, window),
+        _count_reserved(subject.reserved, window),
         assess(used, window),
         since,
         book.largest(stood, top),
@@ -285,7 +285,7 @@ def compose(subject: Subject, meter: Meter, window: Window, *, top: int = 10) ->
     )
 
 
-def _reserved(asked: int, window: Window) -> int:
+def _count_reserved(asked: int, window: Window) -> int:
     """Return the output that must come out of the bound: none, as far as the total has more."""
     bound, total = window.input_tokens, window.total_tokens
     return asked if bound is None or total is None else max(asked - (total - bound), 0)
@@ -293,19 +293,19 @@ def _reserved(asked: int, window: Window) -> int:
 
 def _rows(
     sizes: Mapping[str, Size], book: _Book, meter: Meter, subject: Subject
-) -> tuple[Count, list[Row]]:
+) -> tuple[Count, list[PartRow]]:
     """Return what is used, and the rows that add up to it."""
     ids = [name for name in NAMES if name in sizes]
     low, best, high = meter.scale.of(_sum(sizes.values()))
     sharp = meter.basis == "exact" and low == high
     basis = meter.basis if sharp or meter.basis != "exact" else "estimate"
-    parts = _shared(best, [sizes[i].best for i in ids])
+    parts = _share_total(best, [sizes[i].best for i in ids])
     rows = []
     for name, tokens in zip(ids, parts, strict=True):
         edges = meter.scale.of(sizes[name])
         exact = meter.basis == "exact" and edges.low == edges.high
         kind = meter.basis if exact or meter.basis != "exact" else "estimate"
-        rows.append(Row(name, tokens, min(edges.low, tokens), max(edges.high, tokens), kind))
+        rows.append(PartRow(name, tokens, min(edges.low, tokens), max(edges.high, tokens), kind))
     reported = subject.reported
     if reported is None:
         extra = learned_extra(book.fixed, meter) or 0
@@ -317,7 +317,7 @@ def _rows(
     return Count(reported, reported, reported, "server"), rows
 
 
-def _rest(rest: int, prefix: int, apart: str) -> Iterator[Row]:
+def _rest(rest: int, prefix: int, apart: str) -> Iterator[PartRow]:
     """Yield what the messages do not explain: the prefix of every request, and what remains."""
     constant = max(prefix, 0)
     for name, tokens, note in (
@@ -325,14 +325,14 @@ def _rest(rest: int, prefix: int, apart: str) -> Iterator[Row]:
         ("unattributed", rest - constant, ""),
     ):
         if tokens:
-            yield Row(name, tokens, tokens, tokens, "inferred", note)
+            yield PartRow(name, tokens, tokens, tokens, "inferred", note)
 
 
 def _sum(sizes: Iterable[Size]) -> Size:
     return Size(*(sum(edges) for edges in zip(*sizes, strict=True)))
 
 
-def _shared(total: int, weights: Sequence[int]) -> list[int]:
+def _share_total(total: int, weights: Sequence[int]) -> list[int]:
     """Share a total by weights, in whole numbers that add up to it (largest remainders)."""
     whole = sum(weights)
     if not whole:
@@ -409,7 +409,7 @@ class _Book:
                     piece.unsent = Size(*(a - b for a, b in zip(piece.size, kept, strict=True)))
                     piece.size = kept
 
-    def unsent(self, row: Row, stood: range) -> Row:
+    def mark_unsent(self, row: PartRow, stood: range) -> PartRow:
         """Return a row with what of it the chat template leaves out."""
         if row.id not in self._subject.dropped:
             return row
@@ -454,7 +454,7 @@ class _Book:
         for index in stood:
             yield from self._pieces[index]
 
-    def detailed(self, row: Row, stood: range) -> Row:
+    def add_items(self, row: PartRow, stood: range) -> PartRow:
         """Return a row with its items by tool, scaled so that they add up to it."""
         named: dict[str, list[_Piece]] = defaultdict(list)
         if row.id == "tools":
@@ -470,19 +470,21 @@ class _Book:
         weights = [sum(piece.size.best for piece in pieces) for _, pieces in groups]
         items = [
             self._item(name, tokens, pieces)
-            for (name, pieces), tokens in zip(groups, _shared(row.tokens, weights), strict=True)
+            for (name, pieces), tokens in zip(
+                groups, _share_total(row.tokens, weights), strict=True
+            )
         ]
         items.sort(key=lambda item: (-item.tokens, item.name))
-        return Row(row.id, row.tokens, row.low, row.high, row.basis, row.note, tuple(items))
+        return PartRow(row.id, row.tokens, row.low, row.high, row.basis, row.note, tuple(items))
 
     def _item(self, name: str, tokens: int, pieces: Sequence[_Piece]) -> Item:
         """Return what one tool takes: `tokens`, of which its repeats and its calls are shares."""
-        copies, again = _repeated(pieces)
-        parts = _shared(tokens, [piece.size.best for piece in pieces])
+        copies, again = _count_repeated(pieces)
+        parts = _share_total(tokens, [piece.size.best for piece in pieces])
         whole = sum(piece.size.best for piece in pieces)
         order = sorted(range(len(pieces)), key=lambda i: (-parts[i], pieces[i].index))
         entries = tuple(
-            Entry(self._label(pieces[i]), parts[i], pieces[i].index)
+            ToolEntry(self._label(pieces[i]), parts[i], pieces[i].index)
             for i in order[:ENTRIES]
             if pieces[i].arguments is not None
         )
@@ -530,9 +532,9 @@ class _Book:
         if not self._subject.apart or not spans:
             return 0
         first = next(span for span in spans if span.model == spans[-1].model)
-        return max((first.tokens or 0) - sum(self._counted(first).values()), 0)
+        return max((first.tokens or 0) - sum(self._count_rows(first).values()), 0)
 
-    def _counted(self, span: Span) -> dict[str, int]:
+    def _count_rows(self, span: Span) -> dict[str, int]:
         """Return the rows of what stood in the window at a call, in tokens of the model."""
         ratio = self._scale.best
         rows = {row: round(size.best * ratio) for row, size in self._fixed.items()}
@@ -542,17 +544,17 @@ class _Book:
                 rows[row] = rows.get(row, 0) + round(grown * ratio)
         return rows
 
-    def turns(self) -> Iterator[Turn]:
+    def turns(self) -> Iterator[TurnRows]:
         """Yield what stood in the window at each call."""
         for span in self._subject.spans:
-            rows = self._counted(span)
+            rows = self._count_rows(span)
             counted = sum(rows.values())
             if span.tokens is None:
-                yield Turn(span, counted, "estimate", rows)
+                yield TurnRows(span, counted, "estimate", rows)
                 continue
             constant = min(self.prefix, span.tokens)
             rest = {"prefix": constant, "unattributed": span.tokens - counted - constant}
-            yield Turn(span, span.tokens, "provider", {**rows, **rest})
+            yield TurnRows(span, span.tokens, "provider", {**rows, **rest})
 
     def _sums(self) -> dict[str, list[int]]:
         """Return running sums of each row's best values, one more than there are messages."""
@@ -568,7 +570,7 @@ class _Book:
         return sums
 
 
-def _repeated(pieces: Iterable[_Piece]) -> tuple[int, int]:
+def _count_repeated(pieces: Iterable[_Piece]) -> tuple[int, int]:
     """Return how many results came again unchanged later, and the counter tokens of these."""
     latest: dict[str, _Piece] = {}
     count = tokens = 0

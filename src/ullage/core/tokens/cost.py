@@ -137,7 +137,10 @@ class Saving:
         """
         if not self.turns:
             return 0.0
-        old, new = _cached(self.before_tokens, self.prices), _cached(self.after_tokens, self.prices)
+        old, new = (
+            _find_cache_rates(self.before_tokens, self.prices),
+            _find_cache_rates(self.after_tokens, self.prices),
+        )
         if old is None or new is None:
             return None
         without = self.turns * self.before_tokens * old[0]
@@ -192,7 +195,7 @@ def saving(
     return Saving(before_tokens, after_tokens, kept_prefix_tokens, turns, tuple(prices))
 
 
-def measured(estimate: Saving, usage: Usage, *, added_tokens: int = 0) -> Saving:
+def measure_saving(estimate: Saving, usage: Usage, *, added_tokens: int = 0) -> Saving:
     """Return the saving as the first call after the compaction shows it.
 
     The prompt's real size and what was really read from the cache take the place of the estimate's;
@@ -210,7 +213,7 @@ def _dollars(tokens: int, rate: float | None) -> float | None:
     return None if rate is None else tokens * rate / MILLION
 
 
-def _cached(prompt_tokens: int, prices: Sequence[Price]) -> tuple[float, float] | None:
+def _find_cache_rates(prompt_tokens: int, prices: Sequence[Price]) -> tuple[float, float] | None:
     """Return the rates of a prompt's cached and of its new tokens, None where unknown."""
     rate = rates(prompt_tokens, prices)
     read = rate.input if rate.cache_read is None else rate.cache_read

@@ -171,7 +171,7 @@ class Measure:
         """Return the whole in the model's tokens; one best value a message."""
         raw = self.raw()
         if self.anchor is not None:
-            return self._anchored(self.anchor, raw)
+            return self._count_from_anchor(self.anchor, raw)
         size = self.scale.of(raw)
         if self.rest is not None:
             size = _sum(self.scale.of(self.total), self.rest)
@@ -179,7 +179,7 @@ class Measure:
         low, best, high = (max(edge + self.extra, 0) for edge in size)
         return Count(best, low, high, basis, self)
 
-    def _anchored(self, anchor: Anchor, raw: Size) -> Count:
+    def _count_from_anchor(self, anchor: Anchor, raw: Size) -> Count:
         tokens, then = anchor.tokens, anchor.raw
         since = Size(raw.low - then.low, raw.best - then.best, raw.high - then.high)
         if since.high == 0:
@@ -199,7 +199,7 @@ class Measure:
         """The upper edge of the fixed part in counter tokens, as far as the server has it."""
         return self.fixed.high if self.rest is None else ceil(self.rest.high / self.scale.high)
 
-    def corrected(self, anchor: Anchor, width: float) -> Measure:
+    def correct(self, anchor: Anchor, width: float) -> Measure:
         """Return the measure by the server's word on its first part, plus or minus `width`.
 
         One ratio stands for all of it. A server that counts fewer tokens than the vocabulary can
@@ -209,10 +209,10 @@ class Measure:
         tokens, raw = anchor
         content, ratio = raw.best - self.fixed.best, tokens / max(raw.best, 1)
         if content > 0 and not self.scale.low <= ratio <= STRANGE:
-            return self.parted(anchor, min(self.scale.best, tokens / content), width)
+            return self.split_by_ratio(anchor, min(self.scale.best, tokens / content), width)
         return replace(self, scale=_around(ratio, width), basis="calibrated", extra=0, rest=None)
 
-    def parted(self, anchor: Anchor, ratio: float, width: float) -> Measure:
+    def split_by_ratio(self, anchor: Anchor, ratio: float, width: float) -> Measure:
         """Return the measure with this ratio for the messages, and what is left outside them."""
         content = anchor.raw.best - self.fixed.best
         rest = _flat(max(round(anchor.tokens - ratio * content), 0))
@@ -226,7 +226,7 @@ class Measure:
         rounded_up = ceil(fits * self.scale.high) > tokens  # 625 * 3.24 is 2025.0000000000002
         return fits - rounded_up
 
-    def told(self, tokens: int) -> Measure:
+    def with_server_count(self, tokens: int) -> Measure:
         """Return the measure with the server's count of this very whole."""
         return replace(self, anchor=Anchor(tokens, self.raw()))
 
@@ -241,7 +241,7 @@ def measure(
 ) -> Measure:
     """Measure a transcript; each message is counted once in its life (see `Message.memo`)."""
     total = _total(transcript, meter)
-    fixed = _fixed(meter, system, tools)
+    fixed = _measure_fixed(meter, system, tools)
     extra = learned_extra(fixed, meter)
     if extra is None:
         extra = 0
@@ -266,7 +266,7 @@ def flatten(size: Size) -> Size:
 
 
 def _total(transcript: Transcript, meter: Meter) -> Size:
-    return _known(transcript, meter).total
+    return _measure_new(transcript, meter).total
 
 
 class _Known(NamedTuple):
@@ -281,10 +281,10 @@ def upper_edges(transcript: Transcript, meter: Meter) -> list[int]:
 
     What was measured before is read from one array, without a look at any message.
     """
-    return _known(transcript, meter).edges.tolist()
+    return _measure_new(transcript, meter).edges.tolist()
 
 
-def _known(transcript: Transcript, meter: Meter) -> _Known:
+def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
     """Return the sizes of all messages, working out only those that came since the last time."""
     key, messages = meter.key, transcript.messages
     done, known = transcript.memo.get(key) or (0, _Known(_NOTHING, array("q")))
@@ -475,7 +475,7 @@ def _flat(tokens: int) -> Size:
     return Size(tokens, tokens, tokens)
 
 
-def _fixed(meter: Meter, system: str | None, tools: Any) -> Size:
+def _measure_fixed(meter: Meter, system: str | None, tools: Any) -> Size:
     framing = meter.framing
     size = Size(framing.reply, framing.reply, framing.reply + framing.opening)
     if system:

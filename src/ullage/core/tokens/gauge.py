@@ -157,13 +157,13 @@ def _tokens(used: object) -> tuple[int | None, int, State | None, Reason | None]
         return used.tokens, used.high, state, None
     if isinstance(used, int) and not isinstance(used, bool) and used >= 0:
         return used, used, "estimated", None
-    usage = _recorded(used) or Usage.from_report(used)
+    usage = _read_recorded(used) or Usage.from_report(used)
     if usage is None:
         return None, 0, None, "usage_malformed"
     return usage.prompt_tokens, usage.prompt_tokens, "known", None
 
 
-def _recorded(used: object) -> Usage | None:
+def _read_recorded(used: object) -> Usage | None:
     """Read a usage as `Usage` fields under string keys, the form in which it is recorded."""
     names = ("input", "cache_read", "cache_write", "output", "reasoning")
     if not isinstance(used, dict) or "input" not in used or not set(used) <= set(names):
@@ -202,11 +202,11 @@ class Shown:
         told = self.told if checkpoint == self.checkpoint else frozenset()
         tier = found.tier
         if checkpoint == self.checkpoint and TIERS.index(tier) < TIERS.index(self.tier):
-            tier = max(tier, self._held(found.ratio, thresholds), key=TIERS.index)
+            tier = max(tier, self._find_held_tier(found.ratio, thresholds), key=TIERS.index)
         new = tier != "none" and tier not in told
         return Shown(tier, told | {tier}, checkpoint), new
 
-    def _held(self, ratio: float, thresholds: Thresholds) -> Tier:
+    def _find_held_tier(self, ratio: float, thresholds: Thresholds) -> Tier:
         """Return the highest tier, up to the one shown, that this ratio has not left yet."""
         held = thresholds.tier(ratio + LEAVING)
         return min(held, self.tier, key=TIERS.index)

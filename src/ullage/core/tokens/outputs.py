@@ -15,7 +15,7 @@ from ullage.core.tokens.counting import Meter, shares
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReportedAnswer:
     """What a call reported, and the messages that it answered with.
 
     `final` means that the report was made at the end of the answer.
@@ -26,7 +26,7 @@ class Answer:
     final: bool = True
 
 
-def settle(answers: Sequence[Answer], meter: Meter) -> list[Usage | None]:
+def settle(answers: Sequence[ReportedAnswer], meter: Meter) -> list[Usage | None]:
     """Return the usage of each call, with the larger output of what was reported and counted.
 
     What was counted is an estimate, and then the usage is another object. A final report gives

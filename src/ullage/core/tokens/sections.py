@@ -20,7 +20,7 @@ MARKS: Final = tuple(name for name in SHARES if name != "output_buffer")
 """The sections that messages can be put into."""
 
 
-def checked(sections: Mapping[int, str], messages: int) -> Mapping[int, str]:
+def check_marks(sections: Mapping[int, str], messages: int) -> Mapping[int, str]:
     """Return the marks of messages; raises ConfigurationError for a place or name there is not."""
     for index, name in sections.items():
         if type(index) is not int or not 0 <= index < messages:
@@ -36,7 +36,7 @@ def checked(sections: Mapping[int, str], messages: int) -> Mapping[int, str]:
     return sections
 
 
-def used(
+def count_sections(
     measured: Measure, meter: Meter, marks: Mapping[int, str], tools: Any, output: int
 ) -> dict[str, int]:
     """Return the tokens of the model in each section, by their upper edges.

@@ -71,7 +71,7 @@ class Claim:
         note = f" ({self.note})" if self.note else ""
         return f"{self.tokens:,} tokens, {self.kind}, {_say_source(self.source, self.where)}{note}"
 
-    def dated(self) -> str:
+    def describe_with_date(self) -> str:
         """Say the claim with its day, unless its place names that already."""
         known = not self.date or self.date in self.where
         return self.sentence() if known else f"{self.sentence()}, {self.date}"
@@ -123,7 +123,7 @@ class Window:
             "output": self.output_tokens,
             "by": self.said_by() if self.known else None,
         }
-        rows |= {f"claim {n}": claim.dated() for n, claim in enumerate(self.claims, 1)}
+        rows |= {f"claim {n}": claim.describe_with_date() for n, claim in enumerate(self.claims, 1)}
         return table(f"window of {self.model or 'this model'}", rows)
 
     def said_by(self) -> str:
@@ -141,7 +141,8 @@ class Window:
         else:
             head = f"{name}: {self.input_tokens:,} tokens of input, {self.said_by()}"
         heard = [
-            f"  {'*' if c.tokens == self.input_tokens else '-'} {c.dated()}" for c in self.claims
+            f"  {'*' if c.tokens == self.input_tokens else '-'} {c.describe_with_date()}"
+            for c in self.claims
         ]
         return "\n".join([head, *heard, *(f"  ! {w}" for w in self.warnings)])
 

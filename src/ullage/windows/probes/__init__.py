@@ -7,7 +7,7 @@ yields what to ask. The room knows no HTTP client, no cache and no configuration
 from collections.abc import Generator
 
 from ullage.core.tokens.window import Claim
-from ullage.transport import Answer, Ask
+from ullage.transport import HttpRequest, HttpResponse
 from ullage.windows.probes.found import Asking, Found, root
 
 __all__ = ["Asking", "Found", "catalogue", "probe", "root"]
@@ -27,7 +27,7 @@ def probe(
 
 def catalogue(
     base_url: str, api_key: str | None, now: float
-) -> Generator[Ask, Answer, tuple[dict[str, tuple[Claim, ...]], str]]:
+) -> Generator[HttpRequest, HttpResponse, tuple[dict[str, tuple[Claim, ...]], str]]:
     """Ask the server of `base_url` for its models: see `recognise.catalogue`."""
     from ullage.windows.probes import recognise
 

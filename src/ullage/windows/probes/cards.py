@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ullage.transport import Answer
+from ullage.transport import HttpResponse
 from ullage.windows.probes.found import HTTP_OK, Card
 
 LARGEST: Final = 100_000_000
 """Above this a number means "no limit" (2^31 - 1, 2^63 - 1, 10^30), not a window."""
 
 
-def payload(answer: Answer) -> Any:
+def payload(answer: HttpResponse) -> Any:
     """Return the JSON of an answer that went well; None for any other."""
     return answer.json() if answer.status == HTTP_OK else None
 

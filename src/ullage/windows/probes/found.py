@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from ullage.core.tokens.window import SMALLEST, Claim, Kind
-from ullage.transport import Answer, Ask, shown
+from ullage.transport import HttpRequest, HttpResponse, mask_url
 
 HTTP_OK: Final = 200
 HTTP_LOADING: Final = 503
@@ -37,7 +37,7 @@ class Found:
     slots: int = 1
 
 
-Asking = Generator[Ask, Answer, Found]
+Asking = Generator[HttpRequest, HttpResponse, Found]
 Card = Mapping[str, Any]
 """One model of a server's list, as it came."""
 
@@ -59,17 +59,17 @@ class Target:
     @property
     def where(self) -> str:
         """The server as it may be shown: without a password."""
-        return shown(self.base)
+        return mask_url(self.base)
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Ask:
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> HttpRequest:
         """Return the request for a path below the root."""
-        return Ask(self.base + path, body, self.api_key)
+        return HttpRequest(self.base + path, body, self.api_key)
 
     def claim(self, kind: Kind, tokens: int, confidence: float = 1.0, note: str = "") -> Claim:
         """Return a claim of this server."""
         return Claim(kind, tokens, "probe", self.where, self.now, confidence, note)
 
-    def enforced(self, tokens: int, note: str) -> Claim:
+    def claim_enforced(self, tokens: int, note: str) -> Claim:
         """Return the claim of a prompt limit that the server enforces.
 
         Below the smallest published limit only an allocation is believed, and this is one.
@@ -85,7 +85,7 @@ class Target:
         why = "is still loading its model (503); ask again when it is ready"
         return Found(complaint=f"{self.where} {why}", passing=True)
 
-    def unlisted(self) -> Found:
+    def report_unlisted(self) -> Found:
         """Return what is found at a server that does not list the model."""
         if self.model is None:
             return self.silent("serves several models, or none: name one to learn its window")

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ullage.transport import Answer
+from ullage.transport import HttpResponse
 from ullage.windows.probes.cards import payload, tokens
 from ullage.windows.probes.found import Asking, Found, Target
 
 _PATH = "/api/extra/true_max_context_length"
 
 
-def emulates(answer: Answer) -> bool:
+def emulates(answer: HttpResponse) -> bool:
     """Tell whether an answer to `/props` has KoboldCpp's mark."""
     props = payload(answer)
     return isinstance(props, Mapping) and "n_ctx" in props

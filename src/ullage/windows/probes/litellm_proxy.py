@@ -29,7 +29,7 @@ def probe(target: Target) -> Asking:
     model = target.model if target.model is not None or len(names) > 1 else names.pop()
     mine = [d for d in deployments if model is not None and d.get("model_name") == model]
     if not mine:
-        return target.unlisted()
+        return target.report_unlisted()
     claims = tuple(c for d in mine for c in _claims(target, d))
     if all(c.kind == "output" for c in claims):
         return target.silent(f"names no window for {model!r} (no max_input_tokens)")

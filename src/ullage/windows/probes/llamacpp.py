@@ -12,12 +12,12 @@ from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import quote
 
-from ullage.transport import Answer
+from ullage.transport import HttpResponse
 from ullage.windows.probes.cards import below, cards, payload, pick, tokens
 from ullage.windows.probes.found import HTTP_LOADING, HTTP_OK, Asking, Card, Found, Target
 
 
-def read(target: Target, answer: Answer) -> Asking:
+def read(target: Target, answer: HttpResponse) -> Asking:
     """Read the answer to `GET /props`, and ask a router once more."""
     props = answer.json()
     if answer.status == HTTP_LOADING:
@@ -26,7 +26,7 @@ def read(target: Target, answer: Answer) -> Asking:
         return Found()
     if props.get("role") == "router":
         return (yield from _router(target))
-    return _found(target, props, target.listed)
+    return _read_claims(target, props, target.listed)
 
 
 def _router(target: Target) -> Asking:
@@ -37,7 +37,7 @@ def _router(target: Target) -> Asking:
     warm = yield target.ask(query + "&autoload=false")
     props = warm.json()
     if warm.status == HTTP_OK and _is_props(props):
-        return _found(target, props, ())
+        return _read_claims(target, props, ())
     listed = target.listed
     if not any("status" in card for card in listed):
         listed = cards(payload((yield target.ask("/models"))))
@@ -48,13 +48,13 @@ def _router(target: Target) -> Asking:
     cold = yield target.ask(query)
     props = cold.json()
     if cold.status == HTTP_OK and _is_props(props):
-        return _found(target, props, ())
+        return _read_claims(target, props, ())
     if cold.status == HTTP_LOADING:
         return target.loading()
     return target.silent(f"does not tell the window of {target.model!r} (HTTP {cold.status})")
 
 
-def _found(target: Target, props: Card, listed: Sequence[Card]) -> Found:
+def _read_claims(target: Target, props: Card, listed: Sequence[Card]) -> Found:
     """Return the allocated claim of a server, and beside it the trained one of its listing.
 
     The trained length alone is no window: a server that names no other gives no claim.
@@ -81,10 +81,10 @@ def _preset(listed: Sequence[Card], model: str) -> int | None:
     flags = _flags(args) if isinstance(args, list) else {}
     size = _number(flags, "--ctx-size", "-c")
     slots = _number(flags, "--parallel", "-np") or 1
-    return _rounded(size // slots) if size else None
+    return _round_slot(size // slots) if size else None
 
 
-def _rounded(size: int) -> int:
+def _round_slot(size: int) -> int:
     """Round up as the server does: a slot's window is a multiple of 256."""
     return -(-size // _STEP) * _STEP
 

@@ -20,7 +20,7 @@ from ullage.windows.probes.found import Asking, Card, Found, Target
 OWNER: Final = "llama-swap"
 
 
-def marked(card: Card) -> bool:
+def is_llamaswap(card: Card) -> bool:
     """Tell whether a model's card is llama-swap's."""
     meta = card.get("meta")
     return card.get("owned_by") == OWNER or (isinstance(meta, Mapping) and "llamaswap" in meta)
@@ -30,15 +30,15 @@ def probe(target: Target) -> Asking:
     """Ask what runs, and the running server for its window. Starts and stops nothing."""
     answer = payload((yield target.ask("/running")))
     running = below(answer, "running")
-    if not isinstance(running, list) and not any(marked(c) for c in target.listed):
+    if not isinstance(running, list) and not any(is_llamaswap(c) for c in target.listed):
         return Found()
     ready = [r for r in mappings(running) if r.get("state") == "ready"]
     model = target.model
     if model is None and len(ready) == 1:
         model = ready[0].get("model")
     if not isinstance(model, str):
-        return target.unlisted()
-    written = _written(target, pick(target.listed, model))
+        return target.report_unlisted()
+    written = _read_configured(target, pick(target.listed, model))
     if all(r.get("model") != model for r in ready):
         if written:
             return Found(written, recognised=True)
@@ -62,7 +62,7 @@ def _upstream(upstream: Target) -> Asking:
     return openai_compatible.generic(replace(upstream, listed=listed))
 
 
-def _written(target: Target, card: Card | None) -> tuple[Claim, ...]:
+def _read_configured(target: Target, card: Card | None) -> tuple[Claim, ...]:
     """Return what the operator wrote into the configuration of a model."""
     meta: Any = below(card, "meta")
     own = below(meta, "llamaswap")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ullage.transport import Answer
+from ullage.transport import HttpResponse
 from ullage.windows.probes.cards import below, cards, mappings, payload, tokens
 from ullage.windows.probes.found import Asking, Card, Found, Target
 
@@ -24,7 +24,7 @@ class _Instance:
     parallel: int = 1
 
 
-def speaks(answer: Answer) -> bool:
+def speaks(answer: HttpResponse) -> bool:
     """Tell whether this is how LM Studio refuses an unknown path: with HTTP 200 and an error."""
     error = below(payload(answer), "error")
     return isinstance(error, str) and error.startswith("Unexpected endpoint or method")
@@ -37,7 +37,7 @@ def probe(target: Target) -> Asking:
         return _read(target, [(m.get("key"), list(_instances(m))) for m in models])
     older = cards(payload((yield target.ask("/api/v0/models"))))
     if any("state" in card for card in older):
-        return _read(target, [(c.get("id"), list(_loaded(c))) for c in older])
+        return _read(target, [(c.get("id"), list(_list_loaded(c))) for c in older])
     return Found()
 
 
@@ -50,7 +50,7 @@ def _instances(model: Card) -> Iterator[_Instance]:
         yield _Instance(instance.get("id"), window, trained, parallel)
 
 
-def _loaded(card: Card) -> Iterator[_Instance]:
+def _list_loaded(card: Card) -> Iterator[_Instance]:
     if card.get("state") == "loaded":
         trained = tokens(card.get("max_context_length"))
         yield _Instance(card.get("id"), tokens(card.get("loaded_context_length")), trained)
@@ -62,13 +62,13 @@ def _read(target: Target, models: list[tuple[object, list[_Instance]]]) -> Found
     copies = [i for _, loaded in models for i in loaded]
     if model is None:
         if len(copies) != 1:
-            return target.unlisted()
+            return target.report_unlisted()
         meant = copies
     else:
         of_key = [i for key, loaded in models if key == model for i in loaded]
         meant = [i for i in copies if i.name == model] or of_key
         if not meant and all(key != model for key, _ in models):
-            return target.unlisted()
+            return target.report_unlisted()
     if not meant:
         why = f"has not loaded {model!r}: its window is known once it is"
         return target.silent(why, passing=True)

@@ -26,11 +26,11 @@ def probe(target: Target) -> Asking:
     running = _running(mappings(loaded), target.model)
     model = target.model or below(running, "model") or below(running, "name")
     if not isinstance(model, str):
-        return target.unlisted()
+        return target.report_unlisted()
     answer = yield target.ask("/api/show", {"model": model})
     show = payload(answer)
-    trained = _trained(below(show, "model_info"))
-    claim = _allocated(target, running, _num_ctx(below(show, "parameters")), trained)
+    trained = _read_trained(below(show, "model_info"))
+    claim = _claim_allocated(target, running, _num_ctx(below(show, "parameters")), trained)
     if claim is not None:
         beside = () if trained is None else (target.claim("trained", trained),)
         return Found((claim, *beside), recognised=True)
@@ -42,7 +42,7 @@ def probe(target: Target) -> Asking:
     return target.silent(why, passing=running is None)
 
 
-def _allocated(
+def _claim_allocated(
     target: Target, running: Card | None, num_ctx: int | None, trained: int | None
 ) -> Claim | None:
     """Return the window of the loaded model, or the one that its parameters ask for."""
@@ -64,7 +64,7 @@ def _running(loaded: Sequence[Card], model: str | None) -> Card | None:
     return next((c for c in loaded if c.get("name") in names or c.get("model") in names), None)
 
 
-def _trained(info: Any) -> int | None:
+def _read_trained(info: Any) -> int | None:
     """Return `model_info["<arch>.context_length"]`."""
     arch = below(info, "general.architecture")
     if isinstance(arch, str):

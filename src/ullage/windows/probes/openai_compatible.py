@@ -79,7 +79,7 @@ def generic(target: Target) -> Found:
     return Found(found, recognised=bool(found))
 
 
-def settled(found: Found) -> bool:
+def is_settled(found: Found) -> bool:
     """Tell whether claims of a card need no second opinion.
 
     A total can be the trained length of a server that has more to say at `/props`, unless the key
@@ -92,21 +92,21 @@ def settled(found: Found) -> bool:
 def vllm(target: Target) -> Asking:
     """Read vLLM's list. A LoRA card has a null `max_model_len`: its parent's holds."""
     yield from ()  # everything is in the list that recognised it
-    found = _launched(target, pick(target.listed, target.model) or _base(target))
+    found = _claim_launched(target, pick(target.listed, target.model) or _base(target))
     return replace(found, counts=target.base)
 
 
 def sglang(target: Target) -> Asking:
     """Read SGLang's list, and its server's limit of a prompt. It takes any model name."""
     card = pick(target.listed, target.model) or pick(target.listed, None)
-    found = _launched(target, card)
+    found = _claim_launched(target, card)
     for path in ("/server_info", "/get_server_info"):  # the second one is the older name
         info = payload((yield target.ask(path)))
         if isinstance(info, Mapping):
             limit = next((n for v in _limits(info) if (n := tokens(v))), None)
             if limit is None:
                 break
-            claim = target.enforced(limit, f"max_req_input_len of {path}")
+            claim = target.claim_enforced(limit, f"max_req_input_len of {path}")
             return Found((*found.claims, claim), recognised=True)
     return found
 
@@ -124,10 +124,10 @@ def _base(target: Target) -> Card | None:
     return pick(bases, None) if target.model is None else None
 
 
-def _launched(target: Target, card: Card | None) -> Found:
+def _claim_launched(target: Target, card: Card | None) -> Found:
     """Return the claim that the server was launched with: its `max_model_len`."""
     if card is None:
-        return target.unlisted()
+        return target.report_unlisted()
     parent = card.get("parent")
     family = [card, *(c for c in target.listed if parent and c.get("id") == parent)]
     number = next((n for c in family if (n := tokens(c.get("max_model_len")))), None)

@@ -14,7 +14,7 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 from ullage.core.tokens.window import Claim
-from ullage.transport import Answer, Ask
+from ullage.transport import HttpRequest, HttpResponse
 from ullage.windows.probes import (
     koboldcpp,
     litellm_proxy,
@@ -41,7 +41,7 @@ def probe(
     What is found has claims, or exactly one complaint.
     """
     target = Target(root(base_url), model, api_key, now)
-    found, silence, refusal = yield from _heard(_recognise(target, base_url, known))
+    found, silence, refusal = yield from _ask_until_silent(_recognise(target, base_url, known))
     if found.claims:
         return replace(found, complaint="", passing=False)
     if silence is not None:
@@ -56,12 +56,14 @@ def probe(
 _STRANGE: Final = ": it is no server known here, and its list of models names no limit"
 
 
-def _heard(asking: Asking) -> Generator[Ask, Answer, tuple[Found, Answer | None, int]]:
+def _ask_until_silent(
+    asking: Asking,
+) -> Generator[HttpRequest, HttpResponse, tuple[Found, HttpResponse | None, int]]:
     """Pass on what is asked until a server falls silent; then nobody is asked any more.
 
     Return what was found, the answer that never came, and the status of a refused key (or 0).
     """
-    silence: Answer | None = None
+    silence: HttpResponse | None = None
     refusal = 0
     try:
         what = next(asking)
@@ -85,10 +87,10 @@ def _recognise(target: Target, base_url: str, known: str) -> Asking:
     if answer.status == HTTP_LOADING:
         return target.loading()
     target = replace(target, listed=listed)
-    pointed = known if known in PROBES else _pointed(listed)
+    pointed = known if known in PROBES else _guess_server(listed)
     generic = openai_compatible.generic(target)
     if pointed == "llama.cpp":
-        claims = _allocated(generic.claims)
+        claims = _keep_allocated(generic.claims)
         generic = Found(claims, recognised=bool(claims))
     for name in _order(pointed, listed, generic):
         found = yield from PROBES[name](target)
@@ -99,24 +101,26 @@ def _recognise(target: Target, base_url: str, known: str) -> Asking:
     return _nothing(target)
 
 
-def _list(target: Target, base_url: str) -> Generator[Ask, Answer, tuple[list[Card], Answer]]:
+def _list(
+    target: Target, base_url: str
+) -> Generator[HttpRequest, HttpResponse, tuple[list[Card], HttpResponse]]:
     """Ask for the list of models, at a second place if the first one has none."""
     answer = yield target.ask("/v1/models")
     listed = cards(payload(answer))
     other = _other_list(base_url)
     if not listed and other and answer.status not in (*REFUSALS, HTTP_LOADING):
-        listed = cards(payload((yield Ask(other, api_key=target.api_key))))
+        listed = cards(payload((yield HttpRequest(other, api_key=target.api_key))))
     return listed, answer
 
 
-def _allocated(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+def _keep_allocated(claims: Sequence[Claim]) -> tuple[Claim, ...]:
     """Return the claims that hold on llama.cpp: newer builds list the trained length as well."""
     return tuple(claim for claim in claims if claim.kind == "allocated")
 
 
 def catalogue(
     base_url: str, api_key: str | None, now: float
-) -> Generator[Ask, Answer, tuple[dict[str, tuple[Claim, ...]], str]]:
+) -> Generator[HttpRequest, HttpResponse, tuple[dict[str, tuple[Claim, ...]], str]]:
     """Ask a server for its models; return what its list says of each, and a complaint or "".
 
     No model is asked for by itself, since that may load it: many stand there without a claim.
@@ -127,7 +131,7 @@ def catalogue(
     for card in listed:
         name, claims = card.get("id"), openai_compatible.claims(target, card)
         if isinstance(name, str) and name:
-            held[name] = _allocated(claims) if _pointed(listed) == "llama.cpp" else claims
+            held[name] = _keep_allocated(claims) if _guess_server(listed) == "llama.cpp" else claims
     if held:
         return held, ""
     why = answer.fault or f"HTTP {answer.status}"
@@ -143,9 +147,9 @@ def _other_list(base_url: str) -> str:
     return parts._replace(path=f"{path}/models", query="", fragment="").geturl()
 
 
-def _pointed(listed: Sequence[Card]) -> str:
+def _guess_server(listed: Sequence[Card]) -> str:
     """Return the server that a list of models points to, "" for none."""
-    if any(llamaswap.marked(c) for c in listed):
+    if any(llamaswap.is_llamaswap(c) for c in listed):
         return "llama-swap"
     for card in listed:
         owner = card.get("owned_by")
@@ -162,7 +166,7 @@ def _order(pointed: str, listed: Sequence[Card], generic: Found) -> Iterator[str
         yield pointed
     if not listed:
         rest: Sequence[str] = _WITHOUT_LIST
-    elif openai_compatible.settled(generic):
+    elif openai_compatible.is_settled(generic):
         rest = ()
     elif generic.claims:
         rest = ("llama.cpp",)
@@ -174,7 +178,7 @@ def _order(pointed: str, listed: Sequence[Card], generic: Found) -> Iterator[str
 def _nothing(target: Target) -> Found:
     """Return what is found at a stranger whose list has no limit for the model."""
     if target.model is not None and all(c.get("id") != target.model for c in target.listed):
-        return replace(target.unlisted(), recognised=False)
+        return replace(target.report_unlisted(), recognised=False)
     return Found()
 
 

@@ -24,7 +24,7 @@ def probe(target: Target) -> Asking:
     for key in _INPUT:
         limit = tokens(info.get(key))
         if limit is not None:
-            claims.append(target.enforced(limit, f"{key} of /info"))
+            claims.append(target.claim_enforced(limit, f"{key} of /info"))
     total = tokens(info.get("max_total_tokens"))
     if total is not None:
         claims.append(target.claim("allocated", total, note="max_total_tokens of /info"))

@@ -21,7 +21,7 @@ from tests.core.compaction.situations import (
 )
 from ullage.core.compaction.edits import Clear, Edit, Script, apply, reference
 from ullage.core.compaction.situation import Situation
-from ullage.core.compaction.strategies.clear import WORTH, plan, superseded
+from ullage.core.compaction.strategies.clear import WORTH, find_superseded, plan
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 
@@ -72,7 +72,7 @@ def test_clearing_never_breaks_a_pair_or_drops_a_message(found: Situation):
 def test_what_is_superseded_goes_first_then_the_oldest_and_no_more_than_the_target_asks_for(
     found: Situation,
 ):
-    stale, edits = superseded(found), plan(found).clears
+    stale, edits = find_superseded(found), plan(found).clears
     unit_of = {i: n for n, unit in enumerate(found.units) for i in range(unit.start, unit.stop)}
 
     def turn(edit: Clear) -> tuple[Any, ...]:
@@ -166,7 +166,7 @@ def did(*steps: tuple[str, Any]) -> list[dict[str, Any]]:
 def stale(*steps: tuple[str, Any], **more: Any) -> list[int]:
     """Return the numbers of the steps whose results are superseded."""
     found = situation(did(*steps), 0, **more)
-    return [(message - 2) // 2 for message, _ in superseded(found)]
+    return [(message - 2) // 2 for message, _ in find_superseded(found)]
 
 
 A, B = {"path": "a.py"}, {"path": "b.py"}
@@ -215,7 +215,7 @@ def test_two_equal_calls_of_one_response_do_not_supersede_each_other():
         raws[2],
         raws[4],
     ]
-    assert superseded(situation([*raws, said("user", "x")], 0)) == {}
+    assert find_superseded(situation([*raws, said("user", "x")], 0)) == {}
 
 
 def test_a_tool_that_tells_the_state_is_superseded_by_its_next_call_whatever_the_arguments():
@@ -259,7 +259,7 @@ def test_a_result_too_small_to_be_worth_it_stays_though_superseded(size: int):
     raws = [said("user", "t"), *joined_step(words(size), words(size), beside="Look."), *did()[1:]]
     assert planned(situation(raws, 0, codec=Anthropic())) == ()
     again = [said("user", "t"), *tool_step("c1", words(size)), *tool_step("c2", "ok"), *did()[1:]]
-    assert superseded(situation(again, 0)) == {(2, 0): "ls"}
+    assert find_superseded(situation(again, 0)) == {(2, 0): "ls"}
     assert planned(situation(again, 0)) == ()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ullage.core.dialects.anthropic.stream import Messages
+from ullage.core.dialects.anthropic.stream import MessagesAnswer
 from ullage.core.dialects.registry import make_reader
 from ullage.core.dialects.reply import Assembly, Delta
 from ullage.core.dialects.usage import Usage
@@ -157,6 +157,6 @@ def test_a_whole_message_is_taken_like_its_events() -> None:
     "event", [{"type": "error", "error": {"type": "overloaded_error"}}, {"error": {"code": 400}}]
 )
 def test_an_error_within_the_stream_is_kept(event: dict[str, Any]) -> None:
-    into = Messages()
+    into = MessagesAnswer()
     into.take(event)
     assert into.failed is event

@@ -12,7 +12,7 @@ from ullage.core.dialects.bedrock_converse import DIALECT
 from ullage.core.dialects.bedrock_converse.codec import Converse, join_turns
 from ullage.core.dialects.bedrock_converse.render import ConverseForm
 from ullage.core.dialects.bedrock_converse.stream import ConverseReader, ConverseWatch
-from ullage.core.dialects.form import Answer, Asked
+from ullage.core.dialects.form import RenderedCall, RoundParts
 from ullage.core.dialects.reply import Delta
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import MalformedHistoryError
@@ -90,7 +90,7 @@ def test_ids_marks_and_results_are_written() -> None:
     assert codec.author("user", "1", "a")["content"][0]["toolResult"]["toolUseId"] == "a"
     spoken = codec.author("assistant", "x")
     assert codec.mark(spoken) is None
-    assert codec.mark(codec.marked(spoken, POINT)) == POINT
+    assert codec.mark(codec.add_mark(spoken, POINT)) == POINT
     host = user(result("a"), {"text": "and"})
     assert codec.gather(host, [(host, 0, "b")]) == user(result("b"), {"text": "and"})
     assert codec.gather(None, []) is None
@@ -172,9 +172,9 @@ def test_a_stream_and_a_whole_answer_are_the_same() -> None:
     assert (reply.text, reply.stop, reply.usage) == ("a", "calls", Usage(5, 10, 0, 2))
     assert reply.thoughts == tuple(WHOLE["output"]["message"]["content"][:2])  # type: ignore[index]  # a plain mapping
     assert (watch.ended, Usage.from_report(watch.report)) == (True, reply.usage)
-    asked = tuple(Asked(c.id, c.name, c.arguments, 1, 2, "r", True) for c in reply.calls)
+    asked = tuple(RenderedCall(c.id, c.name, c.arguments, 1, 2, "r", True) for c in reply.calls)
     blocks = tuple((0, thought) for thought in reply.thoughts)
-    ((_, spoken), (_, results)) = ConverseForm().answer(Answer(1, blocks, ("a",), asked))
+    ((_, spoken), (_, results)) = ConverseForm().answer(RoundParts(1, blocks, ("a",), asked))
     assert spoken == WHOLE["output"]["message"]  # type: ignore[index]  # as above
     assert results["content"][0]["toolResult"]["status"] == "error"
 
@@ -212,9 +212,12 @@ def test_the_form_writes_blocks() -> None:
     assert [part.kind for part in made.parts] == ["text", "image", "file", "text"]
     assert form.tool(tool)["toolSpec"]["name"] == "f"
     assert form.user("a") == user({"text": "a"})
-    assert len(form.answer(Answer(1, (), ("a",), ()))) == 1
-    fine = Asked("a", "f", "{}", 1, 2, "r", False)
-    assert "status" not in form.answer(Answer(1, (), (), (fine,)))[1][1]["content"][0]["toolResult"]
+    assert len(form.answer(RoundParts(1, (), ("a",), ()))) == 1
+    fine = RenderedCall("a", "f", "{}", 1, 2, "r", False)
+    assert (
+        "status"
+        not in form.answer(RoundParts(1, (), (), (fine,)))[1][1]["content"][0]["toolResult"]
+    )
 
 
 def test_the_value_says_where_and_how() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from ullage.core.dialects.form import Answer, Asked
+from ullage.core.dialects.form import RenderedCall, RoundParts
 from ullage.core.dialects.gemini import DIALECT
 from ullage.core.dialects.gemini.codec import Gemini
 from ullage.core.dialects.gemini.render import GeminiForm
@@ -139,7 +139,7 @@ def test_ids_of_the_neutral_view_are_never_written() -> None:
     assert codec.author("user", "1", "x")["parts"][0]["functionResponse"]["id"] == "x"
     assert codec.author("assistant", "a") == model({"text": "a"})
     assert codec.mark(raw) is None
-    assert codec.marked(raw, {}) is raw
+    assert codec.add_mark(raw, {}) is raw
     host = user(result("a", "1", "x"), {"text": "and"})
     made = codec.gather(host, [(host, 0, "y")])
     assert made == user(result("a", "1", "y"), {"text": "and"})
@@ -189,10 +189,11 @@ def test_an_answer_is_put_together_and_written_back_with_its_signatures() -> Non
     assert (watch.ended, watch.begun, reader.ended) == (True, True, True)
     assert Usage.from_report(watch.report) == reply.usage
     asked = tuple(
-        Asked(c.id, c.name, c.arguments, 1, 2, "r", n == 1) for n, c in enumerate(reply.calls)
+        RenderedCall(c.id, c.name, c.arguments, 1, 2, "r", n == 1)
+        for n, c in enumerate(reply.calls)
     )
     blocks = tuple((0, thought) for thought in reply.thoughts)
-    ((_, spoken), (_, results)) = GeminiForm().answer(Answer(1, blocks, ("ab",), asked))
+    ((_, spoken), (_, results)) = GeminiForm().answer(RoundParts(1, blocks, ("ab",), asked))
     assert spoken["parts"][0] == {"text": "hm", "thought": True}
     assert spoken["parts"][-2]["thoughtSignature"] == "c2ln"
     assert "thoughtSignature" not in spoken["parts"][-1]
@@ -228,7 +229,7 @@ def test_the_form_writes_what_the_sdk_takes() -> None:
     types.Content.model_validate(spoken)
     types.Tool.model_validate(form.tool(tool))
     assert form.user("a") == user({"text": "a"})
-    assert len(form.answer(Answer(1, (), ("a",), ()))) == 1
+    assert len(form.answer(RoundParts(1, (), ("a",), ()))) == 1
     made = Gemini().read([spoken]).messages[0]
     assert [part.kind for part in made.parts] == ["text", "image", "text"]
 

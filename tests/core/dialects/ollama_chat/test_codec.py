@@ -392,7 +392,7 @@ def test_calls_and_results_can_be_given_ids():
 def test_there_are_no_cache_marks():
     codec = OllamaChat()
     assert codec.mark(SAID) is None
-    assert codec.marked(SAID, {"cache_control": {}}) is SAID
+    assert codec.add_mark(SAID, {"cache_control": {}}) is SAID
 
 
 # --- the public face ------------------------------------------------------------------------------

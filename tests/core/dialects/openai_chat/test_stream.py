@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ullage.core.dialects.openai_chat.stream import Chat
+from ullage.core.dialects.openai_chat.stream import ChatAnswer
 from ullage.core.dialects.registry import make_reader
 from ullage.core.dialects.reply import Delta, Reply
 from ullage.core.dialects.usage import Usage
@@ -43,7 +43,7 @@ def heard(*events: dict[str, Any]) -> tuple[Reply, list[Delta]]:
 
 def begun(*events: dict[str, Any]) -> bool:
     """Tell whether content has arrived in an answer that has not ended."""
-    into = Chat()
+    into = ChatAnswer()
     for event in events:
         into.take(event)
     assert not into.ended
@@ -187,7 +187,7 @@ def test_calls_are_told_apart_as_servers_send_them(fragments: list, expected: li
 
 
 def test_a_function_call_of_the_old_form_is_a_call() -> None:
-    into = Chat()
+    into = ChatAnswer()
     into.take(chunk({"function_call": {"name": "look", "arguments": '{"q"'}}))
     into.take(chunk({"function_call": {"arguments": ":1}"}}, "function_call"))
     (call,) = into.reply().calls
@@ -252,7 +252,7 @@ def test_a_whole_completion_is_taken_like_its_chunks() -> None:
     ],
 )
 def test_an_error_within_the_stream_is_kept(event: dict[str, Any]) -> None:
-    into = Chat()
+    into = ChatAnswer()
     into.take(chunk({"content": "so far"}))
     into.take(event)
     assert into.failed is event

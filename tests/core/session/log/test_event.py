@@ -13,10 +13,10 @@ from ullage.core.session.log.event import (
     DURABLE,
     EPHEMERAL,
     Draft,
-    encoded,
+    encode_data,
+    make_event,
     read,
-    recorded,
-    understood,
+    upcast_data,
 )
 
 LEAVES = (
@@ -46,7 +46,7 @@ def line(**changes: object) -> str:
 
 @given(DATA, TIMES, KINDS)
 def test_an_event_read_back_equals_the_one_written(data, ts, kind):
-    event = recorded("s", 1, ts, Draft(kind, data))
+    event = make_event("s", 1, ts, Draft(kind, data))
     again = read(event.line())
     assert again == event
     assert again.data == event.data
@@ -61,11 +61,11 @@ def test_what_is_not_known_passes_byte_for_byte():
     assert event.text == text
     assert event.line() == f'{head}, "data": {text}}}'
     assert not event.known
-    assert understood(event) is None
+    assert upcast_data(event) is None
 
 
 def test_data_may_hold_what_looks_like_the_border_of_the_data():
-    event = recorded('a, "data": {', 1, 0, Draft("user_message", {"text": ', "data": {"}'}))
+    event = make_event('a, "data": {', 1, 0, Draft("user_message", {"text": ', "data": {"}'}))
     assert read(event.line()) == event
 
 
@@ -90,7 +90,7 @@ def test_a_type_or_version_that_no_line_can_carry_is_refused(kind: str, v: int):
 @pytest.mark.parametrize("ts", [float("nan"), float("inf"), 1e300])
 def test_a_time_that_is_none_is_refused(ts: float):
     with pytest.raises(StoreError, match="cannot be recorded at"):
-        recorded("s", 1, ts, Draft("t", {}))
+        make_event("s", 1, ts, Draft("t", {}))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_time_that_is_none_is_refused(ts: float):
 )
 def test_what_json_cannot_carry_is_refused(data):
     with pytest.raises(StoreError, match="cannot be recorded"):
-        encoded(data)
+        encode_data(data)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +132,15 @@ def test_what_is_no_event_is_refused_and_the_place_told(text: str):
 
 
 def test_the_id_is_of_the_content_and_of_what_was_before():
-    one = recorded("s", 1, 2.0, Draft("user_message", {"text": "a"}))
-    assert one == recorded("s", 1, 2.0, Draft("user_message", {"text": "a"}))
+    one = make_event("s", 1, 2.0, Draft("user_message", {"text": "a"}))
+    assert one == make_event("s", 1, 2.0, Draft("user_message", {"text": "a"}))
     others = [
-        recorded("t", 1, 2.0, Draft("user_message", {"text": "a"})),
-        recorded("s", 2, 2.0, Draft("user_message", {"text": "a"})),
-        recorded("s", 1, 3.0, Draft("user_message", {"text": "a"})),
-        recorded("s", 1, 2.0, Draft("branch_summary", {"text": "a"})),
-        recorded("s", 1, 2.0, Draft("user_message", {"text": "b"})),
-        recorded("s", 1, 2.0, Draft("user_message", {"text": "a"}), "before"),
+        make_event("t", 1, 2.0, Draft("user_message", {"text": "a"})),
+        make_event("s", 2, 2.0, Draft("user_message", {"text": "a"})),
+        make_event("s", 1, 3.0, Draft("user_message", {"text": "a"})),
+        make_event("s", 1, 2.0, Draft("branch_summary", {"text": "a"})),
+        make_event("s", 1, 2.0, Draft("user_message", {"text": "b"})),
+        make_event("s", 1, 2.0, Draft("user_message", {"text": "a"}), "before"),
     ]
     assert len({one.id, *(other.id for other in others)}) == 7
     assert not others[-1].follows("")
@@ -149,7 +149,7 @@ def test_the_id_is_of_the_content_and_of_what_was_before():
 def test_data_that_are_corrupt_are_told_with_their_place():
     event = read(line(type="user_message", data={"text": 1}))
     with pytest.raises(StoreError, match="event 1 of session s is a corrupt user_message: text"):
-        understood(event)
+        upcast_data(event)
 
 
 def test_data_of_an_older_version_are_brought_forward_step_by_step():
@@ -158,5 +158,5 @@ def test_data_of_an_older_version_are_brought_forward_step_by_step():
         ("user_message", 1): lambda data: {"text": data["said"]},
         ("user_message", 3): lambda data: {"text": data["text"] + "!"},
     }
-    assert understood(event, steps, current=4) == {"text": "x!"}
+    assert upcast_data(event, steps, current=4) == {"text": "x!"}
     assert event.line() == line(type="user_message", data={"said": "x"})

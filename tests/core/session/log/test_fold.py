@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
-from ullage.core.session.log.event import DURABLE, Draft, Event, read, recorded
-from ullage.core.session.log.fold import Branch, Fold, Round, Skill, User, fold
+from ullage.core.session.log.event import DURABLE, Draft, Event, make_event, read
+from ullage.core.session.log.fold import ActivatedSkill, Branch, Fold, Round, User, fold
 
 
 def events(*drafts: Draft) -> list[Event]:
     """Return a session of these events."""
-    return [recorded("s", seq, 1.0, draft) for seq, draft in enumerate(drafts, 1)]
+    return [make_event("s", seq, 1.0, draft) for seq, draft in enumerate(drafts, 1)]
 
 
 def user(text: str = "hello") -> Draft:
@@ -109,7 +109,7 @@ def test_an_open_call_is_repaired_by_a_written_error():
     (draft,) = state.repairs("crashed")
     assert draft.data["is_error"] is True
     assert draft.data["text"].startswith("orphan_tool_call: read has no result (crashed)")
-    state.apply(recorded("s", 3, 1.0, draft))
+    state.apply(make_event("s", 3, 1.0, draft))
     assert (state.open_calls, state.repairs("again")) == ([], [])
 
 
@@ -154,7 +154,7 @@ def test_branches_skills_and_lineage_are_kept():
             Draft("subagent_event", {}),
         )
     )
-    assert state.items == [Branch(3, "left"), Skill(4, "k", "h")]
+    assert state.items == [Branch(3, "left"), ActivatedSkill(4, "k", "h")]
     assert state.skills == {"k": "h"}
     assert state.created == {"workspace": "w"}
     assert state.forked == {"parent": "p", "seq": 4}
@@ -179,7 +179,7 @@ def test_a_compaction_that_was_undone_holds_no_more_and_its_record_stays():
 
 def test_events_that_are_not_known_are_passed_over_and_noted():
     newer = replace(events(user())[0], v=2)
-    other = recorded("s", 2, 1.0, Draft("dreamt", {"of": "sheep"}))
+    other = make_event("s", 2, 1.0, Draft("dreamt", {"of": "sheep"}))
     state = fold([newer, other])
     assert (state.items, state.unknown, state.head) == ([], [1, 2], 2)
 
@@ -187,14 +187,14 @@ def test_events_that_are_not_known_are_passed_over_and_noted():
 def test_an_event_that_is_not_the_next_is_refused():
     state = fold(events(user()))
     with pytest.raises(StoreError, match="event 3 of session s does not follow event 1"):
-        state.apply(recorded("s", 3, 1.0, user()))
+        state.apply(make_event("s", 3, 1.0, user()))
     with pytest.raises(StoreError, match="event 2 of session t does not follow"):
-        state.apply(recorded("t", 2, 1.0, user()))
+        state.apply(make_event("t", 2, 1.0, user()))
 
 
 def test_corrupt_data_change_nothing():
     state = fold(events(user()))
-    good = recorded("s", 2, 1.0, user())
+    good = make_event("s", 2, 1.0, user())
     bad = read(good.line().replace('"hello"', "1"))
     with pytest.raises(StoreError, match="event 2 of session s is a corrupt user_message"):
         state.apply(bad)

@@ -22,9 +22,9 @@ from tests.guard.test_dialects import Anthropic, Responses
 from tests.laws import judge
 from ullage.core.messages.transcript import DialectName
 from ullage.core.session.log.event import Draft, Event
-from ullage.core.session.log.fold import Failed, Fold, Round, User, fold
-from ullage.core.session.log.render import EMPTY_MESSAGE, Renderer, defined
-from ullage.core.session.skills import hashed
+from ullage.core.session.log.fold import FailedUser, Fold, Round, User, fold
+from ullage.core.session.log.render import EMPTY_MESSAGE, Renderer, render_tools
+from ullage.core.session.skills import hash_text
 from ullage.core.session.tools import Spec
 from ullage.embedded import Server
 from ullage.runtime import Runtime
@@ -88,7 +88,7 @@ NOISE = (
     Draft("subagent_event", {"text": SECRET}),
     Draft("provider_usage", {"model": SECRET}),
     Draft("branch_summary", {"text": "left\n\n"}),
-    Draft("skill_activation", {"name": "s", "hash": hashed("be good")}),
+    Draft("skill_activation", {"name": "s", "hash": hash_text("be good")}),
 )
 DRAFTS = st.one_of(
     st.builds(
@@ -116,7 +116,7 @@ LOGS = st.lists(DRAFTS, max_size=30).map(lambda drafts: events(*drafts))
 
 
 def be_good(name: str, hash_: str) -> str | None:
-    return "be good" if (name, hash_) == ("s", hashed("be good")) else None
+    return "be good" if (name, hash_) == ("s", hash_text("be good")) else None
 
 
 @EVERY
@@ -153,7 +153,7 @@ def settled(dialect: DialectName, state: Fold) -> int:
     sure = Fold()
     said = [p for p, item in enumerate(state.items) if isinstance(item, Round) and item.sent]
     for place, item in enumerate(state.items):
-        if isinstance(item, User | Failed) and place > max(said, default=-1):
+        if isinstance(item, User | FailedUser) and place > max(said, default=-1):
             break
         waits = isinstance(item, Round) and any(c.result is None for c in item.calls)
         if waits or (isinstance(item, Round) and place == len(state.items) - 1):
@@ -398,9 +398,9 @@ def test_a_summary_of_a_branch_is_quoted_and_no_request(dialect: DialectName) ->
     ],
 )
 def test_a_skill_is_shown_only_as_it_was_activated(text: str | None, shown: str) -> None:
-    draft = Draft("skill_activation", {"name": "s", "hash": hashed("be good")})
+    draft = Draft("skill_activation", {"name": "s", "hash": hash_text("be good")})
     (message,) = rendered("openai_chat", draft, skill=lambda name, hash_: text)
-    assert message["content"].startswith(f"[ullage: skill s ({hashed('be good')}) ")
+    assert message["content"].startswith(f"[ullage: skill s ({hash_text('be good')}) ")
     assert shown in message["content"]
     assert ("be bad" in message["content"]) is False
     (unread,) = rendered("openai_chat", draft)
@@ -408,7 +408,7 @@ def test_a_skill_is_shown_only_as_it_was_activated(text: str | None, shown: str)
 
 
 def test_the_last_activation_of_each_skill_is_to_be_pinned() -> None:
-    skills = [Draft("skill_activation", {"name": n, "hash": hashed("be good")}) for n in "abc"]
+    skills = [Draft("skill_activation", {"name": n, "hash": hash_text("be good")}) for n in "abc"]
     state, renderer = Fold(), Renderer("anthropic", "m", be_good)
     drafts = (said(), skills[0], user(), skills[1], call(), result(), skills[0], skills[2], user())
     for event in events(*drafts):
@@ -421,7 +421,7 @@ def test_the_last_activation_of_each_skill_is_to_be_pinned() -> None:
 
 @EVERY
 def test_a_pinned_skill_survives_a_compaction_with_its_text(dialect: DialectName) -> None:
-    skill = Draft("skill_activation", {"name": "s", "hash": hashed("be good")})
+    skill = Draft("skill_activation", {"name": "s", "hash": hash_text("be good")})
     step = (usage(), call(), result(text="line of output " * 60), usage(), said(), user("go on"))
     renderer = Renderer(dialect, "m", be_good)
     messages = renderer.render(fold(events(user("mend it"), *step, skill, *step * 12)))
@@ -439,7 +439,7 @@ def test_what_cannot_change_is_rendered_once_however_often_it_is_asked_for() -> 
         reads.append(name)
         return "be good"
 
-    skill = Draft("skill_activation", {"name": "s", "hash": hashed("be good")})
+    skill = Draft("skill_activation", {"name": "s", "hash": hash_text("be good")})
     state, renderer = Fold(), Renderer("anthropic", "m", read)
     for event in events(*[skill, user(), call(), user(), said(), result()] * 10):
         state.apply(event)
@@ -474,7 +474,7 @@ TOOLS: Mapping[str, TypeAdapter[Any]] = {
 
 @EVERY
 def test_definitions_of_tools_are_those_of_the_dialect(dialect: DialectName) -> None:
-    made = defined(SPECS, dialect)
+    made = render_tools(SPECS, dialect)
     assert TOOLS[dialect].validate_python(made) == made
     held = made[0].get("function", made[0])
     assert (held["name"], held["description"]) == ("read", "Read a file.")
@@ -496,5 +496,5 @@ def test_a_real_server_takes_a_session_with_tools(speaker: Speaker) -> None:
     if dialect == "openai_responses":  # an id that this server never gave
         messages = [m for m in messages if m.get("type") != "reasoning"]
     lawful(dialect, messages)
-    request = {**asked(speaker, messages), "tools": defined(SPECS, dialect)}
+    request = {**asked(speaker, messages), "tools": render_tools(SPECS, dialect)}
     assert speaker.prompt(speaker.create(**request)) > 0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.session.log.event import Draft, Event, recorded
+from ullage.core.session.log.event import Draft, Event, make_event
 from ullage.core.session.log.fold import Fold, fold
-from ullage.core.session.log.undoing import NAMED, Change, choose, notice
+from ullage.core.session.log.undoing import NAMED, PathChange, choose, notice
 
 ONE = {"kind": "file", "mode": 0o644, "hash": "one"}
 TWO = {"kind": "file", "mode": 0o644, "hash": "two"}
@@ -19,7 +19,7 @@ def folded(*drafts: Draft) -> Fold:
     """Return the state after these events."""
     events: list[Event] = []
     for seq, draft in enumerate(drafts, 1):
-        events.append(recorded("s", seq, 1.0, draft, events[-1].id if events else ""))
+        events.append(make_event("s", seq, 1.0, draft, events[-1].id if events else ""))
     return fold(events)
 
 
@@ -46,7 +46,7 @@ def test_changes_of_one_path_in_a_turn_are_one():
     found = choose(state)
     assert found is not None
     assert (found.number, found.workspace) == (1, "/w")
-    assert found.changes == (Change("f", None, TWO),)
+    assert found.changes == (PathChange("f", None, TWO),)
 
 
 def test_what_a_turn_made_and_took_away_again_is_no_change():

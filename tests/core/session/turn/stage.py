@@ -9,11 +9,11 @@ from typing import Any
 from ullage.core.dialects.reply import Reply
 from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call
-from ullage.core.session.log.event import Draft, Event, recorded
+from ullage.core.session.log.event import Draft, Event, make_event
 from ullage.core.session.log.fold import Fold
-from ullage.core.session.permissions import Consent, Decision, Subject
-from ullage.core.session.tools import Intent, Outcome, Pending, Preview
-from ullage.core.session.turn import Ended, Order, run
+from ullage.core.session.permissions import CallSubject, Consent, Decision
+from ullage.core.session.tools import Intent, Pending, Preview, ToolOutcome
+from ullage.core.session.turn import Ended, TurnOrder, run
 from ullage.core.session.turn.effects import (
     Ask,
     Decide,
@@ -47,7 +47,7 @@ def called(*names: str, text: str = "", prefix: str = "") -> Heard:
 
 def pending(call: Call) -> Pending:
     """Return a call as a person is asked about it."""
-    subject = Subject(call.name, "arguments", call.arguments)
+    subject = CallSubject(call.name, "arguments", call.arguments)
     return Pending.over(call, Preview("arguments", call.arguments), subject)
 
 
@@ -62,10 +62,10 @@ class Stage:
     answers: Iterable[Any] = ()
     decide: Callable[[Call], Decision] = lambda call: ALLOW
     word: Consent | None = None
-    rehearse: Callable[[Call], Pending | Outcome] = pending
+    rehearse: Callable[[Call], Pending | ToolOutcome] = pending
     recover: Callable[[Any], Ready | None] = lambda failed: None
     prepare: Callable[[], Any] = Ready
-    outcome: Callable[[Call], Outcome] = lambda call: Outcome(f"ran {call.name}")
+    outcome: Callable[[Call], ToolOutcome] = lambda call: ToolOutcome(f"ran {call.name}")
     before: Callable[[Effect], BaseException | None] = lambda effect: None
     fold: Fold = field(default_factory=Fold)
     events: list[Event] = field(default_factory=list)
@@ -78,14 +78,14 @@ class Stage:
     def record(self, *drafts: Draft) -> None:
         for draft in drafts:
             before = self.events[-1].id if self.events else ""
-            event = recorded("s", len(self.events) + 1, 1.0, draft, before)
+            event = make_event("s", len(self.events) + 1, 1.0, draft, before)
             self.events.append(event)
             self.fold.apply(event)
 
     def play(self, text: str | None = "hello", **order: Any) -> Ended:
         """Run a turn to its end."""
         given = {"turn": "t1", "model": "m", "dialect": "openai_chat", **order}
-        steps = run(Order(text=text, **given), self.fold)
+        steps = run(TurnOrder(text=text, **given), self.fold)
         try:
             effect = next(steps)
             while True:
@@ -116,6 +116,6 @@ class Stage:
         }
         return ways[type(effect)](effect)
 
-    def _run(self, effect: RunTools) -> list[Outcome]:
+    def _run(self, effect: RunTools) -> list[ToolOutcome]:
         self.ran += effect.keys
         return [self.outcome(call) for call in effect.calls]

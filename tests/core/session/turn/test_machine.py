@@ -16,7 +16,7 @@ from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import fold
 from ullage.core.session.permissions import Consent, Decision
 from ullage.core.session.skills import Skill
-from ullage.core.session.tools import Outcome
+from ullage.core.session.tools import ToolOutcome
 from ullage.core.session.turn.effects import (
     Ask,
     Crashed,
@@ -24,10 +24,10 @@ from ullage.core.session.turn.effects import (
     Failed,
     Heard,
     Interrupted,
+    NotReady,
     Prepare,
     Ready,
     Record,
-    Refused,
     RunTools,
     Send,
 )
@@ -107,7 +107,9 @@ def test_calls_that_only_read_run_side_by_side_and_results_keep_the_order():
 
 def test_results_carry_exit_code_and_marks():
     stage = Stage([called("shell"), said("done")])
-    stage.outcome = lambda call: Outcome("no", is_error=True, exit_code=3, marks={"dry_run": True})
+    stage.outcome = lambda call: ToolOutcome(
+        "no", is_error=True, exit_code=3, marks={"dry_run": True}
+    )
     stage.play(dry_run=True)
     result = stage.data("tool_result")[0]
     assert (result["exit_code"], result["marks"]) == (3, {"dry_run": True})
@@ -168,7 +170,7 @@ def test_a_persons_reason_is_told_to_the_model_and_recorded_with_the_scope():
 def test_a_call_that_must_fail_is_not_asked_about_and_its_failure_is_the_result():
     stage = Stage([called("write", "shell"), said("done")], word=Consent(True))
     stage.decide = lambda call: ASK
-    lacking = Outcome("error: not in it", is_error=True)
+    lacking = ToolOutcome("error: not in it", is_error=True)
     stage.rehearse = lambda call: lacking if call.name == "write" else pending(call)
     assert stage.play().ok
     assert [r["text"] for r in stage.data("tool_result")] == ["error: not in it", "ran shell"]
@@ -215,11 +217,11 @@ def test_what_a_rule_says_without_a_reason_still_says_that_nobody_is_there():
 @pytest.mark.parametrize(
     ("refused", "reason"),
     [
-        (Refused("context_overflow", "9 of 8"), "context_overflow"),
-        (Refused("malformed_history", "messages[0]"), "malformed_history"),
+        (NotReady("context_overflow", "9 of 8"), "context_overflow"),
+        (NotReady("malformed_history", "messages[0]"), "malformed_history"),
     ],
 )
-def test_what_cannot_be_sent_ends_the_turn(refused: Refused, reason: str):
+def test_what_cannot_be_sent_ends_the_turn(refused: NotReady, reason: str):
     stage = Stage(prepare=lambda: refused)
     done = stage.play()
     assert (done.reason, done.error) == (reason, refused.text)

@@ -60,7 +60,7 @@ def plan(situation: Situation) -> Script:
     return Script.of(taken)
 
 
-def superseded(situation: Situation) -> dict[Place, str]:
+def find_superseded(situation: Situation) -> dict[Place, str]:
     """Return the results that a later call made worthless, oldest first, with their tools' names.
 
     The last one of its kind always stays, and so does the protected tail.
@@ -70,7 +70,7 @@ def superseded(situation: Situation) -> dict[Place, str]:
     border = situation.border()
     for number in range(len(situation.units) - 1, -1, -1):
         done: set[object] = set()
-        for place, call in _answered(situation, situation.units[number]):
+        for place, call in _pair_results(situation, situation.units[number]):
             subjects, says = _subjects(call, situation.traits)
             if number < border and not later.isdisjoint(subjects):
                 found[place] = call.name
@@ -79,7 +79,7 @@ def superseded(situation: Situation) -> dict[Place, str]:
     return dict(sorted(found.items()))
 
 
-def _answered(situation: Situation, unit: Unit) -> Iterator[tuple[Place, Call]]:
+def _pair_results(situation: Situation, unit: Unit) -> Iterator[tuple[Place, Call]]:
     """Yield the results of a unit, each with its call."""
     messages = situation.transcript.messages
     calls = {c.id: c for m in messages[unit.start : unit.stop] for c in m.calls}
@@ -108,10 +108,10 @@ def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], l
 
 def _paths(arguments: str) -> list[str]:
     """Return the values of a call's path arguments."""
-    return list(_named(arguments).values())
+    return list(_read_paths(arguments).values())
 
 
-def _named(arguments: str) -> dict[str, str]:
+def _read_paths(arguments: str) -> dict[str, str]:
     """Return a call's path arguments, which outlive its others; none of what is no object."""
     if '"' not in arguments:
         return {}
@@ -125,11 +125,11 @@ def _named(arguments: str) -> dict[str, str]:
 
 def _clearings(situation: Situation) -> Iterator[Clearing]:
     """Yield the clears that are worth it: of superseded results, then of what is oldest."""
-    stale = superseded(situation)
+    stale = find_superseded(situation)
     for place, name in stale.items():
         yield from _result(situation, place, name)
     for unit in situation.units[: situation.border()]:
-        for place, call in _answered(situation, unit):
+        for place, call in _pair_results(situation, unit):
             if place not in stale and situation.traits.get(call.name) != "once":
                 yield from _result(situation, place, call.name)
         for index in range(unit.start, unit.stop):
@@ -163,7 +163,7 @@ def _arguments(situation: Situation, index: int, call: int) -> Iterator[Clearing
     original = situation.transcript.messages[index].calls[call].arguments
     named = f"; recall {name_of(original)}" if name_of is not None else ""
     mark = {"ullage_cleared": CALL_MARK.format(tokens=tokens, named=named)}
-    text = json.dumps({**_named(original), **mark}, ensure_ascii=False)
+    text = json.dumps({**_read_paths(original), **mark}, ensure_ascii=False)
     freed = tokens - situation.count(text)
     if freed >= WORTH:
         yield Clearing(Clear(index, -1, call, text), freed)

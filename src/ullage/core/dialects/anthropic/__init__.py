@@ -61,9 +61,9 @@ def make_codec(*memory: Any) -> Codec:
 
 def make_reader(salt: str) -> Assembly:
     """Return what puts together one answer."""
-    from ullage.core.dialects.anthropic.stream import Messages
+    from ullage.core.dialects.anthropic.stream import MessagesAnswer
 
-    return Messages(salt)
+    return MessagesAnswer(salt)
 
 
 def make_watch() -> Watch:

@@ -86,12 +86,12 @@ class Anthropic:
         for block in content or ():
             known = mapping(block) or block
             if _type(known) == "tool_use":
-                made.append(_asked(known, calls[call]) if call in calls else block)
+                made.append(_set_arguments(known, calls[call]) if call in calls else block)
                 call += 1
                 continue
             width = len(_read(known, 0))
             said = {i: parts[part + i] for i in range(width) if part + i in parts}
-            made.append(_rewritten(known, said) if said else block)
+            made.append(_rewrite_block(known, said) if said else block)
             part += width
         return {**fields, "content": made}
 
@@ -110,9 +110,9 @@ class Anthropic:
 
     def mark(self, raw: Raw) -> Any:
         """Return the cache mark that a message carries, or None."""
-        return marks.found(raw)
+        return marks.find_last(raw)
 
-    def marked(self, raw: Raw, mark: Any) -> Raw:
+    def add_mark(self, raw: Raw, mark: Any) -> Raw:
         """Return an authored message with a cache mark."""
         return marks.put(raw, mark)
 
@@ -138,7 +138,7 @@ class Anthropic:
         A result is the i-th of a message, and the call id it is to have. None without content.
         """
         fields = {"role": "user", "content": ()} if host is None else _fields(host, 0)
-        content = [_renamed(_results(raw)[place], name) for raw, place, name in results]
+        content = [_rename_result(_results(raw)[place], name) for raw, place, name in results]
         content += [b for b in fields["content"] if _type(mapping(b)) != "tool_result"]
         return {**fields, "content": content} if content else None
 
@@ -251,7 +251,7 @@ def _leaf(block: Any, index: int) -> list[Part]:
         return [Part("text", block["text"])]
     if kind in ("image", "document") and isinstance(block.get("source"), Mapping):
         return [*_titles(block), _source(block, "image" if kind == "image" else "file", index)]
-    return [Part("other", _unmarked(block, index))]
+    return [Part("other", _dump_without_mark(block, index))]
 
 
 def _source(block: Mapping[str, Any], kind: MediaKind, index: int) -> Part:
@@ -260,7 +260,7 @@ def _source(block: Mapping[str, Any], kind: MediaKind, index: int) -> Part:
         return Part("text", source["data"])
     held = [source[k] for k in ("data", "url") if isinstance(source.get(k), str)]
     if not held:  # a file_id, or what a later API adds
-        return Part(kind, _unmarked(block, index), media=describe(kind, ""))
+        return Part(kind, _dump_without_mark(block, index), media=describe(kind, ""))
     return Part(kind, identity(held[0]), media=describe(kind, held[0]))
 
 
@@ -270,7 +270,7 @@ def _titles(block: Mapping[str, Any]) -> list[Part]:
     return [Part("text", "\n".join(said))] if said else []
 
 
-def _unmarked(block: object, index: int) -> str:
+def _dump_without_mark(block: object, index: int) -> str:
     if isinstance(block, Mapping):
         block = {k: v for k, v in block.items() if k != CACHE_MARK}
     return json_text(block, index)
@@ -284,12 +284,12 @@ def _results(raw: Raw) -> list[Any]:
     return [block for block in blocks if _type(mapping(block)) == "tool_result"]
 
 
-def _renamed(result: Any, name: str) -> Any:
+def _rename_result(result: Any, name: str) -> Any:
     fields = _fields(result, 0)
     return result if fields.get("tool_use_id") == name else {**fields, "tool_use_id": name}
 
 
-def _asked(block: Mapping[str, Any], arguments: str) -> Mapping[str, Any]:
+def _set_arguments(block: Mapping[str, Any], arguments: str) -> Mapping[str, Any]:
     """Return a call with new arguments; the API takes an object, so other JSON is put into one."""
     try:
         value = json.loads(arguments)
@@ -298,7 +298,7 @@ def _asked(block: Mapping[str, Any], arguments: str) -> Mapping[str, Any]:
     return {**block, "input": value if isinstance(value, dict) else {"arguments": value}}
 
 
-def _rewritten(block: Any, said: Mapping[int, str]) -> Any:
+def _rewrite_block(block: Any, said: Mapping[int, str]) -> Any:
     """Return a block with new text in these of its parts (`_read`)."""
     kind = _type(block)
     if kind == "tool_result":
@@ -307,7 +307,7 @@ def _rewritten(block: Any, said: Mapping[int, str]) -> Any:
     if kind == "document" and _type(block["source"]) == "content":
         titles = len(_titles(block))
         inner = _inside(block["source"].get("content"), said, titles, media=False)
-        titled = _titled(block, said) if titles else block
+        titled = _replace_title(block, said) if titles else block
         return {**titled, "source": {**block["source"], "content": inner}}
     return _leaf_with(block, said)
 
@@ -329,7 +329,7 @@ def _leaf_with(block: Any, said: Mapping[int, str]) -> Mapping[str, Any]:
     fields: Mapping[str, Any] = block if isinstance(block, Mapping) else {}
     if _type(block) == "document":
         titles = len(_titles(fields))
-        titled = _titled(fields, said) if titles else fields
+        titled = _replace_title(fields, said) if titles else fields
         if titles not in said:
             return titled
         source = {"type": "text", "media_type": "text/plain", "data": said[titles]}
@@ -341,7 +341,7 @@ def _leaf_with(block: Any, said: Mapping[int, str]) -> Mapping[str, Any]:
     return {"type": "text", "text": said[max(said)], **kept}
 
 
-def _titled(block: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
+def _replace_title(block: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
     """Return a document with a new text in the place of its title and context."""
     if 0 not in said:
         return block

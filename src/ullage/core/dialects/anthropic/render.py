@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from ullage.core.dialects.form import (
-    Answer,
-    Asked,
     Data,
+    OfferedTool,
     Placed,
-    Tool,
+    RenderedCall,
+    RoundParts,
     add_part,
     find_medium,
     find_text,
@@ -42,7 +42,7 @@ class MessagesForm:
         # the only file that the API takes as base64 (reference, Base64PDFSource)
         return {"type": "document", "source": source} if media == "application/pdf" else None
 
-    def answer(self, answer: Answer) -> list[Placed]:
+    def answer(self, answer: RoundParts) -> list[Placed]:
         """Return the messages of a round."""
         blocks: list[Data] = [block for _, block in answer.blocks]
         blocks += [{"type": "text", "text": text} for text in answer.texts]
@@ -62,7 +62,7 @@ class MessagesForm:
         """Return a copy of a message of the user with a text behind what was said."""
         return add_part(message, text)
 
-    def tool(self, tool: Tool) -> dict[str, Any]:
+    def tool(self, tool: OfferedTool) -> dict[str, Any]:
         """Return the definition of a tool."""
         return {
             "name": tool.name,
@@ -71,11 +71,11 @@ class MessagesForm:
         }
 
 
-def _write_use(asked: Asked) -> Data:
+def _write_use(asked: RenderedCall) -> Data:
     given = write_object(asked.arguments)
     return {"type": "tool_use", "id": asked.id, "name": asked.name, "input": given}
 
 
-def _write_result(asked: Asked) -> Data:
+def _write_result(asked: RenderedCall) -> Data:
     result = {"type": "tool_result", "tool_use_id": asked.id, "content": asked.text}
     return {**result, "is_error": True} if asked.is_error else result

@@ -17,10 +17,10 @@ from ullage.core.dialects.reply import (
     Stop,
     Watch,
     as_json,
+    assign_ids,
     fields,
     members,
-    named,
-    said,
+    read_text,
 )
 from ullage.core.dialects.usage import Usage
 from ullage.core.messages.fields import as_mapping, pick
@@ -55,18 +55,18 @@ class _Block:
 
     @property
     def kind(self) -> str:
-        return said(self.start.get("type"))
+        return read_text(self.start.get("type"))
 
     def whole(self, name: str) -> str:
         """Return a field of text: what it began with, and all that was added."""
-        return said(self.start.get(name)) + "".join(self.added.get(name, ()))
+        return read_text(self.start.get(name)) + "".join(self.added.get(name, ()))
 
     def arguments(self) -> str:
         """Return a call's input: in fragments where there are any, else as it began."""
         return "".join(self.added.get("partial_json", ())) or as_json(self.start.get("input"))
 
 
-class Messages:
+class MessagesAnswer:
     """Put together an answer of the Messages API."""
 
     def __init__(self, salt: str = "") -> None:
@@ -107,17 +107,20 @@ class Messages:
     def reply(self) -> Reply:
         """Return what has arrived so far as an answer."""
         asked = [b for b in self._blocks if b.kind == "tool_use"]
-        calls = named(
-            ((said(b.start.get("id")), said(b.start.get("name")), b.arguments()) for b in asked),
+        calls = assign_ids(
+            (
+                (read_text(b.start.get("id")), read_text(b.start.get("name")), b.arguments())
+                for b in asked
+            ),
             self._salt,
         )
         report = {**self._more, "usage": self._usage}
         usage = Usage.from_report(self._usage, dialect="anthropic") if self._usage else None
-        thoughts = tuple(t for b in self._blocks if (t := _thought(b)) is not None)
+        thoughts = tuple(t for b in self._blocks if (t := _read_thinking(b)) is not None)
         return Reply(self.text, thoughts, calls, self._stop(bool(calls)), usage, report)
 
     def _stop(self, asked: bool) -> Stop:  # noqa: FBT001 - one of two facts that decide
-        reason = said(self._more.get("stop_reason"))
+        reason = read_text(self._more.get("stop_reason"))
         stop = STOPS.get(reason, "other") if reason else "end"
         if stop in ("end", "calls"):
             return "calls" if asked else "end"
@@ -132,7 +135,7 @@ class Messages:
         return deltas
 
     def _ending(self, told: Mapping[str, Any]) -> None:
-        """Take what is told of usage and of the end; the later one wins (`Usage.merged`)."""
+        """Take what is told of usage and of the end; the later one wins (`Usage.merge`)."""
         usage = fields(told.get("usage"))
         self._usage.update({k: v for k, v in usage.items() if v is not None})
         for name in ("stop_reason", "context_management"):
@@ -145,16 +148,16 @@ class Messages:
         self._open[_key(index)] = block
         self.called = self.called or block.kind == "tool_use"
         deltas = [
-            Delta(SHOWN[name], said(start.get(name)))
+            Delta(SHOWN[name], read_text(start.get(name)))
             for name in SHOWN
-            if name == block.kind and said(start.get(name))
+            if name == block.kind and read_text(start.get(name))
         ]
         self.begun = self.begun or bool(deltas) or block.kind not in SHOWN
         return deltas
 
     def _grew(self, index: object, delta: Mapping[str, Any]) -> list[Delta]:
-        name = GROWING.get(said(delta.get("type")), "")
-        piece = said(delta.get(name))
+        name = GROWING.get(read_text(delta.get("type")), "")
+        piece = read_text(delta.get(name))
         block = self._open.get(_key(index)) or (self._blocks[-1] if self._blocks else None)
         if not piece or block is None:
             return []
@@ -167,7 +170,7 @@ def _key(index: object) -> object:
     return index if isinstance(index, int) else None
 
 
-def _thought(block: _Block) -> Mapping[str, Any] | None:
+def _read_thinking(block: _Block) -> Mapping[str, Any] | None:
     """Return a block of reasoning as it is to be sent back: whole and unchanged."""
     if block.kind == "thinking":
         thinking, signature = block.whole("thinking"), block.whole("signature")
@@ -210,5 +213,5 @@ class MessagesWatch(Watch):
         return True
 
     def _merge(self, usage: Any) -> None:
-        """Add a report: what the later one has, wins (see `Usage.merged`)."""
+        """Add a report: what the later one has, wins (see `Usage.merge`)."""
         self._usage.update({k: v for k, v in (as_mapping(usage) or {}).items() if v is not None})

@@ -86,7 +86,7 @@ class Converse:
                 continue
             width = len(_read(block, 0))
             said = {i: parts[part + i] for i in range(width) if part + i in parts}
-            made.append(_rewritten(block, said) if said else block)
+            made.append(_rewrite_block(block, said) if said else block)
             part += width
         return {**fields, "content": made}
 
@@ -108,7 +108,7 @@ class Converse:
         found = [block for block in _blocks(_fields(raw, 0), 0) if CACHE_MARK in block]
         return found[-1] if found else None
 
-    def marked(self, raw: Raw, mark: Any) -> Raw:
+    def add_mark(self, raw: Raw, mark: Any) -> Raw:
         """Return an authored message with a cache mark behind it."""
         return {**raw, "content": [*raw["content"], mark]}
 
@@ -123,7 +123,7 @@ class Converse:
         made, place = [], 0
         for block in blocks:
             found = kind in block
-            made.append(_renamed(block, kind, ids[place]) if found and place in ids else block)
+            made.append(_rename_block(block, kind, ids[place]) if found and place in ids else block)
             place += found
         return {**fields, "content": made}
 
@@ -133,7 +133,9 @@ class Converse:
         A result is the i-th of a message, and the call id it is to have. None without content.
         """
         fields = {"role": "user", "content": ()} if host is None else _fields(host, 0)
-        content = [_renamed(_results(raw)[place], RESULT, name) for raw, place, name in results]
+        content = [
+            _rename_block(_results(raw)[place], RESULT, name) for raw, place, name in results
+        ]
         content += [block for block in _blocks(fields, 0) if RESULT not in block]
         return {**fields, "content": content} if content else None
 
@@ -261,7 +263,7 @@ def _results(raw: Raw) -> list[Mapping[str, Any]]:
     return [block for block in _blocks(_fields(raw, 0), 0) if RESULT in block]
 
 
-def _renamed(block: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
+def _rename_block(block: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
     held = block[kind]
     return block if held.get("toolUseId") == name else {kind: {**held, "toolUseId": name}}
 
@@ -276,7 +278,7 @@ def _with_input(block: Mapping[str, Any], arguments: str) -> Mapping[str, Any]:
     return {CALL: {**block[CALL], "input": given}}
 
 
-def _rewritten(block: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
+def _rewrite_block(block: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
     """Return a block with new text in these of its parts (`_read`)."""
     if RESULT not in block:
         thought = mapping(block.get("reasoningContent"))

@@ -9,11 +9,11 @@ from base64 import b64decode
 from typing import Any
 
 from ullage.core.dialects.form import (
-    Answer,
-    Asked,
     Data,
+    OfferedTool,
     Placed,
-    Tool,
+    RenderedCall,
+    RoundParts,
     find_medium,
     find_text,
     write_object,
@@ -42,7 +42,7 @@ class ConverseForm:
             return {"image": {"format": form, "source": source}}
         return {"document": {"format": "pdf", "name": "file", "source": source}}
 
-    def answer(self, answer: Answer) -> list[Placed]:
+    def answer(self, answer: RoundParts) -> list[Placed]:
         """Return the messages of a round."""
         blocks: list[Data] = [block for _, block in answer.blocks]
         blocks += [{"text": text} for text in answer.texts]
@@ -63,18 +63,18 @@ class ConverseForm:
         """Return a copy of a message of the user with a text behind what was said."""
         return {**message, "content": [*message["content"], {"text": text}]}
 
-    def tool(self, tool: Tool) -> dict[str, Any]:
+    def tool(self, tool: OfferedTool) -> dict[str, Any]:
         """Return the definition of a tool."""
         schema = {"json": dict(tool.parameters)}
         spec = {"name": tool.name, "description": tool.description, "inputSchema": schema}
         return {"toolSpec": spec}
 
 
-def _write_use(asked: Asked) -> Data:
+def _write_use(asked: RenderedCall) -> Data:
     given = write_object(asked.arguments)
     return {"toolUse": {"toolUseId": asked.id, "name": asked.name, "input": given}}
 
 
-def _write_result(asked: Asked) -> Data:
+def _write_result(asked: RenderedCall) -> Data:
     status = {"status": "error"} if asked.is_error else {}
     return {"toolResult": {"toolUseId": asked.id, "content": [{"text": asked.text}], **status}}

@@ -16,10 +16,10 @@ from ullage.core.dialects.reply import (
     Stop,
     Watch,
     as_json,
+    assign_ids,
     fields,
     members,
-    named,
-    said,
+    read_text,
 )
 from ullage.core.dialects.usage import Usage
 
@@ -95,7 +95,7 @@ class ConverseReader:
     @property
     def text(self) -> str:
         """The text so far."""
-        return "".join(said(block.get("text")) for block in self._blocks.values())
+        return "".join(read_text(block.get("text")) for block in self._blocks.values())
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
         """Take an event, or a whole answer; return what of it is to be shown."""
@@ -114,8 +114,8 @@ class ConverseReader:
         deltas += self._grow(start.get("contentBlockIndex"), fields(start.get("start")))
         deltas += self._grow(delta.get("contentBlockIndex"), fields(delta.get("delta")))
         stop = fields(event.get("messageStop")) or event
-        if said(stop.get("stopReason")):
-            self._reason, self.begun, self.ended = said(stop.get("stopReason")), True, True
+        if read_text(stop.get("stopReason")):
+            self._reason, self.begun, self.ended = read_text(stop.get("stopReason")), True, True
         held = fields(event.get("metadata")) or event
         self._usage = fields(held.get("usage")) or self._usage
         return deltas
@@ -123,8 +123,8 @@ class ConverseReader:
     def reply(self) -> Reply:
         """Return what has arrived so far as an answer."""
         asked = [block for block in self._blocks.values() if "toolUse" in block]
-        calls = named((_read_call(block) for block in asked), self._salt)
-        thoughts = tuple(t for b in self._blocks.values() if (t := _thought(b)) is not None)
+        calls = assign_ids((_read_call(block) for block in asked), self._salt)
+        thoughts = tuple(t for b in self._blocks.values() if (t := _read_reasoning(b)) is not None)
         report = {"usage": self._usage, "stopReason": self._reason}
         usage = Usage.from_report(self._usage, dialect="bedrock_converse") if self._usage else None
         stop = STOPS.get(self._reason, "other") if self._reason else "end"
@@ -138,17 +138,17 @@ class ConverseReader:
             return []
         block = self._blocks.setdefault(index, {})
         self.begun = True
-        text, use = said(piece.get("text")), piece.get("toolUse")
+        text, use = read_text(piece.get("text")), piece.get("toolUse")
         thought = fields(piece.get("reasoningContent"))
         if text:
-            block["text"] = said(block.get("text")) + text
+            block["text"] = read_text(block.get("text")) + text
             return [Delta("text_delta", text)]
         if isinstance(use, Mapping):
             self.called = True
             held = block.setdefault("toolUse", {})
             added = as_json(use.get("input"))
             held |= {k: v for k, v in use.items() if k != "input"}
-            held["input"] = said(held.get("input")) + added
+            held["input"] = read_text(held.get("input")) + added
         return self._think(block, thought) if thought else []
 
     def _think(self, block: dict[str, Any], thought: Mapping[str, Any]) -> list[Delta]:
@@ -156,24 +156,24 @@ class ConverseReader:
         held = block.setdefault("reasoning", {})
         inner = fields(thought.get("reasoningText")) or thought
         for name in ("text", "signature"):
-            if said(inner.get(name)):
-                held[name] = said(held.get(name)) + said(inner.get(name))
+            if read_text(inner.get(name)):
+                held[name] = read_text(held.get(name)) + read_text(inner.get(name))
         if thought.get("redactedContent") is not None:
             held["redactedContent"] = thought["redactedContent"]
-        text = said(inner.get("text"))
+        text = read_text(inner.get("text"))
         return [Delta("reasoning_delta", text)] if text else []
 
 
 def _read_call(block: Mapping[str, Any]) -> tuple[str, str, str]:
     use = block["toolUse"]
-    return said(use.get("toolUseId")), said(use.get("name")), said(use.get("input"))
+    return read_text(use.get("toolUseId")), read_text(use.get("name")), read_text(use.get("input"))
 
 
-def _thought(block: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _read_reasoning(block: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return a block of reasoning as it is to be sent back: whole and unchanged."""
     held = fields(block.get("reasoning"))
     if not held:
         return None
     if "redactedContent" in held:
         return {"reasoningContent": {"redactedContent": held["redactedContent"]}}
-    return {"reasoningContent": {"reasoningText": {"text": said(held.get("text")), **held}}}
+    return {"reasoningContent": {"reasoningText": {"text": read_text(held.get("text")), **held}}}

@@ -77,13 +77,13 @@ class Gemini:
             nonlocal turn
             fields = _fields(raw, index)
             role, parts = _role(fields, index), _parts(fields, index)
-            asks = role == "assistant" and any(_held(part, CALL) for part in parts)
-            answers = any(_held(part, RESULT) for part in parts)
+            asks = role == "assistant" and any(_read_part_field(part, CALL) for part in parts)
+            answers = any(_read_part_field(part, RESULT) for part in parts)
             if turn is None and (asks or answers):
                 turn = _find_turn(raws[:index])
             if turn is not None:
                 turn.open(role)
-            given = [turn.answer(part) for part in _found(parts, RESULT)] if turn else []
+            given = [turn.answer(part) for part in _find_parts(parts, RESULT)] if turn else []
             first = turn.size if turn is not None else 0
             message = self._message(fields, index, first, tuple(given))
             if turn is not None:
@@ -101,14 +101,14 @@ class Gemini:
         fields = _fields(raw, 0)
         made: list[Any] = []
         part = call = 0
-        for own, known in zip(_owned(fields), _parts(fields, 0), strict=True):
-            if _held(known, CALL):
+        for own, known in zip(_read_parts(fields), _parts(fields, 0), strict=True):
+            if _read_part_field(known, CALL):
                 made.append(_with_arguments(known, calls[call]) if call in calls else own)
                 call += 1
                 continue
             width = len(_read(known, 0, ""))
             said = {i: parts[part + i] for i in range(width) if part + i in parts}
-            made.append(_rewritten(known, said) if said else own)
+            made.append(_rewrite_part(known, said) if said else own)
             part += width
         return {**fields, "parts": made}
 
@@ -126,7 +126,7 @@ class Gemini:
 
     def answer(self, raw: Raw, call: int, text: str, name: str) -> Raw:
         """Return a user's content with one result that tells of an error."""
-        asked = _held(_found(_parts(_fields(raw, 0), 0), CALL)[call], CALL) or {}
+        asked = _read_part_field(_find_parts(_parts(_fields(raw, 0), 0), CALL)[call], CALL) or {}
         return _result({"name": as_text(asked.get("name"))}, name, {"error": text})
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
@@ -136,11 +136,11 @@ class Gemini:
         """
         fields = _fields(raw, 0)
         known = _parts(fields, 0)
-        kind = CALL if any(_held(part, CALL) for part in known) else RESULT
+        kind = CALL if any(_read_part_field(part, CALL) for part in known) else RESULT
         made, place = [], 0
-        for own, part in zip(_owned(fields), known, strict=True):
-            found = _held(part, kind) is not None
-            made.append(_renamed(part, kind, ids[place]) if found and place in ids else own)
+        for own, part in zip(_read_parts(fields), known, strict=True):
+            found = _read_part_field(part, kind) is not None
+            made.append(_rename_part(part, kind, ids[place]) if found and place in ids else own)
             place += found
         return {**fields, "parts": made}
 
@@ -148,7 +148,7 @@ class Gemini:
         """Return None: contents carry no cache marks, a cache is named beside them."""
         del raw
 
-    def marked(self, raw: Raw, mark: Any) -> Raw:
+    def add_mark(self, raw: Raw, mark: Any) -> Raw:
         """Return the content as it is."""
         del mark
         return raw
@@ -161,12 +161,14 @@ class Gemini:
         made: list[Any] = []
         for raw, place, name in results:
             fields = _fields(raw, 0)
-            owned = zip(_owned(fields), _parts(fields, 0), strict=True)
-            own, part = [pair for pair in owned if _held(pair[1], RESULT) is not None][place]
-            made.append(own if _id(part) in (name, "") else _renamed(part, RESULT, name))
+            owned = zip(_read_parts(fields), _parts(fields, 0), strict=True)
+            own, part = [pair for pair in owned if _read_part_field(pair[1], RESULT) is not None][
+                place
+            ]
+            made.append(own if _id(part) in (name, "") else _rename_part(part, RESULT, name))
         fields = {"role": "user", "parts": ()} if host is None else _fields(host, 0)
-        beside = zip(_owned(fields), _parts(fields, 0), strict=True)
-        made += [own for own, part in beside if _held(part, RESULT) is None]
+        beside = zip(_read_parts(fields), _parts(fields, 0), strict=True)
+        made += [own for own, part in beside if _read_part_field(part, RESULT) is None]
         return {**fields, "parts": made} if made else None
 
     def _message(
@@ -217,7 +219,7 @@ class _Turn:
 
         Where that call has its result, `laws` finds two; where there is none, an orphan.
         """
-        given, name = _id(part), as_text((_held(part, RESULT) or {}).get("name"))
+        given, name = _id(part), as_text((_read_part_field(part, RESULT) or {}).get("name"))
         named = [call for call in self._calls if not call.id.startswith(PLACED)]
         if given and (named or not self._calls):
             found = next((call for call in self._waiting if call.id == given), None)
@@ -237,7 +239,7 @@ def _find_turn(raws: Sequence[Raw]) -> _Turn:
     first = len(raws)
     for index in range(len(raws) - 1, -1, -1):
         fields = _fields(raws[index], index)
-        if any(_held(part, CALL) for part in _parts(fields, index)):
+        if any(_read_part_field(part, CALL) for part in _parts(fields, index)):
             first = index
         elif first < len(raws) and _role(fields, index) != "assistant":
             break
@@ -246,7 +248,7 @@ def _find_turn(raws: Sequence[Raw]) -> _Turn:
         fields = _fields(raws[index], index)
         parts = _parts(fields, index)
         turn.open(_role(fields, index))
-        for part in _found(parts, RESULT):
+        for part in _find_parts(parts, RESULT):
             turn.answer(part)
         turn.ask(_calls(parts, index, turn.size))
     return turn
@@ -274,7 +276,7 @@ def _role(fields: Mapping[str, Any], index: int) -> str:
     )
 
 
-def _owned(fields: Mapping[str, Any]) -> Sequence[Any]:
+def _read_parts(fields: Mapping[str, Any]) -> Sequence[Any]:
     parts = fields.get("parts")
     return parts if isinstance(parts, list | tuple) else ()
 
@@ -296,17 +298,17 @@ def _parts(fields: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
     return made
 
 
-def _held(part: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+def _read_part_field(part: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     """Return what a field of a part holds, as a mapping, None where it holds none."""
     return mapping(pick_field(part, name))
 
 
-def _found(parts: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    return [part for part in parts if _held(part, name) is not None]
+def _find_parts(parts: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    return [part for part in parts if _read_part_field(part, name) is not None]
 
 
 def _id(part: Mapping[str, Any]) -> str:
-    return as_text((_held(part, RESULT) or {}).get("id"))
+    return as_text((_read_part_field(part, RESULT) or {}).get("id"))
 
 
 def _message(
@@ -315,8 +317,8 @@ def _message(
     known, left = _parts(fields, index), iter(answers)
     parts: list[Part] = []
     for part in known:
-        if _held(part, CALL) is None:
-            answered = next(left, "") if _held(part, RESULT) is not None else ""
+        if _read_part_field(part, CALL) is None:
+            answered = next(left, "") if _read_part_field(part, RESULT) is not None else ""
             parts += _read(part, index, answered)
     return Message(_role(fields, index), tuple(parts), _calls(known, index, first))
 
@@ -324,8 +326,8 @@ def _message(
 def _calls(parts: Sequence[Mapping[str, Any]], index: int, first: int) -> tuple[Call, ...]:
     """Read calls; one without an id is known by its place in its turn."""
     made = []
-    for place, part in enumerate(_found(parts, CALL), first):
-        asked = _held(part, CALL) or {}
+    for place, part in enumerate(_find_parts(parts, CALL), first):
+        asked = _read_part_field(part, CALL) or {}
         given = as_text(asked.get("id")) or f"{PLACED}{place}"
         arguments = asked.get("args")
         written = json_text({} if arguments is None else arguments, index)
@@ -335,7 +337,7 @@ def _calls(parts: Sequence[Mapping[str, Any]], index: int, first: int) -> tuple[
 
 def _read(part: Mapping[str, Any], index: int, answers: str) -> list[Part]:
     """Read a part that is no call, most often into one; a result has its media behind it."""
-    result = _held(part, RESULT)
+    result = _read_part_field(part, RESULT)
     if result is not None:
         seen = [inner for own in _inner(result, index) for inner in _read(own, index, "")]
         shown = [inner._replace(answers=answers) for inner in seen if inner.media is not None]
@@ -344,7 +346,7 @@ def _read(part: Mapping[str, Any], index: int, answers: str) -> list[Part]:
     if isinstance(text, str):
         return [Part("reasoning" if part.get("thought") is True else "text", text)]
     for name in ("inlineData", "fileData"):
-        held = _held(part, name)
+        held = _read_part_field(part, name)
         if held is not None:
             return [_medium(held)]
     hidden = {find_key(part, "thoughtSignature")}
@@ -391,9 +393,9 @@ def _result(known: Mapping[str, Any], name: str, response: Mapping[str, Any]) ->
     return {"role": "user", "parts": [{RESULT: {**given, **known, "response": response}}]}
 
 
-def _renamed(part: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
+def _rename_part(part: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
     """Return a call or a result with another id; ids of the neutral view are not written."""
-    held = {k: v for k, v in (_held(part, kind) or {}).items() if k != "id"}
+    held = {k: v for k, v in (_read_part_field(part, kind) or {}).items() if k != "id"}
     given = {} if name.startswith(PLACED) else {"id": name}
     return {**part, find_key(part, kind): {**given, **held}}
 
@@ -405,12 +407,12 @@ def _with_arguments(part: Mapping[str, Any], arguments: str) -> Mapping[str, Any
     except ValueError:
         value = arguments
     given = value if isinstance(value, dict) else {"arguments": value}
-    return {**part, find_key(part, CALL): {**(_held(part, CALL) or {}), "args": given}}
+    return {**part, find_key(part, CALL): {**(_read_part_field(part, CALL) or {}), "args": given}}
 
 
-def _rewritten(part: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
+def _rewrite_part(part: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
     """Return a part with new text in these of its parts (`_read`)."""
-    result = _held(part, RESULT)
+    result = _read_part_field(part, RESULT)
     if result is None:
         if isinstance(part.get("text"), str):
             return {**part, "text": said[0]}

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from ullage.core.dialects.form import (
-    Answer,
-    Asked,
     Data,
+    OfferedTool,
     Placed,
-    Tool,
+    RenderedCall,
+    RoundParts,
     find_medium,
     find_text,
     write_object,
@@ -34,7 +34,7 @@ class GeminiForm:
             return None
         return {"inlineData": {"mimeType": medium[1], "data": medium[2]}}
 
-    def answer(self, answer: Answer) -> list[Placed]:
+    def answer(self, answer: RoundParts) -> list[Placed]:
         """Return the contents of a round."""
         blocks = [block for _, block in answer.blocks]
         signs = {block["call"]: block["thoughtSignature"] for block in blocks if "call" in block}
@@ -57,7 +57,7 @@ class GeminiForm:
         """Return a copy of a content of the user with a text behind what was said."""
         return {**message, "parts": [*message["parts"], {"text": text}]}
 
-    def tool(self, tool: Tool) -> dict[str, Any]:
+    def tool(self, tool: OfferedTool) -> dict[str, Any]:
         """Return the definition of a tool; its schema is plain JSON schema."""
         declared = {
             "name": tool.name,
@@ -67,11 +67,11 @@ class GeminiForm:
         return {"functionDeclarations": [declared]}
 
 
-def _write_call(asked: Asked, sign: Any) -> Data:
+def _write_call(asked: RenderedCall, sign: Any) -> Data:
     call = {"id": asked.id, "name": asked.name, "args": write_object(asked.arguments)}
     return {"functionCall": call, **({} if sign is None else {"thoughtSignature": sign})}
 
 
-def _write_result(asked: Asked) -> Data:
+def _write_result(asked: RenderedCall) -> Data:
     response = {"error" if asked.is_error else "output": asked.text}
     return {"functionResponse": {"id": asked.id, "name": asked.name, "response": response}}

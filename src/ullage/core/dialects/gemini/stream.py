@@ -16,10 +16,10 @@ from ullage.core.dialects.reply import (
     Stop,
     Watch,
     as_json,
+    assign_ids,
     fields,
     members,
-    named,
-    said,
+    read_text,
 )
 from ullage.core.dialects.spelling import pick_field, to_snake
 from ullage.core.dialects.usage import Usage
@@ -111,7 +111,7 @@ class GeminiReader:
         if self._reason:
             report["candidates"] = [{"finishReason": self._reason}]
         usage = Usage.from_report(self._usage, dialect="gemini") if self._usage else None
-        calls = named(self._calls, self._salt)
+        calls = assign_ids(self._calls, self._salt)
         return Reply(self.text, tuple(self._thoughts), calls, self._stop(), usage, report)
 
     def _stop(self) -> Stop:
@@ -122,14 +122,14 @@ class GeminiReader:
 
     def _part(self, part: Mapping[str, Any]) -> list[Delta]:
         """Take a part; a signature is kept with what it must travel with."""
-        sign, text = pick_field(part, "thoughtSignature"), said(part.get("text"))
+        sign, text = pick_field(part, "thoughtSignature"), read_text(part.get("text"))
         signed = {} if sign is None else {"thoughtSignature": sign}
         call = fields(pick_field(part, "functionCall"))
         if call:
             if signed:
                 self._thoughts.append({**signed, "call": len(self._calls)})
             arguments = as_json(call.get("args"))
-            self._calls.append((said(call.get("id")), said(call.get("name")), arguments))
+            self._calls.append((read_text(call.get("id")), read_text(call.get("name")), arguments))
             return []
         if part.get("thought") is True:
             self._think(text, signed)
@@ -144,6 +144,6 @@ class GeminiReader:
         """Take a piece of a summary of thoughts; pieces without a signature are one."""
         last = self._thoughts[-1] if self._thoughts else {}
         if last.get("thought") is True and "thoughtSignature" not in last:
-            self._thoughts[-1] = {**last, "text": said(last.get("text")) + text, **signed}
+            self._thoughts[-1] = {**last, "text": read_text(last.get("text")) + text, **signed}
         else:
             self._thoughts.append({"text": text, "thought": True, **signed})

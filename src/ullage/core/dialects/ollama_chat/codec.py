@@ -71,10 +71,10 @@ class OllamaChat:
             check_shape(raw, fields, index)
             if _role(fields) == "tool":
                 asked = asked or _waiting(raws[:index])
-                answers = asked.answered(fields)
+                answers = asked.match_result(fields)
             message = self._message(fields, index, answers)
             if message.calls:
-                asked = _Round(_named(message.calls), _given(fields["tool_calls"]))
+                asked = _Round(_map_names(message.calls), _read_given_ids(fields["tool_calls"]))
             return message
 
         return self._readings.read(raws, self.rules, read_message)
@@ -96,7 +96,7 @@ class OllamaChat:
         if shown in parts:
             new["thinking"] = parts[shown]
         if min(parts, default=shown) < shown:
-            new |= _shown(texts, images, parts, whole=_role(new) == "tool" and 0 in parts)
+            new |= _replace_parts(texts, images, parts, whole=_role(new) == "tool" and 0 in parts)
             if not new["images"]:
                 del new["images"]
         return new
@@ -128,7 +128,7 @@ class OllamaChat:
         """Return None: there are no cache marks here, the server caches by itself."""
         del raw
 
-    def marked(self, raw: Raw, mark: Any) -> Raw:
+    def add_mark(self, raw: Raw, mark: Any) -> Raw:
         """Return the message as it is."""
         del mark
         return raw
@@ -153,12 +153,12 @@ def _waiting(raws: Sequence[Raw]) -> _Round:
             results.append(fields)
         calls = _calls(fields, index)
         if calls:
-            asked = _Round(_named(calls), _given(fields["tool_calls"]))
+            asked = _Round(_map_names(calls), _read_given_ids(fields["tool_calls"]))
             break
     else:
         asked = _Round({})
     for fields in reversed(results):
-        asked.answered(fields)
+        asked.match_result(fields)
     return asked
 
 
@@ -176,7 +176,7 @@ class _Round:
         for call, name in names.items():
             self._bearing.setdefault(name, deque()).append(call)
 
-    def answered(self, result: Mapping[str, Any]) -> str:
+    def match_result(self, result: Mapping[str, Any]) -> str:
         """Return the id of the call that the next result is for.
 
         Where that call has its result, `core.laws` finds two; where there is none, an orphan.
@@ -195,11 +195,11 @@ class _Round:
         return found
 
 
-def _named(calls: Sequence[Call]) -> dict[str, str]:
+def _map_names(calls: Sequence[Call]) -> dict[str, str]:
     return {call.id: call.name for call in calls}
 
 
-def _given(asked: Sequence[Any]) -> frozenset[str]:
+def _read_given_ids(asked: Sequence[Any]) -> frozenset[str]:
     """Return the ids that calls came with."""
     return frozenset(as_text((mapping(call) or {}).get("id")) for call in asked) - {""}
 
@@ -279,8 +279,8 @@ def _image(source: object) -> Part:
 
 def _calls(fields: Mapping[str, Any], index: int) -> tuple[Call, ...]:
     """Read calls; one without an id, or with that of another, is known by its place."""
-    asked = [_asked(call, index) for call in _list(fields, "tool_calls", index)]
-    given = _given(asked)
+    asked = [_read_call_fields(call, index) for call in _list(fields, "tool_calls", index)]
+    given = _read_given_ids(asked)
     free = set(given)
     calls: list[Call] = []
     for place, call in enumerate(asked):
@@ -298,7 +298,7 @@ def _calls(fields: Mapping[str, Any], index: int) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def _asked(call: object, index: int) -> Mapping[str, Any]:
+def _read_call_fields(call: object, index: int) -> Mapping[str, Any]:
     fields = mapping(call) or {}
     if mapping(fields.get("function")):
         return fields
@@ -322,7 +322,7 @@ def _with_arguments(call: Raw, arguments: str) -> Mapping[str, Any]:
     return {**fields, "function": {**_fields(fields["function"], 0), "arguments": given}}
 
 
-def _shown(
+def _replace_parts(
     texts: Sequence[str], images: Sequence[Any], parts: Mapping[int, str], *, whole: bool
 ) -> dict[str, Any]:
     """Return content and images with new text in these parts; `whole` has one text for all."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ullage.core.dialects.form import (
-    Answer,
     Data,
+    OfferedTool,
     Placed,
-    Tool,
+    RoundParts,
     find_medium,
     find_text,
     write_object,
@@ -34,7 +34,7 @@ class OllamaForm:
             return None
         return {"type": "image", "data": medium[2]}
 
-    def answer(self, answer: Answer) -> list[Placed]:
+    def answer(self, answer: RoundParts) -> list[Placed]:
         """Return the messages of a round."""
         message: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(answer.texts)}
         thought = "".join(str(block.get("thinking") or "") for _, block in answer.blocks)
@@ -63,7 +63,7 @@ class OllamaForm:
         """Return a copy of a message of the user with a text behind what was said."""
         return {**message, "content": f"{message.get('content') or ''}\n\n{text}"}
 
-    def tool(self, tool: Tool) -> dict[str, Any]:
+    def tool(self, tool: OfferedTool) -> dict[str, Any]:
         """Return the definition of a tool."""
         function = {
             "name": tool.name,

@@ -15,10 +15,10 @@ from ullage.core.dialects.reply import (
     Stop,
     Watch,
     as_json,
+    assign_ids,
     fields,
     members,
-    named,
-    said,
+    read_text,
 )
 from ullage.core.dialects.usage import Usage
 from ullage.core.messages.fields import pick
@@ -79,7 +79,7 @@ class OllamaReader:
             return []
         deltas: list[Delta] = []
         message = fields(event.get("message"))
-        thought, text = said(message.get("thinking")), said(message.get("content"))
+        thought, text = read_text(message.get("thinking")), read_text(message.get("content"))
         if thought:
             self._thinking.append(thought)
             deltas.append(Delta("reasoning_delta", thought))
@@ -88,8 +88,8 @@ class OllamaReader:
             deltas.append(Delta("text_delta", text))
         for call in members(message.get("tool_calls")):
             function = fields(call.get("function"))
-            name, given = said(function.get("name")), as_json(function.get("arguments"))
-            self._calls.append((said(call.get("id")), name, given))
+            name, given = read_text(function.get("name")), as_json(function.get("arguments"))
+            self._calls.append((read_text(call.get("id")), name, given))
         self.called = self.called or bool(self._calls)
         self.begun = self.begun or bool(deltas or self._calls)
         if event.get("done") is True:
@@ -102,11 +102,11 @@ class OllamaReader:
         thought = "".join(self._thinking)
         thoughts = ({"thinking": thought},) if thought else ()
         usage = Usage.from_report(self._report) if self._report else None
-        calls = named(self._calls, self._salt)
+        calls = assign_ids(self._calls, self._salt)
         return Reply(self.text, thoughts, calls, self._stop(), usage, dict(self._report))
 
     def _stop(self) -> Stop:
-        reason = said(self._report.get("done_reason"))
+        reason = read_text(self._report.get("done_reason"))
         stop = STOPS.get(reason, "other") if reason else "end"
         return "calls" if stop == "end" and self._calls else stop
 

@@ -32,9 +32,9 @@ def make_codec(*memory: Any) -> Codec:
 
 def make_reader(salt: str) -> Assembly:
     """Return what puts together one answer."""
-    from ullage.core.dialects.openai_chat.stream import Chat
+    from ullage.core.dialects.openai_chat.stream import ChatAnswer
 
-    return Chat(salt)
+    return ChatAnswer(salt)
 
 
 def make_watch() -> Watch:

@@ -126,9 +126,9 @@ class OpenAIChat:
 
     def mark(self, raw: Raw) -> Any:
         """Return the cache mark that a message carries, or None."""
-        return marks.found(raw)
+        return marks.find_last(raw)
 
-    def marked(self, raw: Raw, mark: Any) -> Raw:
+    def add_mark(self, raw: Raw, mark: Any) -> Raw:
         """Return an authored message with a cache mark."""
         return marks.put(raw, mark)
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ullage.core.dialects.form import (
-    Answer,
     Data,
+    OfferedTool,
     Placed,
-    Tool,
+    RoundParts,
     add_part,
     file_name,
     find_medium,
@@ -43,7 +43,7 @@ class ChatForm:
             return {"type": "image_url", "image_url": {"url": url}}
         return {"type": "file", "file": {"filename": file_name(part), "file_data": url}}
 
-    def answer(self, answer: Answer) -> list[Placed]:
+    def answer(self, answer: RoundParts) -> list[Placed]:
         """Return the messages of a round."""
         text = "\n\n".join(answer.texts)
         message: dict[str, Any] = {"role": "assistant", "content": text or None}
@@ -71,7 +71,7 @@ class ChatForm:
         """Return a copy of a message of the user with a text behind what was said."""
         return add_part(message, text)
 
-    def tool(self, tool: Tool) -> dict[str, Any]:
+    def tool(self, tool: OfferedTool) -> dict[str, Any]:
         """Return the definition of a tool."""
         function = {
             "name": tool.name,

@@ -17,10 +17,10 @@ from ullage.core.dialects.reply import (
     Stop,
     Watch,
     as_json,
+    assign_ids,
     fields,
     members,
-    named,
-    said,
+    read_text,
 )
 from ullage.core.dialects.usage import Usage
 from ullage.core.messages.fields import as_mapping, pick
@@ -62,7 +62,7 @@ class _Asked:
             return False
 
 
-class Chat:
+class ChatAnswer:
     """Put together an answer of Chat Completions; of several choices the first counts."""
 
     def __init__(self, salt: str = "") -> None:
@@ -92,7 +92,7 @@ class Chat:
             if choice.get("index") not in (None, 0):
                 continue
             self._message(fields(choice.get("delta") or choice.get("message")), deltas)
-            self._finished(choice.get("finish_reason"))
+            self._note_finish(choice.get("finish_reason"))
         for name in ("usage", "timings"):  # timings are llama.cpp's
             if fields(event.get(name)):
                 self._report[name] = event[name]
@@ -100,7 +100,7 @@ class Chat:
 
     def reply(self) -> Reply:
         """Return what has arrived so far as an answer."""
-        calls = named(((c.id, c.name, c.arguments) for c in self._calls), self._salt)
+        calls = assign_ids(((c.id, c.name, c.arguments) for c in self._calls), self._salt)
         usage = Usage.from_report(self._report) if self._report else None
         ends = [{"finish_reason": self._finish}] if self._finish else []
         report = {**self._report, "choices": ends}
@@ -114,38 +114,40 @@ class Chat:
             return "calls" if self._calls else "end"
         return stop
 
-    def _finished(self, reason: object) -> None:
-        if said(reason):
+    def _note_finish(self, reason: object) -> None:
+        if read_text(reason):
             self.begun = self.ended = True
-            self._finish = said(reason)
+            self._finish = read_text(reason)
 
     def _message(self, delta: Mapping[str, Any], deltas: list[Delta]) -> None:
-        thought = next(((n, said(delta[n])) for n in THOUGHTS if said(delta.get(n))), None)
+        thought = next(
+            ((n, read_text(delta[n])) for n in THOUGHTS if read_text(delta.get(n))), None
+        )
         if thought is not None:
             self._thoughts.setdefault(thought[0], []).append(thought[1])
             deltas.append(Delta("reasoning_delta", thought[1]))
         for detail in members(delta.get(DETAILS)):
-            _joined(self._details, detail)
-        refusal = said(delta.get("refusal"))
+            _join_details(self._details, detail)
+        refusal = read_text(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
         for text in (*_texts(delta.get("content")), refusal):
             if text:
                 self._text.append(text)
                 deltas.append(Delta("text_delta", text))
         for fragment in members(delta.get("tool_calls")):
-            self._called(fragment, fields(fragment.get("function")))
+            self._add_fragment(fragment, fields(fragment.get("function")))
         legacy = fields(delta.get("function_call"))
         if legacy:
-            self._called({"index": 0}, legacy)
+            self._add_fragment({"index": 0}, legacy)
         self.begun = self.begun or bool(deltas or self._details or self.called)
 
-    def _called(self, fragment: Mapping[str, Any], function: Mapping[str, Any]) -> None:
+    def _add_fragment(self, fragment: Mapping[str, Any], function: Mapping[str, Any]) -> None:
         """Add a fragment to its call, or begin another one."""
         self.called = True
         index, call_id, name = (
             fragment.get("index"),
-            said(fragment.get("id")),
-            said(function.get("name")),
+            read_text(fragment.get("id")),
+            read_text(function.get("name")),
         )
         arguments = as_json(function.get("arguments"))
         call = self._place(index, call_id)
@@ -191,10 +193,10 @@ def _texts(content: object) -> list[str]:
     """Return the texts of a content; Mistral sends a list of parts."""
     if isinstance(content, str):
         return [content]
-    return [said(part.get("text")) for part in members(content) if part.get("type") == "text"]
+    return [read_text(part.get("text")) for part in members(content) if part.get("type") == "text"]
 
 
-def _joined(details: list[dict[str, Any]], detail: Mapping[str, Any]) -> None:
+def _join_details(details: list[dict[str, Any]], detail: Mapping[str, Any]) -> None:
     """Add a piece of a block of reasoning to the block that it continues, or as a new one."""
     last: MutableMapping[str, Any] = details[-1] if details else {}
     if not last or any(last.get(key) != detail.get(key) for key in ("type", "index")):
@@ -203,7 +205,7 @@ def _joined(details: list[dict[str, Any]], detail: Mapping[str, Any]) -> None:
     for key, value in detail.items():
         grows = key in ("text", "summary", "data") and isinstance(value, str)
         if grows:
-            last[key] = said(last.get(key)) + value
+            last[key] = read_text(last.get(key)) + value
         elif value is not None:
             last[key] = value
 

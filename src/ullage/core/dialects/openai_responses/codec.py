@@ -92,10 +92,10 @@ class OpenAIResponses:
         fields = _fields(raw, 0)
         kind = as_text(fields.get("type"))
         if kind in CALLS:
-            return {**fields, **_asked(kind, fields, calls[0])} if calls else dict(fields)
+            return {**fields, **_write_arguments(kind, fields, calls[0])} if calls else dict(fields)
         slot = "output" if kind in RESULTS else "content"
         if 0 in parts and kind in RESULTS:
-            return {**fields, "output": _said(kind, fields.get("output"), parts[0])}
+            return {**fields, "output": _write_output(kind, fields.get("output"), parts[0])}
         content = fields.get(slot)
         if isinstance(content, str):
             return {**fields, slot: parts.get(0, content)}
@@ -119,13 +119,13 @@ class OpenAIResponses:
         kind = f"{_fields(raw, 0)['type']}_output"
         slot = "id" if kind == "local_shell_call_output" else "call_id"
         status = {"status": "failed"} if kind == "apply_patch_call_output" else {}
-        return {"type": kind, slot: name, "output": _said(kind, None, text), **status}
+        return {"type": kind, slot: name, "output": _write_output(kind, None, text), **status}
 
     def mark(self, raw: Raw) -> Any:
         """Return the cache mark that an item carries, or None."""
-        return marks.found(raw)
+        return marks.find_last(raw)
 
-    def marked(self, raw: Raw, mark: Any) -> Raw:
+    def add_mark(self, raw: Raw, mark: Any) -> Raw:
         """Return an authored item with a cache mark."""
         return marks.put(raw, mark, "input_text")
 
@@ -189,7 +189,7 @@ def _item(fields: Mapping[str, Any], index: int) -> Message:
     if kind == "reasoning":
         return Message("assistant", _reasoning(fields, index))
     role = role if role in ROLES else "assistant"
-    return Message(role, (Part("other", _unmarked(fields, index)),))
+    return Message(role, (Part("other", _dump_without_mark(fields, index)),))
 
 
 def _message(fields: Mapping[str, Any], index: int) -> Message:
@@ -260,7 +260,7 @@ def _part(piece: object, index: int) -> Part:
         return Part("refusal", fields["refusal"])
     if kind in MEDIA:
         return _medium(kind, fields, index)
-    return Part("other", _unmarked(fields or piece, index))
+    return Part("other", _dump_without_mark(fields or piece, index))
 
 
 def _medium(piece: str, fields: Mapping[str, Any], index: int) -> Part:
@@ -270,11 +270,13 @@ def _medium(piece: str, fields: Mapping[str, Any], index: int) -> Part:
     detail = fields.get("detail")
     detail = detail if isinstance(detail, str) else None
     if not held:  # a file_id: the file lies on the server
-        return Part(kind, _unmarked(fields, index), media=describe(kind, "", detail=detail))
+        return Part(
+            kind, _dump_without_mark(fields, index), media=describe(kind, "", detail=detail)
+        )
     return Part(kind, identity(held[0]), media=describe(kind, held[0], detail=detail))
 
 
-def _unmarked(value: object, index: int) -> str:
+def _dump_without_mark(value: object, index: int) -> str:
     if isinstance(value, Mapping):
         value = {k: v for k, v in value.items() if k not in marks.MARKS}
     return json_text(value, index)
@@ -290,7 +292,7 @@ SLOTS: Final[Mapping[str, str]] = {
 """Where the text of a call is whose arguments have a form of their own."""
 
 
-def _asked(kind: str, fields: Mapping[str, Any], arguments: str) -> dict[str, Any]:
+def _write_arguments(kind: str, fields: Mapping[str, Any], arguments: str) -> dict[str, Any]:
     """Return the field of a call with new arguments, in the form that its kind has.
 
     A computer's action stays: it has no place for other text.
@@ -305,7 +307,7 @@ def _asked(kind: str, fields: Mapping[str, Any], arguments: str) -> dict[str, An
     return {slots[0]: {**form, slot: arguments if slot == "diff" else [arguments]}}
 
 
-def _said(kind: str, output: Any, text: str) -> Any:
+def _write_output(kind: str, output: Any, text: str) -> Any:
     """Return the output of a result that says `text`, in the form that its kind has."""
     if kind == "computer_call_output":
         return {"type": "computer_screenshot"} if output is None else output

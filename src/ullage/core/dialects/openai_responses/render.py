@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ullage.core.dialects.form import (
-    Answer,
     Data,
+    OfferedTool,
     Placed,
-    Tool,
+    RoundParts,
     add_part,
     file_name,
     find_medium,
@@ -36,7 +36,7 @@ class ResponsesForm:
             return {"type": "input_image", "image_url": url, "detail": "auto"}
         return {"type": "input_file", "filename": file_name(part), "file_data": url}
 
-    def answer(self, answer: Answer) -> list[Placed]:
+    def answer(self, answer: RoundParts) -> list[Placed]:
         """Return the items of a round."""
         # llama.cpp wants the type of an assistant's message, which OpenAI does not
         words: list[Placed] = [
@@ -60,7 +60,7 @@ class ResponsesForm:
         """Return a copy of a message of the user with a text behind what was said."""
         return add_part(message, text, "input_text")
 
-    def tool(self, tool: Tool) -> dict[str, Any]:
+    def tool(self, tool: OfferedTool) -> dict[str, Any]:
         """Return the definition of a tool."""
         return {
             "type": "function",

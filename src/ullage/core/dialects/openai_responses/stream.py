@@ -19,11 +19,11 @@ from ullage.core.dialects.reply import (
     Stop,
     Watch,
     as_json,
+    assign_ids,
+    extract_report,
     fields,
     members,
-    named,
-    reported,
-    said,
+    read_text,
 )
 from ullage.core.dialects.usage import Usage
 from ullage.core.messages.fields import pick
@@ -54,19 +54,19 @@ class _Item:
 
     @property
     def kind(self) -> str:
-        return said(self.whole.get("type"))
+        return read_text(self.whole.get("type"))
 
     def text(self) -> str:
         """Return the text of a message: of its parts once it is whole, else of the pieces."""
         parts = members(self.whole.get("content"))
-        texts = [said(part.get("text")) or said(part.get("refusal")) for part in parts]
+        texts = [read_text(part.get("text")) or read_text(part.get("refusal")) for part in parts]
         return "".join(texts) if self.done and any(texts) else "".join(self.pieces)
 
     def same(self, whole: Mapping[str, Any]) -> bool:
         """Tell whether an item that came whole is this one once more."""
         return all(self.whole.get(name) == whole.get(name) for name in ("type", "call_id"))
 
-    def refused(self) -> bool:
+    def is_refusal(self) -> bool:
         """Tell whether a message is a refusal."""
         return any(part.get("type") == "refusal" for part in members(self.whole.get("content")))
 
@@ -75,7 +75,7 @@ class _Item:
         arguments = as_json(self.whole.get("arguments"))
         if not (self.done and arguments):
             arguments = "".join(self.pieces) or arguments
-        return said(self.whole.get("call_id")), said(self.whole.get("name")), arguments
+        return read_text(self.whole.get("call_id")), read_text(self.whole.get("name")), arguments
 
 
 class Responses:
@@ -97,7 +97,7 @@ class Responses:
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
         """Take an event, or a whole response; return what of it is to be shown."""
-        kind = said(event.get("type"))
+        kind = read_text(event.get("type"))
         if kind in FAILS or (not kind and event.get("error")):
             self.failed = event
         elif kind in GROWING:
@@ -116,7 +116,7 @@ class Responses:
     def reply(self) -> Reply:
         """Return what has arrived so far as an answer."""
         asked = [item.call() for item in self._items if item.kind == "function_call"]
-        calls = named(asked, self._salt)
+        calls = assign_ids(asked, self._salt)
         thoughts = tuple(
             dict(item.whole) for item in self._items if item.kind == "reasoning" and item.done
         )
@@ -124,10 +124,10 @@ class Responses:
         return Reply(self.text, thoughts, calls, self._stop(calls), usage, dict(self._report))
 
     def _stop(self, calls: Sequence[object]) -> Stop:
-        reason = said(fields(self._report.get("incomplete_details")).get("reason"))
+        reason = read_text(fields(self._report.get("incomplete_details")).get("reason"))
         if reason == "max_output_tokens":
             return "length"
-        refused = self._refused or any(item.refused() for item in self._items)
+        refused = self._refused or any(item.is_refusal() for item in self._items)
         if reason == "content_filter" or refused:
             return "filter"
         if reason or self._report.get("status", "completed") != "completed":
@@ -139,7 +139,7 @@ class Responses:
     ) -> list[Delta]:
         """Take an item, new or known; return what of its text was not shown yet."""
         keys = _keys(event, whole)
-        item = self._find(keys, said(whole.get("type")))
+        item = self._find(keys, read_text(whole.get("type")))
         if item is None or (item.done and not (done and item.same(whole))):
             item = _Item(whole)
             self._items.append(item)
@@ -147,7 +147,7 @@ class Responses:
         item.whole, item.done = whole, item.done or done
         self.called = self.called or item.kind == "function_call"
         self.begun = self.begun or done or self.called
-        return self._unseen(item) if done else []
+        return self._take_whole_text(item) if done else []
 
     def _find(self, keys: Sequence[object], kind: str) -> _Item | None:
         """Return the item of these keys; without any, the last one of its type that is open."""
@@ -155,7 +155,7 @@ class Responses:
             return next((self._known[key] for key in keys if key in self._known), None)
         return next((i for i in reversed(self._items) if i.kind == kind and not i.done), None)
 
-    def _unseen(self, item: _Item) -> list[Delta]:
+    def _take_whole_text(self, item: _Item) -> list[Delta]:
         """Return the text of a message that came whole without having come in pieces."""
         text = item.text() if item.kind == "message" and not item.pieces else ""
         if not text:
@@ -164,7 +164,7 @@ class Responses:
         return [Delta("text_delta", text)]
 
     def _grew(self, event: Mapping[str, Any], of: str, shown: Kind | None) -> list[Delta]:
-        piece = said(event.get("delta"))
+        piece = read_text(event.get("delta"))
         if not piece:
             return []
         keys = _keys(event, {})
@@ -188,7 +188,7 @@ class Responses:
         deltas: list[Delta] = []
         done = Counter(item.kind for item in self._items if item.done)
         for place, whole in enumerate(members(response.get("output"))):
-            kind = said(whole.get("type"))
+            kind = read_text(whole.get("type"))
             done[kind] -= 1
             if done[kind] < 0:  # this one did not come before
                 deltas += self._item({"output_index": place}, whole, done=True)
@@ -203,7 +203,11 @@ def _keys(event: Mapping[str, Any], item: Mapping[str, Any]) -> list[object]:
     another id with every event.
     """
     place = event.get("output_index")
-    name = said(event.get("item_id")) or said(item.get("id")) or said(item.get("call_id"))
+    name = (
+        read_text(event.get("item_id"))
+        or read_text(item.get("id"))
+        or read_text(item.get("call_id"))
+    )
     return [
         key for key in (place if isinstance(place, int) else None, name) if key not in (None, "")
     ]
@@ -229,5 +233,5 @@ class ResponsesWatch(Watch):
         self.begun = self.begun or kind not in QUIET
         if kind in ENDS:
             self.ended = True
-            self.report = reported(pick(event, "response"))
+            self.report = extract_report(pick(event, "response"))
         return True

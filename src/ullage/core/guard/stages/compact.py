@@ -122,7 +122,7 @@ def _explain(outcome: Outcome, was: Measured) -> str:
     return f"{reason}: {explain_immovable(was)}" if reason == "cannot_compact" else reason
 
 
-def _bound(was: Measured, due: Due) -> int:
+def _find_bound(was: Measured, due: Due) -> int:
     """Return the window in tokens; where nobody knows it, twice what is aimed at."""
     return was.window.input_tokens or due.target * 2
 
@@ -138,7 +138,7 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
     looked_up_first = leave_out(was.places(looked_up), surplus)
     return Order(
         target=due.target,
-        tail=min(policy.tail_tokens, int(policy.tail_share * _bound(was, due))),
+        tail=min(policy.tail_tokens, int(policy.tail_share * _find_bound(was, due))),
         strategies=due.strategies,
         pins=was.places(read.wanted),
         summariser=setup.summariser,
@@ -221,10 +221,10 @@ def _record(
     setup: Setup, request: Request, was: Measured, due: Due, outcome: Outcome
 ) -> Checkpoint:
     """Return the checkpoint of an outcome: one script over the whole history."""
-    from ullage.core.compaction.plan import recorded
+    from ullage.core.compaction.plan import make_checkpoint
 
-    replayed, bound = was.replayed, _bound(was, due)
-    return recorded(
+    replayed, bound = was.replayed, _find_bound(was, due)
+    return make_checkpoint(
         replayed.read.history,
         compose(replayed.script, was.edited, outcome.script),
         outcome,

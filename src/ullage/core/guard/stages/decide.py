@@ -39,7 +39,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CompactionDecision:
     """What is to be done before the send: a compaction, or nothing.
 
     `over` are the sections over their share of the window. `ahead` tells that a summary is wanted
@@ -51,7 +51,7 @@ class Decision:
     ahead: bool = False
 
 
-def decide(setup: Setup, request: Request, measured: Measured) -> Decision:
+def decide(setup: Setup, request: Request, measured: Measured) -> CompactionDecision:
     """Return what pressure, room for the answer and shares call for."""
     due, ahead = _find_due(setup, request, measured)
     over = find_overruns(setup, request, measured)
@@ -62,7 +62,7 @@ def decide(setup: Setup, request: Request, measured: Measured) -> Decision:
         counted = replace(measured.size, anchor=None).count()
         target = max(counted.high - surplus, 1)
         due = Due(target, (), "pressure", surplus=surplus)
-    return Decision(due, over, ahead)
+    return CompactionDecision(due, over, ahead)
 
 
 def decide_ahead(setup: Setup, measured: Measured) -> Due | None:
@@ -96,7 +96,7 @@ def find_overruns(setup: Setup, request: Request, measured: Measured) -> tuple[O
         if old is not None and old in named
     }
     output = request.max_tokens or 0
-    holds = sections.used(measured.size, setup.meter, marks, request.tools, output)
+    holds = sections.count_sections(measured.size, setup.meter, marks, request.tools, output)
     return overruns(allocate(bound, setup.shares), holds)
 
 

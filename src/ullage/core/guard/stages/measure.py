@@ -92,7 +92,7 @@ def ask_server(request: Request, measured: Measured) -> Generator[Need, Any, Mea
     if reported is None:
         return measured
     size = measured.size
-    told = size.told(reported).corrected(Anchor(reported, size.raw()), DRIFT)
+    told = size.with_server_count(reported).correct(Anchor(reported, size.raw()), DRIFT)
     return replace(measured, size=told, is_counted=True)
 
 
@@ -119,20 +119,22 @@ def measure_surely(request: Request, measured: Measured) -> Generator[Need, Any,
     since = size.count().tokens - anchor.tokens
     if expected.low <= anchor.tokens + since <= expected.high:
         return measured
-    return replace(measured, size=size.corrected(anchor, DRIFT))
+    return replace(measured, size=size.correct(anchor, DRIFT))
 
 
 def _part(request: Request, measured: Measured, anchor: Anchor) -> Generator[Need, Any, Measured]:
     """Tell messages and the rest apart by a second count: of the current request alone."""
     sent, size = measured.edited.transcript, measured.size
-    least = sorted(laws.pinned(sent.messages) | {i for i in (sent.request(),) if i is not None})
+    least = sorted(
+        laws.find_operator_text(sent.messages) | {i for i in (sent.request(),) if i is not None}
+    )
     few = replace(sent, raws=tuple(sent.raws[i] for i in least), messages=(), memo={})
     sizes = size.sizes
     grown = size.total.best - sum(sizes[i].best for i in least)
     reported: int | None = yield _ask_count(request, few)
     slope = (anchor.tokens - reported) / grown if reported is not None and grown > 0 else 0.0
     sane = grown >= ENOUGH and SANE[0] <= slope <= SANE[1]
-    return replace(measured, size=size.parted(anchor, slope, DRIFT)) if sane else measured
+    return replace(measured, size=size.split_by_ratio(anchor, slope, DRIFT)) if sane else measured
 
 
 def scale_to(reported: int, size: Measure) -> Scale:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ullage.core.compaction import laws
+from ullage.core.compaction import mending
 from ullage.core.compaction import pins as pinned
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.errors import ConfigurationError
@@ -17,7 +17,7 @@ from ullage.core.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ullage.core.compaction.laws import Repair, Repaired
+    from ullage.core.compaction.mending import Mended, Repair
     from ullage.core.guard.request import Request, Setup
     from ullage.core.messages.transcript import Raw, Transcript
 
@@ -49,7 +49,7 @@ def check_request(request: Request) -> None:
     if request.sections:
         from ullage.core.tokens import sections
 
-        sections.checked(request.sections, size)
+        sections.check_marks(request.sections, size)
     asked = request.max_tokens
     if asked is not None and (type(asked) is not int or asked < 1):
         raise ConfigurationError(f"max_tokens must be a positive number of tokens, not {asked!r}")
@@ -67,19 +67,19 @@ def read_request(setup: Setup, request: Request) -> Read:
         history,
         chain(history),
         mended.repairs,
-        _moved(dict.fromkeys(request.pins), mended),
-        {new: request.sections[old] for new, old in _moved(request.sections, mended).items()},
+        _map_marked(dict.fromkeys(request.pins), mended),
+        {new: request.sections[old] for new, old in _map_marked(request.sections, mended).items()},
     )
 
 
-def read_history(setup: Setup, messages: Sequence[Raw]) -> tuple[Transcript, Repaired]:
+def read_history(setup: Setup, messages: Sequence[Raw]) -> tuple[Transcript, Mended]:
     """Return messages as they are read after repair, and the record of the repair."""
     arrived = _read(setup, messages)
-    mended = laws.repair(arrived, setup.codec) if setup.repairs else laws.unrepaired(arrived)
+    mended = mending.repair(arrived, setup.codec) if setup.repairs else mending.skip_repair(arrived)
     return (_read(setup, mended.messages) if mended.repairs else arrived), mended
 
 
-def _moved(marked: Mapping[int, object], mended: Repaired) -> dict[int, int]:
+def _map_marked(marked: Mapping[int, object], mended: Mended) -> dict[int, int]:
     """Return where marked messages stand after repair, and where they arrived."""
     if not marked:
         return {}

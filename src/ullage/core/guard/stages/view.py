@@ -16,7 +16,7 @@ from ullage.core.guard.learning import show
 from ullage.core.guard.request import Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable
 from ullage.core.guard.stages.room import min_output
-from ullage.core.tokens.budget import Cramped, cramped
+from ullage.core.tokens.budget import Cramped, find_cramped
 from ullage.core.tokens.gauge import assess
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
     if size.count().tokens <= share * bound:
         return None
     transcript, sizes = measured.edited.transcript, size.sizes
-    operator = laws.pinned(transcript.messages)
+    operator = laws.find_operator_text(transcript.messages)
     always = {i for i in (transcript.task(), transcript.request()) if i is not None}
     stays = operator | always | measured.places(measured.replayed.read.wanted)
 
@@ -129,4 +129,4 @@ def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
         return round(size.scale.best * sum(sizes[i].best for i in positions))
 
     outside = size.outside().best
-    return cramped(outside + tokens_of(stays), outside + tokens_of(operator), bound, share)
+    return find_cramped(outside + tokens_of(stays), outside + tokens_of(operator), bound, share)

@@ -129,7 +129,7 @@ class Event:
 
     def line(self) -> str:
         """Return the event as a line of NDJSON, without its end, the data byte for byte."""
-        head = encoded({name: getattr(self, name) for name in HEAD})
+        head = encode_data({name: getattr(self, name) for name in HEAD})
         return f"{head[:-1]}{DATA}{self.text}}}"
 
     def follows(self, before: str) -> bool:
@@ -138,19 +138,19 @@ class Event:
         return self.id == _id(before, content)
 
 
-def recorded(session_id: str, seq: int, ts: float, draft: Draft, before: str = "") -> Event:
+def make_event(session_id: str, seq: int, ts: float, draft: Draft, before: str = "") -> Event:
     """Return the event that a draft becomes behind the event whose id is `before`.
 
     Raises StoreError for data that JSON cannot carry and for a time that is none.
     """
-    text, at = encoded(draft.data), float(ts)
+    text, at = encode_data(draft.data), float(ts)
     if not _sound("ts", at):
         raise StoreError(f"an event cannot be recorded at {at} s: expected Unix seconds")
     id_ = _id(before, (session_id, seq, repr(at), draft.type, draft.v, text))
     return Event(session_id, seq, at, draft.type, draft.v, id_, text)
 
 
-def understood(
+def upcast_data(
     event: Event, upcasts: Upcasts = UPCASTS, current: int = VERSION
 ) -> Mapping[str, Any] | None:
     """Return the data in the shape of the current version, or None where it is unknown.
@@ -168,7 +168,7 @@ def understood(
     return data
 
 
-def encoded(data: Mapping[str, Any]) -> str:
+def encode_data(data: Mapping[str, Any]) -> str:
     """Return data as JSON text that UTF-8 can carry; raises StoreError for what JSON cannot."""
     try:
         _strung(data)

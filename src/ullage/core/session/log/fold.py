@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
-from ullage.core.session.log.event import UPCASTS, VERSION, Draft, Event, Upcasts, understood
+from ullage.core.session.log.event import UPCASTS, VERSION, Draft, Event, Upcasts, upcast_data
 
 Data = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ class User(NamedTuple):
     parts: Sequence[Data] = ()
 
 
-class Failed(NamedTuple):
+class FailedUser(NamedTuple):
     """What a person said in a turn that failed before anything came of it; no model is sent it.
 
     It is a `User` again where a later turn tries that one again.
@@ -57,7 +57,7 @@ class Result(NamedTuple):
     data: Data
 
 
-class Call(NamedTuple):
+class LoggedCall(NamedTuple):
     """A tool call that was decided on; `result` is None as long as there is none."""
 
     seq: int
@@ -83,7 +83,7 @@ class Round(NamedTuple):
     model: str
     texts: tuple[str, ...] = ()
     reasoning: tuple[Thought, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[LoggedCall, ...] = ()
 
     @property
     def sent(self) -> bool:
@@ -102,7 +102,7 @@ class Branch(NamedTuple):
     text: str
 
 
-class Skill(NamedTuple):
+class ActivatedSkill(NamedTuple):
     """A skill that was activated, by name and hash."""
 
     seq: int
@@ -117,7 +117,7 @@ class Restored(NamedTuple):
     data: Data
 
 
-Item = User | Failed | Round | Branch | Skill | Restored
+Item = User | FailedUser | Round | Branch | ActivatedSkill | Restored
 
 DIED: Final = "process_died"
 """Why a turn ended that nobody ended: its text was not at fault, and is sent on."""
@@ -170,23 +170,23 @@ class Fold:
         # Types without a step change nothing that a model or a turn sees.
         self._steps: Mapping[str, Callable[[Event], None]] = {
             "user_message": self._user,
-            "assistant_message": self._said,
-            "reasoning": self._thought,
-            "tool_call": self._called,
-            "tool_result": self._resulted,
-            "provider_usage": self._reported,
-            "history_compaction": self._compacted,
-            "turn_started": self._started,
-            "turn_completed": self._ended,
-            "turn_failed": self._failed,
+            "assistant_message": self._apply_answer,
+            "reasoning": self._apply_reasoning,
+            "tool_call": self._apply_call,
+            "tool_result": self._apply_result,
+            "provider_usage": self._apply_usage,
+            "history_compaction": self._apply_compaction,
+            "turn_started": self._apply_start,
+            "turn_completed": self._apply_end,
+            "turn_failed": self._apply_failure,
             "turn_interrupted": self._broken_off,
-            "branch_summary": self._branched,
-            "skill_activation": self._activated,
-            "snapshot_taken": self._filed,
-            "file_changes": self._filed,
-            "files_restored": self._restored,
-            "session_created": self._created,
-            "session_fork": self._parted,
+            "branch_summary": self._apply_branch,
+            "skill_activation": self._apply_skill,
+            "snapshot_taken": self._apply_files,
+            "file_changes": self._apply_files,
+            "files_restored": self._apply_restore,
+            "session_created": self._apply_creation,
+            "session_fork": self._apply_fork,
         }
 
     def apply(self, event: Event) -> None:
@@ -231,7 +231,7 @@ class Fold:
         return self._turn(self._lost)
 
     @property
-    def open_calls(self) -> list[Call]:
+    def open_calls(self) -> list[LoggedCall]:
         """Calls without a result, oldest first."""
         return [self._call(*place) for place in self._open.values()]
 
@@ -241,7 +241,7 @@ class Fold:
 
     def repairs(self, reason: str) -> list[Draft]:
         """Return the error results that calls without one need before the next turn."""
-        return [orphaned(call, reason) for call in self.open_calls]
+        return [make_orphan_result(call, reason) for call in self.open_calls]
 
     def _turn(self, begun: Event | None) -> Turn | None:
         if begun is None:
@@ -250,11 +250,11 @@ class Fold:
         return Turn(begun.seq, data["turn"], data)
 
     def _data(self, event: Event) -> Data:
-        data = understood(event, self._upcasts, self._current)
+        data = upcast_data(event, self._upcasts, self._current)
         assert data is not None  # noqa: S101 - only known events have steps
         return data
 
-    def _call(self, item: int, place: int) -> Call:
+    def _call(self, item: int, place: int) -> LoggedCall:
         return self._at(item).calls[place]
 
     def _at(self, item: int) -> Round:
@@ -288,7 +288,7 @@ class Fold:
         self._append(User(seq, data["text"], data.get("parts") or ()))
         self._asked.append(len(self.items) - 1)
 
-    def _said(self, event: Event) -> None:
+    def _apply_answer(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
         if data.get("partial") is True:
             return
@@ -297,7 +297,7 @@ class Fold:
         texts = (*held.texts, data["text"])
         self.items[item] = Round(held.seq, data["model"], texts, held.reasoning, held.calls)
 
-    def _thought(self, event: Event) -> None:
+    def _apply_reasoning(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
         item = self._answering(seq, data)
         held = self._at(item)
@@ -305,17 +305,17 @@ class Fold:
         reasoning = (*held.reasoning, thought)
         self.items[item] = Round(held.seq, held.model, held.texts, reasoning, held.calls)
 
-    def _called(self, event: Event) -> None:
+    def _apply_call(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
         item = self._answering(seq, data, speaks=False)
         held = self._at(item)
-        call = Call(seq, data["call_id"], data["name"], data["arguments"], data)
+        call = LoggedCall(seq, data["call_id"], data["name"], data["arguments"], data)
         calls = (*held.calls, call)
         self.items[item] = Round(held.seq, held.model, held.texts, held.reasoning, calls)
         self._open[seq] = (item, len(held.calls))
         self._waiting.setdefault(call.call_id, []).append(seq)
 
-    def _resulted(self, event: Event) -> None:
+    def _apply_result(self, event: Event) -> None:
         """Give the oldest open call of this id its result, in its own round, however late."""
         seq, data = event.seq, self._data(event)
         waiting = self._waiting.get(data["call_id"])
@@ -328,23 +328,25 @@ class Fold:
         held = self._at(item)
         result = Result(seq, data["text"], data.get("is_error") is True, data)
         calls = list(held.calls)
-        calls[place] = Call(*calls[place][:-1], result)
+        calls[place] = LoggedCall(*calls[place][:-1], result)
         self.items[item] = Round(held.seq, held.model, held.texts, held.reasoning, tuple(calls))
 
-    def _reported(self, event: Event) -> None:
+    def _apply_usage(self, event: Event) -> None:
         self._round = None
         self._report = event
 
-    def _compacted(self, event: Event) -> None:
+    def _apply_compaction(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
         self.compactions.append(data)
         if data.get("undone") is not True:
             self.checkpoints.append((seq, data["checkpoint"]))
             return
-        gone = _named(data["checkpoint"])
-        self.checkpoints = [held for held in self.checkpoints if _named(held[1]) != gone]
+        gone = _read_checkpoint_key(data["checkpoint"])
+        self.checkpoints = [
+            held for held in self.checkpoints if _read_checkpoint_key(held[1]) != gone
+        ]
 
-    def _started(self, event: Event) -> None:
+    def _apply_start(self, event: Event) -> None:
         """Begin a turn; one that tries the last one again answers what was said in that."""
         data = self._data(event)
         again, served = data.get("again"), data.get("served")
@@ -359,48 +361,48 @@ class Fold:
         self._begun = event
         self.turns.append(data["turn"])
 
-    def _ended(self, _event: Event) -> None:
+    def _apply_end(self, _event: Event) -> None:
         self._round = self._begun = self._lost = None
         self._asked, self._left = [], self._asked
 
     def _broken_off(self, event: Event) -> None:
         begun = self._begun
-        self._ended(event)
+        self._apply_end(event)
         self._lost = begun
 
-    def _failed(self, event: Event) -> None:
+    def _apply_failure(self, event: Event) -> None:
         """End a turn; what was said in it is kept from models where nothing came of it."""
         kept = self._data(event)["reason"] == DIED or self._begun is None
         behind = self.items[self._asked[0] :] if self._asked else ()
         self._broken_off(event)
         if not kept and not any(isinstance(item, Round) and item.sent for item in behind):
             for index in self._left:
-                self.items[index] = Failed(*self.items[index][:3])
+                self.items[index] = FailedUser(*self.items[index][:3])
 
-    def _branched(self, event: Event) -> None:
+    def _apply_branch(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
         self._append(Branch(seq, data["text"]))
 
-    def _activated(self, event: Event) -> None:
+    def _apply_skill(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
-        self._append(Skill(seq, data["name"], data["hash"]))
+        self._append(ActivatedSkill(seq, data["name"], data["hash"]))
         self.skills[data["name"]] = data["hash"]
 
-    def _created(self, event: Event) -> None:
+    def _apply_creation(self, event: Event) -> None:
         self.created = self._data(event)
 
-    def _filed(self, event: Event) -> None:
+    def _apply_files(self, event: Event) -> None:
         self.files.append((event.seq, event.type, self._data(event)))
 
-    def _restored(self, event: Event) -> None:
-        self._filed(event)
+    def _apply_restore(self, event: Event) -> None:
+        self._apply_files(event)
         self._append(Restored(event.seq, self._data(event)))
 
-    def _parted(self, event: Event) -> None:
+    def _apply_fork(self, event: Event) -> None:
         self.forked = self._data(event)
 
 
-def _named(checkpoint: Data) -> tuple[Any, ...]:
+def _read_checkpoint_key(checkpoint: Data) -> tuple[Any, ...]:
     return tuple(checkpoint.get(name) for name in ("prefix", "generation"))
 
 
@@ -411,7 +413,7 @@ def fold(events: Iterable[Event], upto: int | None = None) -> Fold:
     return Fold().extend(event for event in events if event.seq <= upto)
 
 
-def orphaned(call: Call, reason: str) -> Draft:
+def make_orphan_result(call: LoggedCall, reason: str) -> Draft:
     """Return the error result of a call that has none, saying why."""
     text = f"{ORPHAN}: {call.name} has no result ({reason}); whether it ran is unknown"
     return Draft(

@@ -9,25 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ullage.core.compaction.laws import OPENING_TEXT
-from ullage.core.dialects.form import LONGEST_NAME, NAME_CHARACTERS, Answer, Asked, Placed
+from ullage.core.compaction.mending import OPENING_TEXT
+from ullage.core.dialects.form import (
+    LONGEST_NAME,
+    NAME_CHARACTERS,
+    Placed,
+    RenderedCall,
+    RoundParts,
+)
 from ullage.core.dialects.registry import find
 from ullage.core.messages.transcript import SKILL_MARK, SUMMARY_MARK, DialectName, Raw
 from ullage.core.session.log import undoing
 from ullage.core.session.log.fold import (
+    ActivatedSkill,
     Branch,
-    Call,
     Data,
-    Failed,
+    FailedUser,
     Fold,
     Item,
+    LoggedCall,
     Restored,
     Round,
-    Skill,
     User,
-    orphaned,
+    make_orphan_result,
 )
-from ullage.core.session.skills import hashed
+from ullage.core.session.skills import hash_text
 from ullage.core.session.tools import Spec
 
 Text = Callable[[str, str], str | None]
@@ -105,9 +111,9 @@ class Renderer:
             made[i] = self._item(items[i])
         made += map(self._item, items[known:])
         new = enumerate(items[known:], known)
-        self._active |= {item.name: i for i, item in new if isinstance(item, Skill)}
+        self._active |= {item.name: i for i, item in new if isinstance(item, ActivatedSkill)}
         seen = (*self._loose, *range(known, len(items)))
-        answered = _answered(items)
+        answered = _find_last_answer(items)
         self._loose = {i: items[i] for i in seen if i > answered or _open(items, i)}
         self._place(min(stale, default=known))
         return self._messages.copy()
@@ -129,19 +135,19 @@ class Renderer:
     def _item(self, item: Item) -> list[Placed]:
         match item:
             case User():
-                return [(item.seq, self._said(item))]
+                return [(item.seq, self._render_user(item))]
             case Round():
                 return self._round(item)
-            case Failed():
+            case FailedUser():
                 return []
             case Restored():
                 return [(item.seq, self._form.user(undoing.notice(item.data)))]
             case Branch():
-                return [(item.seq, self._form.user(f"{BRANCH}\n{_quoted(item.text)}"))]
+                return [(item.seq, self._form.user(f"{BRANCH}\n{_quote_lines(item.text)}"))]
             case _:
-                return [(item.seq, self._form.user(self._activated(item)))]
+                return [(item.seq, self._form.user(self._render_skill(item)))]
 
-    def _said(self, item: User) -> Raw:
+    def _render_user(self, item: User) -> Raw:
         parts = item.parts if isinstance(item.parts, list | tuple) else ()
         if not parts:
             return self._form.user(item.text if item.text.strip() else EMPTY_MESSAGE)
@@ -166,10 +172,10 @@ class Renderer:
             if thought.data.get("dialect") == self._dialect
             and isinstance(thought.data.get("block"), Mapping)
         )
-        calls = tuple(self._asked(call, held) for call in held.calls)
-        return self._form.answer(Answer(held.seq, blocks, texts, calls))
+        calls = tuple(self._render_call(call, held) for call in held.calls)
+        return self._form.answer(RoundParts(held.seq, blocks, texts, calls))
 
-    def _asked(self, call: Call, held: Round) -> Asked:
+    def _render_call(self, call: LoggedCall, held: Round) -> RenderedCall:
         name, tool = self._id(call, held), self._name(call.name)
         result = call.result
         if result is None:
@@ -177,7 +183,7 @@ class Renderer:
         else:
             text = result.text if result.text.strip() else EMPTY_RESULT
             seq, failed = result.seq, result.is_error
-        return Asked(name, tool, call.arguments, call.seq, seq, text, failed)
+        return RenderedCall(name, tool, call.arguments, call.seq, seq, text, failed)
 
     def _name(self, name: str) -> str:
         """Return the name of a tool as every server takes it, one that was offered as it is."""
@@ -185,7 +191,7 @@ class Renderer:
             return name
         return NAME_CHARACTERS.sub("_", name)[:LONGEST_NAME] or NAMELESS
 
-    def _id(self, call: Call, held: Round) -> str:
+    def _id(self, call: LoggedCall, held: Round) -> str:
         """Return the id of a call, given once: its own, unless that is taken or refused."""
         if call.seq in self._ids:
             return self._ids[call.seq]
@@ -201,27 +207,27 @@ class Renderer:
         self._taken.add(name)
         return name
 
-    def _activated(self, item: Skill) -> str:
+    def _render_skill(self, item: ActivatedSkill) -> str:
         text = self._skill(item.name, item.hash) if self._skill else None
         head = f"{SKILL_MARK}{item.name} ({item.hash})"
         if text is None:
             return f"{head} was activated here; its text is no longer there]"
-        if hashed(text) != item.hash:
+        if hash_text(text) != item.hash:
             return f"{head} was activated here; its text has changed since and is not shown]"
         return f"{head} is active from here on]\n{text}"
 
 
-def defined(specs: Iterable[Spec], dialect: DialectName) -> list[dict[str, Any]]:
+def render_tools(specs: Iterable[Spec], dialect: DialectName) -> list[dict[str, Any]]:
     """Return the definitions of tools as a request of this dialect has them."""
     form = find(dialect).make_form()
     return [form.tool(spec) for spec in specs]
 
 
-def _orphan_text(call: Call, name: str) -> str:
-    return str(orphaned(call._replace(name=name), UNANSWERED).data["text"])
+def _orphan_text(call: LoggedCall, name: str) -> str:
+    return str(make_orphan_result(call._replace(name=name), UNANSWERED).data["text"])
 
 
-def _answered(items: Sequence[Item]) -> int:
+def _find_last_answer(items: Sequence[Item]) -> int:
     """Return the place of the last round that says something: what is behind it may yet change."""
     for index in range(len(items) - 1, -1, -1):
         item = items[index]
@@ -242,5 +248,5 @@ def _role(messages: Sequence[Placed]) -> str:
     return str(messages[0][1]["role"])
 
 
-def _quoted(text: str) -> str:
+def _quote_lines(text: str) -> str:
     return "\n".join(f"> {line}" for line in text.splitlines())

@@ -22,7 +22,7 @@ NAMED: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PathChange:
     """What a turn made of a path: what was there before it, and behind it."""
 
     path: str
@@ -40,7 +40,7 @@ class Changed:
     number: int
     turn: str
     workspace: str
-    changes: tuple[Change, ...]
+    changes: tuple[PathChange, ...]
     manifest: str = ""
 
 
@@ -55,21 +55,21 @@ def choose(fold: Fold, number: int | None = None, *, again: bool = False) -> Cha
             raise ConfigurationError(
                 f"session {fold.session} has turns 1 to {len(fold.turns)}, no turn {number}"
             )
-        return _changed(fold, fold.turns[number - 1])
+        return _find_changes(fold, fold.turns[number - 1])
     undone = [data for _, kind, data in fold.files if kind == "files_restored"]
     if again and undone and undone[-1].get("left"):
-        return _changed(fold, undone[-1]["turn"])
+        return _find_changes(fold, undone[-1]["turn"])
     gone = {data["turn"] for data in undone}
     for turn in reversed(fold.turns):
-        found = None if turn in gone else _changed(fold, turn)
+        found = None if turn in gone else _find_changes(fold, turn)
         if found is not None:
             return found
     return None
 
 
-def _changed(fold: Fold, turn: str) -> Changed | None:
+def _find_changes(fold: Fold, turn: str) -> Changed | None:
     """Return what a turn changed, one change a path; None where it changed nothing."""
-    paths: dict[str, Change] = {}
+    paths: dict[str, PathChange] = {}
     workspace = manifest = ""
     for _, kind, data in fold.files:
         if data["turn"] != turn or kind == "files_restored":
@@ -82,7 +82,7 @@ def _changed(fold: Fold, turn: str) -> Changed | None:
             manifest = ""
         for path, before, after in map(_read, data["files"]):
             held = paths.get(path)
-            paths[path] = Change(path, before if held is None else held.before, after)
+            paths[path] = PathChange(path, before if held is None else held.before, after)
     made = tuple(change for change in paths.values() if change.before != change.after)
     if not made and not manifest:
         return None
@@ -96,19 +96,19 @@ def _read(file: Data) -> tuple[str, State, State]:
 def notice(data: Data) -> str:
     """Return what a model is told of files that were brought back."""
     told = [
-        f"{what}: {_named([str(file['path']) for file in data['files'] if file['did'] == did])}"
+        f"{what}: {_join([str(file['path']) for file in data['files'] if file['did'] == did])}"
         for did, what in (("restored", "restored"), ("removed", "removed"))
         if any(file["did"] == did for file in data["files"])
     ]
     left = [str(file["path"]) for file in data.get("left") or ()]
     if left:
-        told.append(f"left as they are: {_named(left)}")
+        told.append(f"left as they are: {_join(left)}")
     return (
         "[ullage: the person took back what a turn before had changed in files: "
         f"{'; '.join(told) or 'nothing was left to take back'}. Read a file anew before you use it]"
     )
 
 
-def _named(paths: list[str]) -> str:
+def _join(paths: list[str]) -> str:
     more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
     return ", ".join(paths[:NAMED]) + more

@@ -1,6 +1,6 @@
 """The turn as a state machine: what happened in, effects out."""
 
-from ullage.core.session.turn.effects import Ended, Order
+from ullage.core.session.turn.effects import Ended, TurnOrder
 from ullage.core.session.turn.machine import run
 
-__all__ = ["Ended", "Order", "run"]
+__all__ = ["Ended", "TurnOrder", "run"]

@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Call
     from ullage.core.session.log.fold import Fold
     from ullage.core.session.permissions import Consent, Decision
-    from ullage.core.session.tools import Intent, Outcome
-    from ullage.core.session.turn.effects import Order
+    from ullage.core.session.tools import Intent, ToolOutcome
+    from ullage.core.session.turn.effects import TurnOrder
 
 
 GO_ON: Final = "Go on."
 """What is said where a turn is tried again and nobody said anything."""
 
 
-def opened(order: Order, fold: Fold) -> tuple[Draft, ...]:
+def draft_opening(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
     """Return how a turn begins: skills that were mentioned, what was said, the start."""
     made = [Draft("skill_activation", {"name": s.name, "hash": s.hash}) for s in order.skills]
     said: dict[str, Any] = {"text": order.text or ""}
     if order.parts:
         said["parts"] = [dict(part) for part in order.parts]
     made.append(Draft("user_message", said))
-    return (*made, started(order, fold))
+    return (*made, draft_start(order, fold))
 
 
-def tried_again(order: Order, fold: Fold) -> tuple[Draft, ...]:
+def tried_again(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
     """Return how a turn begins that tries the last one again.
 
     A history that ends with the model's own words needs a person's: models go on from those.
@@ -40,10 +40,10 @@ def tried_again(order: Order, fold: Fold) -> tuple[Draft, ...]:
     last = fold.items[-1] if fold.items else None
     spoke = isinstance(last, Round) and last.sent and not last.calls
     said = [Draft("user_message", {"text": GO_ON})] if spoke else []
-    return (*said, started(order, fold))
+    return (*said, draft_start(order, fold))
 
 
-def started(order: Order, fold: Fold) -> Draft:
+def draft_start(order: TurnOrder, fold: Fold) -> Draft:
     """Return the start of a turn, with the model and where it is if that is news."""
     data: dict[str, Any] = {"turn": order.turn, "mode": order.mode, "permission": order.permission}
     data["model"] = order.model
@@ -54,12 +54,12 @@ def started(order: Order, fold: Fold) -> Draft:
     return Draft("turn_started", {**data, "dry_run": True} if order.dry_run else data)
 
 
-def key(order: Order, number: int, place: int) -> str:
+def key(order: TurnOrder, number: int, place: int) -> str:
     """Return the idempotency key of a call: the same after a crash."""
     return f"{order.turn}-{number}-{place}"
 
 
-def usage(order: Order, number: int, reply: Reply) -> Draft:
+def usage(order: TurnOrder, number: int, reply: Reply) -> Draft:
     """Return the report of a round; what was not reported is not made up."""
     data: dict[str, Any] = {"model": order.model, "round": number, "stop": reply.stop}
     if reply.usage is not None:
@@ -67,22 +67,22 @@ def usage(order: Order, number: int, reply: Reply) -> Draft:
     return Draft("provider_usage", data)
 
 
-def answer(order: Order, number: int, reply: Reply) -> Iterator[Draft]:
+def answer(order: TurnOrder, number: int, reply: Reply) -> Iterator[Draft]:
     """Yield what the model thought and said in a round."""
     for block in reply.thoughts:
         thought = {"model": order.model, "dialect": order.dialect, "round": number}
         yield Draft("reasoning", {**thought, "block": dict(block)})
     if reply.text:
-        yield said(order, number, reply.text)
+        yield draft_answer(order, number, reply.text)
 
 
-def said(order: Order, number: int, text: str, **more: Any) -> Draft:
+def draft_answer(order: TurnOrder, number: int, text: str, **more: Any) -> Draft:
     """Return something that the model said."""
     return Draft("assistant_message", {"text": text, "model": order.model, "round": number, **more})
 
 
 def calls(
-    order: Order, number: int, asked: Sequence[Call], known: Sequence[Intent]
+    order: TurnOrder, number: int, asked: Sequence[Call], known: Sequence[Intent]
 ) -> Iterator[Draft]:
     """Yield the calls of a round: the intent, durable before anything runs."""
     for place, (call, intent) in enumerate(zip(asked, known, strict=True)):
@@ -105,7 +105,7 @@ def record_decision(
     return Draft("permission_decision", data)
 
 
-def result(call: Call, outcome: Outcome) -> Draft:
+def result(call: Call, outcome: ToolOutcome) -> Draft:
     """Return what a call came to."""
     data: dict[str, Any] = {"call_id": call.id, "text": outcome.text, "is_error": outcome.is_error}
     if outcome.exit_code is not None:
@@ -115,13 +115,13 @@ def result(call: Call, outcome: Outcome) -> Draft:
     return Draft("tool_result", data)
 
 
-def unrun(call: Call, reason: str) -> Draft:
+def draft_unrun(call: Call, reason: str) -> Draft:
     """Return the result of a call that was not run."""
     text = f"not run: {reason}"
     data = {"call_id": call.id, "text": text, "is_error": True, "marks": {"not_run": reason}}
     return Draft("tool_result", data)
 
 
-def ended(kind: str, turn: str, **more: Any) -> Draft:
+def draft_end(kind: str, turn: str, **more: Any) -> Draft:
     """Return the end of a turn."""
     return Draft(kind, {"turn": turn, **{k: v for k, v in more.items() if v}})

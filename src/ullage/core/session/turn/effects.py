@@ -35,7 +35,7 @@ class Record:
 class Prepare:
     """Make the next request: rendered, repaired, compacted where due, checked.
 
-    Send `Ready`, or `Refused` where it cannot be sent.
+    Send `Ready`, or `NotReady` where it cannot be sent.
     """
 
 
@@ -108,7 +108,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NotReady:
     """No request can be sent."""
 
     reason: Literal["context_overflow", "malformed_history"]
@@ -144,7 +144,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TurnOrder:
     """A turn that is to be run.
 
     `text` None goes on with the turn that was cut off, or tries the turn `again` (its id) again.

@@ -15,7 +15,7 @@ from ullage.core.dialects.usage import Usage
 from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import DIED as PROCESS_DIED
-from ullage.core.session.log.fold import Round, orphaned
+from ullage.core.session.log.fold import Round, make_orphan_result
 from ullage.core.session.tools import Pending
 from ullage.core.session.turn import drafts
 from ullage.core.session.turn.effects import (
@@ -29,25 +29,25 @@ from ullage.core.session.turn.effects import (
     Heard,
     Interrupted,
     Look,
-    Order,
+    NotReady,
     Prepare,
     Ready,
     Record,
     Recover,
-    Refused,
     Rehearse,
     RunTools,
     Send,
     Turning,
+    TurnOrder,
 )
 from ullage.core.tokens.budget import Spent
 
 if TYPE_CHECKING:
     from ullage.core.dialects.reply import Reply
-    from ullage.core.session.log.fold import Call as Asked
     from ullage.core.session.log.fold import Fold
+    from ullage.core.session.log.fold import LoggedCall as Asked
     from ullage.core.session.permissions import Consent, Decision
-    from ullage.core.session.tools import Intent, Outcome
+    from ullage.core.session.tools import Intent, ToolOutcome
 
 PLAIN_RETRIES: Final = 2
 """How often a call is sent again as it is after its connection broke; the client beneath retries
@@ -65,7 +65,7 @@ NOBODY: Final = "it needs a person's word, and nobody is there to give it"
 class _Turn:
     """A turn under way."""
 
-    order: Order
+    order: TurnOrder
     fold: Fold
     rounds: int = 0
     usage: Usage = field(default=Usage(0))
@@ -74,11 +74,11 @@ class _Turn:
     started: set[str] = field(default_factory=set)
     """The ids of calls that may have run: here, or in a process before this one."""
 
-    def ended(self, outcome: Any, text: str = "", reason: str = "", error: str = "") -> Ended:
+    def make_ended(self, outcome: Any, text: str = "", reason: str = "", error: str = "") -> Ended:
         return Ended(self.order.turn, outcome, text, reason, error, self.rounds, self.usage)
 
 
-def run(order: Order, fold: Fold) -> Turning:
+def run(order: TurnOrder, fold: Fold) -> Turning:
     """Run a turn on the session that `fold` is the state of.
 
     With a text it begins a new turn, after writing down what a turn before left open; without
@@ -89,38 +89,40 @@ def run(order: Order, fold: Fold) -> Turning:
     turn = _Turn(order, fold)
     try:
         if order.text is not None:
-            yield from _begun(turn)
+            yield from _begin_turn(turn)
         elif order.again:
             yield Record(drafts.tried_again(order, fold))
-        elif (done := (yield from _resumed(turn))) is not None:
+        elif (done := (yield from _resume_turn(turn))) is not None:
             return done
         return (yield from _rounds(turn))
     except Interrupted as cut:
         yield from _left_open(turn, "the turn was interrupted", cut.partial)
-        yield Record((drafts.ended("turn_interrupted", order.turn),))
-        return turn.ended("interrupted", cut.partial, "interrupted", "the turn was interrupted")
+        yield Record((drafts.draft_end("turn_interrupted", order.turn),))
+        return turn.make_ended(
+            "interrupted", cut.partial, "interrupted", "the turn was interrupted"
+        )
     except Crashed as crash:
         yield from _left_open(turn, "the turn failed", crash.partial)
-        return (yield from _failed(turn, "crashed", crash.text, crash.partial))
+        return (yield from _fail_turn(turn, "crashed", crash.text, crash.partial))
 
 
-def _begun(turn: _Turn) -> Generator[Effect, Any, None]:
+def _begin_turn(turn: _Turn) -> Generator[Effect, Any, None]:
     """Close what a turn before left open, and record what was said."""
     before, fold = turn.fold.turn, turn.fold
     left: list[Draft] = fold.repairs(DIED)
     if before is not None:
-        left.append(drafts.ended("turn_failed", before.turn, reason=PROCESS_DIED, error=DIED))
-    yield Record((*left, *drafts.opened(turn.order, fold)))
+        left.append(drafts.draft_end("turn_failed", before.turn, reason=PROCESS_DIED, error=DIED))
+    yield Record((*left, *drafts.draft_opening(turn.order, fold)))
 
 
-def _resumed(turn: _Turn) -> Generator[Effect, Any, Ended | None]:
+def _resume_turn(turn: _Turn) -> Generator[Effect, Any, Ended | None]:
     """Go on where the log ends; return the end of a turn that lacked nothing but that.
 
     Calls without a result run again only if their tools said that they may.
     """
     fold = turn.fold
     asked = fold.open_calls
-    rest = tuple(orphaned(call, DIED) for call in asked if not call.idempotent)
+    rest = tuple(make_orphan_result(call, DIED) for call in asked if not call.idempotent)
     if rest:
         yield Record(rest)
     turn.started.update(call.call_id for call in asked)
@@ -134,7 +136,7 @@ def _resumed(turn: _Turn) -> Generator[Effect, Any, Ended | None]:
     last = fold.items[-1] if fold.items else None
     began = fold.turn.seq if fold.turn is not None else 0
     if isinstance(last, Round) and last.seq > began and last.texts and not last.calls:
-        return (yield from _completed(turn, last.texts[-1]))
+        return (yield from _complete_turn(turn, last.texts[-1]))
     return None
 
 
@@ -158,7 +160,7 @@ def _rounds(turn: _Turn) -> Generator[Effect, Any, Ended]:
         if most is not None and number >= most:
             yield Record(told)
             error = f"the cap of {most} calls of the model is reached, and it asked for tools again"
-            return (yield from _failed(turn, "iteration_cap", error, reply.text))
+            return (yield from _fail_turn(turn, "iteration_cap", error, reply.text))
         known: Sequence[Intent] = yield Look(reply.calls)
         yield Record((*told, *drafts.calls(order, number, reply.calls, known)))
         keys = [drafts.key(order, number, place) for place in range(len(reply.calls))]
@@ -172,15 +174,15 @@ def _last(turn: _Turn, reply: Reply, told: tuple[Draft, ...]) -> Generator[Effec
     if not reply.text:
         yield Record(told[:1])  # reasoning that led to nothing is not sent, nor worth keeping
         error = f"the model ended without an answer (it stopped by {reply.stop})"
-        return (yield from _failed(turn, "no_answer", error))
-    return (yield from _completed(turn, reply.text, told, reply.stop))
+        return (yield from _fail_turn(turn, "no_answer", error))
+    return (yield from _complete_turn(turn, reply.text, told, reply.stop))
 
 
-def _completed(
+def _complete_turn(
     turn: _Turn, text: str, told: tuple[Draft, ...] = (), stop: str = "end"
 ) -> Generator[Effect, Any, Ended]:
     turned = turn.order.turn
-    yield Record((*told, drafts.ended("turn_completed", turned, stop=stop)))
+    yield Record((*told, drafts.draft_end("turn_completed", turned, stop=stop)))
     return Ended(turned, "completed", text, "", "", turn.rounds, turn.usage, stop)
 
 
@@ -189,25 +191,25 @@ def _completed(
 
 def _answer(turn: _Turn, number: int) -> Generator[Effect, Any, Reply | Ended]:
     """Return the model's answer, after recovering where that may help; else how the turn ended."""
-    prepared: Ready | Refused = yield Prepare()
-    if isinstance(prepared, Refused):
-        return (yield from _failed(turn, prepared.reason, prepared.text))
+    prepared: Ready | NotReady = yield Prepare()
+    if isinstance(prepared, NotReady):
+        return (yield from _fail_turn(turn, prepared.reason, prepared.text))
     ready, plain, recovering = prepared, 0, False
     while True:
         over = _over_budget(turn, ready, recovering=recovering)
         if over:
-            return (yield from _failed(turn, "budget", over))
+            return (yield from _fail_turn(turn, "budget", over))
         heard: Heard | Failed = yield Send()
         if isinstance(heard, Heard):
-            return _heard(turn, heard)
+            return _count_answer(turn, heard)
         if heard.partial:
-            yield Record((drafts.said(turn.order, number, heard.partial, partial=True),))
+            yield Record((drafts.draft_answer(turn.order, number, heard.partial, partial=True),))
         plain += heard.lost
         if heard.stalled or (heard.lost and (heard.called or plain > PLAIN_RETRIES)):
-            return (yield from _unanswered(turn, heard))
+            return (yield from _end_unanswered(turn, heard))
         again: Ready | None = yield Recover(heard)
         if again is None:
-            return (yield from _unanswered(turn, heard))
+            return (yield from _end_unanswered(turn, heard))
         ready, recovering = again, True
 
 
@@ -221,7 +223,7 @@ def _over_budget(turn: _Turn, ready: Ready, *, recovering: bool) -> str:
     return refusal.text if refusal is not None else ""
 
 
-def _heard(turn: _Turn, heard: Heard) -> Reply:
+def _count_answer(turn: _Turn, heard: Heard) -> Reply:
     """Count an answer in; what was not reported counts nothing."""
     turn.rounds += 1
     found = heard.reply.usage
@@ -232,23 +234,25 @@ def _heard(turn: _Turn, heard: Heard) -> Reply:
     return heard.reply
 
 
-def _unanswered(turn: _Turn, failed: Failed) -> Generator[Effect, Any, Ended]:
+def _end_unanswered(turn: _Turn, failed: Failed) -> Generator[Effect, Any, Ended]:
     """End a turn whose call came to nothing, with what is known of it."""
     if failed.stalled:
         reason = "stalled"
     else:
         size = failed.kind.kind in ("input", "total")
         reason = "context_overflow" if size else "provider_error"
-    return (yield from _failed(turn, reason, failed.text, failed.partial))
+    return (yield from _fail_turn(turn, reason, failed.text, failed.partial))
 
 
-def _failed(turn: _Turn, reason: str, error: str, text: str = "") -> Generator[Effect, Any, Ended]:
+def _fail_turn(
+    turn: _Turn, reason: str, error: str, text: str = ""
+) -> Generator[Effect, Any, Ended]:
     """Record the failure of the turn; where what happened is unclear, with commands to go on."""
     unclear = reason in ("stalled", "crashed", "provider_error")
     commands = list(turn.order.commands) if unclear else []
     data = {"reason": reason, "error": error, "commands": commands}
-    yield Record((drafts.ended("turn_failed", turn.order.turn, **data),))
-    return turn.ended("failed", text, reason, error)
+    yield Record((drafts.draft_end("turn_failed", turn.order.turn, **data),))
+    return turn.make_ended("failed", text, reason, error)
 
 
 def _left_open(turn: _Turn, reason: str, partial: str) -> Generator[Effect, Any, None]:
@@ -257,13 +261,13 @@ def _left_open(turn: _Turn, reason: str, partial: str) -> Generator[Effect, Any,
     Of a call that was never started it is known that it did not run.
     """
     left = [
-        orphaned(call, reason)
+        make_orphan_result(call, reason)
         if call.call_id in turn.started
-        else drafts.unrun(Call(call.call_id, call.name, call.arguments), reason)
+        else drafts.draft_unrun(Call(call.call_id, call.name, call.arguments), reason)
         for call in turn.fold.open_calls
     ]
     if partial:
-        left.insert(0, drafts.said(turn.order, turn.rounds + 1, partial, partial=True))
+        left.insert(0, drafts.draft_answer(turn.order, turn.rounds + 1, partial, partial=True))
     if left:
         yield Record(tuple(left))
 
@@ -288,10 +292,10 @@ def _run(
             verdict = yield from _permit(turn, call)
             if isinstance(verdict, str):
                 rest = calls[place:]
-                return (yield from _denied(turn, call, verdict, rest, settled))
+                return (yield from _end_denied(turn, call, verdict, rest, settled))
             settled.append(verdict)
         ran = [i for i, result in enumerate(settled) if result is None]
-        outcomes: Sequence[Outcome] = ()
+        outcomes: Sequence[ToolOutcome] = ()
         if ran:
             turn.started.update(group[i].id for i in ran)
             order = RunTools(tuple(group[i] for i in ran), tuple(keys[place + i] for i in ran))
@@ -322,13 +326,13 @@ def _permit(turn: _Turn, call: Call) -> Generator[Effect, Any, Draft | str | Non
         yield Record((drafts.record_decision(call, "deny", decision),))
         turn.refused += 1
         planned = decision.by == "mode" and turn.refused < STUBBORN
-        return drafts.unrun(call, decision.reason) if planned else str(decision.reason)
+        return drafts.draft_unrun(call, decision.reason) if planned else str(decision.reason)
     if decision.verdict == "allow":
         turn.refused = 0
         if decision.by == "grant":
             yield Record((drafts.record_decision(call, "allow", decision),))
         return None
-    pending: Pending | Outcome = yield Rehearse(call)
+    pending: Pending | ToolOutcome = yield Rehearse(call)
     if not isinstance(pending, Pending):
         return drafts.result(call, pending)
     consent: Consent | None = yield Ask(pending, decision.reason)
@@ -339,10 +343,10 @@ def _permit(turn: _Turn, call: Call) -> Generator[Effect, Any, Draft | str | Non
     yield Record((drafts.record_decision(call, word, decision, consent),))
     if consent.allowed:
         return None
-    return drafts.unrun(call, f"{NO}: {consent.reason}" if consent.reason else NO)
+    return drafts.draft_unrun(call, f"{NO}: {consent.reason}" if consent.reason else NO)
 
 
-def _denied(
+def _end_denied(
     turn: _Turn, call: Call, why: str, left: Sequence[Call], settled: Sequence[Draft | None]
 ) -> Generator[Effect, Any, Ended]:
     """End the turn on a denial: `left` are the calls without a result, `call` one of them."""
@@ -351,8 +355,8 @@ def _denied(
     yield Record(
         tuple(
             results.get(i)
-            or drafts.unrun(other, f"permission denied: {why}" if other is call else others)
+            or drafts.draft_unrun(other, f"permission denied: {why}" if other is call else others)
             for i, other in enumerate(left)
         )
     )
-    return (yield from _failed(turn, "permission_denied", f"{call.name} was denied: {why}"))
+    return (yield from _fail_turn(turn, "permission_denied", f"{call.name} was denied: {why}"))
