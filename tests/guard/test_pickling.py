@@ -90,7 +90,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "agent.Preview": lambda: agent.Preview("command", "ls", "Nothing is changed."),
     "agent.Decision": lambda: agent.Decision("allow", "plan"),
     "agent.Draft": lambda: agent.Draft("user_message", {"text": "hello"}),
-    "agent.Outcome": lambda: agent.ToolOutcome("fine"),
+    "agent.ToolOutcome": lambda: agent.ToolOutcome("fine"),
     "agent.Rule": lambda: agent.Rule("*.py", "allow"),
     "agent.Sandbox": agent.Sandbox,
     "agent.Spec": lambda: agent.Spec("look", "Look.", {"type": "object"}),
@@ -163,7 +163,7 @@ NOTHING = {"validate", "window_tokens", "recall", "register_store"}
 """Functions that return nothing, a number or a text."""
 
 INSIDE = {
-    "agent.Equipment", "agent.Options",  # dictionaries
+    "agent.Equipment", "agent.TurnOptions",  # dictionaries
     "agent.Event",  # tried apart, below
     "agent.Executor", "agent.Tool", "agent.load_skills", "metrics.ProxyMeters",  # live
     "metrics.Host", "metrics.disable", "metrics.enable",

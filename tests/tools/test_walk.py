@@ -40,7 +40,7 @@ def test_the_ways_that_compact_do_compact() -> None:
     for window, summarises in list(WAYS.values())[1:]:
         stays = walk_prepare(window, summarises=summarises)
         named = {name for stay in stays for name in stay.functions}
-        assert "recorded" in named
+        assert "make_checkpoint" in named
         assert ("write" in named) is summarises
 
 

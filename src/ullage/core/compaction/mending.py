@@ -55,9 +55,7 @@ class Mended:
     origin: tuple[int | None, ...] = ()
 
     def __repr__(self) -> str:
-        return line(
-            "Repaired", f"{len(self.messages):,} messages", f"{len(self.repairs):,} repairs"
-        )
+        return line("Mended", f"{len(self.messages):,} messages", f"{len(self.repairs):,} repairs")
 
     def map_positions(self, positions: Collection[int]) -> frozenset[int]:
         """Return where messages that arrived at `positions` are now; left-out ones are nowhere."""
