@@ -2,7 +2,7 @@
 
 Joins the rules of `tools.code` and `tools.leaks` with the waivers of `tools/waivers.toml`. The list
 may only shrink: a waiver that is no longer needed fails as well, and so does a list whose length
-is not the one it states.
+is not the one it states. `tools.names` and `tools.subjects` look at the repository as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools import code, leaks
+from tools import code, leaks, names, subjects
 from tools.files import Finding, tracked
 
 WAIVERS: Final = "tools/waivers.toml"
@@ -45,6 +45,8 @@ def findings(root: Path) -> Iterator[Finding]:
         yield from leaks.check(path, text)
         if path.endswith(".py"):
             yield from code.check(code.Module.parse(path, text))
+    yield from names.check(root)
+    yield from subjects.check(root)
 
 
 def read_waivers(root: Path) -> tuple[int, tuple[Waiver, ...]]:
