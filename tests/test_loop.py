@@ -26,7 +26,7 @@ from tests.agent import acting
 from tests.proxy.serving import CHAT, asked, conversation, proxied, streamed
 from tests.support.faults import FaultServer
 from ullage import Guard, Session, open_log, open_store
-from ullage.config.serving import Rule
+from ullage.config.serving import ModelRule
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.guard.view import View
 from ullage.proxy import guarding
@@ -286,7 +286,7 @@ def test_a_store_that_is_opened_late_is_opened_beside_the_loop(tmp_path: Path) -
 
 # ── the proxy ───────────────────────────────────────────────────────────────────────────────────
 
-TIGHT: Final = (Rule(window=4_096),)
+TIGHT: Final = (ModelRule(window=4_096),)
 
 
 def test_the_proxy_answers_others_while_one_request_waits_for_the_store(

@@ -25,7 +25,7 @@ from ullage.config.schema import (
     ThresholdsTable,
     UpstreamTable,
 )
-from ullage.config.serving import Rule, Serve, Upstream
+from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.config.settings import KEYS, Configured, Settings, SummarizerSettings
 from ullage.config.values import make_configured
 from ullage.core.compaction.policy import Policy, Rung
@@ -403,7 +403,7 @@ def test_any_names_of_models_are_read_back(windows: dict[str, int]) -> None:
         (RungTable, Rung, set()),
         (SummarizerTable, SummarizerSettings, set()),
         (UpstreamTable, Upstream, set()),
-        (RuleTable, Rule, set()),
+        (RuleTable, ModelRule, set()),
     ],
 )
 def test_the_schema_has_every_field_of_its_value(table: Any, value: Any, more: set[str]) -> None:

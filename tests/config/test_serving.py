@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ullage.config.layers import Layer, toml_lines
 from ullage.config.parse import parse
-from ullage.config.serving import Rule, Serve, Upstream, loopback
+from ullage.config.serving import ModelRule, Serve, Upstream, loopback
 from ullage.config.serving import read as serving
 from ullage.config.values import make_configured
 from ullage.core.compaction.policy import Policy
@@ -94,8 +94,8 @@ def test_every_key_is_read():
     assert found == Serve(
         upstreams=(cloud, local),
         rules=(
-            Rule("gpt-*", "alice", Policy.advisory(), 9000, min_output=256),
-            Rule(key="bob", observe=True),
+            ModelRule("gpt-*", "alice", Policy.advisory(), 9000, min_output=256),
+            ModelRule(key="bob", observe=True),
         ),
         usage="passive",
         fail_open=False,
@@ -158,9 +158,9 @@ def test_a_star_covers_every_model(model: str):
 def test_the_first_rule_that_holds_wins_and_the_default_is_the_ladder():
     found = read(WHOLE, {"ALICE": TOKEN, "KEY": "k"})
     assert found.rule("gpt-4o", "alice").window == 9000
-    assert found.rule("qwen3", "alice") == Rule(policy=Policy.ladder())
+    assert found.rule("qwen3", "alice") == ModelRule(policy=Policy.ladder())
     assert found.rule("gpt-4o", "bob").observe
-    assert found.rule(None, None) == Rule(policy=Policy.ladder())
+    assert found.rule(None, None) == ModelRule(policy=Policy.ladder())
 
 
 @pytest.mark.parametrize(
@@ -238,12 +238,15 @@ def test_secrets_are_in_no_representation():
         ({"tokens": {"a": "with a space in the middle"}}, "the token 'a' is no secret"),
         ({"tokens": {"a b": TOKEN}}, "'a b' is no name of a token"),
         ({"tokens": {"a": TOKEN, "b": TOKEN}}, "two tokens are the same"),
-        ({"rules": (Rule(key="eve"),)}, "the key 'eve', and there is no such token: there is none"),
         (
-            {"rules": (Rule(key="alise"),), "tokens": {"alice": TOKEN}},
+            {"rules": (ModelRule(key="eve"),)},
+            "the key 'eve', and there is no such token: there is none",
+        ),
+        (
+            {"rules": (ModelRule(key="alise"),), "tokens": {"alice": TOKEN}},
             "no such token: did you mean 'alice'",
         ),
-        ({"rules": (Rule(key="x"),), "tokens": {"alice": TOKEN}}, "there are alice"),
+        ({"rules": (ModelRule(key="x"),), "tokens": {"alice": TOKEN}}, "there are alice"),
     ],
 )
 def test_what_cannot_work_together_is_refused(fields: dict[str, Any], why: str):
@@ -260,7 +263,7 @@ def test_what_cannot_work_together_is_refused(fields: dict[str, Any], why: str):
         (lambda: Upstream("u", "http://h", "sentinel\nx"), "cannot stand in a header"),
         (lambda: Upstream("u", "http://h", models=()), "serves no model"),
         (lambda: Upstream("u", "http://h", models=("",)), "serves no model"),
-        (lambda: Rule(policy=Policy.auto_summary(new_session=True)), "wants new sessions"),
+        (lambda: ModelRule(policy=Policy.auto_summary(new_session=True)), "wants new sessions"),
         (lambda: Upstream("u", "http://h", policy=NEW), "wants new sessions"),
         (lambda: Serve((LOCAL,), policy=NEW), "wants new sessions"),
     ],

@@ -15,7 +15,7 @@ import uvicorn
 
 from tests.support.faults import Answer, FaultServer, Request, sse
 from tests.support.waiting import eventually
-from ullage.config.serving import Rule, Serve, Upstream
+from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.proxy.app import App
 from ullage.runtime import Runtime
 from ullage.storage.memory import MemoryStore
@@ -74,7 +74,11 @@ def posted(client: httpx2.Client, url: str, body: Any, **headers: str) -> httpx2
 
 @contextmanager
 def proxied(
-    base_url: str, *, store: Any = None, rules: tuple[Rule, ...] = (Rule(window=8192),), **more: Any
+    base_url: str,
+    *,
+    store: Any = None,
+    rules: tuple[ModelRule, ...] = (ModelRule(window=8192),),
+    **more: Any,
 ) -> Iterator[Proxy]:
     """Put a proxy in front of an address; by default the operator names the window."""
     given: dict[str, Any] = {"store": "memory:", "usage": "passive", "rules": rules, **more}

@@ -25,7 +25,7 @@ from tests.proxy.serving import (
     talk,
 )
 from tests.support.faults import FaultServer, closed_port, of_json
-from ullage.config.serving import Rule, Serve, Upstream
+from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.core.errors import StoreError
 from ullage.proxy.app import App
 from ullage.proxy.ledger import Entry
@@ -243,7 +243,7 @@ def test_new_requests_go_by_the_configuration_as_it_is_now() -> None:
         proxied(upstream.root_url) as proxy,
     ):
         before = proxy.post(CHAT, talk("openai_chat"))
-        proxy.app.reload(serve(upstream.root_url, rules=(Rule(window=4096),)))
+        proxy.app.reload(serve(upstream.root_url, rules=(ModelRule(window=4096),)))
         after = proxy.post(CHAT, talk("openai_chat"))
     assert "window=8192" in before.headers["x-ullage-context"]
     assert "window=4096" in after.headers["x-ullage-context"]

@@ -28,11 +28,11 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
-from ullage.config.serving import Rule
+from ullage.config.serving import ModelRule
 from ullage.embedded import Server
 
 DIALECTS = tuple(PATHS)
-WIDE = (Rule(window=131_072),)
+WIDE = (ModelRule(window=131_072),)
 ODDLY = ": hello\r\n\r\nevent: x\rid: 1\r\r"
 NDJSON = "application/x-ndjson"
 
@@ -135,7 +135,7 @@ def test_a_rule_that_observes_asks_for_nothing() -> None:
     with (
         Wire(answer(sent(streamed("openai_chat")))) as upstream,
         proxied(
-            upstream.root_url, rules=(Rule(window=8192, observe=True),), usage="inject"
+            upstream.root_url, rules=(ModelRule(window=8192, observe=True),), usage="inject"
         ) as proxy,
     ):
         got = proxy.post(CHAT, body)
@@ -222,7 +222,7 @@ def test_a_real_server_answers_the_same_through_the_proxy(
     tiny_server: Server, dialect: str, usage: str
 ) -> None:
     body = json.dumps(talk(dialect, temperature=0, seed=1, max_tokens=24)).encode()
-    with proxied(tiny_server.root_url, rules=(Rule(),), usage=usage) as proxy:
+    with proxied(tiny_server.root_url, rules=(ModelRule(),), usage=usage) as proxy:
         direct = posted(proxy.client, tiny_server.root_url + PATHS[dialect], body)
         through = proxy.post(PATHS[dialect], body)
     assert direct.status_code == through.status_code == 200
@@ -232,7 +232,7 @@ def test_a_real_server_answers_the_same_through_the_proxy(
 
 def test_a_real_server_answers_the_same_without_a_stream(tiny_server: Server) -> None:
     body = json.dumps(talk("openai_chat", stream=False, temperature=0, seed=1, max_tokens=24))
-    with proxied(tiny_server.root_url, rules=(Rule(),)) as proxy:
+    with proxied(tiny_server.root_url, rules=(ModelRule(),)) as proxy:
         direct = posted(proxy.client, tiny_server.root_url + CHAT, body.encode())
         through = proxy.post(CHAT, body.encode())
     assert _plain(through.json()) == _plain(direct.json())

@@ -28,7 +28,7 @@ from tests.proxy.serving import (
     talk,
 )
 from tests.support.faults import FaultServer, closed_port, of_json
-from ullage.config.serving import Rule, Serve, Upstream
+from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.embedded import Launch, Server
 from ullage.proxy import exchange as module
 from ullage.proxy.app import App
@@ -68,7 +68,7 @@ class Stepping:
 
 
 def serve(**more: Any) -> Serve:
-    rules = (Rule(window=8192),)
+    rules = (ModelRule(window=8192),)
     return Serve((Upstream("main", "http://127.0.0.1:9"),), rules, usage="passive", **more)
 
 
@@ -248,7 +248,7 @@ def test_a_server_that_was_restarted_with_a_smaller_window_is_learned_anew(
     with Server(tiny_model, Launch(window=4096, threads=1)) as large:
         large.start()
         port = int(large.root_url.rpartition(":")[2])
-        with proxied(large.root_url, rules=(Rule(),)) as proxy:
+        with proxied(large.root_url, rules=(ModelRule(),)) as proxy:
             first = proxy.post(CHAT, body)
             assert first.status_code == 200
             assert "window=4096" in first.headers["x-ullage-context"]
@@ -272,7 +272,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_stream_is_told_of(tiny_model
     with Server(tiny_model, Launch(window=2048, threads=1)) as server:
         server.start()
         with (
-            proxied(server.root_url, rules=(Rule(),)) as proxy,
+            proxied(server.root_url, rules=(ModelRule(),)) as proxy,
             proxy.client.stream("POST", proxy.url + CHAT, json=body) as response,
         ):
             arriving = response.iter_raw()

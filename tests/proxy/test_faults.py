@@ -41,12 +41,12 @@ from tests.support.faults import (
     sse,
 )
 from tests.support.waiting import eventually
-from ullage.config.serving import Rule
+from ullage.config.serving import ModelRule
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.registry import find
 
 DIALECTS = tuple(PATHS)
-WIDE = (Rule(window=16_384),)
+WIDE = (ModelRule(window=16_384),)
 QUICK: dict[str, Any] = {"first_byte_s": 1.0, "idle_s": 0.2}
 
 
@@ -373,7 +373,7 @@ def test_a_limit_that_was_learned_holds_for_the_next_request() -> None:
     script = (of_json(OVERFLOWS["openai_chat"], 400), streamed("openai_chat"))
     with (
         FaultServer({CHAT: script}) as upstream,
-        proxied(upstream.root_url, rules=(Rule(),)) as proxy,
+        proxied(upstream.root_url, rules=(ModelRule(),)) as proxy,
     ):
         proxy.post(CHAT, conversation("openai_chat"))
         got = proxy.post(CHAT, conversation("openai_chat"))

@@ -15,14 +15,14 @@ from google.genai import errors, types
 from tests.proxy.serving import Proxy, proxied
 from tests.support import clouds
 from tests.support.faults import Answer, FaultServer
-from ullage.config.serving import Rule, Upstream
+from ullage.config.serving import ModelRule, Upstream
 from ullage.core.dialects.lines import Members
 from ullage.core.dialects.registry import find
 from ullage.core.dialects.sse import Garbled
 
 MODEL = "gemini-x"
 PATH = f"/v1beta/models/{MODEL}"
-RULES = (Rule(window=clouds.WINDOW),)
+RULES = (ModelRule(window=clouds.WINDOW),)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_the_operators_key_takes_the_place_of_a_token(server: clouds.Cloud) -> N
 
 
 def test_the_limit_of_an_answer_is_lowered_where_it_stands(server: clouds.Cloud) -> None:
-    with proxied(server.url, rules=(Rule(window=400),)) as proxy:
+    with proxied(server.url, rules=(ModelRule(window=400),)) as proxy:
         body = {
             "contents": talk(1),
             "generation_config": {"max_output_tokens": 390, "temperature": 0.5},

@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.serving import asked, proxied
 from tests.support.faults import Answer, FaultServer, of_json
-from ullage.config.serving import Rule, Upstream
+from ullage.config.serving import ModelRule, Upstream
 
 PATH = "/api/generate"
 PS = of_json({"models": [{"name": "m", "model": "m", "context_length": 512}]})
@@ -50,7 +50,7 @@ def test_what_the_server_would_cut_in_silence_is_refused_in_its_words(more: dict
         FaultServer(OLLAMA) as upstream,
         proxied(
             "",
-            rules=(Rule(window=512),),
+            rules=(ModelRule(window=512),),
             upstreams=(Upstream("o", upstream.root_url, server="ollama"),),
         ) as proxy,
     ):

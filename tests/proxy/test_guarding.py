@@ -23,7 +23,7 @@ from tests.proxy.serving import (
 )
 from tests.support.faults import FaultServer, of_json
 from tests.support.waiting import eventually
-from ullage.config.serving import Rule, Serve, Upstream
+from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ErrorKind
 from ullage.core.guard.events import Notice, TruncationDetected
@@ -38,7 +38,7 @@ from ullage.sdk.errors import Trouble
 from ullage.storage.memory import MemoryStore
 
 DIALECTS = tuple(PATHS)
-TIGHT = (Rule(window=4096),)
+TIGHT = (ModelRule(window=4096),)
 UPSTREAM = Upstream("main", "http://127.0.0.1:9")
 
 
@@ -138,7 +138,7 @@ def test_the_limit_of_ollamas_answer_is_lowered_inside_its_options() -> None:
 
 def test_the_operators_num_ctx_is_the_window_that_is_counted_with() -> None:
     guarding = of(Serve((UPSTREAM,), num_ctx=2048))
-    plan = planned(guarding, call(talk("ollama_chat"), "ollama_chat", rule=Rule()))
+    plan = planned(guarding, call(talk("ollama_chat"), "ollama_chat", rule=ModelRule()))
     assert b"window=2048" in dict(plan.headers)[b"x-ullage-context"]
     assert json.loads(plan.body)["options"] == {"num_ctx": 2048}
 
@@ -151,7 +151,7 @@ def test_a_limit_that_is_none_is_left_alone(most: Any) -> None:
 
 def test_a_rule_that_observes_measures_and_changes_nothing() -> None:
     plain = {**conversation("openai_chat", 30), "max_tokens": 100_000}
-    plan = planned(of(), call(plain, rule=Rule(window=4096, observe=True)))
+    plan = planned(of(), call(plain, rule=ModelRule(window=4096, observe=True)))
     assert plan.body == json.dumps(plain).encode()
     assert b"used=" in dict(plan.headers)[b"x-ullage-context"]
     assert [name for name, _ in plan.headers] == [b"x-ullage-context"]
@@ -159,7 +159,7 @@ def test_a_rule_that_observes_measures_and_changes_nothing() -> None:
 
 def test_a_policy_that_is_off_sends_what_came() -> None:
     plain = conversation("openai_chat", 30)
-    rule = Rule(window=4096, policy=Policy.off())
+    rule = ModelRule(window=4096, policy=Policy.off())
     assert planned(of(), call(plain, rule=rule)).body == json.dumps(plain).encode()
 
 
@@ -247,7 +247,7 @@ def test_what_a_server_would_cut_in_silence_is_refused_in_words_that_clients_kno
     assert "4096" in got.text
     assert not asked(upstream)
     guarding = of(Serve((quiet,)))
-    seen = call(plain, dialect, upstream=quiet, rule=Rule(window=4096, observe=True))
+    seen = call(plain, dialect, upstream=quiet, rule=ModelRule(window=4096, observe=True))
     assert guarding.cut_in_silence(seen, planned(guarding, seen)) is None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.proxy.serving import Proxy, proxied
 from tests.proxy.strangers import MODEL, PROSE, Prompt, Stranger
-from ullage.config.serving import Rule
+from ullage.config.serving import ModelRule
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.storage.memory import MemoryStore
 
@@ -41,7 +41,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def proxy(server: Roomy, store: MemoryStore) -> Iterator[Proxy]:
-    with proxied(server.root_url, store=store, rules=(Rule(window=WINDOW),)) as running:
+    with proxied(server.root_url, store=store, rules=(ModelRule(window=WINDOW),)) as running:
         yield running
 
 
@@ -183,7 +183,7 @@ def test_the_same_history_comes_out_in_the_same_bytes_in_a_new_process(
 ) -> None:
     bodies: list[bytes] = []
     for _ in range(2):
-        with proxied(server.root_url, store=store, rules=(Rule(window=WINDOW),)) as proxy:
+        with proxied(server.root_url, store=store, rules=(ModelRule(window=WINDOW),)) as proxy:
             bodies.append(sent(proxy, server, worked(14)).body)
     assert bodies[0] == bodies[1]
     assert len(kept(store)) == 1

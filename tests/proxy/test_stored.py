@@ -10,7 +10,7 @@ import pytest
 
 from tests.proxy.serving import RESPONSES, Proxy, asked, proxied, talk
 from tests.support.faults import Answer, FaultServer, of_json, sse
-from ullage.config.serving import Rule
+from ullage.config.serving import ModelRule
 from ullage.core.dialects.usage import Usage
 from ullage.core.messages.size import Size
 from ullage.core.tokens.counting import EXACT, Measure
@@ -18,7 +18,7 @@ from ullage.proxy import stored
 from ullage.proxy.stored import Histories, MeasuredRequest, key_of, name_of
 
 WINDOW = 1_000
-RULES = (Rule(window=WINDOW),)
+RULES = (ModelRule(window=WINDOW),)
 
 
 def told(name: str, prompt: int, output: int = 20, reasoning: int = 0) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def test_input_that_nobody_can_read_is_the_servers_to_judge() -> None:
 def test_a_large_part_is_measured_beside_the_event_loop() -> None:
     with (
         FaultServer({RESPONSES: of_json(told("a", 500))}) as upstream,
-        proxied(upstream.root_url, rules=(Rule(window=100_000),)) as proxy,
+        proxied(upstream.root_url, rules=(ModelRule(window=100_000),)) as proxy,
     ):
         posted(proxy)
         found = context(posted(proxy, previous_response_id="a", words=20_000))

@@ -26,7 +26,7 @@ from tests.proxy.strangers import (
     working,
 )
 from tests.support.fixtures import StartServer
-from ullage.config.serving import Rule
+from ullage.config.serving import ModelRule
 from ullage.embedded import Launch
 
 TOOL_TURNS, SMALL_TURNS = 40, 80
@@ -61,7 +61,7 @@ def test_a_stranger_that_refuses_costs_one_call_and_no_turn(
     ):
         with (
             Stranger(wording=wording, vocabulary=vocabulary, reports=reports) as server,
-            proxied(server.root_url, rules=(Rule(),)) as proxy,
+            proxied(server.root_url, rules=(ModelRule(),)) as proxy,
         ):
             held(proxy, talk, turns, feed)
         assert talk.failed == 0
@@ -81,7 +81,7 @@ def test_tools_of_which_nobody_knows_how_they_are_shown_cost_no_turn(
         wording=wording, vocabulary=Vocabulary(4, tools=shown), reports=reports, strict=True
     )
     talk = working(3, max_tokens=512)
-    with server, proxied(server.root_url, rules=(Rule(),)) as proxy:
+    with server, proxied(server.root_url, rules=(ModelRule(),)) as proxy:
         held(proxy, talk, TOOL_TURNS, result)
     assert talk.failed == 0
     assert len(server.prompts) <= TOOL_TURNS + 1
@@ -100,7 +100,7 @@ def test_a_server_that_cuts_in_silence_and_tells_what_it_loaded_never_cuts(
     ):
         with (
             LookAlike(vocabulary=vocabulary) as server,
-            proxied(server.root_url, rules=(Rule(),)) as proxy,
+            proxied(server.root_url, rules=(ModelRule(),)) as proxy,
         ):
             held(proxy, talk, turns, feed)
         assert talk.failed == 0
@@ -115,7 +115,7 @@ def test_a_server_that_cuts_in_silence_and_tells_nothing_is_told_of(
     talk = chatting()
     with (
         LookAlike(tells=False) as server,
-        proxied(server.root_url, rules=(Rule(),)) as proxy,
+        proxied(server.root_url, rules=(ModelRule(),)) as proxy,
     ):
         held(proxy, talk, SMALL_TURNS, remark)
     assert talk.failed == 0
@@ -128,7 +128,7 @@ def test_four_slots_over_one_pool_are_held_to_their_share(llama_server: StartSer
     talks = [working(max_tokens=64) for _ in range(4)]
     for number, talk in enumerate(talks):
         talk.messages[0]["content"] += f" You are clerk {number}."
-    with proxied(server.root_url, rules=(Rule(),)) as proxy:
+    with proxied(server.root_url, rules=(ModelRule(),)) as proxy:
         threads = [
             threading.Thread(target=held, args=(proxy, talk, TOOL_TURNS, result)) for talk in talks
         ]

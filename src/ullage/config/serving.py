@@ -96,7 +96,7 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ModelRule:
     """What holds for the requests of some models, and of the client with one token.
 
     `model` is a glob, `key` the name of a token, None any client. `policy` None takes that of the
@@ -135,7 +135,7 @@ class Serve:
     """
 
     upstreams: tuple[Upstream, ...]
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ModelRule, ...] = ()
     usage: Usage = "inject"
     fail_open: bool = True
     host: str = "127.0.0.1"
@@ -204,13 +204,13 @@ class Serve:
         """Return the first upstream that answers for a model, None where none does."""
         return next((found for found in self.upstreams if found.serves(model)), None)
 
-    def rule(self, model: str | None, token: str | None) -> Rule:
+    def rule(self, model: str | None, token: str | None) -> ModelRule:
         """Return what holds for a model and the *name* of a client's token, its policy included.
 
         That is the first rule that fits; its policy is its own, else that of the upstream, else
         the proxy's.
         """
-        found = next((rule for rule in self.rules if rule.holds(model, token)), Rule())
+        found = next((rule for rule in self.rules if rule.holds(model, token)), ModelRule())
         upstream = self.upstream(model)
         policy = found.policy or (upstream.policy if upstream else None) or self.policy
         if found.min_output is not None:
@@ -239,9 +239,9 @@ def make_upstream(table: UpstreamTable) -> Upstream:
     return Upstream(**values | _policy(table.policy))
 
 
-def make_rule(table: RuleTable) -> Rule:
+def make_rule(table: RuleTable) -> ModelRule:
     """Return the rule that a table says. Raises ConfigurationError for what cannot be."""
-    return Rule(**_list_given(table) | _policy(table.policy))
+    return ModelRule(**_list_given(table) | _policy(table.policy))
 
 
 def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ()) -> Serve:

@@ -32,7 +32,7 @@ from ullage.sdk.errors import Trouble, classify_error
 from ullage.windows import Question
 
 if TYPE_CHECKING:
-    from ullage.config.serving import Rule, Serve, Upstream
+    from ullage.config.serving import ModelRule, Serve, Upstream
     from ullage.core.guard.events import Event
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.window import Window
@@ -74,7 +74,7 @@ class ProxyCall:
     form: GuardedPath
     body: Body
     upstream: Upstream
-    rule: Rule
+    rule: ModelRule
     model: str | None
     credential: str | None = field(default=None, repr=False)
     session: str | None = None
