@@ -118,6 +118,14 @@ def test_every_block_of_data_can_be_read(page: Path) -> None:
     assert all(tomllib.loads(text) for text in blocks(page, "toml"))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)#\s]+)", prose)
+    there = [link for link in links if "://" not in link]
+    assert [link for link in there if not (page.parent / link).exists()] == []
+
+
 @pytest.mark.parametrize("command", ["make demo", "make test"])
 def test_the_two_commands_are_targets_of_the_makefile(command: str) -> None:
     assert command in PAGES[0].read_text("utf-8")
