@@ -1,6 +1,6 @@
 """A counter that anybody can check by hand: a token a word.
 
-It loads no vocabulary; it stands in wherever a `core.counting.Counter` is asked for.
+It loads no vocabulary; it stands in wherever a `core.tokens.counting.Counter` is asked for.
 """
 
 from __future__ import annotations

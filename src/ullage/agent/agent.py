@@ -1,7 +1,7 @@
 """The agent: a model, its tools and a guard, run on sessions turn by turn.
 
 Configuration that any number of sessions can share; what happened is in their logs alone. It puts
-together what `core.turn` decides with and decides nothing itself.
+together what `core.session.turn` decides with and decides nothing itself.
 """
 
 from __future__ import annotations

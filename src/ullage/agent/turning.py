@@ -1,6 +1,6 @@
 """The driver of a turn: performs its effects, keeps the lease alive, survives being cancelled.
 
-It decides nothing: `core.turn` does. What happens while it is under way is told to whoever
+It decides nothing: `core.session.turn` does. What happens while it is under way is told to whoever
 listens to the session.
 """
 

@@ -1,6 +1,7 @@
 """What fills a window, for library users and the terminal: `ullage.context`.
 
-It reads, resolves and prices what `core.composition` puts together; it decides and draws nothing.
+It reads, resolves and prices what `core.tokens.composition` puts together. It decides and draws
+nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Messages and requests as JSON: a list, one request, lines of either, logged pairs.
 
-What a request looks like tells its dialect (`core.wire.dialects`). It knows no session files, and
-asks nobody.
+What a request looks like tells its dialect (`core.dialects.registry`). It knows no session files,
+and asks nobody.
 """
 
 from __future__ import annotations

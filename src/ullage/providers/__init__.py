@@ -1,7 +1,7 @@
 """Calls of one model over HTTP, streamed: whom to ask, the request, the retries, the answer.
 
 It knows no guard, no log and no conversation; what the pieces of an answer add up to is decided in
-`core.replies`, what an error means in `core.wire.overflow`.
+`core.dialects`, what an error means in `core.dialects.overflow`.
 """
 
 from ullage.providers.client import Client

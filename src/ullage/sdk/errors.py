@@ -1,7 +1,7 @@
 """Read the exceptions of HTTP clients and SDKs as what they mean for a window.
 
 Duck-typed on what they all carry (a status, a body, headers, a cause), so that no SDK is imported.
-The wording is read by `core.wire.overflow`.
+The wording is read by `core.dialects.overflow`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ TOKENS: Final = tuple(2.0**power for power in range(10, 22))
 """Upper edges for sizes, in tokens: 1,024 to 2,097,152, by doubling."""
 
 USED: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
-"""Upper edges for the share of a window: the tiers of `core.gauge` are among them."""
+"""Upper edges for the share of a window: the tiers of `core.tokens.gauge` are among them."""
 
 SHARES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Upper edges for what a compaction left."""

@@ -1,6 +1,6 @@
 """The tools of a model, and the executor that runs their calls.
 
-The room knows no log, no provider and nobody to ask; what may run is `core.permissions`' to say.
+The room knows no log, no provider and nobody to ask. `core.session.permissions` says what may run.
 """
 
 from ullage.tools.executor import Executor, ToolLimits, built_in

@@ -1,7 +1,7 @@
 """Resolvers that ask: the server that serves the chat, provider listings, the bundled table.
 
-`Resolver` gathers claims and hands them to `core.window.resolve`. It knows no conversation and
-no policy.
+`Resolver` gathers claims and hands them to `core.tokens.window.resolve`. It knows no conversation
+and no policy.
 """
 
 from ullage.windows.question import Question, read_window

@@ -111,7 +111,7 @@ class Setup:
 
     `scope` keeps upstreams and credentials apart; `model` besides what was reported: another
     model's report is no size of this one's prompt. `shares` are those of the window's sections
-    (`core.budget.allocate`), None without a budget. `summariser` says that there is one,
+    (`core.tokens.budget.allocate`), None without a budget. `summariser` says that there is one,
     `background` that summaries may be made beside the conversation, `keeps` that a store keeps
     originals. `loops` makes whole tool loops units. `prices` are the model's, `now` is the time in
     seconds. Without `repairs` a broken history stays as it is; without `refuses` what cannot fit

@@ -1,6 +1,6 @@
 """A neutral, frozen view over the caller's own messages.
 
-A codec (`core.wire`) reads each message once into a `Message`; the caller's object rides along
+A codec (`core.dialects`) reads each message once into a `Message`; the caller's object rides along
 untouched in `Transcript.raws`, position by position. Everything that decides (counting, laws,
 policies) looks at `Message` and `Rules` only and so serves every dialect.
 

@@ -21,7 +21,7 @@ class Spec:
     """A tool as it is offered to a model; `parameters` is a JSON schema of an object.
 
     `reads_only` tools change nothing and may run side by side; `idempotent` ones may run a second
-    time after a crash. `again` says whether the result can be had again (`core.policies`).
+    time after a crash. `again` says whether the result can be had again (`core.compaction`).
     """
 
     name: str

@@ -1,6 +1,6 @@
 """What each section of a window's budget holds: system prompt, tools, knowledge, conversation.
 
-It adds up what was measured; shares and overruns are `core.budget`'s. It plans nothing.
+It adds up what was measured; shares and overruns are `core.tokens.budget`'s. It plans nothing.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class OllamaChat:
         """Read messages: mappings, or SDK objects with `model_dump`.
 
         Raises MalformedHistoryError naming the position when something is no message at all.
-        What is merely out of order (an orphan result) is read; `core.laws` repairs it.
+        What is merely out of order (an orphan result) is read; `core.compaction.laws` repairs it.
         """
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
             raise MalformedHistoryError(
@@ -179,7 +179,7 @@ class _Round:
     def match_result(self, result: Mapping[str, Any]) -> str:
         """Return the id of the call that the next result is for.
 
-        Where that call has its result, `core.laws` finds two; where there is none, an orphan.
+        Where that call has its result, the laws find two; where there is none, an orphan.
         """
         said = as_text(result.get("tool_call_id"))
         if said and (self._given or not self._waiting):

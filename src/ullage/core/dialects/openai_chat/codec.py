@@ -72,7 +72,7 @@ class OpenAIChat:
         """Read messages: mappings, or SDK objects with `model_dump`.
 
         Raises MalformedHistoryError naming the position when something is no message at all.
-        What is merely out of order (an orphan result) is read; `core.laws` repairs it.
+        What is merely out of order (an orphan result) is read; `core.compaction.laws` repairs it.
         """
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
             raise MalformedHistoryError(

@@ -68,7 +68,7 @@ class OpenAIResponses:
         """Read items: mappings, or SDK objects with `model_dump`; a string is one user message.
 
         Raises MalformedHistoryError naming the position when something is no item at all. What is
-        merely out of order (an orphan result) is read; `core.laws` judges it.
+        merely out of order (an orphan result) is read; `core.compaction.laws` judges it.
         """
         if isinstance(messages, str):
             spoken = _message({"role": "user", "content": messages}, 0)
