@@ -38,7 +38,7 @@ class Threads:
         """Do blocking work in a thread and return its result, or raise its error.
 
         Where the wait is cancelled, work that has not begun never will; what has begun goes on to
-        its end, and nobody hears of it.
+        its end, and its result is dropped.
         """
         import asyncio
 
@@ -137,4 +137,4 @@ async def finish(work: asyncio.Future[Result], grace_s: float | None = None) -> 
 
 def _drop_error(work: asyncio.Future[Any]) -> None:
     if not work.cancelled():
-        work.exception()  # asked for, so that nobody complains that it was not
+        work.exception()  # asked for, because asyncio warns of errors that nobody asks for

@@ -159,7 +159,7 @@ def test_line_ends_of_windows_stay(executor, tmp_path) -> None:
 def test_a_file_beyond_measure_is_not_edited(executor, tmp_path) -> None:
     with (tmp_path / "a").open("wb") as file:
         file.truncate(16_000_001)
-    assert "16,000,000 may have" in ran(executor, "edit", path="a", old="x", new="y").text
+    assert "the most is 16,000,000" in ran(executor, "edit", path="a", old="x", new="y").text
 
 
 def test_dry_nothing_is_written_and_what_would_be_is_said(executor, tmp_path) -> None:

@@ -73,7 +73,7 @@ def test_it_accepts_what_the_standard_accepts(given) -> None:
         ('{"path": "a", "depth": true}', "depth is a boolean, it must be integer"),
         ('{"path": "a", "kind": "c"}', "kind is 'c', it must be one of a, b"),
         ('{"path": "a", "steps": [{}]}', "steps[0].text is missing"),
-        ('{"path": "a", "steps": [{}, {}, {}]}', "steps has 3 items, at most 2 go"),
+        ('{"path": "a", "steps": [{}, {}, {}]}', "steps has 3 items; the most is 2"),
         ('{"path": "a", "depht": 1}', "there is no argument 'depht'; there are path, depth"),
         ("[1]", "the arguments are an object, not array"),
         ("{", "the arguments are no JSON"),
@@ -99,4 +99,4 @@ def test_no_text_at_all_is_a_call_without_arguments() -> None:
 
 
 def test_arguments_beyond_measure_are_refused_unread() -> None:
-    assert "characters, at most" in refusal(" " * (schema.LONGEST_ARGUMENTS + 1))
+    assert "characters; the most is" in refusal(" " * (schema.LONGEST_ARGUMENTS + 1))

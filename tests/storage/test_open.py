@@ -68,7 +68,7 @@ def test_a_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "names no store that there is: there are memory:, sqlite:FILE"),
+        ("", "names no store of a known kind: give memory:, sqlite:FILE"),
         ("store.db", "names no store"),
         ("postgresql:db", "names no store"),
         ("mysql://me:geheim@host/db", "'mysql://me@host/db' names no store"),

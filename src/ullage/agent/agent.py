@@ -60,7 +60,7 @@ SHELL: Final = Sandbox()
 """Commands write in the workspace alone, and there is no network."""
 
 HALF: Final = 0.5
-"""The share of the window that a compaction by hand goes to where nobody says another."""
+"""The share of the window that a compaction by hand aims at by default."""
 
 
 BRIEF: Final = 0.2
@@ -303,8 +303,8 @@ class Agent(Unpicklable):
     ) -> Compacting:
         """Make the session's history smaller now, to half of the window by default.
 
-        Raises ConfigurationError for a target that is none, and ContextWindowUnknown where a
-        ratio was given and nobody knows the window.
+        Raises ConfigurationError for an invalid target, and ContextWindowUnknown where a
+        ratio was given and the window is unknown.
         """
         await session.afold()
         kit = self._kit(session, {"provider": provider}, dry=dry_run)
@@ -323,9 +323,7 @@ class Agent(Unpicklable):
         Raises ConfigurationError where there is nothing to summarise.
         """
         if all(isinstance(item, FailedUser) for item in (await session.afold()).items):
-            raise ConfigurationError(
-                f"session {session.name} holds nothing yet that a summary could stand for"
-            )
+            raise ConfigurationError(f"session {session.name} has nothing to summarise yet")
         kit = self._kit(session, {}, dry=True)
         window = await kit.port.awindow()
         target = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
@@ -488,7 +486,7 @@ async def _compact_history(kit: Kit, target: int) -> Compacting:
 
 
 def _check_options(given: Mapping[str, object], options: type) -> None:
-    """Raise TypeError for an option that there is not."""
+    """Raise TypeError for an unknown option."""
     names: frozenset[str] = options.__optional_keys__  # type: ignore[attr-defined]  # a TypedDict
     unknown = given.keys() - names
     if unknown:

@@ -35,7 +35,7 @@ class Contents:
     """What fills the window of a conversation: rows that add up, in tokens.
 
     `report` has the numbers; `to_dict` is the published form (`ullage.context/1`). `assumed` says
-    why the window is one that nobody told, and how to correct it, "" where somebody did. `spent`
+    why a window had to be assumed, and how to correct it; "" where it is known. `spent`
     has an output that was counted where it is more than `reported_output`, its tokens as reported.
     """
 
@@ -176,7 +176,7 @@ def context(
     `usage` is the provider's report of the call that sent exactly these messages: then it is the
     total, and what the rows do not explain is shown as unattributed. `window` is the operator's
     word; without it the window of `model` is resolved. Raises MalformedHistoryError, and
-    ConfigurationError for a report that cannot be read or a number that is none.
+    ConfigurationError for a report that cannot be read or an invalid number.
     """
     shared, question, body = parse_options(messages, request)
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):

@@ -48,7 +48,7 @@ def page(reference: str, *, store: Store | str, offset: int = 0, limit: int | No
 def recall_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:
     """Return the definition of a tool by which an agent reads originals back.
 
-    `dialect` is the name of one; raises ConfigurationError for one that there is not.
+    `dialect` is the name of one; raises ConfigurationError for an unknown one.
     """
     form = dialects.find(dialects.parse_name(dialect)).make_form()
     return deepcopy(form.tool(SPEC))  # the caller may change it

@@ -47,7 +47,7 @@ class Tally(Unpicklable):
         return len(self._messages)
 
     def add(self, *messages: Any) -> Tally:
-        """Count further messages; raises MalformedHistoryError for what is none.
+        """Count further messages; raises MalformedHistoryError for anything else.
 
         The first message that shows its dialect decides, as in `ullage.count`: what came before
         it is read once more if that was read otherwise.

@@ -93,11 +93,9 @@ def wrap(client: Client, *, model: str | None = None, **options: Any) -> Client:
             "Guard.call or Guard.stream"
         )
     if "dialect" in options:
-        raise ConfigurationError("dialect= is told by the method that is called: leave it out")
+        raise ConfigurationError("dialect= follows from the method that is called: leave it out")
     shared = _Shared(root is _AsyncRoot, known[sdk], model, options)
-    shared.guard(
-        client, next(iter(shared.forms.values())), model
-    )  # raises for options that are none
+    shared.guard(client, next(iter(shared.forms.values())), model)  # raises for invalid options
     return cast("Client", root(client, (), shared, client))
 
 

@@ -33,7 +33,7 @@ from ullage.windows import Question
 SUMMARY = "make the messages of a file, or a session, smaller, by the laws; --dry-run first"
 
 RATIO: Final = 0.6
-"""The share of the window to reach where nobody says another."""
+"""The share of the window to reach by default."""
 
 TURNS: Final = 10
 """Calls for which a saving is estimated: a piece of work more, as agents go."""
@@ -203,7 +203,7 @@ def _summarizer(
     name = given.summarizer_model or model
     if name is None:
         raise ConfigurationError(
-            "nobody says which model is to summarise: name it by --summarizer-model"
+            "the model of the summarizer is unknown: name it by --summarizer-model"
         )
     made = Watched(name, base_url=given.summarizer)
     made.bar = bar

@@ -55,7 +55,7 @@ def value(configured: Configured, key: str) -> Any:
 
 
 def _safe(held: Any, path: str) -> Any:
-    """Return a value without what is nobody's to read."""
+    """Return a value without its secrets."""
     if isinstance(held, Mapping):
         entries = {name: _safe(one, f"{path}.{name}") for name, one in held.items()}
         return {name: one for name, one in entries.items() if one is not None}

@@ -267,7 +267,7 @@ def roomy(model: str) -> int:
 
 
 def _key_variable(given: argparse.Namespace, dialect: str, base_url: str) -> str | None:
-    """Return the variable of the key: the usual one is for its own provider and nobody else."""
+    """Return the variable of the key: the usual one only for the host of its own provider."""
     if given.api_key_env is not None:
         return str(given.api_key_env)
     home = registry.find(dialect).endpoint.home
@@ -277,7 +277,7 @@ def _key_variable(given: argparse.Namespace, dialect: str, base_url: str) -> str
     try:
         return variable if urlsplit(base_url).hostname == host else None
     except ValueError as error:
-        raise ConfigurationError(f"the base URL {base_url!r:.200} is none: {error}") from error
+        raise ConfigurationError(f"the base URL {base_url!r:.200} is invalid: {error}") from error
 
 
 def _find_served_model(

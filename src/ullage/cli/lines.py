@@ -37,7 +37,7 @@ SELECTORS: Final = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100,
 
 
 def when(seconds: float) -> str:
-    """Return a time in Unix seconds as the reader's clock shows it; what is none as the number."""
+    """Return a time in Unix seconds by the reader's clock; an impossible one as the number."""
     try:
         return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError, OSError):
@@ -115,7 +115,7 @@ def fits(stream: TextIO | None) -> bool:
 
 
 def screen(stream: TextIO) -> os.terminal_size:
-    """Return the size of the terminal as it is now; what nobody knows is 80 by 24."""
+    """Return the size of the terminal as it is now; 80 by 24 where it is unknown."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (AttributeError, OSError, ValueError):

@@ -142,7 +142,7 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is no choice, with the nearest that is one."""
+        """Refuse a value that is not a choice, and propose the nearest choice."""
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             what = "command" if action.dest == "command" else "choice"

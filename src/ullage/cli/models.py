@@ -141,13 +141,11 @@ def _fetch_table(origin: str) -> bytes:
     if not origin.startswith("https://") and not (
         origin.startswith("http://") and loopback(origin)
     ):
-        raise ConfigurationError(
-            f"{mask_url(origin)} is not https: a table is fetched over no other"
-        )
+        raise ConfigurationError(f"{mask_url(origin)} is not an https URL: give one, or a file")
     answer = Transport().ask(HttpRequest(origin))
     if answer.status != 200:
         said = answer.fault or f"{mask_url(origin)} answered {answer.status}"
-        raise ProviderError(f"no table came: {said}")
+        raise ProviderError(f"the table could not be fetched: {said}")
     return answer.body
 
 

@@ -23,7 +23,7 @@ ABOUT: Final = 60
 """Cells of what a person said first, on a line."""
 
 MOST: Final = 50
-"""Sessions that are listed where nobody says how many: each is read to its end."""
+"""How many sessions are listed by default: each is read to its end."""
 
 ENDS: Final = frozenset({"turn_completed", "turn_failed", "turn_interrupted"})
 

@@ -54,7 +54,7 @@ class Upstream:
     `models` are globs of the request's `model`. `api_key` is sent in place of the client's own;
     None passes that one on. `server` is what the operator says it is ("ollama", "llama.cpp"), None
     has it found out. `policy` holds where no rule names another, None takes the proxy's. Raises
-    ConfigurationError for what is no such URL, name or glob.
+    ConfigurationError for an invalid URL, name or glob.
     """
 
     name: str
@@ -170,10 +170,9 @@ class Serve:
         for rule in self.rules:
             if rule.key is not None and rule.key not in self.tokens:
                 names = tuple(self.tokens)
-                there = f"there are {', '.join(names)}" if names else "there is none at all"
+                there = f"there are {', '.join(names)}" if names else "no tokens are set"
                 raise Misfit(
-                    f"a rule names the key {rule.key!r}, and there is no such token: "
-                    f"{suggest(rule.key, names, there)}",
+                    f"a rule names the unknown key {rule.key!r}: {suggest(rule.key, names, there)}",
                     "rules",
                 )
 
@@ -288,7 +287,7 @@ def _policy(table: PolicyTable | None) -> dict[str, Policy]:
 def _check_name(what: str, name: str, about: str) -> None:
     if not NAME.fullmatch(name):
         raise Misfit(
-            f"{name!r:.80} is no name of {what}: 1 to 64 letters, digits, dots, dashes and "
+            f"{name!r:.80} cannot name {what}: give 1 to 64 letters, digits, dots, dashes and "
             "underscores, a letter or digit first",
             about,
         )
@@ -307,7 +306,7 @@ def _web(url: str) -> bool:
     """Tell whether this is a plain http or https URL."""
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises for a port that is none
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError:
         return False
     plain = not (parts.query or parts.fragment or "@" in parts.netloc) and _visible(url)

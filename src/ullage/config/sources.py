@@ -30,7 +30,7 @@ LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SECRET: Final = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:$|_)", re.IGNORECASE
 )
-"""Names of variables whose values are nobody's to read."""
+"""Names of variables whose values are secret."""
 
 PROJECT_FILE: Final = "ullage.toml"
 
@@ -122,7 +122,7 @@ def given_options(written: Sequence[str]) -> Iterator[None]:
 def set_log_levels(environment: Mapping[str, str] | None = None) -> None:
     """Set logger levels by the environment: ULLAGE_LOG for all, ULLAGE_LOG_WINDOWS for one room.
 
-    Raises ConfigurationError for a word that is no level.
+    Raises ConfigurationError for an unknown level.
     """
     environment = os.environ if environment is None else environment
     for name in sorted(environment):

@@ -63,7 +63,7 @@ def make_configured(parsed: Parsed) -> Configured:
     if table.shares is not None:
         shares = _set(table.shares)
         with naming(lambda _: parsed.place("shares")):
-            allocate(LARGEST, shares)  # raises for shares that are none
+            allocate(LARGEST, shares)  # raises for invalid shares
         given["shares"] = MappingProxyType(shares)
     if table.summarizer is not None:
         with naming(lambda _: parsed.place("summarizer")):

@@ -33,7 +33,7 @@ def find_policy(runtime: Runtime, policy: Policy | str | None) -> Policy:
 
 
 def find_shares(runtime: Runtime, shares: Mapping[str, float] | None) -> Mapping[str, float] | None:
-    """Return the shares of the window; raises ConfigurationError for shares that are none."""
+    """Return the shares of the window; raises ConfigurationError for invalid shares."""
     if shares is None:
         return runtime.settings.shares  # tried when they were read
     from ullage.core.tokens.budget import allocate

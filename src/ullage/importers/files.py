@@ -44,7 +44,7 @@ def content(path: Path, importer: Importer = importlib.import_module) -> bytes:
 
 
 def is_file(path: str | Path) -> bool:
-    """Tell whether a file is there; what cannot be the name of one, as a long sentence, is none."""
+    """Tell whether a file is there; False for a text that cannot be a name, such as a sentence."""
     try:
         return Path(path).is_file()
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """What a session is called: the title in its file, else the first words that its user said.
 
-It knows what programs write into user messages themselves, which is nobody's words.
+It knows what programs write into user messages themselves: that is no title.
 """
 
 from __future__ import annotations

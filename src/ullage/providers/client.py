@@ -181,10 +181,10 @@ async def _refusal(ask: HttpRequest, incoming: Incoming) -> CallFailed:
 
 
 def _explain_garbled(ask: HttpRequest, garbled: Garbled, *, lost: bool) -> FailedAttempt:
-    """Return what an answer that is none means."""
+    """Return the failure that an invalid response means."""
     sample = redact(garbled.sample, ask.secrets())[:SHOWN]
     met = f"{garbled}: {sample!r}" if sample else str(garbled)
-    return FailedAttempt(f"{_where(ask)} sent an answer that is none: {met}", {"lost": lost})
+    return FailedAttempt(f"{_where(ask)} sent an invalid response: {met}", {"lost": lost})
 
 
 def _error(ask: HttpRequest, event: Mapping[str, Any]) -> FailedAttempt:

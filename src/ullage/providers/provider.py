@@ -62,7 +62,7 @@ class Provider:
         return f"Provider({self.model!r}, {mask_url(self.base_url)!r}, {self.dialect!r})"
 
     def secrets(self) -> tuple[str, ...]:
-        """Return what nobody else may read: the key, values of headers, a password in the URL."""
+        """Return the secrets: the key, values of headers, a password in the URL."""
         private = tuple(self.headers.items())
         return HttpRequest(self.base_url, api_key=self.api_key, private=private).secrets()
 

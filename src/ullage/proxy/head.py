@@ -216,7 +216,7 @@ def _authenticate(headers: Headers, serve: Serve) -> tuple[str | None, dict[byte
             if hmac.compare_digest(_read_token(shown, sent[shown]), token.encode()):
                 return name, {k: v for k, v in own.items() if not _ours(_read_token(k, v), serve)}
     raise RequestRefused(
-        401, "token_missing", "this proxy wants a token: x-ullage-token, or as the key"
+        401, "token_missing", "missing token: send it as x-ullage-token or the API key"
     )
 
 

@@ -103,7 +103,7 @@ def _make_unknown_error(url: str) -> ConfigurationError:
     scheme, colon, _ = url.partition(":")
     meant = REGISTRY.suggest(scheme) if colon and scheme not in BUILT_IN else ""
     return ConfigurationError(
-        f"store {hide_password(url)!r} names no store that there is: there are {FORMS}"
+        f"store {hide_password(url)!r} names no store of a known kind: give {FORMS}"
         + (f"; {meant}" if meant else "")
     )
 

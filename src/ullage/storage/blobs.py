@@ -73,7 +73,7 @@ class Blobs:
         return data if hash_content(data) == name else None
 
     def forget(self, name: str) -> None:
-        """Let go of a content; one that is not there is none."""
+        """Let go of a content; do nothing where it is not there."""
         with self._lock:
             self._forget(name)
 

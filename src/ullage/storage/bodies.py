@@ -25,7 +25,7 @@ def seal(data: Mapping[str, Any]) -> bytes:
 
 
 def read(make: Callable[[Mapping[str, Any]], Record], body: bytes, where: str, way: str) -> Record:
-    """Return what a body holds; raise StoreError for one that is not what was written.
+    """Return what a body holds; raise StoreError for one whose hash does not match.
 
     The error names `where` it is, and the `way` out. A record without a hash was written before
     there was one.
@@ -41,7 +41,7 @@ def read(make: Callable[[Mapping[str, Any]], Record], body: bytes, where: str, w
 def _unseal(body: bytes) -> bytes:
     text, sealed, told = body.partition(SEAL)
     if sealed and told != _hash(text):
-        raise ValueError("it is not what was written")
+        raise ValueError("its hash does not match its content")
     return text
 
 

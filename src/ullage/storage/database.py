@@ -363,7 +363,7 @@ class Database:
         self._lock.release()
 
     def forget(self) -> None:
-        """Leave the steps of other threads to the parent: they are none of the child's."""
+        """Forget the steps of other threads: after a fork they belong to the parent."""
         self._gate, self._waiting, self._settling = threading.Condition(), [], False
 
 

@@ -25,7 +25,7 @@ def read(arguments: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call's arguments; raises ArgumentsRefused, naming every argument at fault."""
     if len(arguments) > LONGEST_ARGUMENTS:
         raise ArgumentsRefused(
-            f"the arguments are {len(arguments):,} characters, at most {LONGEST_ARGUMENTS:,} go"
+            f"the arguments have {len(arguments):,} characters; the most is {LONGEST_ARGUMENTS:,}"
         )
     try:
         # Some models send nothing at all for a call without arguments.
@@ -73,7 +73,7 @@ def _object(value: dict[str, Any], schema: Mapping[str, Any], where: str) -> Ite
 def _array(value: list[Any], schema: Mapping[str, Any], where: str) -> Iterator[str]:
     most = schema.get("maxItems")
     if most is not None and len(value) > most:
-        yield f"{where} has {len(value)} items, at most {most} go"
+        yield f"{where} has {len(value)} items; the most is {most}"
         return
     for index, item in enumerate(value):
         yield from _faults(item, schema.get("items", {}), f"{where}[{index}]")

@@ -177,7 +177,7 @@ class _Gathered:
 
 def _demand_pattern(pattern: str) -> None:
     if len(pattern) > LONGEST_PATTERN:
-        raise Fault(f"the pattern has {len(pattern):,} characters, {LONGEST_PATTERN:,} may it have")
+        raise Fault(f"the pattern has {len(pattern):,} characters; the most is {LONGEST_PATTERN:,}")
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:

@@ -68,7 +68,7 @@ class PlanTool:
 class RecallTool:
     """The tool that reads left-out text back; `read` returns it by its reference.
 
-    `read` raises UllageError for a reference that there is not.
+    `read` raises UllageError for an unknown reference.
     """
 
     spec = SPEC

@@ -90,7 +90,7 @@ class FolderEntry(NamedTuple):
 
 
 class Workspace:
-    """A folder that tools work in. Raises ConfigurationError where it is none.
+    """A folder that tools work in. Raises ConfigurationError where it is not a folder.
 
     `state` is a directory that no path may lead to; it need not exist yet. `kernel` False does
     without openat2, by default as the system has it.

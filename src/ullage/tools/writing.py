@@ -193,7 +193,8 @@ class Edit:
         with self._workspace.file(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
             before = os.fstat(descriptor)
             if before.st_size > LARGEST_EDITED:
-                raise Fault(f"{path!r} has {before.st_size:,} bytes, {LARGEST_EDITED:,} may have")
+                size, most = f"{before.st_size:,}", f"{LARGEST_EDITED:,}"
+                raise Fault(f"{path!r} has {size} bytes; the most is {most}")
             data = file.read()
         refuse_binary(data, path, len(data))
         if old not in data and b"\r\n" in data:

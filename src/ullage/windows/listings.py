@@ -165,7 +165,7 @@ class ListingSource:
 
     @classmethod
     def parse(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row. Raises TypeError for a word that is none."""
+        """Read a row. Raises TypeError for an unknown word."""
         given = {key: _freeze(value) for key, value in row.items()}
         kinds: tuple[Kind, ...] = ("total", "input", "output", "trained")
         fields = {kind: given.pop(kind) for kind in kinds if kind in given}
@@ -241,7 +241,7 @@ class ListedProvider:
 
     @classmethod
     def parse(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row. Raises TypeError for a word that is none."""
+        """Read a row. Raises TypeError for an unknown word."""
         given = {key: _freeze(value) for key, value in row.items()}
         names = Names(given.pop("prefixes", ()), given.pop("suffixes", ()))
         sources = tuple(ListingSource.parse(source) for source in given.pop("ask", ()))

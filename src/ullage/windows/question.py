@@ -79,7 +79,7 @@ def _web(url: object) -> bool:
         return False
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises for a port that is none
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)

@@ -214,7 +214,7 @@ def _turns(transcript: Transcript, start: int) -> list[Violation]:
                 )
         if is_late(message):
             found.append(
-                _make_violation(index, "a result stands behind what is none: results come first")
+                _make_violation(index, "a result stands behind other content: results come first")
             )
         if not responds:
             found += [

@@ -34,7 +34,7 @@ class Strategy:
     `plan` takes a `Situation` and returns a `Script`. `drops` says that it leaves out whole
     messages, in whose place a block of facts is to stand; `prose` that this block is to hold a
     summary; `silent` that what it leaves out goes without one. `always` has it run whatever the
-    target is. Raises ConfigurationError for a name or a plan that is none.
+    target is. Raises ConfigurationError for an invalid name or plan.
     """
 
     name: str

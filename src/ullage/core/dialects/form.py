@@ -122,7 +122,7 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
 
 
 def write_object(text: str) -> dict[str, Any]:
-    """Return the arguments as an object; what is none stands in it as it was sent."""
+    """Return the arguments as an object; text that is no object is put into one."""
     given = parse_arguments(text)
     return {"_raw": text} if given is None else given
 

@@ -16,7 +16,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 class Garbled(ProviderError):  # noqa: N818 - named for what the answer was
-    """Report an answer that is none.
+    """Report an invalid response.
 
     `torn` tells that only its end is missing. `sample` is what was met instead, as it came: it
     may quote secrets, so the message does without.

@@ -60,7 +60,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """How a turn runs; raises ConfigurationError for a mode or permission that there is not."""
+    """How a turn runs; raises ConfigurationError for an unknown mode or permission."""
 
     mode: Mode = "build"
     permission: Permission = "auto"
@@ -129,7 +129,7 @@ class Consent:
         if (self.scope == "pattern") is not bool(self.pattern):
             raise ConfigurationError("a pattern goes with the scope 'pattern', and only with that")
         if self.scope != "once" and not self.allowed:
-            raise ConfigurationError(f"a no has the scope 'once', not {self.scope!r}")
+            raise ConfigurationError(f"a refusal has the scope 'once', not {self.scope!r}")
 
 
 class CallSubject(NamedTuple):

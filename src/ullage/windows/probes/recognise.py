@@ -59,7 +59,7 @@ _STRANGE: Final = ": it is no server known here, and its list of models names no
 def _ask_until_silent(
     asking: Asking,
 ) -> Generator[HttpRequest, HttpResponse, tuple[Found, HttpResponse | None, int]]:
-    """Pass on what is asked until a server falls silent; then nobody is asked any more.
+    """Pass on what is asked until a server falls silent; then no more questions are asked.
 
     Return what was found, the answer that never came, and the status of a refused key (or 0).
     """

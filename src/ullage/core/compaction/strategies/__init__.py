@@ -34,7 +34,7 @@ def find(strategy: Strategy | str) -> Strategy:
 
 
 def check(strategy: object) -> str:
-    """Return the name of a strategy; raises ConfigurationError for one that there is not.
+    """Return the name of a strategy; raises ConfigurationError for an unknown one.
 
     It loads none, so that a policy can be made without them.
     """

@@ -112,7 +112,7 @@ class Event:
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """The data, read when they are first asked for; raises StoreError where they are none."""
+        """The data, read when they are first asked for; raises StoreError for invalid data."""
         if self._data is None:
             read_once = _object(self.text, self)
             object.__setattr__(self, "_data", read_once)
@@ -141,7 +141,7 @@ class Event:
 def make_event(session_id: str, seq: int, ts: float, draft: Draft, before: str = "") -> Event:
     """Return the event that a draft becomes behind the event whose id is `before`.
 
-    Raises StoreError for data that JSON cannot carry and for a time that is none.
+    Raises StoreError for data that JSON cannot carry and for an invalid time.
     """
     text, at = encode_data(draft.data), float(ts)
     if not _sound("ts", at):

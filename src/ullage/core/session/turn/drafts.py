@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 GO_ON: Final = "Go on."
-"""What is said where a turn is tried again and nobody said anything."""
+"""The text of a turn that is tried again without a new message."""
 
 
 def draft_opening(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
