@@ -180,7 +180,7 @@ class Agent(Unpicklable):
     # --- turns ----------------------------------------------------------------------------------
 
     async def arun(self, session: Session, text: str, **options: Unpack[TurnOptions]) -> Ended:
-        """Run one turn to its end; what happens meanwhile is told to who listens to the session.
+        """Run one turn to its end; the session's listeners are told what happens meanwhile.
 
         Failures of models and tools are in the result. Raises BusyWriter while a turn of this
         session is under way, here or elsewhere, Fenced where another took it over, StoreError
@@ -339,7 +339,7 @@ class Agent(Unpicklable):
         return made
 
     def uncompact(self, session: Session) -> Checkpoint | None:
-        """Take the last compaction back; return it, None where there is none."""
+        """Undo the last compaction; return it, or None without one."""
         session.refresh()
         kit = self._kit(session, {})
         return kit.port.undo(kit.request(), kit.provider.dialect)

@@ -38,7 +38,7 @@ class SessionOriginals:
         self.keep(items)
 
     def read(self, name: str) -> str | None:
-        """Return the text of a reference, or None where there is none."""
+        """Return the text of a reference, or None for an unknown one."""
         items = self._fold().items
         for item in items[max(self._items - 1, 0) :]:  # the last round may have grown
             self._known.update((reference(text), text) for text in _texts(item))

@@ -39,7 +39,7 @@ Mapped = TypeVar("Mapped", bound=Mapping[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class Compaction(Generic[Element]):
-    """What came of a compaction; `messages` is the list to send.
+    """The result of a compaction; `messages` is the list to send.
 
     The caller's own objects stand where nothing was edited. `repairs` were made before anything
     else; `history` is what was compacted then, `policy` names what it was done by. `obstacle`
@@ -111,7 +111,7 @@ class Compaction(Generic[Element]):
 
     @property
     def summary(self) -> str:
-        """The text that stands for what was left out, "" where nothing does."""
+        """The text that replaces what was left out, "" without one."""
         return self.outcome.block
 
     @property

@@ -112,7 +112,7 @@ def count(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> C
     `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages; the other keys
     are those of `Asked`; a text is counted by `count_text`. With a `base_url` whose server counts
     (llama.cpp, vLLM, Anthropic, Gemini), the count is the server's own. Raises
-    MalformedHistoryError when `messages` is no list of messages.
+    MalformedHistoryError when `messages` is not a list of messages.
     """
     shared, question, body = parse_options(messages, request)
     transcript = shared.read(body)
@@ -139,7 +139,7 @@ def count_text(
 ) -> int | Count:
     """Count plain text: an int where the model's vocabulary is at hand, else a Count.
 
-    Raises ConfigurationError for what is no text.
+    Raises ConfigurationError for anything but text.
     """
     if not isinstance(text, str):
         raise ConfigurationError(

@@ -113,7 +113,7 @@ class ConsentQuestion:
         return True
 
     def _ways(self) -> Iterator[str]:
-        """Yield the answers that there are, one a row."""
+        """Yield the possible answers, one a row."""
         tool, kind, text = map(lines.expose, self.call.subject)
         same = f"{tool} of {text}" if kind == "path" else f"this very {KINDS[kind]}"
         yield "y          yes, once"
@@ -155,7 +155,7 @@ class ConsentQuestion:
 
 
 def _paint(kind: str) -> bool:
-    """Tell whether lines are coloured: those of a diff, on a terminal, if nobody said NO_COLOR."""
+    """Tell whether lines are coloured: those of a diff, on a terminal, unless NO_COLOR is set."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
     return kind == "diff" and wanted and lines.is_terminal(sys.stderr)
 

@@ -188,7 +188,7 @@ def examine(
 
 
 def _examine_url(url: str, ask: Callable[[HttpRequest], HttpResponse]) -> Local | None:
-    """Return what answers at a URL, None where nobody does."""
+    """Return the server that answers at a URL, or None."""
     talk = _Talk(ask)
     found = talk.hear(url)
     if not talk.answered:

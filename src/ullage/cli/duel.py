@@ -109,7 +109,7 @@ class Unguarded:
         return history, reply
 
     def news(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
-        """Return nothing: nobody compacts here."""
+        """Return None: this client never compacts."""
         return (), ()
 
 

@@ -21,7 +21,7 @@ from ullage.runtime import Runtime, default
 from ullage.windows import Question
 
 NOBODY: Final = "http://nobody.invalid/v1"
-"""A name that nobody can have (RFC 2606, section 2)."""
+"""A host name that never resolves (RFC 2606, section 2)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the text as it was; what is left of it is told on stderr."""
+    """Print the text as it was; say on stderr how much of it is left."""
     url = given.store or config.load().settings.store
     if url is None:
         raise ConfigurationError(

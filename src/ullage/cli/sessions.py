@@ -131,7 +131,7 @@ def state_of(turn: str | None, writer: str | None) -> State:
 
 
 def alive(log: EventLog, session: str) -> str | None:
-    """Return who writes to a session now, None where nobody does or whoever did is gone."""
+    """Return the writer of a session, or None where it has none that lives."""
     leases = log.leases(session)
     if not leases or leases[-1].released is not None:
         return None

@@ -146,7 +146,7 @@ def credentials(environment: Mapping[str, str] | None = None) -> tuple[str, ...]
 
 
 def files(environment: Mapping[str, str], project: Path | None = None) -> list[Path]:
-    """Return the files that there are, the user's before the project's."""
+    """Return the files that exist, the user's before the project's."""
     return [path for path, _ in _files(environment, project, None)]
 
 

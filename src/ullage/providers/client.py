@@ -134,7 +134,7 @@ class Client:
         raise facts.failure(ask, into)
 
     def _explain_broken(self, ask: HttpRequest, broken: Broken) -> FailedAttempt:
-        """Return what a connection that broke, or never was, means."""
+        """Return the error for a connection that broke or was never made."""
         where, limits = _where(ask), self.provider.limits
         if broken.how == "unreached":
             return FailedAttempt(f"{where} cannot be reached: {broken}", {"unreached": True})

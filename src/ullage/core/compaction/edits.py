@@ -171,7 +171,7 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
 
 
 def _lost_mark(transcript: Transcript, script: Script, codec: Codec) -> Any:
-    """Return the last cache mark of what is left out, None where nothing stands for it."""
+    """Return the last cache mark of what is left out, None without a block to carry it."""
     if not script.inserts:
         return None
     gone = (codec.mark(transcript.raws[i]) for i in sorted(script.drops, reverse=True))

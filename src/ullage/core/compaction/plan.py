@@ -119,7 +119,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it: the script and its result, or none and the reason.
+    """The result of a compaction: the script and what it made, or the reason why nothing changed.
 
     `reached` tells whether the upper edge is at or under the target. `violations` are laws that
     the planned result would have broken: then nothing was changed. `block` is the text that stands

@@ -1,4 +1,4 @@
-"""The dialects that there are, by name and by the shape of what is written in them.
+"""All dialects, found by name or by the shape of their messages.
 
 A wrong guess costs a miscount, so only what one dialect has and the others lack counts as a mark.
 """

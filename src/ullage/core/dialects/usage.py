@@ -195,7 +195,7 @@ def split_answer(output: int, reasoning: int) -> tuple[int, int]:
 
 
 def tokens_in(fields: Fields, *names: str, absent: int = 0) -> int:
-    """Return the first of these fields that is there, `MALFORMED` if it is no number of tokens."""
+    """Return the first of these fields that is there, `MALFORMED` if it is no count."""
     value = next((fields[name] for name in names if fields.get(name) is not None), absent)
     plain = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return value if plain else MALFORMED

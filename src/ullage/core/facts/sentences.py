@@ -355,7 +355,7 @@ def _is_revised(new: Profile, old: Profile) -> bool:
 
 
 def _is_exchanged(new: Profile, old: Profile, mine: str, yours: str) -> bool:
-    """Tell whether one value stands for the other, in two sentences that say a word of change.
+    """Tell whether the new sentence replaces the old one's value.
 
     Numbers of one form do where the sentences share two thirds of their words; names only where
     the change is plain. A number and a name are of different matters.

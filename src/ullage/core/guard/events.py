@@ -1,6 +1,6 @@
 """What a guard tells people, metrics and stores: values, one class an event.
 
-Events are past: they say what happened. They carry no behaviour and know nobody who listens.
+Events are past: they say what happened. They carry no behaviour and do not know their listeners.
 """
 
 from __future__ import annotations

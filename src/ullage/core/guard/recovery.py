@@ -141,7 +141,7 @@ def _is_foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
 
 
 def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
-    """Strip what is no text outside the pins."""
+    """Strip media (images, files, audio) outside the pins."""
     measured = yield from machine.open_request(setup, request, NeedWindow())
     due = Due(max(sent.count.high - 1, 1), (), "overflow_recovery", first=(find("strip_media"),))
     made = yield from compact_request(setup, request, measured, due)

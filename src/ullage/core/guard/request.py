@@ -59,7 +59,7 @@ class NeedSummaries:
 
 @dataclass(frozen=True, slots=True)
 class NeedSummariserWindow:
-    """Send the tokens that a request to the summariser may take, or None where nobody knows."""
+    """Send the tokens that a request to the summariser may take, or None where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class Saving:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it was worked out from and what came out; None is unknown."""
+        """Return the inputs and the results as a mapping; None is unknown."""
         given = ("before_tokens", "after_tokens", "kept_tokens", "turns", "measured")
         found = ("tokens", "rewritten_tokens", "dollars", "worth")
         return {name: getattr(self, name) for name in (*given, *found)}

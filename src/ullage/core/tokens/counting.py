@@ -454,7 +454,7 @@ MEDIA: Final = frozenset({"image", "audio", "file"})
 
 
 def medium(part: Part, meter: Meter) -> Size:
-    """Return what a part that is no text takes, in counter tokens."""
+    """Return the size of a part other than text, in counter tokens."""
     return _medium(part, meter.framing)
 
 
@@ -463,7 +463,7 @@ def _media(part: Part, framing: Framing) -> Size | None:
 
 
 def _medium(part: Part, framing: Framing) -> Size:
-    """Return the size of a part that is no text: by formula where one is published."""
+    """Return the size of a part other than text: by formula where one is published."""
     if part.kind == "image":
         return Size(*framing.image.size(part.media or Media("image")))
     if part.kind == "audio":

@@ -21,7 +21,7 @@ MARKS: Final = tuple(name for name in SHARES if name != "output_buffer")
 
 
 def check_marks(sections: Mapping[int, str], messages: int) -> Mapping[int, str]:
-    """Return the marks of messages; raises ConfigurationError for a place or name there is not."""
+    """Return the marks of messages; raises ConfigurationError for an unknown place or name."""
     for index, name in sections.items():
         if type(index) is not int or not 0 <= index < messages:
             raise ConfigurationError(

@@ -21,7 +21,7 @@ class Progress(Protocol):
 
 
 def ignore(done: int, total: int | None) -> None:
-    """Take a report and do nothing, where nobody watches."""
+    """Ignore a report: the default, without a progress bar."""
     del done, total
 
 

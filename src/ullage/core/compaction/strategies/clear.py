@@ -112,7 +112,7 @@ def _paths(arguments: str) -> list[str]:
 
 
 def _read_paths(arguments: str) -> dict[str, str]:
-    """Return a call's path arguments, which outlive its others; none of what is no object."""
+    """Return a call's path arguments, which are kept; {} where the arguments are not an object."""
     if '"' not in arguments:
         return {}
     try:

@@ -123,7 +123,7 @@ def _explain(outcome: Outcome, was: Measured) -> str:
 
 
 def _find_bound(was: Measured, due: Due) -> int:
-    """Return the window in tokens; where nobody knows it, twice what is aimed at."""
+    """Return the window in tokens; an unknown one is taken for twice the target."""
     return was.window.input_tokens or due.target * 2
 
 
@@ -203,7 +203,7 @@ def _ask(asking: Asking) -> Generator[Need, Any, Outcome]:
 
 
 def _compare(outcome: Outcome, was: Measured, now: Measured, due: Due) -> Outcome:
-    """Return the outcome, or that it came to nothing: sizes are compared as both were counted."""
+    """Return the outcome, or a failure where it is not smaller by the same count."""
     before, after = was.size.count(), now.size.count()
     if after.basis != "server":
         before = replace(was.size, anchor=None).count()

@@ -1,6 +1,6 @@
 """The fourth stage: is a compaction due, to what size, and by which strategies.
 
-It reads the policy and sizes. It makes nothing smaller, and asks nobody for anything.
+It reads the policy and sizes. It compacts nothing and yields no needs.
 """
 
 from __future__ import annotations

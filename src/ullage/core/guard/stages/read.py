@@ -1,6 +1,6 @@
 """The first stage: read the caller's messages, and repair what arrived broken.
 
-It asks nobody for anything, and knows neither sizes nor windows.
+It yields no needs, and knows neither sizes nor windows.
 """
 
 from __future__ import annotations

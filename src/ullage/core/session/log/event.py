@@ -181,7 +181,7 @@ def encode_data(data: Mapping[str, Any]) -> str:
 
 
 def read(line: str, where: str = "the line") -> Event:
-    """Read a line of NDJSON; raises StoreError that says where for what is no event."""
+    """Read one event from a line of NDJSON; raises StoreError with the place of an invalid one."""
     head_text, found, rest = line.rstrip("\r\n").partition(DATA)
     if not found or not rest.endswith("}"):
         raise StoreError(f"{where} is no event: expected {', '.join(HEAD)} and then data")
@@ -230,7 +230,7 @@ def _id(before: str, content: Sequence[object]) -> str:
 
 
 def _strung(value: object) -> None:
-    """Raise TypeError for a key that is no text: JSON would make it one, unasked."""
+    """Raise TypeError for a key that is not a string: JSON would convert it silently."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):

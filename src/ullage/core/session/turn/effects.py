@@ -125,7 +125,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A call of the model that came to nothing.
+    """A failed call of the model.
 
     `lost` is a connection that broke, `stalled` one that fell silent, `partial` the text that had
     come by then; `called` tells that some of a tool call had.

@@ -235,7 +235,7 @@ def _count_answer(turn: _Turn, heard: Heard) -> Reply:
 
 
 def _end_unanswered(turn: _Turn, failed: Failed) -> Generator[Effect, Any, Ended]:
-    """End a turn whose call came to nothing, with what is known of it."""
+    """End a turn after a failed call, with what is known of the failure."""
     if failed.stalled:
         reason = "stalled"
     else:
