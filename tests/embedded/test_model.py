@@ -134,7 +134,7 @@ def test_two_processes_at_once_both_get_the_whole_file(made_up: ModelRow, tmp_pa
     code = f"""
 import sys
 from pathlib import Path
-from ullage.embedded.catalog import Part, Row
+from ullage.embedded.catalog import ModelRow, WheelPart
 from ullage.embedded.model import obtain
 print(obtain({made_up!r}, Path(sys.argv[1])).read_bytes())
 """

@@ -119,6 +119,11 @@ def test_the_next_strategy_runs_where_one_is_wrong(plan: Any, flaw: str) -> None
     assert said.startswith(f"strategy mine {flaw}")
 
 
+def test_what_is_wrong_is_told_once_however_often_it_runs() -> None:
+    made = run(talk(), Order(60, 200, (Strategy("mine", _raise), "trim_oldest")))
+    assert made.flaws == ("strategy mine raised KeyError: 'lost'",)
+
+
 def test_a_guard_tells_of_a_strategy_that_is_wrong() -> None:
     told: list[Any] = []
     rung = ullage.Rung(0.5, 0.4, (ullage.Strategy("mine", _raise), "trim_oldest"))

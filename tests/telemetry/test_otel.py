@@ -254,7 +254,7 @@ def test_without_an_sdk_nothing_is_recorded_and_nothing_fails():
     use = (
         "from ullage.telemetry import otel\n"
         "with otel.Spans().request('m', stream=True) as span:\n"
-        "    span.note(status=200); span.failed('x'); print(span.span.is_recording())"
+        "    span.note(status=200); span.mark_failed('x'); print(span.span.is_recording())"
     )
     assert alone(block + use) == "False"
 

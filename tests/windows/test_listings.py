@@ -230,7 +230,7 @@ def test_a_kept_listing_is_completed_by_asking_for_one_model_alone(drive) -> Non
         assert LISTINGS.wants("openrouter", kept, model)
         more = drive(LISTINGS.ask_alone("openrouter", chat("openrouter", server), model, None, NOW))
         assert asked(server)[1:] == [f"/api/v1/models/{model}/endpoints"]
-    whole = kept.joined(more)
+    whole = kept.join(more)
     assert said(whole) == SAID["openrouter"]
     assert not LISTINGS.wants("openrouter", whole, model)
     assert LISTINGS.wants("openrouter", whole, "openai/gpt-4")

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 Auth = Literal["bearer", "x-api-key", "x-goog-api-key"]
 
 
-def _never(_: Any) -> bool:
-    return False
-
-
 def _nothing(_: str) -> Mapping[str, Any]:
     return {}
 
@@ -109,9 +105,9 @@ class Shape:
     part_keys: frozenset[str] = frozenset()
     items: bool = False
     typed: bool = False
-    is_message: Callable[[Any], bool] = _never
-    is_part: Callable[[Any], bool] = _never
-    is_tool: Callable[[Any], bool] = _never
+    is_message: Callable[[Any], bool] | None = None
+    is_part: Callable[[Any], bool] | None = None
+    is_tool: Callable[[Any], bool] | None = None
     keywords: frozenset[str] = frozenset()
     parameters: frozenset[str] = frozenset()
 

@@ -177,7 +177,7 @@ class _Marks:
 
 def _functions(pairs: Iterable[tuple[DialectName, Any]]) -> Sequence[tuple[DialectName, Any]]:
     """Return the functions that a dialect brings itself."""
-    return [(name, tells) for name, tells in pairs if tells.__name__ != "_never"]
+    return [(name, tells) for name, tells in pairs if tells is not None]
 
 
 @cache

@@ -6,6 +6,7 @@ It knows no dialect.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from base64 import b32encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ class Assembly(Protocol):
         ...
 
 
-class Watch:
+class Watch(ABC):
     """What the events of one stream tell as they pass; nothing of their content is kept.
 
     `begun` is set by the first event that is more than an opening, `ended` by the terminal one;
@@ -93,9 +94,10 @@ class Watch:
         self.failed: Any = None
         self.report: Any = None
 
+    @abstractmethod
     def see(self, event: Any) -> bool:
         """Read an event, a mapping or an SDK's object; tell whether it is one of this dialect."""
-        raise NotImplementedError
+        ...
 
 
 TELLING: Final = (

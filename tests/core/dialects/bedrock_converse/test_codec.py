@@ -226,8 +226,11 @@ def test_the_value_says_where_and_how() -> None:
     assert DIALECT.errors.report(400, "c", "x") == {"message": "x"}
     assert "9 tokens > 8" in DIALECT.errors.too_large(9, 8)["message"]
     assert DIALECT.errors.break_off("x", b"") == b'{"message": "x"}'
-    assert DIALECT.shape.is_tool({"toolSpec": {}})
-    assert not DIALECT.shape.is_message({"role": "user", "content": [{"type": "text"}]})
+    is_tool, is_message = DIALECT.shape.is_tool, DIALECT.shape.is_message
+    assert is_tool is not None
+    assert is_message is not None
+    assert is_tool({"toolSpec": {}})
+    assert not is_message({"role": "user", "content": [{"type": "text"}]})
     assert isinstance(DIALECT.make_reader("s"), ConverseReader)
     assert isinstance(DIALECT.make_watch(), ConverseWatch)
     assert isinstance(DIALECT.make_form(), ConverseForm)
@@ -235,6 +238,7 @@ def test_the_value_says_where_and_how() -> None:
 
 def test_what_has_other_fields_is_not_taken_for_a_message_of_converse() -> None:
     is_message = DIALECT.shape.is_message
+    assert is_message is not None
     assert is_message(user({"text": "a"}))
     assert not is_message({**user({"text": "a"}), "name": "haystack"})
     assert not is_message(SimpleNamespace(role="user", content=[{"text": "a"}]))

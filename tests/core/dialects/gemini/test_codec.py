@@ -242,7 +242,9 @@ def test_the_value_says_where_and_how() -> None:
     assert DIALECT.errors.report(404, "", "x")["error"]["status"] == "NOT_FOUND"
     assert "(9)" in DIALECT.errors.too_large(9, 8)["error"]["message"]
     assert DIALECT.errors.break_off("x", b"").startswith(b"data: {")
-    assert DIALECT.shape.is_tool({"function_declarations": []})
+    is_tool = DIALECT.shape.is_tool
+    assert is_tool is not None
+    assert is_tool({"function_declarations": []})
     assert isinstance(DIALECT.make_reader("s"), GeminiReader)
     assert isinstance(DIALECT.make_watch(), GeminiWatch)
     assert isinstance(DIALECT.make_form(), GeminiForm)
