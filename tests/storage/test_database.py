@@ -22,7 +22,8 @@ from ullage.core.errors import StoreError
 from ullage.storage import BusyWriter, StoreLimits
 from ullage.storage.database import APPLICATION, MIGRATIONS, Database, _retry_locked, _write_ahead
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.storage.sqlite import MOST_TOUCHES, SqliteStore
+from ullage.storage.sql_store import MOST_TOUCHES
+from ullage.storage.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="permissions and forks are POSIX's")
@@ -99,7 +100,7 @@ def test_what_was_acknowledged_survives_a_process_that_is_killed(tmp_path: Path)
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path):
     store = SqliteStore(tmp_path / "store.db")
     with pytest.raises(UnicodeEncodeError):
-        store._records.database.rows("SELECT ?", ["\ud800"])
+        store._database.rows("SELECT ?", ["\ud800"])
     with pytest.raises(AttributeError):
         store.originals.keep({"u:1": "half", "u:2": None})  # type: ignore[dict-item]  # the fault
     assert store.originals.read("u:1") is None
@@ -258,7 +259,7 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path):
 def test_a_record_that_cannot_be_read_names_the_file(tmp_path: Path, body: bytes):
     store = SqliteStore(tmp_path / "store.db")
     store.conversations.save(talk("p"))
-    with store._records.writing() as connection:
+    with store._database.writing() as connection:
         connection.execute("UPDATE records SET body = ?", (body,))
     with pytest.raises(StoreError, match=r"store\.db holds a record that cannot be read"):
         store.conversations.load("s", ["p"])
@@ -268,7 +269,7 @@ def test_a_record_that_cannot_be_read_names_the_file(tmp_path: Path, body: bytes
 def test_a_record_of_a_newer_version_names_the_file_and_the_version(tmp_path: Path):
     store = SqliteStore(tmp_path / "store.db")
     store.checkpoints.save(checkpoint("p", 1))
-    with store._records.writing() as connection:
+    with store._database.writing() as connection:
         connection.execute("UPDATE records SET body = ?", (b'{"version": 99}',))
     with pytest.raises(StoreError, match=r"store\.db: a checkpoint of schema version 99"):
         store.checkpoints.load("s", ["p"])

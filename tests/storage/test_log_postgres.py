@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -21,7 +21,7 @@ from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
 from ullage.storage.log import Owner, verify
 from ullage.storage.log_postgres import APPEND, PostgresLog
-from ullage.storage.postgres_database import ConnectionLost, PostgresDatabase, Rows
+from ullage.storage.postgres_database import Bindings, ConnectionLost, PostgresDatabase, Rows
 
 WORD = Draft("user_message", {"text": "x"})
 HERE = Owner("here", 1, "", "")
@@ -200,7 +200,7 @@ class Deaf(PostgresDatabase):
 
     heard: Sequence[bool] = ()
 
-    def once(self, sql: LiteralString, bindings: Sequence[Any] = ()) -> Rows:
+    def once(self, sql: LiteralString, bindings: Bindings = ()) -> Rows:
         if sql == APPEND and self.heard:
             carried_out, *self.heard = self.heard
             if carried_out:
@@ -225,9 +225,9 @@ def test_an_append_whose_answer_was_lost_is_there_once(
 class Late(PostgresDatabase):
     """A database that the first append reaches only after it was given up, before the next one."""
 
-    on_its_way: Sequence[Any] | None = None
+    on_its_way: Bindings | None = None
 
-    def once(self, sql: LiteralString, bindings: Sequence[Any] = ()) -> Rows:
+    def once(self, sql: LiteralString, bindings: Bindings = ()) -> Rows:
         if sql == APPEND and self.on_its_way is None:
             self.on_its_way = bindings
             raise ConnectionLost("the connection was lost")

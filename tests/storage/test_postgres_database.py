@@ -18,8 +18,9 @@ from tests.support import postgres
 from tests.support.waiting import eventually
 from ullage.core.errors import BusyWriter, ConfigurationError, StoreError
 from ullage.storage import StoreLimits, open_log, open_store
-from ullage.storage.postgres import ASKED_AT_ONCE, MOST_TOUCHES, PostgresStore, key
+from ullage.storage.postgres import PostgresStore, key
 from ullage.storage.postgres_database import MIGRATIONS, ConnectionLost, PostgresDatabase
+from ullage.storage.sql_store import ASKED_AT_ONCE, MOST_TOUCHES
 
 WAITING: LiteralString = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
@@ -359,8 +360,8 @@ def test_a_store_whose_server_is_gone_can_be_closed(postgres_database: Callable[
     store = PostgresStore(url)
     store.originals.keep({"u:1": "text"})
     assert store.originals.read("u:1") == "text"
-    store._records.database._parameters["host"] = "/nowhere"
-    store._records.database._drop()
+    store._database._parameters["host"] = "/nowhere"
+    store._database._drop()
     store.close()
     with pytest.raises(StoreError, match="was closed: open it again"):
         store.originals.read("u:1")

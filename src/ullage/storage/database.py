@@ -84,6 +84,7 @@ PIECE: Final = 2**16
 """Bytes that are read or written at once: SQLite's own layer takes less than 128 KiB."""
 
 Rows = list[tuple[Any, ...]]
+Bindings = Sequence[Any] | dict[str, Any]
 
 T = TypeVar("T")
 
@@ -147,12 +148,12 @@ class Database:
         with self._using():
             pass
 
-    def rows(self, sql: str, bindings: Sequence[Any] = ()) -> Rows:
+    def rows(self, sql: str, bindings: Bindings = ()) -> Rows:
         """Return what a statement yields."""
         with self._using() as connection:
-            return list(connection.execute(sql, tuple(bindings)))
+            return list(connection.execute(sql, bindings))
 
-    def read(self, sql: str, bindings: Sequence[Any] = ()) -> Rows:
+    def read(self, sql: str, bindings: Bindings = ()) -> Rows:
         """Return what a statement that only reads yields; it waits for no writer.
 
         Where a thread holds the connection, which may wait for another program, one that cannot
@@ -161,14 +162,14 @@ class Database:
         if self._lock.acquire(blocking=False):
             try:
                 with self._lend_connection() as connection:
-                    return list(connection.execute(sql, tuple(bindings)))
+                    return list(connection.execute(sql, bindings))
             finally:
                 self._lock.release()
         with self._reading, self._telling():
             try:
                 if self._reader is None:
                     self._reader = self._opened_to_read()
-                return list(self._reader.execute(sql, tuple(bindings)))
+                return list(self._reader.execute(sql, bindings))
             except apsw.Error:
                 self._drop_reader()
                 raise

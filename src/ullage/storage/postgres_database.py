@@ -138,6 +138,7 @@ ADVICE: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str]]] = (
 """What each error means for the database (PostgreSQL, appendix A), most precise first."""
 
 Rows = list[tuple[Any, ...]]
+Bindings = Sequence[Any] | dict[str, Any]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -174,14 +175,16 @@ class PostgresDatabase:
         with self._using():
             pass
 
-    def rows(self, sql: LiteralString, bindings: Sequence[Any] = ()) -> Rows:
+    def rows(self, sql: LiteralString, bindings: Bindings = ()) -> Rows:
         """Return what a statement that only reads yields."""
         try:
             return self.once(sql, bindings)
         except ConnectionLost:
             return self.once(sql, bindings)
 
-    def once(self, sql: LiteralString, bindings: Sequence[Any] = ()) -> Rows:
+    read = rows
+
+    def once(self, sql: LiteralString, bindings: Bindings = ()) -> Rows:
         """Return what one statement yields, a transaction of its own.
 
         Raises ConnectionLost where it may or may not have been carried out.

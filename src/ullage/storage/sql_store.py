@@ -1,0 +1,417 @@
+"""A store in an SQL database: one implementation, and a value that says how an engine differs.
+
+Checkpoints, conversations and originals are rows of one table. The order of use is a number,
+`turn`. A load notes in memory what it used, and the next save writes that, so reading costs no
+write. A process that is killed loses that order, not a record. This module knows no driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import astuple, dataclass
+from hashlib import blake2b
+from typing import Any, Final, Protocol, TypeVar
+
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.errors import StoreError
+from ullage.core.guard.conversation import Conversation
+from ullage.core.values.pickling import Unpicklable
+from ullage.storage import bodies
+from ullage.storage.bodies import seal
+from ullage.storage.protocol import StoreLimits
+from ullage.storage.threaded import Desk
+
+Record = TypeVar("Record", Checkpoint, Conversation)
+Rows = list[tuple[Any, ...]]
+Bindings = Mapping[str, Any]
+
+ASKED_AT_ONCE: Final = 256
+"""Prefixes of one query, the longest first: what is known is nearly always among the first."""
+
+MOST_TOUCHES: Final = 1_000
+"""Loads that are noted before a save must write them."""
+
+
+class Cursor(Protocol):
+    """What a statement yields."""
+
+    def fetchall(self) -> Rows:
+        """Return all rows."""
+
+
+class Writer(Protocol):
+    """A connection in a transaction: apsw's Connection and psycopg's Cursor are such."""
+
+    def execute(self, statement: str, bindings: dict[str, Any], /) -> Cursor:
+        """Run one statement."""
+
+    def executemany(self, statement: str, bindings: list[dict[str, Any]], /) -> object:
+        """Run a statement that yields nothing, once for each of these bindings."""
+
+
+class SqlDatabase(Protocol):
+    """A database of ours, open."""
+
+    def read(self, sql: str, bindings: dict[str, Any], /) -> Rows:
+        """Return what a statement that only reads yields."""
+
+    def writing(self) -> AbstractContextManager[Writer]:
+        """Make one transaction; all is kept at the end, or nothing after an error."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed for good."""
+
+    def close(self) -> None:
+        """Close it for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The SQL of a store, in one engine's words; parameters are named."""
+
+    first: str
+    held: str
+    highest: str
+    all: str
+    insert: str
+    keep: str
+    state: str
+    touch: str
+    replace: str
+    delete: str
+    totals: str
+    expire: str
+    bound: str
+    purge: str
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How an engine differs: its SQL, its keys, its locks, its way to write what was used.
+
+    `pack_names` returns names as the parameter `wanted` of `statements.first`. `lock` takes the
+    writer's place of the scope with this number until the transaction ends. `touch_noted` writes
+    ids and their times of use (seconds since the epoch) as older than what is written inside it.
+    `forgiven` are the errors that lose the order of use at `close`, and no more. `advice` says
+    what to do about a record that is not what was written.
+    """
+
+    statements: Statements
+    make_key: Callable[[str], str]
+    pack_names: Callable[[Sequence[str]], object]
+    lock: Callable[[Writer, int], None]
+    touch_noted: Callable[[Writer, Mapping[int, float]], AbstractContextManager[None]]
+    forgiven: tuple[type[StoreError], ...]
+    advice: str
+
+
+_SAME_NAME: Final = "kind = :kind AND scope = :scope AND name = :name AND policy = :policy"
+_INSERT: Final = """
+    INSERT INTO {table} (kind, scope, name, policy, generation, turn, used, size, body)
+    VALUES (:kind, :scope, :name, :policy, :generation, {next_turn}, :used, :size, :body)
+"""
+_KEEP: Final = f"""{_INSERT}
+    ON CONFLICT (kind, scope, name, policy, generation)
+    DO UPDATE SET turn = excluded.turn, used = excluded.used
+"""
+SHARED: Final = Statements(
+    first="{first}",
+    held="SELECT id, body FROM {table} WHERE {same_name} AND generation = :generation",
+    highest="""
+        SELECT id, body FROM {table} WHERE {same_name} AND generation >= :generation
+        ORDER BY generation DESC LIMIT 1
+    """,
+    all="""
+        SELECT body FROM {table} AS one WHERE kind = 'checkpoint' AND generation = (
+            SELECT max(generation) FROM {table} AS other
+            WHERE other.kind = one.kind AND other.scope = one.scope
+            AND other.name = one.name AND other.policy = one.policy)
+        ORDER BY turn
+    """,
+    insert=_INSERT,
+    keep=_KEEP,
+    state=f"{_KEEP}, body = excluded.body",
+    touch="UPDATE {table} SET used = :used, turn = {next_turn} WHERE id = :id",
+    replace="UPDATE {table} SET body = :body WHERE id = :id",
+    delete="DELETE FROM {table} WHERE id = :id",
+    totals="""
+        SELECT count(*), CAST(coalesce(sum(size), 0) AS bigint) FROM {table} WHERE kind = :kind
+    """,
+    expire="""
+        DELETE FROM {table} WHERE id IN (
+            SELECT id FROM {table} WHERE kind = :kind AND used <= :before
+            AND turn <> (SELECT max(turn) FROM {table} WHERE kind = :kind) {unlocked})
+    """,
+    bound="""
+        DELETE FROM {table} WHERE id IN (
+            SELECT id FROM {table} WHERE id IN (
+                SELECT id FROM (
+                    SELECT id, row_number() OVER newest AS nth, sum(size) OVER newest AS held
+                    FROM {table} WHERE kind = :kind WINDOW newest AS (ORDER BY turn DESC)
+                ) AS ranked
+                WHERE nth > 1 AND (nth > :most OR held > :characters))
+            {unlocked})
+    """,
+    purge="""
+        DELETE FROM {table} WHERE id IN (
+            SELECT id FROM {table} WHERE used <= :before {unlocked})
+        RETURNING id
+    """,
+)
+"""The statements of every engine: it fills in the names in braces; parameters are `:name`."""
+
+
+def make_statements(*, first: str, table: str, next_turn: str, unlocked: str = "") -> Statements:
+    """Return the statements of an engine, their parameters written `:name`.
+
+    `first` is its query for the first of many names, `next_turn` an expression for a turn newer
+    than all others of `:kind`, and `unlocked` the clause that leaves out rows that another holds.
+    """
+    parts = {"table": table, "next_turn": next_turn, "unlocked": unlocked, "first": first}
+    return Statements(*(sql.format(**parts, same_name=_SAME_NAME) for sql in astuple(SHARED)))
+
+
+class SqlRecords:
+    """Rows of a database, the limits they keep to, and the loads that no save has written yet.
+
+    `where` names the database in errors; `now` returns seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        database: SqlDatabase,
+        engine: Engine,
+        where: str,
+        limits: StoreLimits,
+        now: Callable[[], float],
+    ) -> None:
+        self.database, self.engine, self.now = database, engine, now
+        self._where, self._limits = where, limits
+        self._touched: dict[int, float] = {}
+
+    def read_first(self, kind: str, scope: str, names: Sequence[str]) -> bytes | None:
+        """Return the body of the first of these names that has one; it counts as used."""
+        for start in range(0, len(names), ASKED_AT_ONCE):
+            asked = {
+                "wanted": self.engine.pack_names(names[start : start + ASKED_AT_ONCE]),
+                "kind": kind,
+                "scope": self.engine.make_key(scope),
+            }
+            for row, body in self.database.read(self.engine.statements.first, asked):
+                self._touched.pop(row, None)
+                self._touched[row] = self.now()
+                if len(self._touched) > MOST_TOUCHES:
+                    self.flush()
+                return bytes(body)
+        return None
+
+    def make_place(
+        self, kind: str, scope: str, name: str, policy: str = "", generation: int = 0
+    ) -> dict[str, Any]:
+        """Return what a row is found by, as the engine can hold it."""
+        key = self.engine.make_key
+        return {
+            "kind": kind,
+            "scope": key(scope),
+            "name": key(name),
+            "policy": key(policy),
+            "generation": generation,
+        }
+
+    def make_row(self, place: Bindings, body: bytes, size: int = 0) -> dict[str, Any]:
+        """Return a row that is used now; `size` is in characters."""
+        return {**place, "used": self.now(), "size": size, "body": body}
+
+    @contextmanager
+    def writing(
+        self, kind: str = "", scope: str = "", *, grown: Sequence[str] = ()
+    ) -> Iterator[Writer]:
+        """Hold the writer's place of a scope; the limits of kinds that have `grown` by then follow.
+
+        What was used before counts as older than what is written now.
+        """
+        with self.database.writing() as writer:
+            self.engine.lock(writer, _number_scope(kind, scope))
+            noted = dict(self._touched)
+            with self.engine.touch_noted(writer, noted):
+                yield writer
+            for added in grown:
+                self._drop_excess(writer, added)
+        for row, used in noted.items():
+            if self._touched.get(row) == used:
+                self._touched.pop(row, None)
+
+    def _drop_excess(self, writer: Writer, kind: str) -> None:
+        """Forget what is out of time or over the limits, never the newest of its kind."""
+        sql, limits = self.engine.statements, self._limits
+        writer.execute(sql.expire, {"kind": kind, "before": self.now() - limits.ttl_s})
+        ((count, held),) = writer.execute(sql.totals, {"kind": kind}).fetchall()
+        if count > limits.most or held > limits.characters:
+            most = {"kind": kind, "most": limits.most, "characters": limits.characters}
+            writer.execute(sql.bound, most)
+
+    def flush(self) -> None:
+        """Write what was used since the last save."""
+        if self._touched:
+            with self.writing():
+                pass
+
+    def purge(self, now: float) -> int:
+        """Forget what nobody used for the time that a record lives; return how many."""
+        with self.writing() as writer:
+            before = {"before": now - self._limits.ttl_s}
+            return len(writer.execute(self.engine.statements.purge, before).fetchall())
+
+    def read_record(self, make: Callable[[Mapping[str, Any]], Record], body: bytes) -> Record:
+        """Return what a body holds; raise StoreError, with the database's name, where it cannot."""
+        return bodies.read(make, body, self._where, self.engine.advice)
+
+
+class SqlCheckpoints:
+    """Records of compactions, by scope and prefix."""
+
+    def __init__(self, records: SqlRecords) -> None:
+        self._records, self._sql = records, records.engine.statements
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Return what holds under the first of `prefixes` that has something, or None."""
+        body = self._records.read_first("checkpoint", scope, prefixes)
+        return None if body is None else self._read(body)
+
+    def save(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Store a checkpoint unless one of its generation is there; return what is stored."""
+        place, body = self._place(checkpoint), seal(checkpoint.to_dict())
+        grown: list[str] = []
+        with self._records.writing("checkpoint", checkpoint.scope, grown=grown) as writer:
+            for row, held in writer.execute(self._sql.highest, place).fetchall():
+                used = {"kind": "checkpoint", "used": self._records.now(), "id": row}
+                writer.execute(self._sql.touch, used)
+                return self._read(held)
+            writer.execute(self._sql.insert, self._records.make_row(place, body))
+            grown.append("checkpoint")
+        return checkpoint
+
+    def save_measured(self, checkpoint: Checkpoint) -> None:
+        """Replace a stored checkpoint by one that carries its measured size.
+
+        A late report on a checkpoint that another has taken the place of changes nothing.
+        """
+        with self._records.writing("checkpoint", checkpoint.scope) as writer:
+            for row in self._find_same(writer, checkpoint):
+                body = seal(checkpoint.to_dict())
+                writer.execute(self._sql.replace, {"body": body, "id": row})
+
+    def undo(self, checkpoint: Checkpoint) -> bool:
+        """Take a checkpoint away: what was stored under its prefix before it holds again."""
+        with self._records.writing("checkpoint", checkpoint.scope) as writer:
+            found = self._find_same(writer, checkpoint)
+            for row in found:
+                writer.execute(self._sql.delete, {"id": row})
+        return bool(found)
+
+    def all(self) -> list[Checkpoint]:
+        """Return the checkpoint that holds of each policy and prefix, used longest ago first."""
+        self._records.flush()
+        return [self._read(body) for (body,) in self._records.database.read(self._sql.all, {})]
+
+    def _place(self, made: Checkpoint) -> dict[str, Any]:
+        return self._records.make_place(
+            "checkpoint", made.scope, made.prefix, made.policy, made.generation
+        )
+
+    def _find_same(self, writer: Writer, checkpoint: Checkpoint) -> list[int]:
+        """Return the row that holds this very checkpoint, or nothing."""
+        rows = writer.execute(self._sql.held, self._place(checkpoint)).fetchall()
+        return [row for row, body in rows if self._read(body).script == checkpoint.script]
+
+    def _read(self, body: bytes) -> Checkpoint:
+        return self._records.read_record(Checkpoint.from_dict, body)
+
+
+class SqlConversations:
+    """What is remembered of conversations from call to call."""
+
+    def __init__(self, records: SqlRecords) -> None:
+        self._records = records
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Return what is kept under the first of `prefixes` that has something, or None."""
+        body = self._records.read_first("conversation", scope, prefixes)
+        return None if body is None else self._records.read_record(Conversation.from_dict, body)
+
+    def save(self, conversation: Conversation) -> None:
+        """Keep the state of a conversation in place of what was kept under its prefix."""
+        kind, scope, records = "conversation", conversation.scope, self._records
+        place, body = (
+            records.make_place(kind, scope, conversation.prefix),
+            seal(conversation.to_dict()),
+        )
+        with records.writing(kind, scope, grown=[kind]) as writer:
+            writer.execute(records.engine.statements.state, records.make_row(place, body))
+
+
+class SqlOriginals:
+    """The texts that placeholders stand for."""
+
+    def __init__(self, records: SqlRecords) -> None:
+        self._records = records
+
+    def keep(self, items: Mapping[str, str]) -> None:
+        """Keep texts by their references. A reference that is known keeps its text."""
+        if not items:
+            return
+        records = self._records
+        rows = [
+            records.make_row(
+                records.make_place("original", "", reference),
+                text.encode("utf-8", "surrogatepass"),
+                len(text),
+            )
+            for reference, text in items.items()
+        ]
+        with records.writing("original", grown=["original"]) as writer:
+            writer.executemany(records.engine.statements.keep, rows)
+
+    def read(self, reference: str) -> str | None:
+        """Return the text of a reference, or None where there is none (any more)."""
+        body = self._records.read_first("original", "", [reference])
+        return None if body is None else body.decode("utf-8", "surrogatepass")
+
+
+class SqlStore(Unpicklable):
+    """All three in one database. With `purge` it forgets at once what is out of time."""
+
+    def __init__(self, records: SqlRecords, url: str, desk: Desk, *, purge: bool) -> None:
+        self.url, self.desk = url, desk
+        self._records = records
+        self.checkpoints = SqlCheckpoints(records)
+        self.conversations = SqlConversations(records)
+        self.originals = SqlOriginals(records)
+        if purge:
+            try:
+                self.purge(records.now())
+            except StoreError:
+                records.database.close()
+                raise
+
+    def purge(self, now: float) -> int:
+        """Forget what is out of time at `now` (seconds since the epoch); return how much."""
+        return self._records.purge(now)
+
+    def close(self) -> None:
+        """Write the order of use, and close the database. A second time does nothing."""
+        database = self._records.database
+        try:
+            if not database.closed:
+                with suppress(*self._records.engine.forgiven):  # the order of use is no record
+                    self._records.flush()
+        finally:
+            database.close()
+
+
+def _number_scope(kind: str, scope: str) -> int:
+    """Return the number of a scope's lock: two that share one wait for each other, no more."""
+    found = blake2b(f"{kind}|{scope}".encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return int.from_bytes(found, "big", signed=True)
