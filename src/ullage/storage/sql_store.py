@@ -84,6 +84,7 @@ class Statements:
     totals: str
     expire: str
     bound: str
+    bound_size: str
     purge: str
 
 
@@ -146,12 +147,20 @@ SHARED: Final = Statements(
     """,
     bound="""
         DELETE FROM {table} WHERE id IN (
+            SELECT id FROM {table} WHERE kind = :kind AND turn <= (
+                SELECT turn FROM {table} WHERE kind = :kind
+                ORDER BY turn DESC LIMIT 1 OFFSET :most)
+            {unlocked})
+    """,
+    bound_size="""
+        DELETE FROM {table} WHERE id IN (
             SELECT id FROM {table} WHERE id IN (
                 SELECT id FROM (
-                    SELECT id, row_number() OVER newest AS nth, sum(size) OVER newest AS held
-                    FROM {table} WHERE kind = :kind WINDOW newest AS (ORDER BY turn DESC)
-                ) AS ranked
-                WHERE nth > 1 AND (nth > :most OR held > :characters))
+                    SELECT id, turn, sum(size) OVER newest AS held FROM {table} WHERE kind = :kind
+                    WINDOW newest AS (ORDER BY turn DESC ROWS UNBOUNDED PRECEDING)
+                ) AS summed
+                WHERE held > :characters
+                AND turn <> (SELECT max(turn) FROM {table} WHERE kind = :kind))
             {unlocked})
     """,
     purge="""
@@ -248,9 +257,11 @@ class SqlRecords:
         sql, limits = self.engine.statements, self._limits
         writer.execute(sql.expire, {"kind": kind, "before": self.now() - limits.ttl_s})
         ((count, held),) = writer.execute(sql.totals, {"kind": kind}).fetchall()
-        if count > limits.most or held > limits.characters:
-            most = {"kind": kind, "most": limits.most, "characters": limits.characters}
-            writer.execute(sql.bound, most)
+        if count > limits.most:
+            writer.execute(sql.bound, {"kind": kind, "most": limits.most})
+        if held > limits.characters:
+            characters = {"kind": kind, "characters": limits.characters}
+            writer.execute(sql.bound_size, characters)
 
     def flush(self) -> None:
         """Write what was used since the last save."""
