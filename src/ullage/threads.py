@@ -108,6 +108,28 @@ def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
         future.set_result(result)
 
 
+async def acquire_lock(lock: threading.Lock, threads: Threads) -> None:
+    """Acquire a lock that another thread or task may hold, without blocking the event loop.
+
+    Where the wait is cancelled, the lock is not held.
+    """
+    import asyncio
+
+    if lock.acquire(blocking=False):
+        return
+    future = threads.submit(lock.acquire)
+
+    def give_back(done: Future[bool]) -> None:
+        if not done.cancelled():
+            lock.release()
+
+    try:
+        await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        future.add_done_callback(give_back)
+        raise
+
+
 async def finish(work: asyncio.Future[Result], grace_s: float | None = None) -> Result:
     """Return the result of work that is not to be broken off.
 

@@ -10,11 +10,12 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from ullage.agent.originals import SessionOriginals
 from ullage.core.errors import ConfigurationError, Fenced, StoreError
@@ -25,13 +26,13 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import check_log
 from ullage.storage.blobs import Blobs
 from ullage.storage.log import Owner
-from ullage.storage.threaded import desk_of
-from ullage.threads import finish
+from ullage.storage.threaded import SHARED, desk_of, is_awaited, make_immediate, run_at_once
+from ullage.threads import acquire_lock, finish
 
 if TYPE_CHECKING:
     from ullage.agent.files import Undone
     from ullage.core.session.permissions import Grant
-    from ullage.storage.log import EventLog, Lease
+    from ullage.storage.log import AsyncEventLog, EventLog, Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,13 @@ GRACE_S: Final = 10.0
 BESIDE: Final = "undo"
 """The folder of what files held."""
 
-Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
 Told = Event | Live
 Hear = Callable[[Told], object]
+
+Step = Callable[["AsyncEventLog"], Coroutine[Any, Any, Result]]
+"""Work of a session on its log: the same for callers that block and callers that await."""
 
 
 class Session(Unpicklable):
@@ -94,6 +97,7 @@ class Session(Unpicklable):
         self._unfolded: deque[tuple[Event, bool]] = deque()
         self._unheard: deque[Told] = deque()
         self._writing, self._folding = threading.Lock(), threading.Lock()
+        self._awaiting: int | None = None  # the thread whose event loop is amid a step
         self._lease: Lease | None = None
         self._heard: list[Hear] = []
         self.originals = SessionOriginals(lambda: self.fold)
@@ -124,7 +128,7 @@ class Session(Unpicklable):
     @property
     def fold(self) -> Fold:
         """The state by the log as it stands now; what is new is folded in."""
-        self._catch_up()
+        self._block(self._read_on)
         return self.known
 
     @property
@@ -139,7 +143,7 @@ class Session(Unpicklable):
 
     def refresh(self) -> None:
         """Read what the log has beyond what is known here."""
-        self._catch_up()
+        self._block(self._read_on)
 
     def events(self, after: int = 0, upto: int | None = None) -> list[Event]:
         """Return recorded events."""
@@ -169,8 +173,7 @@ class Session(Unpicklable):
 
     def acquire(self) -> Lease:
         """Become the writer; raises BusyWriter while another is. A second time does nothing."""
-        with self._writing:
-            lease = self._take_lease()
+        lease = self._block(self._take_lease)
         self._tell_news()
         return lease
 
@@ -179,7 +182,7 @@ class Session(Unpicklable):
 
         Between turns nobody gives signs of life, so that another may have written meanwhile.
         """
-        lease = self._renew()
+        lease = self._block(self._renew)
         self._tell_news()
         return lease
 
@@ -188,21 +191,18 @@ class Session(Unpicklable):
 
         Raises Fenced where another became the writer: nothing was written then.
         """
-        events = self._append(drafts)
+        events = self._block(partial(self._append, drafts))
         self._tell_news()
         return events
 
     def heartbeat(self) -> None:
         """Give a sign of life; raises Fenced where another became the writer."""
-        with self._writing:
-            self._beat()
+        self._block(self._beat)
         self._tell_news()
 
     def close(self) -> None:
         """Give the right to write back; the log stays open."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            self.log.release(self.name, lease.epoch, self._now())
+        run_at_once(self._release(make_immediate(self.log)))
 
     async def aacquire(self) -> Lease:
         """Do as `acquire`, without blocking the event loop; what is new is folded in."""
@@ -217,26 +217,31 @@ class Session(Unpicklable):
 
         Who cancels it waits until it is known whether the events were written, or `GRACE_S`.
         """
-        return await self._beside(self._append, drafts)
+        return await self._beside(partial(self._append, drafts))
 
     async def aheartbeat(self) -> None:
         """Do as `heartbeat`, without blocking the event loop."""
-        await self._beside(self._renewed_beat)
+        await self._beside(self._beat)
 
     async def aclose(self) -> None:
         """Do as `close`, without blocking the event loop."""
-        await self._beside(self.close)
+        if is_awaited(self.log):
+            await self._beside(self._release)
+        else:
+            await self._settle(desk_of(self.log).writes.run(self.close))
 
     async def afold(self) -> Fold:
         """Return the state by the log as it stands now, without blocking the event loop."""
-        await self._beside(self._catch_up)
+        await self._beside(self._read_on)
         return self.known
 
-    async def _beside(
-        self, work: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
-    ) -> Result:
-        """Do blocking work of this session in a thread, and tell here what came of it."""
-        running = asyncio.ensure_future(desk_of(self.log).writes.run(work, *args, **kwargs))
+    async def _beside(self, step: Step[Result]) -> Result:
+        """Take a step without blocking the event loop, and tell here what came of it."""
+        return await self._settle(self._take_step(step))
+
+    async def _settle(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for work, after a cancellation for `GRACE_S` longer, and tell what came of it."""
+        running = asyncio.ensure_future(work)
         try:
             return await finish(running, GRACE_S)
         except asyncio.CancelledError:
@@ -248,75 +253,95 @@ class Session(Unpicklable):
         finally:
             self._tell_news()
 
-    # --- steps: they block, and publish nothing -------------------------------------------------
-
-    def _renew(self) -> Lease:
+    def _block(self, step: Step[Result]) -> Result:
+        """Take a step in this thread."""
+        if self._awaiting == threading.get_ident():
+            raise StoreError(
+                f"a task of this event loop is writing session {self.name}: await the method with "
+                "`a` before its name (arecord, afold, ...)"
+            )
         with self._writing:
-            if self._lease is not None:
-                with suppress(Fenced):  # it is let go of then
-                    self._beat()
-            lease = self._take_lease()
-            self._read_on()
-            return lease
+            return run_at_once(step(make_immediate(self.log)))
 
-    def _acquire(self) -> Lease:
-        with self._writing:
-            lease = self._take_lease()
-            self._read_on()
-            return lease
+    async def _take_step(self, step: Step[Result]) -> Result:
+        """Await a log that can be awaited; drive any other in one of its threads.
 
-    def _take_lease(self) -> Lease:
+        There the whole step takes one thread, so that a caller who blocks the loop meanwhile, as
+        `fold` does, gets its turn.
+        """
+        if not is_awaited(self.log):
+            return await desk_of(self.log).writes.run(self._block, step)
+        await acquire_lock(self._writing, SHARED.writes)
+        self._awaiting = threading.get_ident()
+        try:
+            return await step(cast("AsyncEventLog", self.log))
+        finally:
+            self._awaiting = None
+            self._writing.release()
+
+    # --- steps: they publish nothing; who takes one holds `_writing` ----------------------------
+
+    async def _renew(self, log: AsyncEventLog) -> Lease:
+        if self._lease is not None:
+            with suppress(Fenced):  # it is let go of then
+                await self._beat(log)
+        return await self._acquire(log)
+
+    async def _acquire(self, log: AsyncEventLog) -> Lease:
+        lease = await self._take_lease(log)
+        await self._read_on(log)
+        return lease
+
+    async def _take_lease(self, log: AsyncEventLog) -> Lease:
         if self._lease is None:
-            self._lease = self.log.acquire(self.name, Owner.here(), self._now())
-            if self._lease.taken:
-                text = f"taken over: {self._lease.taken}"
+            self._lease = lease = await log.aacquire(self.name, Owner.here(), self._now())
+            if lease.taken:
+                text = f"taken over: {lease.taken}"
                 self._unheard.append(Live(self.name, "status", {"text": text}))
+            return lease
         return self._lease
 
-    def _hold_lease(self) -> Lease:
+    async def _hold_lease(self, log: AsyncEventLog) -> Lease:
         """Return the lease; within a turn one that was lost is not taken anew."""
         if self._lease is None and self.busy:
             raise Fenced(f"session {self.name} was taken over by another; nothing was written")
-        return self._take_lease()
+        return await self._take_lease(log)
 
-    def _beat(self) -> None:
-        lease = self._hold_lease()
+    async def _beat(self, log: AsyncEventLog) -> None:
+        lease = await self._hold_lease(log)
         try:
-            self.log.heartbeat(self.name, lease.epoch, self._now())
+            await log.aheartbeat(self.name, lease.epoch, self._now())
         except Fenced:
             self._lease = None
             raise
 
-    def _renewed_beat(self) -> None:
-        with self._writing:
-            self._beat()
+    async def _append(self, drafts: Sequence[Draft], log: AsyncEventLog) -> list[Event]:
+        lease = await self._hold_lease(log)
+        clean = [Draft(d.type, self.redactor.data(d.data), d.v) for d in drafts]
+        await self._read_on(log)
+        if not self._head and clean and clean[0].type != "session_created":
+            clean.insert(0, Draft("session_created", {}))
+        try:
+            events = await log.aappend(self.name, lease.epoch, self._head, clean, self._now())
+        except Fenced:
+            self._lease = None
+            raise
+        self._head += len(events)
+        self._unfolded.extend((event, True) for event in events)
+        return events
 
-    def _append(self, drafts: Sequence[Draft]) -> list[Event]:
-        with self._writing:
-            lease = self._hold_lease()
-            clean = [Draft(d.type, self.redactor.data(d.data), d.v) for d in drafts]
-            self._read_on()
-            if not self._head and clean and clean[0].type != "session_created":
-                clean.insert(0, Draft("session_created", {}))
-            try:
-                events = self.log.append(self.name, lease.epoch, self._head, clean, self._now())
-            except Fenced:
-                self._lease = None
-                raise
-            self._head += len(events)
-            self._unfolded.extend((event, True) for event in events)
-            return events
-
-    def _catch_up(self) -> None:
-        with self._writing:
-            self._read_on()
-
-    def _read_on(self) -> None:
+    async def _read_on(self, log: AsyncEventLog) -> None:
         """Read what the log has beyond what is known here."""
-        if self.log.head(self.name).seq != self._head:
-            found = self.log.read(self.name, after=self._head)
+        if (await log.ahead(self.name)).seq != self._head:
+            found = await log.aread(self.name, after=self._head)
             self._unfolded.extend((event, False) for event in found)
             self._head += len(found)
+
+    async def _release(self, log: AsyncEventLog) -> None:
+        """Give the lease back."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            await log.arelease(self.name, lease.epoch, self._now())
 
     def _tell_news(self) -> None:
         """Fold what was read and written, and publish what was written."""

@@ -60,10 +60,16 @@ def require_store(store: Store) -> Store:
 
 
 def check_log(log: Log) -> Log:
-    """Return a log of events; raise ConfigurationError for what lacks one of its methods."""
-    from ullage.storage.log import EventLog
+    """Return a log of events; raise ConfigurationError for what lacks one of its methods.
 
-    for lacking in _lacking(log, EventLog):
+    A log that has one of the `a...` methods must have them all.
+    """
+    from ullage.storage.log import AsyncEventLog, EventLog
+
+    missing = list(_lacking(log, EventLog))
+    if any(hasattr(log, method) for method in _methods(AsyncEventLog)):
+        missing += _lacking(log, AsyncEventLog)
+    for lacking in missing[:1]:
         raise ConfigurationError(
             f"log {type(log).__name__} lacks {lacking}: open one with ullage.open_log(url)"
         )

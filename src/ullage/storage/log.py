@@ -155,6 +155,60 @@ class EventLog(Protocol):
         ...
 
 
+class AsyncEventLog(Protocol):
+    """The events of sessions, for an event loop: each method does as the one without its `a`.
+
+    A log that has these beside the blocking ones is awaited; any other is driven in threads, see
+    `threaded`.
+    """
+
+    async def acreate(self, session: str, now: float) -> Head:
+        """Do as `create`."""
+        ...
+
+    async def asessions(self) -> list[Head]:
+        """Do as `sessions`."""
+        ...
+
+    async def ahead(self, session: str) -> Head:
+        """Do as `head`."""
+        ...
+
+    async def aappend(
+        self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
+    ) -> list[Event]:
+        """Do as `append`."""
+        ...
+
+    async def arestore(self, events: Sequence[Event], now: float) -> Head:
+        """Do as `restore`."""
+        ...
+
+    async def aread(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
+        """Do as `read`."""
+        ...
+
+    async def aread_stamped(self, session: str) -> list[Stamped]:
+        """Do as `read_stamped`."""
+        ...
+
+    async def aacquire(self, session: str, owner: Owner, now: float) -> Lease:
+        """Do as `acquire`."""
+        ...
+
+    async def aheartbeat(self, session: str, epoch: int, now: float) -> Lease:
+        """Do as `heartbeat`."""
+        ...
+
+    async def arelease(self, session: str, epoch: int, now: float) -> None:
+        """Do as `release`."""
+        ...
+
+    async def aleases(self, session: str) -> list[Lease]:
+        """Do as `leases`."""
+        ...
+
+
 # --- the rules -----------------------------------------------------------------------------------
 
 

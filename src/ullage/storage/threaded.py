@@ -1,21 +1,23 @@
-"""The side of a store that an event loop can wait for.
+"""The side of a store, or of a log, that an event loop can wait for.
 
-A store may have `a...` methods of its own beside the blocking ones. One that has none is driven in
+It may have `a...` methods of its own beside the blocking ones. One that has none is driven in
 threads: SQLite by one that writes and one that reads, a database of a server by as many as it has
 connections, a store that somebody brings by a few that all such stores share. It knows no loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ullage.threads import AtOnce, Threads
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.conversation import Conversation
+    from ullage.core.session.log.event import Draft, Event
+    from ullage.storage.log import AsyncEventLog, EventLog, Head, Lease, Owner, Stamped
     from ullage.storage.protocol import (
         AsyncCheckpoints,
         AsyncConversations,
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
         Originals,
         Store,
     )
+
+Result = TypeVar("Result")
 
 MOST: Final = 8
 """Threads for the stores that bring none: so many calls may hang before the next one waits."""
@@ -74,6 +78,34 @@ def originals_of(store: Store) -> AsyncOriginals:
     if hasattr(found, "akeep"):
         return cast("AsyncOriginals", found)
     return ThreadedOriginals(found, desk_of(store))
+
+
+def is_awaited(log: EventLog) -> bool:
+    """Tell whether a log has `a...` methods of its own."""
+    return hasattr(log, "aappend")
+
+
+def log_of(log: EventLog) -> AsyncEventLog:
+    """Return a log with `a...` methods."""
+    return cast("AsyncEventLog", log) if is_awaited(log) else ThreadedLog(log, desk_of(log))
+
+
+def make_immediate(log: EventLog) -> AsyncEventLog:
+    """Return a log whose `a...` methods block: for `run_at_once`, in a thread that may wait."""
+    return ThreadedLog(log, AT_ONCE)
+
+
+def run_at_once(work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of a coroutine that never waits; raises RuntimeError for one that does.
+
+    One body of code then serves callers that block and callers that await.
+    """
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast("Result", done.value)
+    work.close()
+    raise RuntimeError("this coroutine waits: it needs an event loop")
 
 
 class ThreadedCheckpoints:
@@ -131,3 +163,57 @@ class ThreadedOriginals:
     async def aread(self, reference: str) -> str | None:
         """Do as `read`."""
         return await self._desk.reads.run(self._blocking.read, reference)
+
+
+class ThreadedLog:
+    """The events of sessions, asked for in threads."""
+
+    def __init__(self, blocking: EventLog, desk: Desk) -> None:
+        self._blocking, self._desk = blocking, desk
+
+    async def acreate(self, session: str, now: float) -> Head:
+        """Do as `create`."""
+        return await self._desk.writes.run(self._blocking.create, session, now)
+
+    async def asessions(self) -> list[Head]:
+        """Do as `sessions`."""
+        return await self._desk.reads.run(self._blocking.sessions)
+
+    async def ahead(self, session: str) -> Head:
+        """Do as `head`."""
+        return await self._desk.reads.run(self._blocking.head, session)
+
+    async def aappend(
+        self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
+    ) -> list[Event]:
+        """Do as `append`."""
+        append = self._blocking.append
+        return await self._desk.writes.run(append, session, epoch, expected_head, drafts, now)
+
+    async def arestore(self, events: Sequence[Event], now: float) -> Head:
+        """Do as `restore`."""
+        return await self._desk.writes.run(self._blocking.restore, events, now)
+
+    async def aread(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
+        """Do as `read`."""
+        return await self._desk.reads.run(self._blocking.read, session, after, upto)
+
+    async def aread_stamped(self, session: str) -> list[Stamped]:
+        """Do as `read_stamped`."""
+        return await self._desk.reads.run(self._blocking.read_stamped, session)
+
+    async def aacquire(self, session: str, owner: Owner, now: float) -> Lease:
+        """Do as `acquire`."""
+        return await self._desk.writes.run(self._blocking.acquire, session, owner, now)
+
+    async def aheartbeat(self, session: str, epoch: int, now: float) -> Lease:
+        """Do as `heartbeat`."""
+        return await self._desk.writes.run(self._blocking.heartbeat, session, epoch, now)
+
+    async def arelease(self, session: str, epoch: int, now: float) -> None:
+        """Do as `release`."""
+        await self._desk.writes.run(self._blocking.release, session, epoch, now)
+
+    async def aleases(self, session: str) -> list[Lease]:
+        """Do as `leases`."""
+        return await self._desk.reads.run(self._blocking.leases, session)
