@@ -461,7 +461,7 @@ def test_a_summary_begins_a_linked_session(session: Session):
 
 
 def test_nothing_cannot_be_summarised(session: Session):
-    with scripted(said("a")) as server, pytest.raises(ConfigurationError, match="nothing yet"):
+    with scripted(said("a")) as server, pytest.raises(ConfigurationError, match="to summarise"):
         asyncio.run(agent(server).asummarise(session))
 
 

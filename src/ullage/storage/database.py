@@ -224,7 +224,7 @@ class Database:
                 step.settled = True
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether it was closed for good."""
         return self._ended
 

@@ -203,7 +203,7 @@ class PostgresDatabase:
             yield cursor
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether it was closed for good."""
         return self._ended
 

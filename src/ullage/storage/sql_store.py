@@ -60,7 +60,7 @@ class SqlDatabase(Protocol):
         """Make one transaction; all is kept at the end, or nothing after an error."""
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether it was closed for good."""
 
     def close(self) -> None:
@@ -415,7 +415,7 @@ class SqlStore(Unpicklable):
         """Write the order of use, and close the database. A second time does nothing."""
         database = self._records.database
         try:
-            if not database.closed:
+            if not database.is_closed:
                 with suppress(*self._records.engine.forgiven):  # the order of use is no record
                     self._records.flush()
         finally:
