@@ -105,7 +105,7 @@ def test_what_is_typed_after_a_slash_is_done_and_not_sent(tmp_path: Path, tiny_s
             ("/build", "build> "),
             ("/uncompact", "no compaction"),
             ("/compact lots", "share of the window"),
-            ("/summary", "nothing yet"),
+            ("/summary", "nothing to summarise yet"),
             ("hello \\", "... "),
         ):
             terminal.type(typed)

@@ -56,7 +56,7 @@ def test_the_setting_names_the_store(
     [
         (["u:1"], "no store is named: give --store"),
         (["u:2", "--store", "memory:"], "memory: holds no text for 'u:2'"),
-        (["u:1", "--store", "redis:"], "there are memory:"),
+        (["u:1", "--store", "redis:"], "give memory:"),
         (["u:1", "--store", "sqlite:missing.db"], "there is no store at"),
         (["u:1", "--store", "memory:", "--offset", "-1"], "offset is a number"),
     ],
