@@ -60,6 +60,7 @@ def history(steps: int = 30) -> list[dict[str, Any]]:
 def half(strategy: Plan, monkeypatch: pytest.MonkeyPatch) -> ullage.Compaction:
     """Compact to half with this strategy and no other."""
     monkeypatch.setattr(draft, "find_flaw", lambda *_: None)  # the laws alone have to see it
+    monkeypatch.setattr(draft, "find_growth", lambda *_: None)
     return ullage.compact(history(), target_tokens=1500, model="gpt-4o", policy=seeded(strategy))
 
 

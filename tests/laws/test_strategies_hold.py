@@ -103,6 +103,19 @@ WRONG: list[tuple[Callable[[Situation], Any], str]] = [
     (lambda _: Script.of([Clear(10**6, 0, -1, "x")]), "shortens message 1000000"),
     (lambda _: Script.of([Clear(1, 7, -1, "x")]), "shortens a part that message 1 does not have"),
     (lambda _: Script.of([Clear(1, -1, 3, "x")]), "shortens a part that message 1 does not have"),
+    (lambda _: Script.of([Clear(1, -1, -1, "x")]), "shortens a part that message 1 does not have"),
+    (lambda _: Script.of([Clear(1, 0, -2, "x")]), "shortens a part that message 1 does not have"),
+    (lambda _: Script.of([Clear(1, 0, -1, None)]), "has the edit Clear(message=1, part=0, call=-1"),  # type: ignore[arg-type]  # a wrong plan
+    (lambda _: Script.of([Clear("1", 0, -1, "x")]), "has the edit Clear(message='1'"),  # type: ignore[arg-type]  # a wrong plan
+    (lambda _: Script(clears=("x",)), "has the edit 'x'"),  # type: ignore[arg-type]  # a wrong plan
+    (lambda _: Script(clears=[Clear(1, 0, -1, "x")]), "has clears [Clear("),  # type: ignore[arg-type]  # a wrong plan
+    (lambda _: Script(drops=[3]), "has drops [3]"),  # type: ignore[arg-type]  # a wrong plan
+    (lambda _: Script(drops=frozenset({"a"})), "has drops frozenset({'a'})"),  # type: ignore[arg-type]  # a wrong plan
+    (lambda _: Script(clears=(Clear(1, 0, -1, "x"), Clear(1, 0, -1, "y"))), "edits a text twice"),
+    (lambda _: Script(frozenset({1}), (Clear(1, 0, -1, "x"),)), "edits a text twice, or one that"),
+    (lambda _: Script.of([Clear(1, 0, -1, " ")]), "puts an empty text into message 1"),
+    (lambda s: Script.of([Clear(len(s.sizes) - 1, 0, -1, "x")]), "shortens message 60, which is"),
+    (lambda _: Script.of([Clear(59, 0, -1, "more " * 999)]), "makes the request larger: "),
     (lambda _: Script.of([Clear(5, 0, -1, "x")]), "shortens message 5, which is pinned"),
     (lambda _: Script.of([Drop(10**6)]), "leaves out a part of a unit"),
     (lambda _: Script.of([Drop(0)]), "leaves out message 0, which must stay"),
@@ -117,6 +130,68 @@ def test_the_next_strategy_runs_where_one_is_wrong(plan: Any, flaw: str) -> None
     assert made.strategy == "trim_oldest"
     (said,) = made.flaws
     assert said.startswith(f"strategy mine {flaw}")
+
+
+def work() -> list[dict[str, Any]]:
+    """Return a talk with operator text, a call and reasoning at its end."""
+    function = {"name": "run", "arguments": '{"command": "make"}'}
+    call = {"id": "c1", "type": "function", "function": function}
+    end = {"role": "assistant", "content": None, "reasoning": "Hm, so.", "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "done " * 9}
+    return [{"role": "system", "content": "Be brief."}, *talk(), end, result]
+
+
+PLACES: list[tuple[Clear, str]] = [
+    (Clear(0, 0, -1, "x"), "shortens message 0, which is pinned"),
+    (Clear(62, 0, -1, "x"), "shortens a part of kind 'reasoning' in message 62"),
+    (Clear(62, -1, 0, "not JSON"), "puts 'not JSON' for the arguments of a call"),
+    (Clear(62, -1, 0, "[" * 99_999), "puts '[[[[[["),
+    (Clear(62, -1, 0, "7"), "puts '7' for the arguments of a call: give a JSON object"),
+]
+
+
+@pytest.mark.parametrize(("edit", "flaw"), PLACES, ids=[flaw for _, flaw in PLACES])
+def test_what_no_provider_would_take_is_never_sent(edit: Clear, flaw: str) -> None:
+    rung = ullage.Rung(0.5, 0.4, (Strategy("mine", lambda _: Script.of([edit])), "trim_oldest"))
+    told: list[Any] = []
+    policy = ullage.Policy(rungs=(rung,))
+    guard = ullage.Guard("gpt-4o", window=3_000, policy=policy, on_event=told.append)
+    history = work()
+    history[1] = {"role": "user", "content": flaw}  # a history of its own: stores are shared
+    sent = guard.prepare(history).messages
+    assert len(sent) < len(history)
+    assert (sent[0], *sent[-2:]) == (history[0], *history[-2:])
+    notices = [event.text for event in told if isinstance(event, ullage.events.Notice)]
+    assert any(text.startswith(f"strategy mine {flaw}") for text in notices)
+
+
+def test_lawful_edits_of_ones_own_are_made() -> None:
+    edits = [
+        Clear(1, 0, -1, "The job."),  # the task may be shortened, where it is no pin
+        Clear(62, -1, 0, "{}"),
+        Clear(63, 0, -1, "ok"),
+    ]
+    mine = Strategy("mine", lambda _: Script.of(edits), drops=False)
+    made = run(work(), Order(1_500, 200, (mine, "trim_oldest")))
+    assert (made.flaws, made.strategy) == ((), "mine+trim_oldest")
+    assert made.script.clears == tuple(edits)
+
+
+def test_an_edit_of_what_is_left_out_already_frees_nothing() -> None:
+    def gone(_: Situation) -> Script:
+        return Script.of([Clear(3, 0, -1, "x")])
+
+    order = ("trim_oldest", Strategy("mine", gone, always=True), "clear")
+    made = run(talk(), Order(900, 200, order))
+    assert (made.flaws, made.reached) == ((), True)
+    first = Strategy("first", lambda _: Script.of([Drop(3)]))
+    again = Strategy("again", gone)
+    made = run(talk(), Order(900, 200, ("trim_oldest",), first=(first, again)))
+    assert (made.flaws, made.reached) == ((), True)
+    assert (
+        made.edited.transcript.raws
+        == run(talk(), Order(900, 200, ("trim_oldest",), first=(first,))).edited.transcript.raws
+    )
 
 
 def test_what_is_wrong_is_told_once_however_often_it_runs() -> None:

@@ -6,9 +6,10 @@ neither their order nor when there is enough.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script, apply_clear
 from ullage.core.tokens import counting
@@ -39,11 +40,16 @@ class PlanDraft:
     flaws: list[str] = field(default_factory=list)
 
     def run(self, strategy: Strategy) -> None:
-        """Add what a strategy plans for the situation."""
+        """Add what a strategy plans for the situation, unless it makes the whole larger."""
         script = self.plan(strategy, self.situation)
-        if strategy.silent:
-            self.silent |= script.drops
+        was, made, steps = self.situation, self.script, list(self.steps)
         self.take(strategy.name, script)
+        flaw = None if strategy.always else find_growth(was.total, self.situation.total)
+        if flaw is not None:
+            self.situation, self.script, self.steps = was, made, steps
+            self.note(strategy, flaw)
+        elif strategy.silent:
+            self.silent |= script.drops
 
     def plan(self, strategy: Strategy, situation: Situation) -> Script:
         """Return what a strategy plans, nothing where it fails or plans what is unlawful.
@@ -53,15 +59,20 @@ class PlanDraft:
         try:
             script = strategy.plan(situation)
         except Exception as error:  # noqa: BLE001 - noted in the outcome
-            flaw: str | None = f"raised {type(error).__name__}: {error}"
+            flaw = f"raised {type(error).__name__}: {error}"
         else:
-            flaw = find_flaw(script, situation)
-            if flaw is None:
+            found = find_flaw(script, situation)
+            if found is None:
                 return script
+            flaw = found
+        self.note(strategy, flaw)
+        return Script()
+
+    def note(self, strategy: Strategy, flaw: str) -> None:
+        """Keep what is wrong with a strategy, once."""
         text = f"strategy {strategy.name} {flaw}"
         if text not in self.flaws:
             self.flaws.append(text)
-        return Script()
 
     def take(self, name: str, script: Script) -> None:
         """Add a strategy's edits and work out what they free, without counting anything twice."""
@@ -74,6 +85,8 @@ class PlanDraft:
         if script.clears:
             written, earlier = list(messages), dict(now.earlier)
             for edit in script.clears:
+                if edit.message in self.script.drops:
+                    continue  # it is left out already: the edit falls away
                 sizes[edit.message] += now.count(edit.text) - self._tokens(edit)
                 text, written[edit.message] = apply_clear(written[edit.message], edit)
                 earlier.setdefault((edit.message, edit.part), text)
@@ -123,26 +136,103 @@ class PlanDraft:
         return PlanDraft(situation, self.meter, self.script, steps, self.reserve, *drawn)
 
 
+def find_growth(before: int, after: int) -> str | None:
+    """Return what is wrong with edits that lead from one total to a larger one, else None."""
+    if after <= before:
+        return None
+    return f"makes the request larger: {after:,} tokens after its edits, {before:,} before"
+
+
 def find_flaw(script: object, situation: Situation) -> str | None:
     """Return what is unlawful in a strategy's script, None where nothing is."""
     if not isinstance(script, Script):
         return f"returned {type(script).__name__}: a plan returns a Script"
     if script.inserts:
         return "inserts messages: a plan leaves out and shortens"
-    return _find_bad_clear(script, situation) or _find_bad_drop(script, situation)
+    return (
+        _find_malformed(script)
+        or _find_bad_clear(script, situation)
+        or _find_bad_drop(script, situation)
+    )
+
+
+def _find_malformed(script: Script) -> str | None:
+    """Return which values of a script have the wrong type, or stand twice."""
+    drops: object = script.drops
+    if not isinstance(drops, frozenset) or not {*map(type, drops)} <= {int}:
+        return f"has drops {drops!r:.80}: give a frozenset of positions, as Script.of makes it"
+    clears: object = script.clears
+    if not isinstance(clears, tuple):
+        return f"has clears {clears!r:.80}: give a tuple, as Script.of makes it"
+    wrong = next((edit for edit in clears if not _is_clear(edit)), None)
+    if wrong is not None:
+        return f"has the edit {wrong!r:.80}: a Clear has three positions and a text"
+    places = {(edit.message, edit.part, edit.call) for edit in script.clears}
+    if len(places) < len(clears) or script.drops & {place[0] for place in places}:
+        return "edits a text twice, or one that it leaves out: make it with Script.of"
+    return None
+
+
+def _is_clear(edit: object) -> bool:
+    if not isinstance(edit, Clear):
+        return False
+    places: tuple[object, ...] = (edit.message, edit.part, edit.call)
+    text: object = edit.text
+    return {*map(type, places)} == {int} and isinstance(text, str)
 
 
 def _find_bad_clear(script: Script, situation: Situation) -> str | None:
+    flaws = (_check_clear(edit, situation) for edit in script.clears)
+    return next((flaw for flaw in flaws if flaw is not None), None)
+
+
+def _check_clear(edit: Clear, situation: Situation) -> str | None:
     messages = situation.transcript.messages
-    for edit in script.clears:
-        if not 0 <= edit.message < len(messages):
-            return f"shortens message {edit.message}: there are {len(messages)}"
-        held = messages[edit.message]
-        if edit.call >= len(held.calls) or (edit.call < 0 and edit.part >= len(held.parts)):
-            return f"shortens a part that message {edit.message} does not have"
-        if edit.message in situation.verbatim:
-            return f"shortens message {edit.message}, which is pinned"
+    if not 0 <= edit.message < len(messages):
+        return f"shortens message {edit.message}: there are {len(messages)}"
+    held = messages[edit.message]
+    part = 0 <= edit.part < len(held.parts) and edit.call == -1
+    call = 0 <= edit.call < len(held.calls) and edit.part == -1
+    if not (part or call):
+        return f"shortens a part that message {edit.message} does not have"
+    if _is_fixed(edit.message, situation):
+        return f"shortens message {edit.message}, which is pinned"
+    return _find_bad_arguments(edit) if call else _find_bad_text(edit, held.parts[edit.part].kind)
+
+
+def _find_bad_text(edit: Clear, kind: str) -> str | None:
+    if not edit.text.strip():
+        return f"puts an empty text into message {edit.message}: providers refuse one"
+    if kind in SEALED:
+        return f"shortens a part of kind {kind!r} in message {edit.message}: it goes whole or stays"
     return None
+
+
+SEALED: Final = frozenset({"reasoning", "other"})
+"""Parts that are never written anew: reasoning is signed, and what the others hold is unknown."""
+
+
+def _is_fixed(index: int, situation: Situation) -> bool:
+    """Tell whether a message must stay as it is: a pin, unless it is the task, not asked just now.
+
+    A caller's own pin stays even where it is the task.
+    """
+    if index not in situation.pins:
+        return False
+    transcript = situation.transcript
+    return (
+        index in situation.verbatim or index != transcript.task() or index == transcript.request()
+    )
+
+
+def _find_bad_arguments(edit: Clear) -> str | None:
+    try:
+        value = json.loads(edit.text)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return None
+    return f"puts {edit.text!r:.40} for the arguments of a call: give a JSON object"
 
 
 def _find_bad_drop(script: Script, situation: Situation) -> str | None:
