@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,23 @@ def test_a_guard_tells_of_a_strategy_that_is_wrong() -> None:
     assert made.flaws == ("strategy mine raised KeyError: 'lost'",)
 
 
+def _generator(_: Situation) -> Any:
+    yield Script()
+
+
+class Calling:
+    """A plan that is an object."""
+
+    def twice(self, _: Situation, __: Situation) -> Script:
+        return Script()
+
+    def __call__(self, _: Situation) -> Script:
+        return Script()
+
+    def method(self, _: Situation) -> Script:
+        return Script()
+
+
 def _none() -> Script:
     return Script()
 
@@ -230,24 +248,17 @@ async def _async(_: Situation) -> Script:
         ("a+b", len, "without '+'"),
         ("mine", None, "the plan of the strategy 'mine' is None"),
         ("mine", "clear", "give a function of a Situation"),
-        ("mine", _two, "takes 2 arguments"),
-        ("mine", _none, "takes 0 arguments"),
+        ("mine", _two, "cannot be called with one argument (missing a required argument"),
+        ("mine", _none, "cannot be called with one argument (too many positional arguments)"),
+        ("mine", partial(_none), "cannot be called with one argument"),
+        ("mine", Calling().twice, "cannot be called with one argument"),
+        ("mine", _generator, "is async or a generator"),
         ("mine", _async, "is async"),
     ],
 )
 def test_half_a_strategy_is_refused_when_it_is_made(name: str, plan: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(words)):
         Strategy(name, plan)
-
-
-class Calling:
-    """A plan that is an object."""
-
-    def __call__(self, _: Situation) -> Script:
-        return Script()
-
-    def method(self, _: Situation) -> Script:
-        return Script()
 
 
 @pytest.mark.parametrize("plan", [Calling(), Calling().method, lambda *_: Script(), len])
@@ -277,3 +288,17 @@ def test_a_rung_takes_a_list_and_names_values_among_names() -> None:
     assert not rung.summarises
     assert replace(rung, strategies=(replace(mine, prose=True),)).summarises
     assert "0.8 to 0.6 mine+clear" in repr(ullage.Policy(rungs=(rung,)))
+
+
+def test_a_strategy_that_always_runs_does_so_where_the_target_is_met_without_it() -> None:
+    seen: list[int] = []
+
+    def watch(situation: Situation) -> Script:
+        seen.append(situation.total - situation.target)
+        return Script()
+
+    run(talk(), Order(900, 200, ("trim_oldest", Strategy("mine", watch))))
+    assert all(over > 0 for over in seen)
+    seen.clear()
+    run(talk(), Order(900, 200, ("trim_oldest", Strategy("mine", watch, always=True))))
+    assert any(over <= 0 for over in seen)

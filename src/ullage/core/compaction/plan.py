@@ -250,17 +250,18 @@ def _make_draft(
 
 def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: Order) -> Situation:
     always = [i for i in (transcript.task(), transcript.request()) if i is not None]
+    target = measured.ceiling(order.target)
     return Situation(
         transcript=transcript,
         units=laws.units(transcript),
         sizes=counting.upper_edges(transcript, meter),
         fixed=measured.fixed_edge,
-        target=measured.ceiling(order.target),
+        target=target,
         pins=frozenset({*laws.find_operator_text(transcript.messages), *order.pins, *always}),
         tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
         counter=meter.counter,
         keep=order.keep,
-        block=int(measured.ceiling(order.target) * order.carry),
+        block=min(int(target * order.carry), carried.MOST),
         traits=order.traits,
         name_of=reference if order.named else None,
         verbatim=order.pins,
@@ -275,11 +276,11 @@ def _plan_draft(
     """Return the plan for what is said, and how its summary came about."""
     draft.take("excerpt", _shorten_newest(draft.situation))
     written: Written | None = None
-    most = _most(draft.situation, order)
+    most = draft.situation.block
     for strategy in order.runs:
         if not strategy.prose:
             continue
-        gone = draft.plan(replace(strategy, prose=False), replace(draft.situation, block=most))
+        gone = draft.plan(strategy, draft.situation)
         if gone:
             name = strategy.name
             if order.summariser:
@@ -289,11 +290,6 @@ def _plan_draft(
             draft.hold(most)
             draft.take(name, gone)
     return _settle(draft, order, most), written
-
-
-def _most(situation: Situation, order: Order) -> int:
-    """Return the tokens that the block may take."""
-    return min(int(situation.target * order.carry), carried.MOST)
 
 
 def _shorten_newest(situation: Situation) -> Script:
@@ -359,7 +355,7 @@ def _try_strategies(
     trial = draft.copy(tail)
     trial.hold(min(trial.reserve, reserve))
     for strategy in order.runs:
-        if strategy.prose or trial.fits:
+        if strategy.prose or (trial.fits and not strategy.always):
             continue
         if strategy.drops and not trial.reserve:
             trial.hold(_count_reserve(trial, order, reserve))

@@ -7,9 +7,10 @@ leave out whole units and shorten texts, and never touches a pin.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.errors import ConfigurationError
 
@@ -33,8 +34,9 @@ class Strategy:
 
     `plan` takes a `Situation` and returns a `Script`. `drops` says that it leaves out whole
     messages, in whose place a block of facts is to stand; `prose` that this block is to hold a
-    summary; `silent` that what it leaves out goes without one. `always` has it run whatever the
-    target is. Raises ConfigurationError for an invalid name or plan.
+    summary; `silent` that what it leaves out goes without one. `always` has it run in every
+    compaction, also where the target is met without it. Raises ConfigurationError for an invalid
+    name or plan.
     """
 
     name: str
@@ -68,19 +70,21 @@ class Strategy:
 
 
 def _find_flaw(plan: Callable[..., Any]) -> str | None:
-    """Return what keeps a function from being called with one argument, None where nothing does."""
-    code = getattr(plan, "__code__", None)
-    if code is None or getattr(plan, "__self__", None) is not None:
-        return None  # a callable object, a method or a partial: known when it is called
-    if code.co_flags & _ASYNC:
-        return "is async"
-    needed = code.co_argcount - len(getattr(plan, "__defaults__", None) or ())
-    takes_more = bool(code.co_flags & _VARARGS)
-    if needed > 1 or (code.co_argcount < 1 and not takes_more):
-        return f"takes {code.co_argcount} arguments"
+    """Return what keeps a plan from being called with one argument, None where nothing does."""
+    if any(is_later(plan) for is_later in _LATER):
+        return "is async or a generator"
+    try:
+        inspect.signature(plan).bind(None)
+    except TypeError as error:
+        return f"cannot be called with one argument ({error})"
+    except ValueError:
+        return None  # written in C, and shows no signature: known when it is called
     return None
 
 
-_VARARGS = 0x04
-_ASYNC = 0x80 | 0x20 | 0x200
-"""Flags of a code object: coroutine, generator, async generator (Python, inspect.CO_*)."""
+_LATER: Final = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
+"""What returns something to be awaited or run in the place of a script."""
