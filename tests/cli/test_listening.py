@@ -77,8 +77,8 @@ def test_an_answer_that_takes_its_time_is_waited_for(port: int, app: Answering):
     with Line(port) as line:
         line.send(request("GET", "/held") + b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         assert line.read(wait_s=0.5) == []  # several times the bound
+        line.send(b"\r\n")  # before the answer is let go, which starts the bound of this head
         app.let_go.set()
-        line.send(b"\r\n")
         assert [reply.status for reply in line.read(until=2)] == [200, 200]
 
 
