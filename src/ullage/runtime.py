@@ -159,7 +159,7 @@ class Runtime(Unpicklable):
         """Tell whether a model has refused a tool loop that was cut through."""
         return (question.scope, question.model) in self._whole_loops
 
-    def refused_a_cut_loop(self, question: Question) -> None:
+    def note_refused_loop(self, question: Question) -> None:
         """Remember that a model wants tool loops whole."""
         self._whole_loops.add((question.scope, question.model))
 

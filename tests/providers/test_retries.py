@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ullage.core.errors import ErrorKind
 from ullage.providers import CallFailed
-from ullage.providers.retries import told_s, wait_s, worthwhile
+from ullage.providers.retries import read_retry_after, wait_s, worthwhile
 
 CHANCES = st.floats(0, 1)
 
@@ -79,12 +79,12 @@ def test_chance_tells_callers_apart() -> None:
     ],
 )
 def test_what_a_server_asks_is_read(headers: dict[str, str], seconds: float | None) -> None:
-    assert told_s(headers) == seconds
+    assert read_retry_after(headers) == seconds
 
 
 def test_a_date_without_the_servers_own_is_compared_with_the_clock() -> None:
     until = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-    seconds = told_s({"retry-after": until})
+    seconds = read_retry_after({"retry-after": until})
     assert seconds is not None
     assert 3000 < seconds <= 3600
 

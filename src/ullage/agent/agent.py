@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 from ullage import config
 from ullage.agent.keeping import SessionStore
 from ullage.agent.kit import Asking, Kit, Words, state_window
-from ullage.agent.session import Live, Session, kept_in
+from ullage.agent.session import Live, Session, find_folder
 from ullage.agent.turning import Turning
 from ullage.core.compaction.plan import explain_reason
 from ullage.core.compaction.policy import Policy
@@ -510,7 +510,7 @@ def _state(url: str, workspace: Path) -> Path | None:
     """
     scheme, _, path = url.partition("://")
     if scheme != "sqlite":
-        kept = kept_in(url)
+        kept = find_folder(url)
         if kept is None or workspace.resolve() not in kept.resolve().parents:
             return None
         kept.mkdir(mode=0o700, parents=True, exist_ok=True)

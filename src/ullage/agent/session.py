@@ -153,7 +153,7 @@ class Session(Unpicklable):
     def blobs(self) -> Blobs:
         """What files held before tools changed them; kept beside the log."""
         if self._blobs is None:
-            self._blobs = Blobs(kept_in(self.log.url))
+            self._blobs = Blobs(find_folder(self.log.url))
             self._blobs.purge()
         return self._blobs
 
@@ -395,7 +395,7 @@ def _cancel_later() -> None:
     task.cancel()
 
 
-def kept_in(url: str) -> Path | None:
+def find_folder(url: str) -> Path | None:
     """Return the folder of what files held: beside a log in a file, else in the user's own.
 
     None for a log in memory, which ends with the process.

@@ -110,7 +110,7 @@ class Contents:
             return None
         total = self.window.total_tokens
         note = "" if total in (None, bound) else f"input bound; {total:,} with the output"
-        said = self.window.said_by()
+        said = self.window.name_source()
         return {
             "tokens": bound,
             "source": self.window.source,
@@ -286,10 +286,10 @@ def _resolve_written_window(tokens: int, model: str | None) -> Window:
 
 
 def _warnings(session: ImportedSession, known: Window) -> list[str]:
-    return [*session.warnings, *_left_unread(session.unread), *known.warnings]
+    return [*session.warnings, *_warn_of_unread(session.unread), *known.warnings]
 
 
-def _left_unread(unread: Mapping[str, int]) -> list[str]:
+def _warn_of_unread(unread: Mapping[str, int]) -> list[str]:
     """Name what of a file was not understood, the most frequent first."""
     if not unread:
         return []

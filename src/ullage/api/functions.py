@@ -206,7 +206,7 @@ def validate(
 def _fits(size: Count, known: Window, max_tokens: int | None) -> None:
     bound = known.tokens()
     total = known.total_tokens or bound
-    share = f"{size.high * 100 // bound} % of {bound:,} tokens ({known.said_by()})"
+    share = f"{size.high * 100 // bound} % of {bound:,} tokens ({known.name_source()})"
     if size.high >= bound:
         raise ContextTooLargeError(
             f"the prompt takes {size.high:,} tokens, {share}: compact before sending",

@@ -214,7 +214,7 @@ def _contents(
 
 
 def _read_kept(given: argparse.Namespace) -> list[recorded.RecordedConversation]:
-    return recorded.kept_by_proxy(given.proxy, given.store)
+    return recorded.read_proxy_store(given.proxy, given.store)
 
 
 def _list(given: argparse.Namespace) -> int:

@@ -164,7 +164,7 @@ class RecordedConversation:
     notes: tuple[str, ...] = ()
 
 
-def kept_by_proxy(url: str, store: str | None) -> list[RecordedConversation]:
+def read_proxy_store(url: str, store: str | None) -> list[RecordedConversation]:
     """Return the conversations of a running proxy, else what its store keeps of compacted ones.
 
     Raises StoreError where neither is there.

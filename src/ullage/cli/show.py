@@ -249,7 +249,7 @@ def _draw_changes(page: SessionPage, data: Data) -> list[str]:
     return [lines.brief(f"files changed: {', '.join(paths)}", 2 * WIDTH)] if paths else []
 
 
-def _brought_back(page: SessionPage, data: Data) -> list[str]:
+def _describe_restored(page: SessionPage, data: Data) -> list[str]:
     del page
     files = [f"{file.get('did')} {file.get('path')}" for file in data["files"]]
     left = [f"left {file.get('path')}: {file.get('why')}" for file in data.get("left") or ()]
@@ -274,7 +274,7 @@ _WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingPr
         "turn_failed": _draw_failure,
         "turn_interrupted": _draw_interruption,
         "file_changes": _draw_changes,
-        "files_restored": _brought_back,
+        "files_restored": _describe_restored,
         "session_fork": _draw_fork,
         "branch_summary": _draw_branch,
         "skill_activation": _draw_skill,

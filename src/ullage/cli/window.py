@@ -100,7 +100,7 @@ def run(given: argparse.Namespace) -> int:
         near = default().windows.table.suggest(given.model) if given.model else ""
         print(found.explain() + (f"\n{near}" if near else ""))
     else:
-        print(f"{found.input_tokens:,} tokens of input ({found.said_by()})")
+        print(f"{found.input_tokens:,} tokens of input ({found.name_source()})")
     return 0
 
 

@@ -219,7 +219,7 @@ class Port(Unpicklable):
             return None
         setup, request = self._setup(sent.sent.rules.dialect), view.request
         if kind.about == "thinking":
-            self.driver.runtime.refused_a_cut_loop(self.driver.question)
+            self.driver.runtime.note_refused_loop(self.driver.question)
         try:
             return (yield from recovery.recover(setup, request, sent, kind, trigger=trigger))
         except ContextTooLargeError as exhausted:

@@ -59,14 +59,14 @@ def wait_s(
 
     What the server asks for is waited in full, with a little on top. `chance` returns 0 to 1.
     """
-    told = told_s(failed.headers)
+    told = read_retry_after(failed.headers)
     if told is not None:
         return min(told + chance() * min(told, FIRST_WAIT_S), longest_s)
     wait = FIRST_WAIT_S * GROWTH ** (attempt - 1)
     return min(wait, longest_s) * (1 - JITTER * chance())
 
 
-def told_s(headers: Mapping[str, str]) -> float | None:
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a server asks to wait, or None.
 
     Reads `retry-after-ms` (OpenAI, Azure) and `Retry-After` in seconds or as a date (RFC 9110,

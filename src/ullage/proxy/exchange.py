@@ -374,7 +374,7 @@ class Exchange:
             if again is None:
                 if found.kind.kind in ("input", "total"):
                     self._app.meters.recovery("gave_up" if size else "no_progress")
-                return plan, self._given_up(plan, opened)
+                return plan, self._give_up(plan, opened)
             await _let_go(opened)
             size = size or found.kind.kind in ("input", "total")
             left -= not _is_usage_unasked(plan, again)
@@ -394,7 +394,7 @@ class Exchange:
             log.exception("the guard could not recover; the upstream's error goes on")
             return None
 
-    def _given_up(self, plan: Plan, opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
+    def _give_up(self, plan: Plan, opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
         """Return what came, which is no answer, to be handed on; learn from it."""
         if isinstance(opened, UpstreamBroken):
             raise _make_refused(opened) from opened

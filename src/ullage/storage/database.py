@@ -144,7 +144,7 @@ class Database:
         self._reader: apsw.Connection | None = None
         self._ended = False
         self._doubtful = False
-        _closed_at_fork(self)
+        _close_at_fork(self)
         with self._using():
             pass
 
@@ -168,7 +168,7 @@ class Database:
         with self._reading, self._telling():
             try:
                 if self._reader is None:
-                    self._reader = self._opened_to_read()
+                    self._reader = self._open_to_read()
                 return list(self._reader.execute(sql, bindings))
             except apsw.Error:
                 self._drop_reader()
@@ -290,7 +290,7 @@ class Database:
         if reader is not None:
             reader.close(force=True)
 
-    def _opened_to_read(self) -> apsw.Connection:
+    def _open_to_read(self) -> apsw.Connection:
         """Open a file that was brought to this version before; nothing can be written."""
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)
         connection.set_busy_timeout(int(self._wait_s * 1000))
@@ -313,7 +313,7 @@ class Database:
             connection.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
             self._migrate(connection)
             if self._doubtful:
-                _written_again(connection, self.path)
+                _rewrite(connection, self.path)
                 self._doubtful = False
         except BaseException:
             connection.close(force=True)
@@ -394,7 +394,7 @@ def _write_ahead(connection: apsw.Connection, path: Path) -> None:
         )
 
 
-def _written_again(connection: apsw.Connection, path: Path) -> None:
+def _rewrite(connection: apsw.Connection, path: Path) -> None:
     """Write and sync what the WAL holds once more, where nobody else can write to it.
 
     After a sync that failed, a system may hold for clean what never reached the disk (Rebello et
@@ -475,7 +475,7 @@ def _tighten_mode(path: Path) -> None:
         ) from error
 
 
-def _closed_at_fork(database: Database) -> None:
+def _close_at_fork(database: Database) -> None:
     """Have a database closed before this process forks, as long as it lives."""
     if not hasattr(os, "register_at_fork"):
         return

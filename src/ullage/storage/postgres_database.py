@@ -171,7 +171,7 @@ class PostgresDatabase:
         self._idle: list[Connection] = []
         self._lent = 0
         self._forking = self._ended = False
-        _closed_at_fork(self)
+        _close_at_fork(self)
         with self._using():
             pass
 
@@ -392,7 +392,7 @@ def _demand_unicode(connection: Connection, shown: str) -> None:
         )
 
 
-def _closed_at_fork(database: PostgresDatabase) -> None:
+def _close_at_fork(database: PostgresDatabase) -> None:
     """Have a database closed before this process forks, as long as it lives."""
     if not hasattr(os, "register_at_fork"):
         return

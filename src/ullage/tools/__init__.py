@@ -3,7 +3,7 @@
 The room knows no log, no provider and nobody to ask. `core.session.permissions` says what may run.
 """
 
-from ullage.tools.executor import Executor, ToolLimits, built_in
+from ullage.tools.executor import Executor, ToolLimits, make_tools
 from ullage.tools.sandbox import Sandbox
 from ullage.tools.tool import Arguments, Fault, Tool
 from ullage.tools.workspace import Workspace
@@ -16,5 +16,5 @@ __all__ = [
     "Tool",
     "ToolLimits",
     "Workspace",
-    "built_in",
+    "make_tools",
 ]

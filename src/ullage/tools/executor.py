@@ -46,7 +46,7 @@ class ToolLimits:
                 )
 
 
-def built_in(
+def make_tools(
     workspace: Workspace,
     *,
     shell: Sandbox | None = None,
@@ -91,7 +91,7 @@ class Executor:
         self.workspace = Workspace(workspace, state)
         self._limits = limits or ToolLimits()
         if tools is None:
-            tools = built_in(self.workspace, shell=shell, recall=recall, limits=self._limits)
+            tools = make_tools(self.workspace, shell=shell, recall=recall, limits=self._limits)
         self._tools: Mapping[str, Tool] = MappingProxyType({tool.spec.name: tool for tool in tools})
         if len(self._tools) != len(tools):
             raise ConfigurationError("two tools have the same name")

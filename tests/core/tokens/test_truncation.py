@@ -19,8 +19,8 @@ from ullage.core.tokens.truncation import (
     Sign,
     Truncation,
     detect,
-    edited_by_server,
     finish_reason,
+    is_edited_by_server,
 )
 
 NOTHING = Size(0, 0, 0)
@@ -263,4 +263,4 @@ def test_why_an_answer_ended_is_read_in_every_dialect(report: Any, finish: str |
     ids=lambda value: str(value)[:40],
 )
 def test_what_the_server_left_out_itself_is_read_in_every_dialect(report: Any, edited: bool):
-    assert edited_by_server(report) is edited
+    assert is_edited_by_server(report) is edited

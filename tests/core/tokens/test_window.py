@@ -192,7 +192,7 @@ def test_the_trained_window_bounds_where_nothing_else_is_known():
 def test_a_limit_named_by_an_error_becomes_the_window_of_an_unknown_model():
     window = resolve([Claim("total", 8_192, "learned", "http://h")])
     assert (window.tokens(), window.proven) == (8_192, True)
-    assert window.said_by() == "total window learned from http://h"
+    assert window.name_source() == "total window learned from http://h"
 
 
 def test_an_output_limit_is_no_window():
@@ -223,7 +223,7 @@ def test_no_claims_resolve_to_unknown_and_never_to_a_number():
     assert window == Window(model="never-heard-of")
     assert not window.known
     assert not window.proven
-    assert window.said_by() == "nobody"
+    assert window.name_source() == "nobody"
     assert "context_window_unknown" in window.explain()
     assert "window=N" in window.explain()
 
@@ -238,7 +238,7 @@ def test_a_demand_for_tokens_of_an_unknown_window_names_the_model_and_the_fix():
 
 
 def test_a_window_whose_claim_is_lost_still_names_the_source():
-    assert Window(100, source="probe").said_by() == "window reported by the server"
+    assert Window(100, source="probe").name_source() == "window reported by the server"
 
 
 def test_a_claim_says_what_by_whom_where_and_its_note():

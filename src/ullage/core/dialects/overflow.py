@@ -120,7 +120,7 @@ def _is_quota(fields: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> bool
 
 def _classify_status(status: int | None, body: Any, headers: Mapping[str, str] | None) -> ErrorKind:
     """Return what a status and headers say where no words do."""
-    if _used_up(headers):
+    if _is_used_up(headers):
         return ErrorKind("rate_limit")
     if status == 413:
         return ErrorKind("bytes")  # RFC 9110, 15.5.14: the content is larger than is accepted
@@ -130,10 +130,10 @@ def _classify_status(status: int | None, body: Any, headers: Mapping[str, str] |
 
 
 def _waits(headers: Mapping[str, str] | None) -> bool:
-    return _used_up(headers) or any(name.lower() == "retry-after" for name in headers or ())
+    return _is_used_up(headers) or any(name.lower() == "retry-after" for name in headers or ())
 
 
-def _used_up(headers: Mapping[str, str] | None) -> bool:
+def _is_used_up(headers: Mapping[str, str] | None) -> bool:
     """Tell whether a rate limit has nothing left, as `x-ratelimit-remaining-tokens: 0`."""
     return any(
         "ratelimit" in name.lower() and "remaining" in name.lower() and str(value).strip() == "0"

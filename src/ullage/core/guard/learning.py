@@ -13,7 +13,7 @@ from ullage.core.guard.events import Answered, ContextPressure, Event, Notice, T
 from ullage.core.tokens.calibration import ReportedSize
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
-from ullage.core.tokens.truncation import Truncation, detect, edited_by_server, finish_reason
+from ullage.core.tokens.truncation import Truncation, detect, finish_reason, is_edited_by_server
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
@@ -51,7 +51,7 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     pressure = ContextPressure(found, sent.conversation.shown.tier, "reported")
     priced = cost(usage, setup.prices) if setup.prices else None
     answered = Answered(usage, priced, setup.model)
-    if edited_by_server(report):
+    if is_edited_by_server(report):
         return Observation(usage, found, sent.conversation, events=(pressure, answered))
     cut = _detect_truncation(sent, usage, report)
     if cut is not None:

@@ -104,7 +104,7 @@ def _at_window(usage: Usage, counted: Count, window: int, finish: str | None) ->
     return signs
 
 
-def edited_by_server(report: Any) -> bool:
+def is_edited_by_server(report: Any) -> bool:
     """Tell whether a response says that the server itself left parts of the prompt out.
 
     OpenAI Responses echo `truncation: "auto"`, Anthropic reports `context_management`.

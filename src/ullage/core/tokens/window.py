@@ -114,19 +114,19 @@ class Window:
     def __repr__(self) -> str:
         if self.input_tokens is None:
             return line("Window", "unknown", model=self.model)
-        return line("Window", f"{self.input_tokens:,} tokens of input, {self.said_by()}")
+        return line("Window", f"{self.input_tokens:,} tokens of input, {self.name_source()}")
 
     def _repr_html_(self) -> str:
         rows: dict[str, object] = {
             "input": "unknown" if self.input_tokens is None else self.input_tokens,
             "total": self.total_tokens,
             "output": self.output_tokens,
-            "by": self.said_by() if self.known else None,
+            "by": self.name_source() if self.known else None,
         }
         rows |= {f"claim {n}": claim.describe_with_date() for n, claim in enumerate(self.claims, 1)}
         return table(f"window of {self.model or 'this model'}", rows)
 
-    def said_by(self) -> str:
+    def name_source(self) -> str:
         """Say in a few words who set the bound, for messages to people."""
         for claim in self.claims:
             if claim.source == self.source and claim.tokens == self.input_tokens:
@@ -139,7 +139,7 @@ class Window:
         if not self.known:
             head = f"{name}: context window unknown (context_window_unknown). {HINT}"
         else:
-            head = f"{name}: {self.input_tokens:,} tokens of input, {self.said_by()}"
+            head = f"{name}: {self.input_tokens:,} tokens of input, {self.name_source()}"
         heard = [
             f"  {'*' if c.tokens == self.input_tokens else '-'} {c.describe_with_date()}"
             for c in self.claims
@@ -214,10 +214,9 @@ def refute(window: Window, tokens: int) -> Window:
         return window
     left = [c for c in window.claims if c.kind == "output" or c.tokens >= tokens]
     found = resolve(left, model=window.model)
-    said = (
-        f"{window.input_tokens:,} tokens ({window.said_by()}) are refuted: a prompt of {tokens:,} "
-    )
-    return replace(found, warnings=(*window.warnings, f"{said}was answered"))
+    refuted = f"{window.input_tokens:,} tokens ({window.name_source()}) are refuted"
+    answered = f"a prompt of {tokens:,} was answered"
+    return replace(found, warnings=(*window.warnings, f"{refuted}: {answered}"))
 
 
 def _best_rank(bounds: list[Claim]) -> list[Claim]:

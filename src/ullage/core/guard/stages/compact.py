@@ -233,7 +233,7 @@ def _record(
         policy=setup.policy.identity,
         generation=replayed.generation,
         bound=bound,
-        window=f"{bound:,} tokens, {was.window.said_by()}",
+        window=f"{bound:,} tokens, {was.window.name_source()}",
     )
 
 

@@ -83,7 +83,7 @@ def _refuse(setup: Setup, measured: Measured, count: Count) -> None:
         return
     raise ContextTooLargeError(
         f"{count.high:,} tokens ({count.basis}) do not fit into {bound:,} "
-        f"({window.said_by()}): {explain_immovable(measured)}",
+        f"({window.name_source()}): {explain_immovable(measured)}",
         tokens=count.high,
         bound=bound,
     )

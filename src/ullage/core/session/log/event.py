@@ -171,7 +171,7 @@ def upcast_data(
 def encode_data(data: Mapping[str, Any]) -> str:
     """Return data as JSON text that UTF-8 can carry; raises StoreError for what JSON cannot."""
     try:
-        _strung(data)
+        _check_keys(data)
         text = _ENCODER.encode(dict(data))
         if not _encodable(text):  # half of a pair of surrogates: JSON writes it as an escape
             text = json.dumps(dict(data), allow_nan=False)
@@ -229,16 +229,16 @@ def _id(before: str, content: Sequence[object]) -> str:
     return blake2b(link, digest_size=16).hexdigest()
 
 
-def _strung(value: object) -> None:
+def _check_keys(value: object) -> None:
     """Raise TypeError for a key that is not a string: JSON would convert it silently."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r:.60} is no text")
-            _strung(inner)
+            _check_keys(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            _strung(inner)
+            _check_keys(inner)
 
 
 def _encodable(text: str) -> bool:

@@ -179,7 +179,7 @@ class Fold:
             "turn_started": self._apply_start,
             "turn_completed": self._apply_end,
             "turn_failed": self._apply_failure,
-            "turn_interrupted": self._broken_off,
+            "turn_interrupted": self._break_off,
             "branch_summary": self._apply_branch,
             "skill_activation": self._apply_skill,
             "snapshot_taken": self._apply_files,
@@ -365,7 +365,7 @@ class Fold:
         self._round = self._begun = self._lost = None
         self._asked, self._left = [], self._asked
 
-    def _broken_off(self, event: Event) -> None:
+    def _break_off(self, event: Event) -> None:
         begun = self._begun
         self._apply_end(event)
         self._lost = begun
@@ -374,7 +374,7 @@ class Fold:
         """End a turn; what was said in it is kept from models where nothing came of it."""
         kept = self._data(event)["reason"] == DIED or self._begun is None
         behind = self.items[self._asked[0] :] if self._asked else ()
-        self._broken_off(event)
+        self._break_off(event)
         if not kept and not any(isinstance(item, Round) and item.sent for item in behind):
             for index in self._left:
                 self.items[index] = FailedUser(*self.items[index][:3])

@@ -32,7 +32,7 @@ def draft_opening(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
     return (*made, draft_start(order, fold))
 
 
-def tried_again(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
+def draft_retry(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
     """Return how a turn begins that tries the last one again.
 
     A history that ends with the model's own words needs a person's: models go on from those.

@@ -91,18 +91,18 @@ def run(order: TurnOrder, fold: Fold) -> Turning:
         if order.text is not None:
             yield from _begin_turn(turn)
         elif order.again:
-            yield Record(drafts.tried_again(order, fold))
+            yield Record(drafts.draft_retry(order, fold))
         elif (done := (yield from _resume_turn(turn))) is not None:
             return done
         return (yield from _rounds(turn))
     except Interrupted as cut:
-        yield from _left_open(turn, "the turn was interrupted", cut.partial)
+        yield from _close_open_calls(turn, "the turn was interrupted", cut.partial)
         yield Record((drafts.draft_end("turn_interrupted", order.turn),))
         return turn.make_ended(
             "interrupted", cut.partial, "interrupted", "the turn was interrupted"
         )
     except Crashed as crash:
-        yield from _left_open(turn, "the turn failed", crash.partial)
+        yield from _close_open_calls(turn, "the turn failed", crash.partial)
         return (yield from _fail_turn(turn, "crashed", crash.text, crash.partial))
 
 
@@ -255,7 +255,7 @@ def _fail_turn(
     return turn.make_ended("failed", text, reason, error)
 
 
-def _left_open(turn: _Turn, reason: str, partial: str) -> Generator[Effect, Any, None]:
+def _close_open_calls(turn: _Turn, reason: str, partial: str) -> Generator[Effect, Any, None]:
     """Write down what was under way: text as far as it came, and calls without a result.
 
     Of a call that was never started it is known that it did not run.
