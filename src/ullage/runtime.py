@@ -133,6 +133,7 @@ class Runtime(Unpicklable):
         self._plain: MutableMapping[tuple[str | None, str], Meter] = _Bounded(MOST_METERS)
         self._dropped: MutableMapping[str, frozenset[str]] = _Bounded(MOST_METERS)
         self._tools: MutableMapping[str, Size] = _Bounded(MOST_TOOLS)
+        self._loaded: MutableMapping[tuple[str | None, DialectName], None] = _Bounded(MOST_METERS)
         self._lock = threading.Lock()
 
     @property
@@ -233,6 +234,16 @@ class Runtime(Unpicklable):
             return Meter(counter, framing, scale, "estimate", seen=self._tools)
         scale, outside = learned.scale, learned.outside
         return Meter(counter, framing, scale, "calibrated", outside, seen=self._tools)
+
+    def is_loaded(self, question: Question, dialect: DialectName) -> bool:
+        """Tell whether a request for a model can be read and measured without loading anything."""
+        return (question.model, dialect) in self._loaded
+
+    def load(self, question: Question, dialect: DialectName) -> None:
+        """Load the codec of a dialect and the vocabulary of a model."""
+        self.codec_for(dialect)
+        self.meter(question, dialect).counter.count(".")
+        self._loaded[question.model, dialect] = None
 
     def text_meter(self, model: str | None) -> Meter:
         """Return the meter of a model that is named alone; one look-up after the first."""

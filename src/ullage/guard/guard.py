@@ -102,10 +102,11 @@ class Guard(Unpicklable):
     @property
     def port(self) -> Port:
         """What programs drive the guard by; what it needs is loaded with its first use."""
-        with self._lock:
-            if self._port is None:
-                self._port = self._make()
-            return self._port
+        if self._port is None:
+            with self._lock:
+                if self._port is None:
+                    self._port = self._make()
+        return self._port
 
     @property
     def model(self) -> str | None:
@@ -150,6 +151,7 @@ class Guard(Unpicklable):
         system: Any = None,
     ) -> View:
         """Do as `prepare`, without blocking the event loop."""
+        await self._aload()
         body = self._body(messages, tools, system)
         request = _read_request(body, max_tokens, pins, sections)
         return await self.port.aprepare(request, body.find_dialect())
@@ -185,6 +187,7 @@ class Guard(Unpicklable):
         """Do as `call` with an async `fn`."""
         from ullage.guard.sending import asend_call
 
+        await self._aload()
         read = self._read(fn, messages, options)
         return cast("Result", await asend_call(self.port, *read))
 
@@ -210,6 +213,7 @@ class Guard(Unpicklable):
         """Do as `stream`: await this, then iterate. `fn` is async, or returns an async iterator."""
         from ullage.guard.sending import asend_stream
 
+        await self._aload()
         return await asend_stream(self.port, *self._read(fn, messages, options))
 
     def undo(self, messages: Sequence[Any], *, system: Any = None) -> Checkpoint | None:
@@ -259,6 +263,7 @@ class Guard(Unpicklable):
         self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None, system: Any = None
     ) -> Assessment:
         """Do as `assess`, without blocking the event loop."""
+        await self._aload()
         body = self._body(messages, tools, system)
         return await self.port.aassess(_read_request(body), body.find_dialect())
 
@@ -267,6 +272,14 @@ class Guard(Unpicklable):
         return self.window().explain()
 
     # --- steps -----------------------------------------------------------------------------------
+
+    async def _aload(self) -> None:
+        """Load in a thread what the first request needs of this package; later it costs nothing."""
+        if self._port is None:
+            from ullage.guard.planning import THREADS, load_dialects
+
+            await THREADS.run(load_dialects)
+            await THREADS.run(lambda: self.port)
 
     def _body(
         self, messages: Any, tools: Any, system: Any, shown: DialectName | None = None

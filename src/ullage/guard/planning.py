@@ -5,9 +5,11 @@ It knows no guard.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.core.dialects import registry
 from ullage.threads import Threads
 
 if TYPE_CHECKING:
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
 
 THREADS: Final = Threads("ullage-planning", 2)
 """Two: they take turns with the loop at the interpreter's lock, so more would stall it again."""
+
+
+def load_dialects() -> None:
+    """Load the planner, and every dialect: a first request would wait for them otherwise."""
+    import_module("ullage.core.compaction.plan")
+    import_module("ullage.guard.given")
+    registry.load_all()
+
 
 MANY: Final = 500
 """Messages beyond which a request is prepared in a thread."""
@@ -30,22 +40,31 @@ def is_large(request: Request) -> bool:
         return True
     left = LONG - len(request.system or "")
     for message in messages:
-        left -= _size(message)
+        left -= _size(message, left, _DEEPEST)
         if left < 0:
             return True
     return False
 
 
-def _size(message: Any) -> int:
-    """Return the characters of a message's text, roughly: what is no text counts a little."""
-    content = message.get("content") if isinstance(message, Mapping) else None
-    if isinstance(content, str):
-        return len(content)
-    if isinstance(content, list):
-        return sum(_size_of_block(block) for block in content)
-    return 0 if content is None else len(str(content))
+_DEEPEST: Final = 6
+"""Levels of lists and mappings that are looked into: a result inside a block inside a message."""
 
 
-def _size_of_block(block: Any) -> int:
-    text = block.get("text", block.get("content")) if isinstance(block, Mapping) else None
-    return len(text) if isinstance(text, str | list) else 0
+def _size(value: Any, most: int, depth: int) -> int:
+    """Return the characters of a value's texts, whatever its dialect calls them; about `most`."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if depth == 0 or value is None or isinstance(value, int | float):
+        return 0
+    if isinstance(value, Mapping):
+        items: Iterable[Any] = value.values()
+    elif isinstance(value, list | tuple):
+        items = value
+    else:  # an SDK's object
+        items = getattr(value, "__dict__", {}).values()
+    size = 0
+    for item in items:
+        size += _size(item, most - size, depth - 1)
+        if size > most:
+            break
+    return size

@@ -33,7 +33,7 @@ from ullage.guard.call import keywords
 from ullage.guard.defaults import add_pins
 from ullage.guard.driver import Background, Driver, Rest, Say, Steps
 from ullage.guard.given import assess_overflow
-from ullage.guard.planning import is_large
+from ullage.guard.planning import THREADS, is_large, load_dialects
 from ullage.guard.view import View
 from ullage.sdk.errors import Trouble, classify_exception
 from ullage.sdk.streams import Tracker, explain_stop
@@ -136,7 +136,7 @@ class Port(Unpicklable):
     async def aprepare(self, request: Request, dialect: DialectName) -> View:
         """Do as `prepare`, without blocking the event loop; summaries may be made beside it."""
         request = add_pins(self.driver.runtime, request)
-        await self.driver.aopen()
+        await self._aopen(dialect)
         setup = self._setup(dialect)
         if self.policy.background:
             setup = replace(setup, background=True)
@@ -154,7 +154,7 @@ class Port(Unpicklable):
 
         The strategies are those of the policy's highest rung. Raises as `aprepare` does.
         """
-        await self.driver.aopen()
+        await self._aopen(dialect)
         request = add_pins(self.driver.runtime, request)
         steps = machine.prepare_compacted(self._setup(dialect), request, target)
         return await self._aremember(request, await self._arun(steps, request))
@@ -177,7 +177,7 @@ class Port(Unpicklable):
     async def aassess(self, request: Request, dialect: DialectName) -> Assessment:
         """Do as `assess`, without blocking the event loop."""
         try:
-            await self.driver.aopen()
+            await self._aopen(dialect)
             return (await self._arun(self._watch(request, dialect), request)).assessment
         except ContextTooLargeError as error:
             return assess_overflow(error)
@@ -316,6 +316,14 @@ class Port(Unpicklable):
         for event in prepared.events:
             if isinstance(event, Compacted | CompactionFailed):
                 self.tell(event)
+
+    async def _aopen(self, dialect: DialectName) -> None:
+        """Open the store, and load the model's vocabulary, before the first request needs them."""
+        await self.driver.aopen()
+        runtime, question = self.driver.runtime, self.driver.question
+        if not runtime.is_loaded(question, dialect):
+            await THREADS.run(load_dialects)
+            await THREADS.run(runtime.load, question, dialect)
 
     async def _arun(self, steps: Steps[Result], request: Request) -> Result:
         """Run steps to their end; those of a large request in threads beside the event loop."""

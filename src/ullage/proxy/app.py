@@ -9,10 +9,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ullage.core.dialects import registry
+from ullage.guard.planning import load_dialects
 from ullage.proxy import head as heads
 from ullage.proxy import journal, pages, routes
 from ullage.proxy.body import RequestRefused
@@ -53,7 +52,7 @@ class App:
         store: Store | None = None,
         upstream: Sender | None = None,
     ) -> None:
-        _load_all()
+        load_dialects()
         self.serve = serve
         self.ledger = Ledger()
         self.histories = Histories()
@@ -206,9 +205,3 @@ class App:
             self._store = self._kept = self._guarding = None
             with contextlib.suppress(OSError):
                 await desk_of(own).writes.run(own.close)
-
-
-def _load_all() -> None:
-    """Load what the first request would wait for otherwise, and all others with it."""
-    import_module("ullage.core.compaction.plan")
-    registry.load_all()
