@@ -140,9 +140,9 @@ def test_verbose_shows_pages_too_and_quiet_shows_no_request(upstream: FaultServe
         proxy.client.get(f"{proxy.url}/healthz")
         assert "200  GET /healthz" in proxy.told("GET /healthz")
     with running(upstream, "-q") as proxy:
-        before = len(proxy.lines)
         assert post(proxy, 3).status_code == 200
-    assert proxy.lines[before:] == []
+    assert proxy.lines  # the banner comes in by a thread of its own, before or after
+    assert not any("POST" in line for line in proxy.lines)
 
 
 def test_as_json_every_line_is_an_object(upstream: FaultServer) -> None:

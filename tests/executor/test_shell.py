@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -407,9 +408,14 @@ def test_an_ordinary_user_has_the_same_sandbox() -> None:
     folder = Path(tempfile.mkdtemp(prefix="ullage-user-"))
     (folder / "state").mkdir()
     (folder / "state/log.db").write_text("events")
+    # The checkout may lie where only root may look.
+    library = Path(tempfile.mkdtemp(prefix="ullage-library-"))
+    library.chmod(0o755)
+    package = Path(confine).parents[1]
+    shutil.copytree(package, library / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     code = f"""
     import asyncio, json, sys
-    sys.path[:0] = [{str(Path(confine).parents[2])!r}]
+    sys.path[:0] = [{str(library)!r}]
     from pathlib import Path
     from ullage.core.messages.transcript import Call
     from ullage.tools import Executor, Sandbox
@@ -442,7 +448,7 @@ def test_an_ordinary_user_has_the_same_sandbox() -> None:
         assert "end\n" in done.stdout
         assert (folder / "a").stat().st_mode & 0o777 == 0o700
     finally:
-        subprocess.run(["rm", "-rf", str(folder)], check=True)
+        subprocess.run(["rm", "-rf", str(folder), str(library)], check=True)
 
 
 def test_a_shell_that_is_off_says_so_and_is_an_ordinary_error(home) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 _PAUSE_S = 0.005
 
 
-def eventually(claim: Callable[[], bool], *, within_s: float = 10.0) -> None:
+def eventually(claim: Callable[[], bool], *, within_s: float = 60.0) -> None:
     """Return as soon as `claim()` is true. Raises AssertionError after `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while not claim():
