@@ -261,7 +261,7 @@ def test_half_a_strategy_is_refused_when_it_is_made(name: str, plan: Any, words:
         Strategy(name, plan)
 
 
-@pytest.mark.parametrize("plan", [Calling(), Calling().method, lambda *_: Script(), len])
+@pytest.mark.parametrize("plan", [Calling(), Calling().method, lambda *_: Script(), len, max])
 def test_whatever_can_be_called_with_a_situation_is_a_plan(plan: Any) -> None:
     assert repr(Strategy("mine", plan)) == "Strategy('mine')"
 
