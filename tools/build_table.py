@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tools.lineages import SOURCES, Entry, Rates, entries
 from tools.overrides import CLAUDE, CODEX, GATE, PINS, RULES, Limits
-from ullage.core.tokens.window import SMALLEST, Kind
+from ullage.core.tokens.claim import SMALLEST, Kind
 from ullage.windows.aliases import readings
 from ullage.windows.rows import KINDS, LARGEST, SCHEMA, Book, pack, whole
 

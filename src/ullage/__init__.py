@@ -59,11 +59,12 @@ if TYPE_CHECKING:
     from ullage.core.session.permissions import Consent
     from ullage.core.summary.question import Answer, SummaryRequest
     from ullage.core.tokens.budget import Fit, Spent, TurnBudget, allocate, fit
+    from ullage.core.tokens.claim import Claim
     from ullage.core.tokens.cost import Cost
     from ullage.core.tokens.counting import Count
     from ullage.core.tokens.gauge import Assessment, Thresholds
     from ullage.core.tokens.truncation import Truncation
-    from ullage.core.tokens.window import Claim, Window
+    from ullage.core.tokens.window import Window
     from ullage.guard.driver import Pause
     from ullage.guard.guard import Guard
     from ullage.guard.summarizer import Summarizer
@@ -100,7 +101,8 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.summary.question": ("Answer", "SummaryRequest"),
     "ullage.core.tokens.truncation": ("Truncation",),
     "ullage.core.dialects.usage": ("Usage",),
-    "ullage.core.tokens.window": ("Claim", "Window"),
+    "ullage.core.tokens.claim": ("Claim",),
+    "ullage.core.tokens.window": ("Window",),
     "ullage.guard.driver": ("Pause",),
     "ullage.sdk.errors": ("classify_error", "classify_exception"),
     "ullage.guard.guard": ("Guard",),

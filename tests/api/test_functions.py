@@ -252,22 +252,24 @@ def test_an_option_that_there_is_not_is_named(take) -> None:
 @pytest.mark.parametrize(
     ("reported", "signs"),
     [
-        (1000, {"short", "fell"}),
-        (ullage.Usage(1000), {"short", "fell"}),
-        ({"prompt_tokens": 1000}, {"short", "fell"}),
-        (4096, {"at_window", "fell"}),
-        (5000, {"above_window"}),
+        (2000, {"short"}),
+        (ullage.Usage(2000), {"short"}),
+        ({"prompt_tokens": 2000}, {"short"}),
+        (2050, {"short", "at_half"}),
+        (4096, {"short", "at_window"}),
+        (1000, set()),  # too little for a cut
+        (5000, set()),
         ({"prompt_tokens": "many"}, set()),
     ],
 )
 def test_a_silent_cut_shows_in_what_was_reported(reported, signs) -> None:
     counted = ullage.count(sized(5000), model=MODEL)
-    found = ullage.detect_truncation(reported, counted, 4096, before=4500)
+    found = ullage.detect_truncation(reported, counted, 4096)
     assert (set(found.signs) if found else set()) == signs
 
 
 def test_without_a_window_a_cut_shows_all_the_same() -> None:
-    found = ullage.detect_truncation(1000, ullage.count(sized(5000), model=MODEL))
+    found = ullage.detect_truncation(2100, ullage.count(sized(5000), model=MODEL))
     assert found is not None
     assert (found.signs, found.limit) == (("short",), 4999)
     assert ullage.detect_truncation(5000, ullage.count(sized(5000), model=MODEL)) is None

@@ -14,7 +14,8 @@ from tests.support.fixtures import StartServer
 from tests.support.recording import Recording
 from ullage.cli import doctor
 from ullage.cli.main import main
-from ullage.core.tokens.window import Claim, resolve
+from ullage.core.tokens.claim import Claim
+from ullage.core.tokens.window import resolve
 from ullage.embedded import Launch, Server
 from ullage.transport import Timeouts
 from ullage.windows.table import WindowTable

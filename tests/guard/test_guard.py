@@ -170,40 +170,30 @@ def test_a_checkpoint_learns_its_size_from_the_report(runtime) -> None:
     assert kept.tokens_after_measured == 987
 
 
-def test_a_silent_cut_is_told_once_teaches_nothing_and_triggers_the_ladder(runtime) -> None:
+def test_one_cut_is_told_and_changes_nothing_and_a_second_one_is_believed(runtime) -> None:
     told: list[Event] = []
     guard = ullage.Guard(MODEL, window=100_000, runtime=runtime, on_event=told.append)
-    view = guard.prepare(log_of(60))
-    view.observe({"prompt_tokens": 700, "completion_tokens": 1})
+    first = guard.prepare(log_of(60))
+    assert len(first.messages) == len(log_of(60))
+    first.observe({"prompt_tokens": 2_050, "completion_tokens": 1})
     (cut,) = of(events.TruncationDetected, told)
-    assert cut.truncation.signs == ("short",)
-    assert (cut.truncation.reported, cut.truncation.counted) == (700, view.prepared.count.tokens)
+    assert (cut.truncation.reported, cut.truncation.limit) == (2_050, 4_096)
     assert guard.window().source == "override"
-    again = guard.prepare(log_of(60))  # as if it were critical, and to half of what was cut
-    assert again.prepared.count.high <= view.prepared.count.high // 2
-    assert guard.prepare(log_of(60)).messages == again.messages
-
-
-def test_two_signs_of_a_cut_teach_a_ceiling(runtime) -> None:
-    told: list[Event] = []
-    guard = ullage.Guard(MODEL, window=100_000, runtime=runtime, on_event=told.append)
-    guard.prepare(log_of(60)).observe({"prompt_tokens": 8000, "completion_tokens": 1})
-    view = guard.prepare(log_of(61))
-    view.observe({"prompt_tokens": 700, "completion_tokens": 1})
-    (cut,) = of(events.TruncationDetected, told)
-    assert set(cut.truncation.signs) == {"short", "fell"}
-    assert guard.window().source == "learned"
-    assert guard.window().input_tokens == view.prepared.count.low - 1
+    assert guard.prepare(log_of(60)).messages == first.messages
+    guard.prepare(log_of(61)).observe({"prompt_tokens": 2_050, "completion_tokens": 1})
+    assert (guard.window().input_tokens, guard.window().source) == (4_096, "truncation")
+    assert "--refresh" in guard.window().warnings[0]
+    assert guard.prepare(log_of(61)).prepared.count.high < 4_096
 
 
 @pytest.mark.parametrize("report", [None, {}, {"usage": {"prompt_tokens": "many"}}])
 def test_a_broken_report_does_not_clear_a_critical_reading(runtime, report) -> None:
     guard = ullage.Guard(MODEL, window=10_000, policy=ullage.Policy.off(), runtime=runtime)
-    guard.prepare(log_of(10)).observe({"prompt_tokens": 9_400, "completion_tokens": 1})
-    view = guard.prepare(log_of(11))
+    guard.prepare(log_of(45)).observe({"prompt_tokens": 9_200, "completion_tokens": 1})
+    view = guard.prepare(log_of(46))
     assert view.assessment.tier == "critical"
     assert view.observe(report).tier == "critical"
-    assert guard.prepare(log_of(12)).assessment.tier == "critical"
+    assert guard.prepare(log_of(47)).assessment.tier == "critical"
 
 
 def test_a_call_that_failed_teaches_nothing(runtime) -> None:
@@ -219,7 +209,7 @@ def test_a_call_that_failed_teaches_nothing(runtime) -> None:
 def test_an_answer_to_more_than_a_listed_window_raises_it(runtime) -> None:
     guard = ullage.Guard("gpt-4", policy=ullage.Policy.off(), runtime=runtime)
     assert guard.window().input_tokens == 8192
-    guard.prepare(log_of(10)).observe({"prompt_tokens": 9_000, "completion_tokens": 1})
+    guard.prepare(log_of(50)).observe({"prompt_tokens": 9_000, "completion_tokens": 1})
     assert guard.window().input_tokens == 9_000
 
 
@@ -243,8 +233,8 @@ def failing(**_: Any) -> None:
 
 def test_the_report_of_another_model_is_never_this_ones_size(runtime) -> None:
     one, other = (ullage.Guard(m, window=20_000, runtime=runtime) for m in ("one", "other"))
-    one.prepare(log_of(4)).observe({"prompt_tokens": 9_000, "completion_tokens": 1})
-    assert one.prepare(log_of(4)).prepared.count.tokens == 9_000
+    one.prepare(log_of(4)).observe({"prompt_tokens": 3_000, "completion_tokens": 1})
+    assert one.prepare(log_of(4)).prepared.count.tokens == 3_000
     assert other.prepare(log_of(4)).prepared.count.basis == "estimate"
     assert other.prepare(log_of(4)).prepared.count.tokens < 2_000
 

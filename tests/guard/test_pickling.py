@@ -78,7 +78,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "Spent": ullage.Spent,
     "SummaryRequest": lambda: ullage.SummaryRequest("s", "p", "quoted", 300, 4),
     "Thresholds": ullage.Thresholds,
-    "Truncation": lambda: ullage.Truncation(("short", "fell"), 10, 2_000, 9),
+    "Truncation": lambda: ullage.Truncation(("short", "at_half"), 10, 2_000, 9),
     "TurnBudget": lambda: ullage.TurnBudget(9_000, 0.5),
     "Usage": lambda: ullage.Usage(3, 1, 0, 2, 0),
     "Window": lambda: ullage.window("gpt-4o"),

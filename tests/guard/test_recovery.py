@@ -78,13 +78,16 @@ def test_a_real_overflow_is_learned_from_compacted_and_answered(
     assert answer.usage.prompt_tokens <= WINDOW // 2
     (made,) = of(events.Compacted, told)
     assert made.checkpoint.trigger == "overflow_recovery"
-    assert (guard.window().input_tokens, guard.window().source) == (WINDOW, "learned")
+    # What the server says lowers an unknown window at once, the operator's word the second time.
+    found = guard.window()
+    learned = (WINDOW, "refusal") if window is None else (window, "override")
+    assert (found.input_tokens, found.source) == learned
     # From now on the limit is known: the next call is right at once.
     history += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "Go on."}]
     _, sent = call(guard, tiny_server, history, tools=TOOLS, max_tokens=32)
     assert len(sent) == 1
     assert len(of(events.Compacted, told)) == 1
-    assert len(caplog.messages) == (1 if window else 0)
+    assert caplog.messages == []
 
 
 def test_an_overflow_that_cannot_be_helped_is_the_providers_own_error(

@@ -288,11 +288,11 @@ def test_a_proxy_counts_what_no_event_says():
 def test_a_window_is_said_by_one_source_at_a_time():
     meters = ProxyMeters(Registry())
     meters.window("m", Window(8_192, source="table"))
-    meters.window("m", Window(4_096, source="learned"))
+    meters.window("m", Window(4_096, source="refusal"))
     assert meters.windows.value(model="m", source="table") is None
-    assert meters.windows.value(model="m", source="learned") == 4_096
+    assert meters.windows.value(model="m", source="refusal") == 4_096
     meters.window("m", Window())
-    assert meters.windows.value(model="m", source="learned") is None
+    assert meters.windows.value(model="m", source="refusal") is None
 
 
 def test_every_metric_on_the_dashboard_is_one_that_there_is():

@@ -12,12 +12,15 @@ import pytest
 
 from tests.support.clock import FakeClock
 from tests.support.faults import Answer, FaultServer, html, of_json
+from tests.windows.events import answer, refuse
 from tests.windows.listed import SAID, recorded
 from ullage.core.errors import ConfigurationError
+from ullage.core.tokens.claim import UNNAMED
 from ullage.core.tokens.window import Window
 from ullage.transport import Timeouts, Transport
 from ullage.windows import Question, Resolver, ResolverOptions
-from ullage.windows.disk import FILE
+from ullage.windows.disk import FILE, VERSION, Disk, StoredClaims
+from ullage.windows.ledger import TRIAL_S
 from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S
 
 LLAMA = "llama-3.3-70b-versatile"
@@ -140,43 +143,54 @@ def test_a_known_listing_survives_a_restart(clock: FakeClock, tmp_path: Path) ->
         assert len(server.requests) == 2
 
 
-def test_a_learned_ceiling_survives_a_restart_for_its_endpoint_and_model_only(
+def test_a_repeated_refusal_survives_a_restart_for_its_endpoint_and_model_only(
     clock: FakeClock, tmp_path: Path
 ) -> None:
     here = Question("gpt-4", "https://api.openai.com/v1")
-    resolver(clock, folder=tmp_path).learn(here, 6000)
+    refuse(resolver(clock, folder=tmp_path), here, 6000)
     again = resolver(clock, folder=tmp_path)
-    assert bound(again.window(here)) == (6000, "learned")
+    assert bound(again.window(here)) == (6000, "refusal")
+    assert "repeated" in again.window(here).explain()
     assert bound(again.window(Question("gpt-4"))) == (8192, "table")
     assert again.window(Question("gpt-4o", "https://api.openai.com/v1")).source == "table"
     clock.advance(30 * 24 * 3600.0)
     assert bound(resolver(clock, folder=tmp_path).window(here)) == (8192, "table")
 
 
+def test_what_one_request_said_is_not_written_and_passes(clock: FakeClock, tmp_path: Path) -> None:
+    asked = resolver(clock, folder=tmp_path)
+    for _ in range(3):  # the same request again is the same witness
+        refuse(asked, Question("gpt-4"), 6000, times=1)
+    assert bound(asked.window(Question("gpt-4"))) == (6000, "refusal")
+    assert not (tmp_path / FILE).exists()
+    clock.advance(600.0)
+    assert bound(asked.window(Question("gpt-4"))) == (8192, "table")
+
+
 def test_a_corrupt_cache_file_is_replaced_and_not_fatal(clock: FakeClock, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("{half")
     asked = resolver(clock, folder=tmp_path)
     assert asked.window(Question("gpt-4")).input_tokens == 8192
-    asked.learn(Question("gpt-4"), 6000)
-    assert json.loads((tmp_path / FILE).read_text())["version"] == 1
+    refuse(asked, Question("gpt-4"), 6000)
+    assert json.loads((tmp_path / FILE).read_text())["version"] == VERSION
 
 
 def test_two_processes_do_not_lose_each_others_lessons(clock: FakeClock, tmp_path: Path) -> None:
     one, two = resolver(clock, folder=tmp_path), resolver(clock, folder=tmp_path)
     assert one.window(Question("gpt-4")).known
     assert two.window(Question("gpt-4")).known
-    one.learn(Question("gpt-4"), 6000)
-    two.learn(Question("gpt-4o"), 9000)
+    refuse(one, Question("gpt-4"), 6000)
+    refuse(two, Question("gpt-4o"), 9000)
     fresh = resolver(clock, folder=tmp_path)
     assert fresh.window(Question("gpt-4")).input_tokens == 6000
     assert fresh.window(Question("gpt-4o")).input_tokens == 9000
 
 
-def test_a_ceiling_never_rises(clock: FakeClock) -> None:
+def test_of_two_bounds_the_one_with_two_witnesses_holds(clock: FakeClock) -> None:
     asked = resolver(clock)
-    asked.learn(Question("gpt-4"), 6000)
-    asked.learn(Question("gpt-4"), 7000)
-    assert asked.window(Question("gpt-4")).input_tokens == 6000
+    refuse(asked, Question("gpt-4"), 7000, grounds="words")
+    refuse(asked, Question("gpt-4"), 600, times=1, grounds="words")
+    assert asked.window(Question("gpt-4")).input_tokens == 7000
 
 
 def test_a_full_pool_gives_each_slot_its_share_for_ten_minutes(
@@ -186,36 +200,74 @@ def test_a_full_pool_gives_each_slot_its_share_for_ten_minutes(
         question = Question("m", server.base_url)
         asked = resolver(clock, folder=tmp_path)
         assert asked.window(question).input_tokens == 4096
-        asked.learn(question, 900, named=False)
-        assert bound(asked.window(question)) == (1024, "learned")
-        assert "contention" in asked.window(question).explain()
+        refuse(asked, question, 900, note=UNNAMED)
+        assert bound(asked.window(question)) == (1024, "contention")
+        assert "slots over one pool" in asked.window(question).explain()
         assert not (tmp_path / FILE).exists()
         clock.advance(600.0)
         assert bound(asked.window(question)) == (4096, "probe")
 
 
-def test_a_named_limit_is_a_ceiling_also_where_slots_share(clock: FakeClock) -> None:
+def test_a_probe_is_lowered_by_two_refusals_and_never_by_words(clock: FakeClock) -> None:
     with FaultServer({"/props": props(4096, 4), "/v1/models": of_json({"data": []})}) as server:
         question = Question("m", server.base_url)
         asked = resolver(clock)
         asked.window(question)
-        asked.learn(question, 2048, named=True)
-        assert bound(asked.window(question)) == (2048, "learned")
+        refuse(asked, question, 2048, times=1)
+        refuse(asked, question, 1024, times=8, grounds="words")
+        assert bound(asked.window(question)) == (4096, "probe")
+        refuse(asked, question, 2048)
+        assert bound(asked.window(question)) == (2048, "refusal")
 
 
 def test_a_larger_prompt_that_was_answered_raises_a_listed_bound(clock: FakeClock) -> None:
     asked = resolver(clock)
-    asked.learned.record_success(Question("gpt-4"), 9000)
-    asked.learned.record_success(Question("gpt-4"), 8500)
+    answer(asked, Question("gpt-4"), 9000)
+    answer(asked, Question("gpt-4"), 8500)
     found = asked.window(Question("gpt-4"))
-    assert found.input_tokens == 9000
+    assert (found.input_tokens, found.answered) == (9000, 9000)
     assert "was exceeded" in found.explain()
+
+
+def test_no_refusal_lowers_a_window_under_what_was_answered(clock: FakeClock) -> None:
+    asked = resolver(clock)
+    refuse(asked, Question("gpt-4"), 5000)
+    answer(asked, Question("gpt-4"), 5001)
+    assert bound(asked.window(Question("gpt-4"))) == (8192, "table")
+    refuse(asked, Question("gpt-4"), 4000, times=8)
+    assert bound(asked.window(Question("gpt-4"))) == (8192, "table")
+
+
+def test_a_trial_is_granted_once_a_minute(clock: FakeClock) -> None:
+    asked, question = resolver(clock), Question("gpt-4")
+    assert [asked.start_trial(question) for _ in range(3)] == [True, False, False]
+    assert asked.start_trial(Question("gpt-4o"))
+    clock.advance(TRIAL_S)
+    assert asked.start_trial(question)
+
+
+def test_a_conversation_that_grows_writes_no_file_each_turn(
+    clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[StoredClaims] = []
+    save = Disk.save
+
+    def count(disk: Disk, kept: StoredClaims) -> None:
+        written.append(kept)
+        save(disk, kept)
+
+    monkeypatch.setattr(Disk, "save", count)
+    asked = resolver(clock, folder=tmp_path)
+    for tokens in range(1_000, 101_000, 1_000):
+        answer(asked, Question("gpt-4"), tokens)
+    assert 0 < len(written) < 25
+    assert resolver(clock, folder=tmp_path).window(Question("gpt-4")).answered > 75_000
 
 
 def test_forgetting_one_question_leaves_the_others(clock: FakeClock, tmp_path: Path) -> None:
     asked = resolver(clock, folder=tmp_path)
     for model in ("gpt-4", "gpt-4o"):
-        asked.learn(Question(model), 5000)
+        refuse(asked, Question(model), 5000)
     asked.forget(Question("gpt-4"))
     assert asked.window(Question("gpt-4")).input_tokens == 8192
     assert asked.window(Question("gpt-4o")).input_tokens == 5000

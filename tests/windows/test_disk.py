@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ullage.core.tokens.window import Claim
+from ullage.core.tokens.claim import Claim
 from ullage.windows.disk import FILE, Disk, StoredClaims
 
-CLAIM = Claim("total", 4096, "learned", "http://h", 5.0, 0.9, "said")
+CLAIM = Claim("total", 4096, "refusal", "http://h", 5.0, 0.9, "said")
 KEPT = StoredClaims({"k": (CLAIM,), "old": (CLAIM,)}, {"k": 100.0, "old": 10.0})
 
 
@@ -20,6 +20,14 @@ def test_what_is_saved_is_loaded_until_it_expires(tmp_path: Path) -> None:
     Disk(tmp_path / "deep").save(KEPT)
     found = Disk(tmp_path / "deep").load(now=50.0)
     assert (dict(found.claims), dict(found.until)) == ({"k": (CLAIM,)}, {"k": 100.0})
+
+
+def test_a_file_of_version_1_is_dropped_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE).write_text('{"version": 1, "entries": {"k": 1}}')
+    assert Disk(tmp_path).load(0.0) == StoredClaims()
+    assert caplog.records == []
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
@@ -37,19 +45,19 @@ def test_a_missing_file_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixt
 BROKEN: list[Any] = [
     "not json",
     "[]",
-    json.dumps({"version": 2, "entries": {}}),
-    json.dumps({"version": 1, "entries": {"k": {"claims": [{}], "until": 1}}}),
-    json.dumps({"version": 1, "entries": {"k": 1}}),
+    json.dumps({"version": 3, "entries": {}}),
+    json.dumps({"version": 2, "entries": {"k": {"claims": [{}], "until": 1}}}),
+    json.dumps({"version": 2, "entries": {"k": 1}}),
     json.dumps(
         {
-            "version": 1,
+            "version": 2,
             "entries": {
                 "k": {
                     "claims": [
                         {
                             "kind": "guess",
                             "tokens": 5000,
-                            "source": "learned",
+                            "source": "refusal",
                             "where": "",
                             "at": 0,
                             "confidence": 1,

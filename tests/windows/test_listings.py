@@ -25,7 +25,8 @@ from tests.windows.listed import (
     sync,
     windowless,
 )
-from ullage.core.tokens.window import Claim, resolve
+from ullage.core.tokens.claim import Claim
+from ullage.core.tokens.window import resolve
 from ullage.transport import HttpResponse as Got
 from ullage.transport import Transport
 from ullage.windows.listings import MOST_PAGES, Asking, Listed

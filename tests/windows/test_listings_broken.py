@@ -22,7 +22,7 @@ from tests.windows.listed import (
     sync,
     windowless,
 )
-from ullage.core.tokens.window import acceptable
+from ullage.core.tokens.claim import acceptable
 from ullage.transport import HttpResponse as Got
 from ullage.transport import Timeouts
 from ullage.windows.listings import MOST_PAGES, Listed

@@ -20,12 +20,13 @@ from tests.support.faults import (
     of_json,
 )
 from tests.support.waiting import eventually
+from tests.windows.events import refuse
 from ullage.core.errors import ConfigurationError, ContextWindowUnknown
 from ullage.transport import HttpRequest, Timeouts, Transport
 from ullage.transport import HttpResponse as Got
 from ullage.windows import Question, Resolver, ResolverOptions
 from ullage.windows.flights import MOST
-from ullage.windows.learned import HOSTED_S, LOCAL_S
+from ullage.windows.ledger import HOSTED_S, LOCAL_S
 from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S, _note_said
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
@@ -207,30 +208,30 @@ def test_forgetting_asks_again_and_drops_ceilings(resolver) -> None:
     with FaultServer({"/props": props(2048)}) as server:
         question = Question("m", server.base_url)
         resolver.window(question)
-        resolver.learn(question, 1000)
+        refuse(resolver, question, 1000)
         resolver.forget()
         assert resolver.window(question).input_tokens == 2048
         assert probes(server) == 2
 
 
-# --- learned ceilings -----------------------------------------------------------------------------
+# --- repeated refusals ----------------------------------------------------------------------------
 
 
-def test_a_learned_ceiling_only_lowers(resolver) -> None:
+def test_a_repeated_refusal_only_lowers(resolver) -> None:
     with FaultServer({"/props": props(2048)}) as server:
         question = Question("m", server.base_url)
-        resolver.learn(question, 3000)
+        refuse(resolver, question, 3000)
         assert resolver.window(question).source == "probe"
-        resolver.learn(question, 1500)
-        resolver.learn(question, 1800)
+        refuse(resolver, question, 1500)
+        refuse(resolver, question, 1800)
         found = resolver.window(question)
-        assert (found.input_tokens, found.source) == (1500, "learned")
+        assert (found.input_tokens, found.source) == (1500, "refusal")
         assert found.proven
         assert "2,048 tokens, allocated" in found.explain()
 
 
-def test_a_learned_ceiling_caps_an_override_and_the_table(resolver) -> None:
-    resolver.learn(Question("gpt-4"), 6000)
+def test_a_repeated_refusal_caps_an_override_and_the_table(resolver) -> None:
+    refuse(resolver, Question("gpt-4"), 6000)
     assert resolver.window(Question("gpt-4")).input_tokens == 6000
     assert resolver.window(Question("gpt-4", override=7000)).input_tokens == 6000
     assert resolver.window(Question("gpt-4", override=5000)).input_tokens == 5000
@@ -238,16 +239,16 @@ def test_a_learned_ceiling_caps_an_override_and_the_table(resolver) -> None:
 
 def test_where_nothing_is_known_a_named_limit_becomes_the_window(resolver) -> None:
     question = Question("unheard-of")
-    resolver.learn(question, 32_768)
+    refuse(resolver, question, 32_768)
     assert (resolver.window(question).input_tokens, resolver.window(question).source) == (
         32_768,
-        "learned",
+        "refusal",
     )
 
 
-def test_a_learned_ceiling_holds_for_its_endpoint_model_and_key_only(resolver) -> None:
+def test_a_repeated_refusal_holds_for_its_endpoint_model_and_key_only(resolver) -> None:
     here = Question("m", "https://api.openai.com/v1", "sk-1")
-    resolver.learn(here, 5000)
+    refuse(resolver, here, 5000)
     assert resolver.window(here).input_tokens == 5000
     for other in (
         Question("n", here.base_url, here.api_key),
@@ -267,15 +268,15 @@ def test_a_learned_ceiling_holds_for_its_endpoint_model_and_key_only(resolver) -
         ("http://127.0.0.1:{port}/v1", LOCAL_S, None),
     ],
 )
-def test_a_learned_ceiling_expires(resolver, clock, base_url, seconds, then) -> None:
+def test_a_repeated_refusal_expires(resolver, clock, base_url, seconds, then) -> None:
     with closed_port() as port:
         question = Question("gpt-4", base_url and base_url.format(port=port))
-        resolver.learn(question, 5000)
+        refuse(resolver, question, 5000)
         clock.advance(seconds - 1)
         assert resolver.window(question).input_tokens == 5000
         clock.advance(1)
         assert resolver.window(question).input_tokens == then
-        resolver.learn(question, 6000)
+        refuse(resolver, question, 6000)
         assert resolver.window(question).input_tokens == 6000
     assert (LOCAL_S, HOSTED_S) == (24 * HOUR, 30 * 24 * HOUR)
 
@@ -284,13 +285,13 @@ def test_an_overflow_makes_the_server_be_asked_again(resolver) -> None:
     with FaultServer({"/props": (props(4096), props(1024))}) as server:
         question = Question("m", server.base_url)
         assert resolver.window(question).input_tokens == 4096
-        resolver.learn(question, 2048)
+        refuse(resolver, question, 2048)
         assert resolver.window(question).input_tokens == 1024
 
 
 def test_what_learned_names_the_endpoint_without_its_password(resolver) -> None:
     question = Question("m", "http://me:geheim@127.0.0.1:1/v1", override=9000)
-    resolver.learn(question, 2048)
+    refuse(resolver, question, 2048)
     explained = resolver.window(question).explain()
     assert "127.0.0.1:1" in explained
     assert "geheim" not in explained

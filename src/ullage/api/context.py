@@ -14,11 +14,12 @@ from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.calibration import Calibration, ReportedSize, learn
+from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.composition import SCHEMA, Report, Span, Subject, compose
 from ullage.core.tokens.cost import Price, cost
 from ullage.core.tokens.counting import Meter, measure, prefix_sums
 from ullage.core.tokens.outputs import ReportedAnswer, settle
-from ullage.core.tokens.window import Claim, Window, refute, resolve
+from ullage.core.tokens.window import Window, refute, resolve
 from ullage.core.values.shown import line, table
 from ullage.runtime import Measurable, RequestOptions, Runtime, default, parse_options, system_text
 from ullage.windows import Question, read_window

@@ -22,7 +22,7 @@ from ullage.core.tokens.cost import cost as costing
 from ullage.core.tokens.counting import Count
 from ullage.core.tokens.gauge import Assessment
 from ullage.core.tokens.gauge import assess as assessing
-from ullage.core.tokens.truncation import Truncation, detect
+from ullage.core.tokens.truncation import ReportRange, Truncation, detect
 from ullage.core.tokens.window import Window
 from ullage.runtime import Measurable, RequestOptions, Runtime, default, parse_options
 from ullage.windows import Question, read_window
@@ -255,14 +255,14 @@ def detect_truncation(
     counted: Count,
     window: Window | int | None = None,
     *,
-    before: int | None = None,
     finish: str | None = None,
 ) -> Truncation | None:
     """Return what shows that a server cut a prompt without a word, or None.
 
     `reported` is the usage of the call (or its prompt tokens), `counted` our count of what was
-    sent; `window`, `before` (tokens reported for a request that this one extends) and `finish`
-    (why the answer ended) are further evidence. An unreadable report shows nothing.
+    sent; `window` and `finish` (why the answer ended) are further evidence. An unreadable report
+    shows nothing. A server may lawfully leave out old reasoning, and tools: leave them out of
+    `counted` where it does.
     """
     usage = Usage(reported) if isinstance(reported, int) else Usage.from_report(reported)
     if isinstance(reported, Usage):
@@ -271,4 +271,6 @@ def detect_truncation(
         return None
     known = read_window(window)
     bound = known.input_tokens if known is not None else None
-    return detect(usage, counted, bound, before=before, finish=finish)
+    exact, served = counted.basis == "exact", counted.basis == "server"
+    expected = ReportRange.around(counted.low, counted.high, exact=exact or served, counted=served)
+    return detect(usage, expected, bound, finish=finish)

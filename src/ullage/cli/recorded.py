@@ -19,10 +19,11 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.log.event import upcast_data
+from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.composition import PartRow, Report
 from ullage.core.tokens.counting import Count
 from ullage.core.tokens.gauge import assess
-from ullage.core.tokens.window import Claim, resolve
+from ullage.core.tokens.window import resolve
 from ullage.embedded import catalog
 from ullage.importers import ImportedSession
 from ullage.importers.listing import ListedSession

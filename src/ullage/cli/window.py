@@ -16,7 +16,8 @@ from typing import Final
 from ullage.api.functions import window
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
-from ullage.core.tokens.window import HINT, Source, Window
+from ullage.core.tokens.claim import Source
+from ullage.core.tokens.window import HINT, Window
 from ullage.runtime import default
 
 SUMMARY = "show the true context window of a model, with its source"
@@ -26,9 +27,12 @@ CHANGES: Final[Mapping[Source | None, tuple[str, ...]]] = {
         "--window N, or context_windows in the configuration (see `ullage config show --origin`)",
         "taking the number out: then the server, the listing or the table decides",
     ),
-    "learned": (
-        "--refresh forgets what a refusal taught; it expires by itself",
-        "--window N below it; an override above it is capped",
+    **dict.fromkeys(
+        ("refusal", "truncation", "contention"),
+        (
+            "--refresh forgets what was learned; a larger prompt that is answered refutes it",
+            "--window N; only repeated refusals that name their numbers in fields lower it",
+        ),
     ),
     "probe": (
         "starting the server, or loading the model, with another window; then --refresh",

@@ -23,6 +23,7 @@ from ullage.core.guard.request import (
     NeedServerCount,
     NeedSummaries,
     NeedSummariserWindow,
+    NeedTrial,
     NeedWindow,
 )
 from ullage.core.summary.question import Answer
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.learning import Observation
+    from ullage.core.tokens.claim import Claim
     from ullage.storage import Store
 
 log = logging.getLogger("ullage.guard")
@@ -159,7 +161,7 @@ class Driver:
 
     def _answer(self, need: Need | Rest | Say) -> Any:
         if isinstance(need, NeedWindow):
-            self._ceiling(need)
+            self._record(need.evidence)
             return self.runtime.windows.window(self.question)
         if isinstance(need, NeedServerCount):
             body = Measurable(need.messages, need.tools, need.system)
@@ -175,7 +177,7 @@ class Driver:
 
     async def _aanswer(self, need: Need | Rest | Say) -> Any:
         if isinstance(need, NeedWindow):
-            self._ceiling(need)
+            self._record(need.evidence)
             return await self.runtime.windows.awindow(self.question)
         if isinstance(need, NeedServerCount):
             body = Measurable(need.messages, need.tools, need.system)
@@ -189,13 +191,18 @@ class Driver:
             return await self.pause.asleep(self.pause.seconds())
         return await self._aperform_in_store(need)
 
-    def _ceiling(self, need: NeedWindow) -> None:
-        if need.ceiling is not None:
-            self.runtime.windows.learn(self.question, need.ceiling, named=need.named)
+    def _record(self, evidence: Claim | None) -> None:
+        if evidence is not None:
+            self.runtime.windows.record(self.question, evidence)
 
-    def _perform_in_store(self, need: Need | Rest | Say) -> Any:
+    def _note(self, need: NeedTrial | Say) -> Any:
         if isinstance(need, Say):
             return self.tell(need.event)
+        return self.runtime.windows.start_trial(self.question)
+
+    def _perform_in_store(self, need: Need | Rest | Say) -> Any:
+        if isinstance(need, Say | NeedTrial):
+            return self._note(need)
         if isinstance(need, NeedLoad):
             return self.store.checkpoints.load(need.scope, need.prefixes)
         if isinstance(need, NeedRecall):
@@ -208,8 +215,8 @@ class Driver:
     async def _aperform_in_store(self, need: Need | Rest | Say) -> Any:
         from ullage.storage.threaded import checkpoints_of, conversations_of, originals_of
 
-        if isinstance(need, Say):
-            return self.tell(need.event)
+        if isinstance(need, Say | NeedTrial):
+            return self._note(need)
         if isinstance(need, NeedLoad):
             return await checkpoints_of(self.store).aload(need.scope, need.prefixes)
         if isinstance(need, NeedRecall):
@@ -236,35 +243,32 @@ class Driver:
                 self.tell(Notice(f"the summariser failed ({kind}): the summary is by rule"))
         return [answer if isinstance(answer, Answer) else None for answer in found]
 
-    def learn(self, seen: Observation, bound: int | None) -> None:
-        """Carry out what a response taught; `bound` is the window that it was sent into."""
-        self._learn_limits(seen, bound)
+    def learn(self, seen: Observation) -> None:
+        """Carry out what a response taught."""
+        self._learn_limits(seen)
         if seen.checkpoint is not None:
             self.store.checkpoints.save_measured(seen.checkpoint)
         self.remember(seen.conversation)
         for event in seen.events:
             self.tell(event)
 
-    async def alearn(self, seen: Observation, bound: int | None) -> None:
+    async def alearn(self, seen: Observation) -> None:
         """Do as `learn`, without blocking the event loop."""
         from ullage.storage.threaded import checkpoints_of
 
-        self._learn_limits(seen, bound)
+        self._learn_limits(seen)
         if seen.checkpoint is not None:
             await checkpoints_of(self.store).asave_measured(seen.checkpoint)
         await self.aremember(seen.conversation)
         for event in seen.events:
             self.tell(event)
 
-    def _learn_limits(self, seen: Observation, bound: int | None) -> None:
-        """Learn what a response says of its model, which is kept in memory."""
-        runtime, question = self.runtime, self.question
-        if seen.usage is not None and bound is not None and seen.usage.prompt_tokens > bound:
-            runtime.windows.learned.record_success(question, seen.usage.prompt_tokens)
+    def _learn_limits(self, seen: Observation) -> None:
+        """Learn what a response says of its model and of the window."""
         if seen.reading is not None:
-            runtime.learn(question, seen.reading)
-        if seen.limit is not None:
-            runtime.windows.learn(question, seen.limit, named=False)
+            self.runtime.learn(self.question, seen.reading)
+        for claim in seen.evidence:
+            self.runtime.windows.record(self.question, claim)
 
     def tell(self, event: Event) -> None:
         """Call the listener. Its faults are logged: they must not cost an answer already paid."""

@@ -16,6 +16,7 @@ from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.reply import extract_report
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind, UllageError
 from ullage.core.guard import machine
+from ullage.core.guard.belief import make_refusal
 from ullage.core.guard.events import (
     Compacted,
     CompactionFailed,
@@ -245,7 +246,7 @@ class Port(Unpicklable):
         if isinstance(response, BaseException):
             return self._learn_refusal(view, classify_exception(response))
         seen = self._observe(view, response)
-        self.driver.learn(seen, view.window.input_tokens)
+        self.driver.learn(seen)
         return seen.assessment
 
     async def alearn_from(self, view: View, response: Any) -> Assessment:
@@ -253,7 +254,7 @@ class Port(Unpicklable):
         if isinstance(response, BaseException):
             return self._learn_refusal(view, classify_exception(response))
         seen = self._observe(view, response)
-        await self.driver.alearn(seen, view.window.input_tokens)
+        await self.driver.alearn(seen)
         return seen.assessment
 
     def settle_stream(self, view: View, tracker: Tracker) -> None:
@@ -282,10 +283,11 @@ class Port(Unpicklable):
         if kind.kind == "input" and kind.certainty == "certain":
             from ullage.core.guard import recovery
 
-            limit = kind.limit or recovery.find_refuted_bound(view.prepared, kind)
-            self.driver.runtime.windows.learn(
-                self.driver.question, limit, named=kind.limit is not None
-            )
+            runtime, sent = self.driver.runtime, view.prepared
+            limit = kind.limit or recovery.find_refuted_bound(sent, kind)
+            claim = make_refusal(sent, kind, limit)
+            if claim is not None:
+                runtime.windows.record(self.driver.question, claim)
         return view.assessment
 
     # --- steps ----------------------------------------------------------------------------------
@@ -293,7 +295,7 @@ class Port(Unpicklable):
     def _watch(self, request: Request, dialect: DialectName) -> Preparing:
         """Prepare without compacting anything."""
         setup = self._setup(dialect)
-        watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None)
+        watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None, tries=False)
         return machine.prepare(watching, request)
 
     @contextmanager

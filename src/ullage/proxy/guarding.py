@@ -232,8 +232,12 @@ class Guarding:
         bound, count = view.window.input_tokens, view.prepared.count
         if bound is None or not view.window.proven or count.low + call.beside < bound:
             return None
-        server = call.upstream.server or self._runtime.windows.server(self._question(call))
-        return (count.high + call.beside, bound) if server in SILENT else None
+        question, windows = self._question(call), self._runtime.windows
+        if (call.upstream.server or windows.server(question)) not in SILENT:
+            return None
+        if view.window.is_learned and windows.start_trial(question):
+            return None
+        return count.high + call.beside, bound
 
     def note(self, call: ProxyCall, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
         """Write down how the conversation stands; return the tier before and now, where known."""

@@ -38,6 +38,8 @@ def classify_exception(error: BaseException) -> ErrorKind:
     likely: ErrorKind | None = None
     for link in _chain(error):
         for kind in _readings(link):
+            if kind.kind == "other" and kind.structured:
+                return kind  # a code says that it is no overflow, whatever the words quote
             if kind.kind == "other":
                 continue
             if kind.certainty == "certain":

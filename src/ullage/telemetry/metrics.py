@@ -25,7 +25,7 @@ from ullage.core.guard.events import (
     Refused,
     TruncationDetected,
 )
-from ullage.core.tokens.window import Source
+from ullage.core.tokens.claim import Source
 from ullage.core.values.pickling import Unpicklable
 from ullage.telemetry import CONTENT_TYPE, Described, Registry
 from ullage.telemetry.protocol import Host, add_listener, find_listener

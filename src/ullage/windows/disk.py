@@ -1,4 +1,4 @@
-"""What outlives the process: learned ceilings and providers' listings, in one small file.
+"""What outlives the process: repeated evidence and providers' listings, in one small file.
 
 Written whole and atomically; several processes may write, the last one wins. A file that cannot
 be read or is of another version is replaced, never trusted and never fatal. It understands no
@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from ullage.core.tokens.window import Claim, Kind, Source, acceptable
+from ullage.core.tokens.claim import Claim, Kind, Source, acceptable
 
 log = logging.getLogger("ullage.windows")
 
-VERSION: Final = 1
+VERSION: Final = 2
 FILE: Final = "windows.json"
 
 
@@ -74,6 +74,8 @@ class Disk:
 
 
 def _entries(data: Mapping[str, Any]) -> dict[str, tuple[tuple[Claim, ...], float]]:
+    if data["version"] == 1:
+        return {}  # from before the ledger: one event was enough then
     if data["version"] != VERSION:
         raise ValueError(f"its version is {data['version']!r}, this is {VERSION}")
     return {

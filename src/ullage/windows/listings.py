@@ -18,7 +18,7 @@ from importlib import resources
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from ullage.core.tokens.window import Claim, Kind, acceptable
+from ullage.core.tokens.claim import Claim, Kind, acceptable
 from ullage.transport import Auth, HttpRequest, HttpResponse, mask_url
 from ullage.windows.probes.found import root
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
-from ullage.core.tokens.window import Claim, Window, resolve
+from ullage.core.tokens.claim import UNNAMED, Claim
+from ullage.core.tokens.window import Window, resolve
 from ullage.windows import probes
 from ullage.windows.disk import Disk
 from ullage.windows.flights import MOST, Flights, Landed
-from ullage.windows.learned import Learned
+from ullage.windows.ledger import EvidenceLedger
 from ullage.windows.probes import Found
 from ullage.windows.probes.found import root
 
@@ -59,7 +60,7 @@ class Resolver:
         self._transport = transport
         self._now = now
         self._options = options or ResolverOptions()
-        self.learned = Learned(Disk(self._options.folder), now)
+        self.ledger = EvidenceLedger(Disk(self._options.folder), now)
         self._found: Flights[Found] = Flights(now)
         self._listed: Flights[Listed] = Flights(now)
         self._said: dict[str, str] = {}
@@ -150,24 +151,31 @@ class Resolver:
 
     # --- learning ---------------------------------------------------------------------------------
 
-    def learn(self, question: Question, tokens: int, *, named: bool = True) -> None:
-        """Remember a ceiling that an error proved, and ask the server again next time.
+    def record(self, question: Question, claim: Claim) -> None:
+        """Enter what an event said of a window; after a refusal or a cut ask the server again.
 
-        An error that names no limit, from a server whose slots may share one pool, proves only
+        An error that names no limit, from a server whose slots may share one pool, says only
         that the pool was full: then each slot gets its share of it for a while.
         """
+        if claim.source == "answer":
+            self.ledger.record(question, claim)
+            return
         found = self._found.peek(question.key) or Found()
         pools = [c.tokens for c in found.claims if c.kind == "allocated"]
-        if not named and found.slots > 1 and pools:
+        if claim.note == UNNAMED and found.slots > 1 and pools:
             # What was found stays: those who fail beside this one must know of the slots too.
-            self.learned.share(question, min(pools), found.slots)
+            self.ledger.share(question, min(pools), found.slots)
             return
-        self.learned.lower(question, tokens)
+        self.ledger.record(question, claim)
         self._found.drop(question.key)
+
+    def start_trial(self, question: Question) -> bool:
+        """Tell whether a request over a learned bound may be tried, and remember that one is."""
+        return self.ledger.start_trial(question)
 
     def forget(self, question: Question | None = None) -> None:
         """Drop what is kept and learned about one question, or about everything."""
-        self.learned.forget(question)
+        self.ledger.forget(question)
         if question is None:
             self._found.clear()
             self._listed.clear()
@@ -231,7 +239,7 @@ class Resolver:
 
     def _resolve(self, question: Question) -> Window:
         claims, complaint = self._collect_claims(question)
-        window = resolve(claims, model=question.model)
+        window = resolve(claims, model=question.model, now=self._now())
         for warning in window.warnings:
             # Once, not with every request of a conversation.
             if self._capped.get(question.key) != warning:
@@ -249,7 +257,7 @@ class Resolver:
             if override is None
             else [Claim("total", override, "override", "--window or window=")]
         )
-        claims += self.learned.ceiling(question)
+        claims += self.ledger.claims(question)
         found = self._found.peek(question.key)
         complaint = ""
         if found is not None:
@@ -257,8 +265,7 @@ class Resolver:
             complaint = found.complaint
         listed, said = self._listed_claims(question)
         rows = self._rows(question)
-        floor = self.learned.floor(question)
-        claims += [_raise_exceeded(c, floor) for c in (*listed, *rows)]
+        claims += (*listed, *rows)
         return claims, complaint or (said if not rows else "")
 
     def _neighbour(self, question: Question) -> str:
@@ -364,8 +371,8 @@ class Resolver:
             yield alone, lambda: ask(provider, base_url, model, api_key, self._now())
         claims, _ = self._listed_claims(question)
         kept = f"listing|{question.key}"
-        if claims and self.learned.recall(kept) is None:
-            self.learned.keep(kept, claims, self._now() + POSITIVE_S)
+        if claims and self.ledger.recall(kept) is None:
+            self.ledger.keep(kept, claims, self._now() + POSITIVE_S)
 
     def _listing_keys(self, question: Question) -> tuple[str, str]:
         whole = f"{self._provider(question)}|{question.scope}"
@@ -376,7 +383,7 @@ class Resolver:
         whole, _ = self._listing_keys(question)
         if self._listed.peek(whole) is not None:
             return None
-        return self.learned.recall(f"listing|{question.key}")
+        return self.ledger.recall(f"listing|{question.key}")
 
     def _listed_claims(self, question: Question) -> tuple[tuple[Claim, ...], str]:
         """Return what listings say of the model, and what is to be complained of."""
@@ -429,13 +436,6 @@ class Resolver:
         except StopIteration as done:
             value: Value = done.value
             return value
-
-
-def _raise_exceeded(claim: Claim, floor: int) -> Claim:
-    """Raise a published bound to the largest prompt that was answered in spite of it."""
-    if claim.kind not in ("total", "input") or claim.tokens >= floor:
-        return claim
-    return replace(claim, tokens=floor, note=f"{claim.tokens:,} by the source, was exceeded")
 
 
 def _make_catalogue_key(question: Question) -> str:

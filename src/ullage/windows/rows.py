@@ -16,8 +16,8 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from ullage.core.tokens.claim import SMALLEST, Kind
 from ullage.core.tokens.cost import Price
-from ullage.core.tokens.window import SMALLEST, Kind
 from ullage.windows.aliases import PROVIDERS, VENDORS, Name
 
 SCHEMA: Final = 1

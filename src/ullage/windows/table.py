@@ -19,7 +19,7 @@ from typing import Final
 
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.errors.nearest import find
-from ullage.core.tokens.window import Claim
+from ullage.core.tokens.claim import Claim
 from ullage.windows import aliases
 from ullage.windows.aliases import Name
 from ullage.windows.rows import BROKEN, Book, Row, pack, whole

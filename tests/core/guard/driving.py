@@ -21,13 +21,15 @@ from ullage.core.guard.request import (
     NeedServerCount,
     NeedSummaries,
     NeedSummariserWindow,
+    NeedTrial,
     NeedWindow,
     Prepared,
     Setup,
 )
 from ullage.core.summary.question import Answer
+from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.counting import EXACT, Basis, Meter, Scale
-from ullage.core.tokens.window import Claim, Window, resolve
+from ullage.core.tokens.window import Window, resolve
 
 
 def window(tokens: int | None, **claim: Any) -> Window:
@@ -52,11 +54,14 @@ class World:
     talks: dict[tuple[str, str], Conversation] = field(default_factory=dict)
     originals: dict[str, str] = field(default_factory=dict)
     needs: list[Need] = field(default_factory=list)
+    trial: bool = False
 
     def answer(self, need: Need) -> Any:
         self.needs.append(need)
         found: Any = None
         match need:
+            case NeedTrial():
+                found = self.trial
             case NeedWindow():
                 found = self.window
             case NeedServerCount():

@@ -115,7 +115,7 @@ FULL = replace(
     reported(HISTORY, 321),
     shown=Shown("warning", frozenset({"advisory", "warning"}), "p/1"),
     effort=Effort("r", 1000, recoveries=2, fruitless=1, since=7.5),
-    cut=True,
+    odd=(7, 5),
 )
 
 

@@ -20,6 +20,7 @@ from ullage.core.guard.request import NeedServerCount, Prepared, Request, Setup
 from ullage.core.tokens.calibration import ReportedSize
 from ullage.core.tokens.cost import Price
 from ullage.core.tokens.counting import Scale
+from ullage.core.tokens.window import resolve
 
 GUESS = Scale(0.5, 1.0, 1.5)
 ESTIMATING = setup(scale=GUESS)
@@ -53,7 +54,7 @@ def test_a_report_assesses_calibrates_and_fills_the_checkpoint() -> None:
     assert seen.reading == ReportedSize(900, made.measured.total.best, made.measured.fixed.best)
     assert seen.checkpoint is not None
     assert seen.checkpoint.tokens_after_measured == 900
-    assert seen.limit is None
+    assert [c.source for c in seen.evidence] == ["answer"]
 
 
 def test_without_a_checkpoint_none_is_measured() -> None:
@@ -65,7 +66,7 @@ def test_without_a_checkpoint_none_is_measured() -> None:
 def test_a_missing_report_teaches_nothing(report: Any) -> None:
     made = prepare(World(window(1500)), talk(3))
     seen = World(window(1500)).observe(setup(), made, report)
-    assert (seen.usage, seen.reading, seen.limit, seen.events) == (None, None, None, ())
+    assert (seen.usage, seen.reading, seen.evidence, seen.events) == (None, None, (), ())
     assert seen.assessment == made.assessment
     assert seen.conversation == made.conversation
 
@@ -110,7 +111,7 @@ def test_over_a_whole_conversation_every_size_is_the_servers_and_the_delta(
 
 @pytest.mark.parametrize("report", MISSING)
 def test_a_missing_report_does_not_clear_an_earlier_critical_reading(report: Any) -> None:
-    world, history = World(window(10_000)), talk(3)
+    world, history = World(window(10_000)), talk(3, 1500)
     seen = world.observe(WATCHING, prepare(world, history, WATCHING), usage(9300))
     assert of(seen, ContextPressure)[0].tier == "critical"
     history += talk(1)[2:]
@@ -147,7 +148,7 @@ def changed_instructions(history: list[Any]) -> dict[str, Any]:
 )
 def test_the_report_is_out_of_use_after(change: Any) -> None:
     world, history = World(window(10_000)), talk(4)
-    world.observe(setup(), prepare(world, history), usage(9000))
+    world.observe(setup(), prepare(world, history), usage(4000))
     options = change(history)
     made = prepare(world, history, **options)
     assert made.measured.anchor is None
@@ -172,9 +173,9 @@ def test_a_new_checkpoint_puts_the_report_out_of_use_until_the_next() -> None:
 def test_a_report_of_another_model_is_never_this_ones_size() -> None:
     world, history = World(window(10_000)), talk(4)
     one, other = (replace(setup(), model=name) for name in ("one", "other"))
-    world.observe(one, prepare(world, history, one), usage(9000))
+    world.observe(one, prepare(world, history, one), usage(4000))
     assert prepare(world, history, other).count.tokens < 500
-    assert prepare(world, history, one).count.tokens == 9000
+    assert prepare(world, history, one).count.tokens == 4000
 
 
 def test_a_call_that_was_never_reported_leaves_the_last_report() -> None:
@@ -211,7 +212,7 @@ def test_a_request_without_messages_can_be_observed() -> None:
 def test_beside_a_report_the_server_counts_only_where_the_edges_call_for_two_things(
     reported: int, words: int, asks: bool
 ) -> None:
-    given, history = setup(Policy.off(), scale=GUESS), talk(2)
+    given, history = setup(Policy.off(), scale=GUESS), talk(2, 800)
     world = World(window(10_000, source="table"), server=lambda _: 7777)
     world.observe(given, prepare(world, history, given), usage(reported))
     assert asked(world) == 0
@@ -224,7 +225,7 @@ def test_beside_a_report_the_server_counts_only_where_the_edges_call_for_two_thi
 def test_beside_a_report_the_room_for_the_output_is_settled_by_the_server(
     output: int, asks: bool
 ) -> None:
-    given, history = setup(Policy.off(), scale=GUESS), talk(2)
+    given, history = setup(Policy.off(), scale=GUESS), talk(2, 800)
     world = World(window(10_000, source="table"), server=lambda _: 5100)
     world.observe(given, prepare(world, history, given), usage(5000))
     longer = [*history, {"role": "user", "content": "w " * 200}]
@@ -232,56 +233,97 @@ def test_beside_a_report_the_room_for_the_output_is_settled_by_the_server(
     assert asked(world) == asks
 
 
+# --- what is believed -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reported", [10**12, 3 * 10_000, 800])
+def test_a_report_outside_of_what_was_counted_teaches_nothing(reported: int) -> None:
+    world, history = World(window(200_000)), talk(3, 1500)
+    made = prepare(world, history)
+    seen = world.observe(setup(), made, usage(reported))
+    assert (seen.reading, seen.evidence, seen.checkpoint) == (None, (), None)
+    assert seen.assessment == made.assessment
+    assert [type(event) for event in seen.events] == [ContextPressure, Answered]
+    assert seen.conversation.anchor is None
+    again = prepare(world, [*history, {"role": "assistant", "content": "ok"}])
+    assert again.measured.anchor is None
+    assert again.assessment.tier == made.assessment.tier
+
+
+@pytest.mark.parametrize(("factor", "added", "believed"), [(1, 9_000, True), (3, 0, False)])
+def test_what_a_host_adds_to_each_prompt_is_believed_from_the_second_report_on(
+    factor: int, added: int, believed: bool
+) -> None:
+    world, history = World(window(200_000)), talk(10, 500)
+    for turn in range(3):
+        made = prepare(world, history)
+        whole = made.measured.raw().best
+        seen = world.observe(setup(), made, usage(factor * whole + added))
+        assert (seen.reading is not None) == (believed and turn > 0)
+        history = [*history, *talk(2, 500)[2:]]
+    assert (prepare(world, history).measured.anchor is not None) == believed
+
+
+def test_reasoning_that_the_server_drops_is_a_size_and_no_ratio() -> None:
+    world, history = World(window(10_000)), talk(3, 1000)
+    thought = {"role": "assistant", "content": "so", "reasoning_content": "t " * 2000}
+    history = [*history[:-1], thought, {"role": "user", "content": "and now?"}]
+    made = prepare(world, history)
+    seen = world.observe(setup(), made, usage(made.count.tokens - 2000))
+    assert seen.assessment.input_tokens == made.count.tokens - 2000
+    assert seen.reading is None
+    assert of(seen, TruncationDetected) == []
+
+
+def test_an_answer_is_evidence_where_it_is_the_largest() -> None:
+    world, history = World(window(10_000)), talk(3, 1000)
+    made = prepare(world, history)
+    seen = world.observe(setup(), made, usage(6000))
+    (claim,) = seen.evidence
+    assert (claim.source, claim.tokens, claim.tools) == ("answer", 6000, False)
+    assert claim.exchange
+    world.window = replace(world.window, answered=6000)
+    assert world.observe(setup(), prepare(world, history), usage(6000)).evidence == ()
+
+
 # --- truncation and edits by the server -----------------------------------------------------------
 
 
 def test_a_truncated_reading_neither_calibrates_nor_is_a_size() -> None:
-    world, history = World(window(10_000)), talk(60)
-    made = prepare(world, history)
-    seen = world.observe(setup(), made, usage(1000))
-    assert (seen.reading, seen.limit, seen.checkpoint) == (None, None, None)
-    assert seen.conversation == replace(made.conversation, cut=True)
-    (cut,) = of(seen, TruncationDetected)
-    assert cut.truncation.signs == ("short",)
-    assert of(seen, Notice) == []
-    assert prepare(world, history).measured.anchor is None
-
-
-def test_a_prompt_that_was_cut_is_told_of_once_until_something_was_done_about_it() -> None:
-    world, history = World(window(10_000)), talk(60)
+    world, history = World(window(6_000)), talk(60, 40)
     made = prepare(world, history, WATCHING)
-    seen = world.observe(WATCHING, made, usage(1000))
+    seen = world.observe(WATCHING, made, usage(3000))
+    assert (seen.reading, seen.checkpoint) == (None, None)
+    assert seen.conversation == made.conversation
+    assert seen.assessment == made.assessment
+    (cut,) = of(seen, TruncationDetected)
+    assert (cut.truncation.signs, cut.truncation.certain) == (("short",), False)
+    (claim,) = seen.evidence
+    assert (claim.source, claim.grounds, claim.reported) == ("truncation", "counted", 3000)
+    assert claim.tokens == cut.truncation.limit < made.count.low
+    assert of(seen, Notice) == []
+    assert prepare(world, history, WATCHING).measured.anchor is None
+
+
+def test_a_prompt_that_seems_cut_is_told_of_once_and_changes_nothing() -> None:
+    world, history = World(window(6_000)), talk(60, 40)
+    first = prepare(world, history, WATCHING)
+    seen = world.observe(WATCHING, first, usage(3000))
     assert len(of(seen, TruncationDetected)) == 1
-    for _ in range(2):
-        history = [*history, *talk(1)[2:]]
-        seen = world.observe(WATCHING, prepare(world, history, WATCHING), usage(1000))
-        assert of(seen, TruncationDetected) == []
-        assert seen.conversation.cut
-
-
-def test_a_prompt_that_was_cut_is_compacted_below_what_was_counted_and_once() -> None:
-    world, history = World(window(10_000)), talk(60)
-    first = prepare(world, history)
-    assert first.outcome is None
-    world.observe(setup(), first, usage(1000))
-    made = prepare(world, history)
-    assert made.outcome is not None
-    assert made.count.high <= 0.5 * first.count.high
-    assert not made.conversation.cut
-    then = prepare(world, [*history, {"role": "assistant", "content": "ok"}])
-    assert (then.outcome, then.replayed) == (None, made.checkpoint)
-
-
-def test_a_settled_checkpoint_that_was_cut_again_is_planned_anew_and_told_again() -> None:
-    world, history = World(window(4000)), talk(80)
-    made = prepare(world, history)
-    assert made.checkpoint is not None
-    seen = world.observe(setup(), made, usage(200))
-    assert len(of(seen, TruncationDetected)) == 1
+    world.window = resolve([*world.window.claims, *seen.evidence])
     again = prepare(world, history)
-    assert again.count.high < made.count.high
-    told = world.observe(setup(), again, usage(20))
-    assert again.count.high < 1200 or len(of(told, TruncationDetected)) == 1
+    assert again.window.input_tokens == first.window.input_tokens
+    seen = world.observe(WATCHING, prepare(world, history, WATCHING), usage(3000))
+    assert of(seen, TruncationDetected) == []
+
+
+def test_a_number_that_only_a_cut_leaves_is_certain() -> None:
+    world, history = World(window(None)), talk(60, 40)
+    seen = world.observe(WATCHING, prepare(world, history, WATCHING), usage(2050))
+    (cut,) = of(seen, TruncationDetected)
+    assert cut.truncation.certain
+    (claim,) = seen.evidence
+    assert (claim.tokens, claim.grounds) == (4096, "structured")
 
 
 def test_a_response_is_told_with_its_cost_where_prices_are_known() -> None:
@@ -293,31 +335,11 @@ def test_a_response_is_told_with_its_cost_where_prices_are_known() -> None:
         assert (answered.cost and answered.cost.total) == (dollars and pytest.approx(dollars))
 
 
-def test_two_signs_teach_a_ceiling() -> None:
-    world, history = World(window(4096)), talk(60)
-    world.observe(WATCHING, prepare(world, history, WATCHING), usage(3800))
-    longer = [*history, *talk(2)[2:]]
-    made = prepare(world, longer, WATCHING)
-    seen = world.observe(WATCHING, made, usage(1200))
-    (cut,) = of(seen, TruncationDetected)
-    assert set(cut.truncation.signs) == {"short", "fell"}
-    assert seen.limit == cut.truncation.limit == made.count.low - 1
-    assert seen.conversation.anchor == made.conversation.anchor
-
-
 def test_a_small_shortfall_is_none() -> None:
     made = prepare(World(window(10_000)), talk(3))
     seen = World(window(10_000)).observe(setup(), made, usage(20))
     assert of(seen, TruncationDetected) == []
     assert seen.reading is not None
-
-
-@pytest.mark.parametrize("source", ["table", "override"])
-def test_only_a_proven_bound_makes_a_report_above_it_a_sign(source: str) -> None:
-    world = World(window(1400, source=source))
-    made = prepare(world, talk(20), WATCHING)
-    seen = world.observe(WATCHING, made, usage(1500))
-    assert bool(of(seen, TruncationDetected)) == (source == "override")
 
 
 @pytest.mark.parametrize(
@@ -332,7 +354,7 @@ def test_what_the_server_left_out_itself_is_no_truncation_and_no_size(edit: dict
     made = prepare(world, history)
     seen = world.observe(setup(), made, usage(1000, **edit))
     assert of(seen, TruncationDetected) == []
-    assert (seen.reading, seen.limit) == (None, None)
+    assert (seen.reading, seen.evidence) == (None, ())
     assert seen.assessment.input_tokens == 1000
     assert seen.conversation == made.conversation
 
@@ -341,10 +363,11 @@ def test_what_the_server_left_out_itself_is_no_truncation_and_no_size(edit: dict
 
 
 def test_a_tier_is_told_once_whether_it_was_counted_or_reported() -> None:
-    world, history, told = World(window(10_000, source="table")), talk(3), []
+    world, history, told = World(window(10_000, source="table")), talk(3, 800), []
+    watching = setup(Policy.off(), scale=GUESS)
     for reported in (5000, 7200, 7300, 8100, 8000, 9200, 11_000):
-        made = prepare(world, history, WATCHING)
-        seen = world.observe(WATCHING, made, usage(reported))
+        made = prepare(world, history, watching)
+        seen = world.observe(watching, made, usage(reported))
         told += of(made, Notice) + of(seen, Notice)
         history += talk(1, 1)[2:]
     assert [notice.text.split(" %")[0] for notice in told] == [
@@ -354,15 +377,15 @@ def test_a_tier_is_told_once_whether_it_was_counted_or_reported() -> None:
 
 
 def test_the_tier_on_display_lingers_in_every_event() -> None:
-    world, history = World(window(10_000)), talk(60)
+    world, history = World(window(10_000)), talk(60, 58)
     world.observe(WATCHING, prepare(world, history, WATCHING), usage(9300))
     seen = world.observe(WATCHING, prepare(world, history, WATCHING), usage(9300))
     assert seen.conversation.shown.tier == "critical"
     longer = [*history, *talk(1, 1)[2:]]
     made = prepare(world, longer, WATCHING)
-    for report in (usage(1000), usage(1000, truncation="auto")):
+    for report, tier in ((usage(1000), "critical"), (usage(1000, truncation="auto"), "none")):
         (pressure,) = of(world.observe(WATCHING, made, report), ContextPressure)
-        assert (pressure.tier, pressure.assessment.tier) == ("critical", "none")
+        assert (pressure.tier, pressure.assessment.tier) == ("critical", tier)
 
 
 def test_a_checkpoint_in_the_place_of_another_tells_a_tier_again() -> None:
@@ -383,7 +406,7 @@ def test_a_checkpoint_in_the_place_of_another_tells_a_tier_again() -> None:
 def test_an_unknown_window_tells_nothing() -> None:
     world = World(window(None))
     made = prepare(world, talk(3))
-    seen = world.observe(setup(), made, usage(10**6))
+    seen = world.observe(setup(), made, usage(100))
     told = [type(e) for e in (*made.events, *seen.events)]
     assert told == [ContextPressure, ContextPressure, Answered]
     assert seen.assessment.tier == "unavailable"

@@ -20,6 +20,7 @@ from ullage.core.guard.events import Notice
 from ullage.core.guard.recovery import is_recoverable
 from ullage.core.guard.recovery import recover as recovering
 from ullage.core.guard.request import NeedWindow, Prepared, Request, Setup
+from ullage.core.tokens.claim import UNNAMED
 from ullage.core.tokens.counting import Scale
 
 GUESS = Scale(0.5, 1.0, 1.5)
@@ -50,7 +51,9 @@ def test_an_overflow_is_recovered_to_half_of_the_named_limit() -> None:
     assert made.checkpoint is not None
     assert made.checkpoint.trigger == "overflow_recovery"
     asked = [n for n in world.needs if isinstance(n, NeedWindow)]
-    assert (asked[-1].ceiling, asked[-1].named) == (800, True)
+    claim = asked[-1].evidence
+    assert claim is not None
+    assert (claim.source, claim.tokens, claim.note, claim.grounds) == ("refusal", 800, "", "words")
 
 
 def test_an_overflow_that_names_nothing_teaches_a_ceiling_below_what_was_sent() -> None:
@@ -58,7 +61,9 @@ def test_an_overflow_that_names_nothing_teaches_a_ceiling_below_what_was_sent() 
     sent = first(world, request)
     made = recover(world, sent, ErrorKind("input"), request)
     asked = [n for n in world.needs if isinstance(n, NeedWindow)]
-    assert (asked[-1].ceiling, asked[-1].named) == (sent.count.tokens - 1, False)
+    claim = asked[-1].evidence
+    assert claim is not None
+    assert (claim.tokens, claim.note) == (sent.count.tokens - 1, UNNAMED)
     assert made.count.high < sent.count.tokens
 
 
@@ -67,7 +72,7 @@ def test_what_only_looks_like_an_overflow_teaches_no_ceiling() -> None:
     sent = first(world, request)
     made = recover(world, sent, ErrorKind("input", 900, certainty="likely"), request)
     asked = [n for n in world.needs if isinstance(n, NeedWindow)]
-    assert asked[-1].ceiling is None
+    assert asked[-1].evidence is None
     assert made.count.high < sent.count.tokens
 
 
@@ -77,7 +82,7 @@ def test_a_connection_that_broke_teaches_no_ceiling_and_says_its_trigger() -> No
     error = ErrorKind("input", 900)
     made = recover(world, sent, error, request, trigger="transport_recovery")
     asked = [n for n in world.needs if isinstance(n, NeedWindow)]
-    assert asked[-1].ceiling is None
+    assert asked[-1].evidence is None
     assert made.checkpoint is not None
     assert made.checkpoint.trigger == "transport_recovery"
     assert made.count.high < sent.count.tokens

@@ -17,6 +17,7 @@ from ullage.core.dialects.framing import UNKNOWN_TEMPLATE, Framing
 from ullage.core.dialects.openai_chat import FRAMING as CHAT
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.messages.size import Size
+from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.composition import (
     NAMES,
     WORTH,
@@ -29,7 +30,7 @@ from ullage.core.tokens.composition import (
 )
 from ullage.core.tokens.counting import EXACT, UNKNOWN_VOCABULARY, Basis, Meter, Scale, measure
 from ullage.core.tokens.gauge import Thresholds
-from ullage.core.tokens.window import Claim, Window, resolve
+from ullage.core.tokens.window import Window, resolve
 
 METER = Meter(WordCounter())
 TOOL = {

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
+from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.counting import Count
 from ullage.core.tokens.gauge import LEAVING, STANDARD, TIERS, Shown, Thresholds, Tier, assess
-from ullage.core.tokens.window import Claim, Window, resolve
+from ullage.core.tokens.window import Window, resolve
 
 TOKENS = st.integers(0, 3_000_000)
 WINDOWS = st.integers(1, 2_000_000)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from tests.support.faults import Answer, FaultServer, Script, hanging, html, loading, of_json
-from ullage.core.tokens.window import Claim, acceptable
+from ullage.core.tokens.claim import Claim, acceptable
 from ullage.transport import HttpRequest, Timeouts, Transport
 from ullage.transport import HttpResponse as Got
 from ullage.windows.probes import Asking, Found, probe

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 STATUSES: Final[Mapping[int, Kind]] = {402: "quota", 429: "rate_limit"}
 
-ABSENT: Final = frozenset({401, 403, 404, 405})
-"""Refusals of who asks or of what is asked for; a wording that is only likely means nothing."""
+ABSENT: Final = frozenset({404, 405})
+"""Refusals of what is asked for; a wording that is only likely means nothing."""
+
+FORBIDDEN: Final = frozenset({401, 403})
+"""Refusals of who asks: no wording in them is about size."""
 
 
 def classify(
@@ -38,6 +41,8 @@ def classify(
     fields, texts = _open(body)
     texts = [_plain(text) for text in texts[:_MOST]]
     refused = STATUSES.get(status or 0)
+    if status in FORBIDDEN:
+        return ErrorKind("quota" if _is_quota(fields, texts) else "other", structured=True)
     if refused is not None:
         return ErrorKind("quota" if _is_quota(fields, texts) else refused)
     read = _by_code(fields, texts) or match_wording(texts)
@@ -89,12 +94,12 @@ def _number(digits: str | None) -> int | None:
 def _by_code(fields: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> ErrorKind | None:
     for inner, kind in _find_codes(fields):
         if kind != "input":
-            return ErrorKind(kind)
-        named = ErrorKind("input", _int(inner, "n_ctx"), _int(inner, "n_prompt_tokens"))
+            return ErrorKind(kind, structured=True)
+        limit, size = _int(inner, "n_ctx"), _int(inner, "n_prompt_tokens")
         said = match_wording(texts)
-        if named.limit is None and said is not None and said.kind in ("input", "total"):
-            return replace(said, certainty="certain")
-        return named
+        if limit is None and said is not None and said.kind in ("input", "total"):
+            return replace(said, certainty="certain", structured=True)
+        return ErrorKind("input", limit, size, structured=True)
     return None
 
 

@@ -49,6 +49,13 @@ CODES: Final[Mapping[str, Kind]] = {
     "request_too_large": "bytes",  # Anthropic: 32 MB
     "previous_response_not_found": SERVER_STATE,
     "invalid_function_parameters": "other",  # a schema may say anything
+    "content_filter": "other",  # Azure OpenAI; filters quote what users wrote
+    "content_policy_violation": "other",  # OpenAI
+    "responsibleaipolicyviolation": "other",  # Azure OpenAI, in `innererror`
+    "invalid_prompt": "other",  # OpenAI: a prompt against the usage policy
+    "permission_error": "other",  # Anthropic
+    "authentication_error": "other",  # Anthropic
+    "invalid_api_key": "other",  # OpenAI
     "unsupported_parameter": "other",
 }
 """Values of `code`, `type` and `__type`, in lower case."""

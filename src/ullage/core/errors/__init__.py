@@ -23,7 +23,7 @@ value, the limit, who said the limit, the likely fix.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
@@ -163,3 +163,5 @@ class ErrorKind:
     certainty: Literal["certain", "likely"] = "certain"
     about: Literal["thinking"] | None = None
     """What of a malformed history is at fault, where it is known: reasoning that was left out."""
+    structured: bool = field(default=False, compare=False)
+    """Whether a code or a field said it, and not a sentence alone."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ullage.core.messages.transcript import Transcript
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Schema version of a stored conversation."""
 
 
@@ -31,9 +31,9 @@ class Conversation:
 
     `prefix` is the chain hash of the whole history as the caller passed it. `anchor` is the last
     reported size, of the first `covered` messages as they were sent; `sent` is their chain hash.
-    `effort` is what the turn has spent on making room; `cut` tells that a report showed a prompt
-    which the server had cut, and that nothing was done about it yet. `cramped` is the window of
-    which people were told that it is too small for what must stay.
+    `effort` is what the turn has spent on making room. `odd` are the reported tokens and our count
+    of the last report that was not believed. `cramped` is the window of which people were told
+    that it is too small for what must stay.
     """
 
     scope: str
@@ -43,7 +43,7 @@ class Conversation:
     covered: int = 0
     sent: str = ""
     effort: Effort = Effort()
-    cut: bool = False
+    odd: tuple[int, int] | None = None
     cramped: int = 0
 
     def has_report_of(self, sent: Transcript) -> bool:
@@ -73,7 +73,7 @@ class Conversation:
         if not len(sent):
             return self
         anchor = Anchor(tokens, measured.raw())
-        return replace(self, anchor=anchor, covered=len(sent), sent=chain(sent)[-1])
+        return replace(self, anchor=anchor, covered=len(sent), sent=chain(sent)[-1], odd=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
@@ -87,7 +87,10 @@ class Conversation:
     def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
         """Read what `to_dict` wrote; raises StoreError on a newer version or a corrupt record."""
         version = data.get("version")
-        if version != VERSION:
+        if version == 1:  # had a flag where the ledger of evidence is now
+            data = {**data, "odd": None, "version": VERSION}
+            data = {k: v for k, v in data.items() if k != "cut"}
+        elif version != VERSION:
             raise StoreError(
                 f"a conversation of schema version {version!r} cannot be read: this ullage reads "
                 f"version {VERSION}; upgrade ullage or start from an empty store"
@@ -96,6 +99,7 @@ class Conversation:
             fields = {k: v for k, v in data.items() if k != "version"}
             anchor = fields["anchor"]
             fields["anchor"] = anchor and Anchor(anchor[0], Size(*anchor[1:]))
+            fields["odd"] = fields["odd"] and tuple(fields["odd"])
             shown = {**fields["shown"]}
             shown["told"] = frozenset(shown["told"])
             fields |= {"shown": Shown(**shown), "effort": Effort(**fields["effort"])}

@@ -1,4 +1,4 @@
-"""What a response teaches: the size as reported, a ratio to count by, a prompt that was cut.
+"""What a response teaches: the size as reported, a ratio to count by, evidence for the window.
 
 Pure: a driver feeds in what came back, and carries out what is learned. It plans nothing.
 """
@@ -9,24 +9,33 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.dialects.usage import Usage
+from ullage.core.guard.belief import (
+    count_reasoning,
+    find_range,
+    is_steady,
+    make_answer,
+    make_truncation,
+)
 from ullage.core.guard.events import Answered, ContextPressure, Event, Notice, TruncationDetected
 from ullage.core.tokens.calibration import ReportedSize
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
-from ullage.core.tokens.truncation import Truncation, detect, finish_reason, is_edited_by_server
+from ullage.core.tokens.truncation import detect, finish_reason, is_edited_by_server
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.request import Prepared, Setup
+    from ullage.core.tokens.claim import Claim
+    from ullage.core.tokens.truncation import ReportRange, Truncation
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What a response taught: the usage, the assessment by it, and what else may be learned.
 
-    `reading` calibrates, None where the report must not teach. `limit` is a ceiling in tokens
-    that a truncation proved. `conversation` is what to remember until the next call.
+    `reading` calibrates, None where the report must not teach. `evidence` is what it says of the
+    window. `conversation` is what to remember until the next call.
     """
 
     usage: Usage | None
@@ -34,61 +43,77 @@ class Observation:
     conversation: Conversation
     reading: ReportedSize | None = None
     checkpoint: Checkpoint | None = None
-    limit: int | None = None
+    evidence: tuple[Claim, ...] = ()
     events: tuple[Event, ...] = ()
 
 
 def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     """Learn from a response or usage report. Pure; an unreadable report teaches nothing.
 
-    A truncated prompt calibrates nothing and is no size of the conversation. What the server
-    itself edited (`truncation: auto`, `context_management`) is neither.
+    A report is believed inside the range in which a true one lies. Outside of it, it teaches
+    nothing: it is a sum over inner calls, or what was not cached, or of a prompt that was cut. What
+    the server itself edited (`truncation: auto`, `context_management`) teaches nothing either.
     """
     usage = Usage.from_report(report)
     if usage is None or usage.prompt_tokens == 0:
         return Observation(None, sent.assessment, sent.conversation)
-    found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
-    pressure = ContextPressure(found, sent.conversation.shown.tier, "reported")
     priced = cost(usage, setup.prices) if setup.prices else None
     answered = Answered(usage, priced, setup.model)
     if is_edited_by_server(report):
+        found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
+        pressure = ContextPressure(found, sent.conversation.shown.tier, "reported")
         return Observation(usage, found, sent.conversation, events=(pressure, answered))
-    cut = _detect_truncation(sent, usage, report)
+    expected = find_range(sent, setup.meter, usage.prompt_tokens)
+    cut = detect(usage, expected, sent.window.input_tokens, finish=finish_reason(report))
+    evidence: tuple[Claim, ...] = ()
+    events: tuple[Event, ...] = (answered,)
     if cut is not None:
-        limit = cut.limit if cut.certain else None
-        events: tuple[Event, ...] = (pressure, answered)
-        if not sent.conversation.cut:  # told of once, until something was done about it
-            events = (*events, TruncationDetected(cut))
-        conversation = replace(sent.conversation, cut=True)
-        return Observation(usage, found, conversation, limit=limit, events=events)
+        evidence = (make_truncation(sent, cut),)
+        events = (*_report_cut(sent, cut), answered)
+    if _is_believed(sent, expected, cut, usage.prompt_tokens):
+        seen = _believe(setup, sent, usage)
+        return replace(seen, evidence=(*evidence, *seen.evidence), events=(*seen.events, *events))
+    conversation = sent.conversation
+    if cut is None:
+        conversation = replace(conversation, odd=(usage.prompt_tokens, sent.measured.raw().best))
+    pressure = ContextPressure(sent.assessment, conversation.shown.tier, "reported")
+    return Observation(
+        usage, sent.assessment, conversation, evidence=evidence, events=(pressure, *events)
+    )
+
+
+def _is_believed(
+    sent: Prepared, expected: ReportRange, cut: Truncation | None, reported: int
+) -> bool:
+    if cut is not None and cut.signs != ("length_without_output",):
+        return False
+    return expected.has(reported) or is_steady(sent, reported)
+
+
+def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:
+    """Return what a report teaches that can be true."""
     reported = usage.prompt_tokens
+    found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
     conversation = sent.conversation.with_report(reported, sent.measured, sent.sent)
     made, measured = sent.checkpoint, sent.measured
     conversation, told = show(setup, made or sent.replayed, conversation, found, "reported")
+    teaches = reported >= sent.count.low or not count_reasoning(sent, setup.meter)
+    answer = make_answer(sent, reported)
     return Observation(
         usage,
         found,
         conversation,
-        ReportedSize(reported, measured.total.best, measured.fixed.best),
+        ReportedSize(reported, measured.total.best, measured.fixed.best) if teaches else None,
         made.with_usage(usage) if made is not None else None,
-        events=(*told, answered),
+        () if answer is None else (answer,),
+        told,
     )
 
 
-def _detect_truncation(sent: Prepared, usage: Usage, report: Any) -> Truncation | None:
-    """Return what shows that the server cut the prompt. An unproven bound is no sign of it.
-
-    What this request extends is an earlier report, not the server's count of this very request.
-    """
-    anchor = sent.measured.anchor
-    earlier = anchor is not None and anchor.raw != sent.measured.raw()
-    return detect(
-        usage,
-        sent.count,
-        sent.window.input_tokens if sent.window.proven else None,
-        before=anchor.tokens if anchor is not None and earlier else None,
-        finish=finish_reason(report),
-    )
+def _report_cut(sent: Prepared, cut: Truncation) -> tuple[Event, ...]:
+    """Return the event of a cut prompt: told when it first seems so, and when it is certain."""
+    known = [c for c in sent.window.claims if c.source == "truncation"]
+    return () if known and not cut.certain else (TruncationDetected(cut),)
 
 
 def show(

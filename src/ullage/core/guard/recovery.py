@@ -17,6 +17,7 @@ from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import find
 from ullage.core.errors import ContextTooLargeError
 from ullage.core.guard import machine
+from ullage.core.guard.belief import is_about, make_refusal
 from ullage.core.guard.effort import RECOVERIES
 from ullage.core.guard.events import Notice
 from ullage.core.guard.request import NeedWindow, Prepared, Preparing, Request, Setup
@@ -42,7 +43,7 @@ def is_recoverable(error: ErrorKind, sent: Prepared) -> bool:
     if error.kind == "malformed_history":
         edited = sent.checkpoint or sent.replayed
         return error.about == "thinking" and edited is not None and not sent.sent.rules.loops
-    if error.kind not in ("input", "total"):
+    if error.kind not in ("input", "total") or not is_about(sent, error):
         return False
     bound = sent.window.input_tokens
     return error.certainty == "certain" or bound is None or sent.count.high * 2 >= bound
@@ -85,18 +86,18 @@ def find_refuted_bound(sent: Prepared, error: ErrorKind) -> int:
 def _smaller(
     setup: Setup, request: Request, sent: Prepared, error: ErrorKind, trigger: Trigger
 ) -> Preparing:
-    """Learn the limit, where the error is certainly one of size, and compact to half of it."""
-    refused = error.input_tokens or sent.count.tokens
-    proven = (
-        error.limit or find_refuted_bound(sent, error) if error.certainty == "certain" else None
-    )
-    if trigger == "transport_recovery":
-        proven = None  # nobody said that anything was too large
+    """Learn the limit, where the error is certainly one of size, and compact to half of it.
+
+    The limit holds for this turn, whatever the ledger makes of it.
+    """
+    refused, proven = error.input_tokens or sent.count.tokens, None
+    if error.certainty == "certain" and trigger != "transport_recovery":
+        proven = error.limit or find_refuted_bound(sent, error)
+    evidence = proven and make_refusal(sent, error, proven)
     if error.input_tokens is not None and not _is_foreseen(setup, sent, refused):
         setup = _rescale(setup, sent, refused)
-    need = NeedWindow(proven, named=error.limit is not None)
-    measured = yield from machine.open_request(setup, request, need)
-    bound = min(measured.window.input_tokens or refused, refused)
+    measured = yield from machine.open_request(setup, request, NeedWindow(evidence or None))
+    bound = min(measured.window.input_tokens or refused, proven or refused, refused)
     effort = measured.replayed.conversation.effort
     spent = max(effort.recoveries, sent.conversation.effort.recoveries)  # the bound has changed
     if spent >= RECOVERIES:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Codec, DialectName, Raw, Transcript
     from ullage.core.summary.question import SummaryRequest
     from ullage.core.tokens.budget import Cramped
+    from ullage.core.tokens.claim import Claim
     from ullage.core.tokens.cost import Price
     from ullage.core.tokens.counting import Count, Measure, Meter
     from ullage.core.tokens.gauge import Assessment
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NeedWindow:
-    """Send the Window of the model. `ceiling` is a limit just learned, in tokens, or None.
+    """Send the Window of the model. `evidence` is what was just learned of it, or None."""
 
-    `named` tells whether the error named it, or it is only below what was refused.
-    """
+    evidence: Claim | None = None
 
-    ceiling: int | None = None
-    named: bool = False
+
+@dataclass(frozen=True, slots=True)
+class NeedTrial:
+    """Send whether a request over a learned bound may be tried: not where one just was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class NeedSave:
 
 Need = (
     NeedWindow
+    | NeedTrial
     | NeedServerCount
     | NeedSummaries
     | NeedSummariserWindow
@@ -115,7 +118,8 @@ class Setup:
     `background` that summaries may be made beside the conversation, `keeps` that a store keeps
     originals. `loops` makes whole tool loops units. `prices` are the model's, `now` is the time in
     seconds. Without `repairs` a broken history stays as it is; without `refuses` what cannot fit
-    is handed out all the same, as small as it lawfully gets.
+    is handed out all the same, as small as it lawfully gets. With `tries` a request over a learned
+    bound is sent now and then, as a trial.
     """
 
     codec: Codec
@@ -133,6 +137,7 @@ class Setup:
     now: float = 0.0
     repairs: bool = True
     refuses: bool = True
+    tries: bool = True
 
     def with_loops(self) -> Setup:
         """Return the setup for a model that refuses a tool loop which was cut through."""
@@ -182,4 +187,5 @@ class Prepared:
     replayed: Checkpoint | None = None
     ahead: bool = False
     cramped: Cramped | None = None
+    has_tools: bool = False
     events: tuple[Event, ...] = ()

@@ -1,7 +1,9 @@
-"""Whether a server cut a prompt without a word: what it reported against what was sent.
+"""What a report of usage says of the prompt: is it to be believed, and was the prompt cut.
 
-Some servers drop the start of a prompt that is too long and answer 200. This reads the signs. It
-learns nothing and persists nothing; `ullage.core.guard.machine` decides what follows.
+A server may report less than was counted for lawful reasons: templates leave out old reasoning and
+tools. Some report something else: only what was not cached, or the sum over inner calls. And some
+drop a part of a prompt that is too long, and answer 200. This tells them apart by the range in
+which a true report lies. It learns nothing and keeps nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +14,27 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ullage.core.messages.fields import as_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ullage.core.dialects.usage import Usage
-    from ullage.core.tokens.counting import Count
 
-Sign = Literal["short", "at_window", "at_half", "length_without_output", "above_window", "fell"]
+Sign = Literal["short", "at_window", "at_half", "length_without_output"]
 
-SHORT_RATIO, SHORT_TOKENS = 0.5, 1_000
-"""A report is short when under this share of the count's lower edge and this much below it."""
+SLACK_EXACT, SLACK_ESTIMATED = 0.10, 0.25
+"""How far outside of the counted band a report may lie, as a share of its edge."""
+
+SLACK_BELOW, SLACK_ABOVE = 256, 4_096
+"""The same in tokens: what a template leaves out of a short prompt, what a host puts before it.
+Hosts were seen to add up to 3,000 tokens of their own instructions."""
+
+NEAR: Final = 0.9
+"""The share of a bound from which a short report may mean that the prompt was cut. Under it no
+server has a reason to cut."""
+
+LEFT: Final = 0.4
+"""The share of a bound that a cut leaves at least; Ollama leaves a half. Less is a report of
+something else, such as of the uncached tokens alone. Of an unknown bound, the share of the prompt:
+a history grows, and is first cut when it is a little over."""
 
 FULL: Final = 0.99
 """The share of the window from which an answer that ended for length with no output is a sign."""
@@ -29,79 +43,99 @@ KEPT_HALF: Final = (2, 3)
 """Tokens beside half of num_ctx that Ollama keeps when it cuts the middle out: 4,096 became 2,050
 (ollama pull request 18399); the measuring of others found num_ctx / 2 + 3."""
 
+COMMON: Final = tuple(2**power for power in range(11, 21))
+"""Windows that servers have by default, in tokens: 2,048 to 1,048,576."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRange:
+    """The prompt tokens that a true report of a request lies between, `least` and `most`.
+
+    `low` and `high` are the edges of the count; what may lawfully be left out is no part of `low`.
+    `is_counted` tells that the server itself counted this very request.
+    """
+
+    low: int
+    high: int
+    least: int
+    most: int
+    is_counted: bool = False
+
+    @classmethod
+    def around(
+        cls, low: int, high: int, *, exact: bool, lawful: int = 0, counted: bool = False
+    ) -> ReportRange:
+        """Return the range for a count from `low` to `high`, `lawful` of it dispensable."""
+        slack, low = SLACK_EXACT if exact else SLACK_ESTIMATED, max(low - lawful, 0)
+        least = int(low * (1 - slack)) - SLACK_BELOW
+        return cls(low, high, least, int(high * (1 + slack)) + SLACK_ABOVE, counted)
+
+    def has(self, reported: int) -> bool:
+        """Tell whether a report of so many prompt tokens can be true."""
+        return self.least <= reported <= self.most
+
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The signs that a prompt was cut. `certain` with two of them: only then a limit is learned.
+    """The signs that a prompt was cut, or had no room for an answer behind it.
 
-    `reported` and `counted` are in tokens. `limit` is the most that the window can be, in tokens:
-    a prompt of one more was cut.
+    `reported` and `counted` are in tokens. `limit` is the most that the window can be, in tokens.
+    `certain` tells that the number of tokens read is one that only a cut leaves, or that the
+    server itself had counted more; otherwise a second cut prompt is wanted.
     """
 
     signs: tuple[Sign, ...]
     reported: int
     counted: int
     limit: int
-
-    @property
-    def certain(self) -> bool:
-        """Whether two independent signs agree."""
-        return len(self.signs) > 1
+    certain: bool = False
 
 
 def detect(
-    usage: Usage,
-    counted: Count,
-    window: int | None,
-    *,
-    before: int | None = None,
-    finish: str | None = None,
+    usage: Usage, expected: ReportRange, window: int | None, *, finish: str | None = None
 ) -> Truncation | None:
     """Return the truncation that a report shows, or None.
 
-    `window` is the bound in tokens as far as it is known, `before` the prompt tokens reported for
-    a request that this one extends, `finish` the reason given for the end of the answer. A count
-    that is only estimated never makes a report short by itself.
+    `window` is the bound in tokens as far as it is known, `finish` the reason given for the end of
+    the answer. A report is short only where what was counted is near the bound, or where the bound
+    is unknown.
     """
     reported = usage.prompt_tokens
-    missing = counted.low - reported
-    short = reported < SHORT_RATIO * counted.low and missing >= SHORT_TOKENS
-    signs: list[Sign] = []
-    if short and _sure(counted):
-        signs.append("short")
-    if before is not None and reported < before:
-        signs.append("fell")
-    if window is not None:
-        signs += _at_window(usage, counted, window, finish)
+    found = next(_find_cuts(reported, expected.low, window), None)
+    short = reported < expected.least and _can_be_cut(reported, expected, window)
+    signs: list[Sign] = ["short"] if short else []
+    if found is not None:
+        signs.append(found[0])
+    spoken = usage.output + usage.reasoning
+    full = window is not None and reported >= FULL * window
+    if full and spoken == 0 and finish in ("length", "max_tokens"):
+        signs.append("length_without_output")
     if not signs:
         return None
-    below = max(counted.low - 1, reported)
-    limit = below if window is None else min(window, below)
-    return Truncation(tuple(signs), reported, counted.tokens, limit)
+    limit = max(expected.low - 1, reported) if short else reported
+    if found is not None:
+        limit = found[1]
+    if window is not None:
+        limit = min(window, limit)
+    certain = found is not None or (short and expected.is_counted)
+    return Truncation(tuple(signs), reported, expected.high, limit, certain)
 
 
-def _sure(counted: Count) -> bool:
-    """Tell whether the lower edge rests on the model's own vocabulary or on a server's word."""
-    measured = counted.measured
-    if measured is not None and (measured.basis == "exact" or measured.anchor is not None):
-        return True
-    return counted.basis in ("exact", "server")
+def _find_cuts(reported: int, low: int, window: int | None) -> Iterator[tuple[Sign, int]]:
+    """Yield the sign and the bound of cuts that leave exactly so many tokens."""
+    for bound in (window, *COMMON):
+        if bound is None or low <= bound:
+            continue
+        if reported in (bound, bound - 1):
+            yield "at_window", bound
+        if reported - bound // 2 in KEPT_HALF:
+            yield "at_half", bound
 
 
-def _at_window(usage: Usage, counted: Count, window: int, finish: str | None) -> list[Sign]:
-    reported = usage.prompt_tokens
-    over = counted.low > window
-    signs: list[Sign] = []
-    if over and reported in (window, window - 1):
-        signs.append("at_window")
-    if over and reported - window // 2 in KEPT_HALF:
-        signs.append("at_half")
-    if reported > window:
-        signs.append("above_window")
-    spoken = usage.output + usage.reasoning
-    if finish in ("length", "max_tokens") and spoken == 0 and reported >= FULL * window:
-        signs.append("length_without_output")
-    return signs
+def _can_be_cut(reported: int, expected: ReportRange, window: int | None) -> bool:
+    if window is None:
+        return reported >= LEFT * expected.low
+    return expected.high >= NEAR * window and reported >= LEFT * window
 
 
 def is_edited_by_server(report: Any) -> bool:

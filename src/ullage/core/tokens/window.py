@@ -1,39 +1,24 @@
 """What a window is: claims with kind and source, resolved to one fact or to honest unknown.
 
 A window belongs to an endpoint and an exact model id, never to a family name. Claims of equal
-rank combine by the smaller; what lost stays visible. It asks nobody (`ullage.windows` does) and
-makes no number up.
+rank combine by the smaller; what lost stays visible. What refusals and reports say is weighed by
+`core.tokens.evidence`. It asks nobody (`ullage.windows` does) and makes no number up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from ullage.core.errors import ContextWindowUnknown
+from ullage.core.tokens.claim import CAPS, FORGET, LEARNED, RANKS, acceptable, order, say_source
+from ullage.core.tokens.evidence import find_cap, find_floor
 from ullage.core.values.shown import line, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-Kind = Literal["total", "input", "output", "trained", "allocated", "policy"]
-Source = Literal["override", "learned", "probe", "listing", "table"]
-
-RANKS: Final[tuple[Source, ...]] = ("override", "probe", "listing", "table")
-"""Sources from most to least believed. `learned` has no rank: it only lowers."""
-
-SAID: Final[Mapping[Source, tuple[str, str]]] = {
-    "override": ("set by", "--window or window="),
-    "learned": ("learned from", "an error"),
-    "probe": ("reported by", "the server"),
-    "listing": ("listed by", "the provider"),
-    "table": ("from", "the table"),
-}
-"""How each source is told to people, and who it is where no place is named."""
-
-SMALLEST: Final = 1024
-"""A claim below this is refused unless an operator or a local server makes it."""
+    from ullage.core.tokens.claim import Claim, Kind, Source
 
 HINT: Final = (
     "Set it: window=N in code or `--window N`, or give the base_url of the server so that it can "
@@ -42,47 +27,12 @@ HINT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One source's statement about a limit, in tokens.
-
-    `at` is the time of the statement in seconds since the epoch, 0.0 where it has none (an
-    override). `confidence` runs from 0 to 1. `where` names the endpoint, file or table.
-    """
-
-    kind: Kind
-    tokens: int
-    source: Source
-    where: str = ""
-    at: float = 0.0
-    confidence: float = 1.0
-    note: str = ""
-
-    @property
-    def date(self) -> str:
-        """The day of the statement as YYYY-MM-DD (UTC), "" where it has no sane time."""
-        try:
-            return datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d") if self.at else ""
-        except (OSError, OverflowError, TypeError, ValueError):
-            # Read back from a file that somebody edited.
-            return ""
-
-    def sentence(self) -> str:
-        """Say the claim in one line."""
-        note = f" ({self.note})" if self.note else ""
-        return f"{self.tokens:,} tokens, {self.kind}, {_say_source(self.source, self.where)}{note}"
-
-    def describe_with_date(self) -> str:
-        """Say the claim with its day, unless its place names that already."""
-        known = not self.date or self.date in self.where
-        return self.sentence() if known else f"{self.sentence()}, {self.date}"
-
-
-@dataclass(frozen=True, slots=True)
 class Window:
     """What one request may hold: the fact that claims resolve to, or `known=False`.
 
     `input_tokens` is the bound for the prompt, min(input limit, total), without any reserve.
-    `kind` and `source` are those of the claim that set the bound.
+    `kind` and `source` are those of the claim that set the bound. `answered` is the largest prompt
+    that is known to have been answered, 0 if none.
     """
 
     input_tokens: int | None = None
@@ -94,6 +44,7 @@ class Window:
     claims: tuple[Claim, ...] = ()
     model: str | None = None
     warnings: tuple[str, ...] = ()
+    answered: int = 0
 
     @property
     def known(self) -> bool:
@@ -102,8 +53,13 @@ class Window:
 
     @property
     def proven(self) -> bool:
-        """Whether the bound is the operator's, the server's own, or was learned from an error."""
-        return self.source in ("override", "learned") or self.kind == "allocated"
+        """Whether the bound is the operator's, the server's own, or was learned from events."""
+        return self.source == "override" or self.kind == "allocated" or self.is_learned
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether the bound was learned from refusals or cut prompts, and may be taken back."""
+        return self.source in CAPS
 
     def tokens(self) -> int:
         """Return the bound for the prompt; raises ContextWindowUnknown without one."""
@@ -128,10 +84,11 @@ class Window:
 
     def name_source(self) -> str:
         """Say in a few words who set the bound, for messages to people."""
+        how = f"; {FORGET}" if self.is_learned else ""
         for claim in self.claims:
             if claim.source == self.source and claim.tokens == self.input_tokens:
-                return f"{claim.kind} window {_say_source(claim.source, claim.where)}"
-        return f"window {_say_source(self.source)}" if self.source else "nobody"
+                return f"{claim.kind} window {say_source(claim.source, claim.where)}{how}"
+        return f"window {say_source(self.source)}{how}" if self.source else "nobody"
 
     def explain(self) -> str:
         """Return the bound, who said it, and every claim that was heard with its date."""
@@ -147,53 +104,44 @@ class Window:
         return "\n".join([head, *heard, *(f"  ! {w}" for w in self.warnings)])
 
 
-def _say_source(source: Source, where: str = "") -> str:
-    """Say who told of a limit, such as "reported by http://127.0.0.1:8080"."""
-    how, who = SAID[source]
-    return f"{how} {where or who}"
+def resolve(
+    claims: Iterable[Claim], *, model: str | None = None, now: float | None = None
+) -> Window:
+    """Resolve claims to one window, at the time `now` in seconds since the epoch.
 
-
-def acceptable(claim: Claim) -> bool:
-    """Tell whether a claim can be believed at all: a positive, sane number of tokens."""
-    if type(claim.tokens) is not int or claim.tokens <= 0:
-        return False
-    local = claim.source == "override" or claim.kind == "allocated" or claim.source == "learned"
-    return local or claim.tokens >= SMALLEST or claim.kind == "output"
-
-
-def resolve(claims: Iterable[Claim], *, model: str | None = None) -> Window:
-    """Resolve claims to one window.
-
-    An override beats listings and the table; a smaller allocated claim or learned ceiling caps
-    it, with one warning. Otherwise the best rank that names a bound sets it; within a rank the
-    smaller one. `trained` bounds nothing while an allocated claim is known, in either direction.
+    An override beats listings and the table; a smaller allocated claim caps it, with one warning.
+    Otherwise the best rank that names a bound sets it; within a rank the smaller one. `trained`
+    bounds nothing while an allocated claim is known, in either direction. A published bound is
+    never under a prompt that was answered, and what was learned caps by the rules of `evidence`.
     """
     heard = tuple(c for c in claims if acceptable(c))
-    ranked = [c for c in heard if c.source != "learned"]
-    bounds = [c for c in ranked if c.kind in ("total", "input", "allocated", "policy")]
-    bounds = bounds or [c for c in ranked if c.kind == "trained"]
+    floor = find_floor(heard)
+    heard = tuple(_raise_to(c, floor) for c in heard)
+    published = [c for c in heard if c.source not in LEARNED]
+    bounds = [c for c in published if c.kind in ("total", "input", "allocated", "policy")]
+    bounds = bounds or [c for c in published if c.kind == "trained"]
     chosen = _best_rank(bounds)
-    ceilings = [c for c in heard if c.source == "learned" and c.kind != "output"]
-    caps = [c for c in bounds if c.kind == "allocated" and c.source == "probe"]
+    best = min(chosen, key=order, default=None)
+    set_by = best if best is not None and best.source == "override" else None
+    probed = [c for c in bounds if c.kind == "allocated" and c.source == "probe"]
+    cap = min(probed, key=order, default=None)
+    if cap is not None and (best is None or cap.tokens < best.tokens):
+        best = cap
+    learned = find_cap([c for c in heard if c.kind != "output"], best, floor, now)
+    if learned is not None and (best is None or learned.tokens < best.tokens):
+        best = learned
     warnings: tuple[str, ...] = ()
-    best = min(chosen, key=_smaller, default=None)
-    for cap in sorted((*ceilings, *caps), key=_smaller):
-        if best is None or cap.tokens < best.tokens:
-            if best is not None and best.source == "override":
-                said = (
-                    f"the window of {best.tokens:,} tokens that you set is capped at {cap.tokens:,}"
-                )
-                warnings = (f"{said}: {cap.sentence()}",)
-            best = cap
-            break
+    if set_by is not None and best is not None and best is not set_by:
+        said = f"the window of {set_by.tokens:,} tokens that you set is capped at {best.tokens:,}"
+        how = f"; {FORGET}" if best.source in CAPS else ""
+        warnings = (f"{said}: {best.sentence()}{how}",)
     output = min((c.tokens for c in heard if c.kind == "output"), default=None)
     if best is None:
-        return Window(output_tokens=output, claims=heard, model=model)
+        return Window(output_tokens=output, claims=heard, model=model, answered=floor)
     totals = [c.tokens for c in (*chosen, best) if c.kind != "input" and c.tokens >= best.tokens]
-    total = best.tokens if best.kind != "input" else min(totals, default=None)
     return Window(
         input_tokens=best.tokens,
-        total_tokens=total,
+        total_tokens=best.tokens if best.kind != "input" else min(totals, default=None),
         output_tokens=output,
         kind=best.kind,
         source=best.source,
@@ -201,7 +149,17 @@ def resolve(claims: Iterable[Claim], *, model: str | None = None) -> Window:
         claims=heard,
         model=model,
         warnings=warnings,
+        answered=floor,
     )
+
+
+def _raise_to(claim: Claim, floor: int) -> Claim:
+    """Raise a published bound to the largest prompt that was answered in spite of it."""
+    if claim.source not in ("listing", "table") or claim.kind not in ("total", "input"):
+        return claim
+    if claim.tokens >= floor:
+        return claim
+    return replace(claim, tokens=floor, note=f"{claim.tokens:,} by the source, was exceeded")
 
 
 def refute(window: Window, tokens: int) -> Window:
@@ -225,8 +183,3 @@ def _best_rank(bounds: list[Claim]) -> list[Claim]:
         if found:
             return found
     return []
-
-
-def _smaller(claim: Claim) -> tuple[int, bool]:
-    """Order claims by tokens; of equals, one that bounds the output too comes first."""
-    return claim.tokens, claim.kind == "input"

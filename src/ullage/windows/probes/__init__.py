@@ -6,7 +6,7 @@ yields what to ask. The room knows no HTTP client, no cache and no configuration
 
 from collections.abc import Generator
 
-from ullage.core.tokens.window import Claim
+from ullage.core.tokens.claim import Claim
 from ullage.transport import HttpRequest, HttpResponse
 from ullage.windows.probes.found import Asking, Found, root
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from ullage.core.tokens.window import SMALLEST, Claim, Kind
+from ullage.core.tokens.claim import SMALLEST, Claim, Kind
 from ullage.transport import HttpRequest, HttpResponse, mask_url
 
 HTTP_OK: Final = 200

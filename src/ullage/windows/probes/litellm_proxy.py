@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ullage.core.tokens.window import SMALLEST, Claim
+from ullage.core.tokens.claim import SMALLEST, Claim
 from ullage.windows.probes.cards import below, cards, payload, tokens
 from ullage.windows.probes.found import Asking, Card, Found, Target
 

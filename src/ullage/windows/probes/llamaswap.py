@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from ullage.core.tokens.window import Claim
+from ullage.core.tokens.claim import Claim
 from ullage.windows.probes import llamacpp, openai_compatible
 from ullage.windows.probes.cards import below, cards, mappings, payload, pick
 from ullage.windows.probes.found import Asking, Card, Found, Target

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ullage.core.tokens.window import Claim
+from ullage.core.tokens.claim import Claim
 from ullage.windows.probes.cards import below, mappings, payload, tokens
 from ullage.windows.probes.found import HTTP_OK, Asking, Card, Found, Target
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ullage.core.tokens.window import SMALLEST, Claim, Kind
+from ullage.core.tokens.claim import SMALLEST, Claim, Kind
 from ullage.windows.probes.cards import at, payload, pick, tokens
 from ullage.windows.probes.found import Asking, Card, Found, Target
 

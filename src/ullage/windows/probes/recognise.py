@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-from ullage.core.tokens.window import Claim
+from ullage.core.tokens.claim import Claim
 from ullage.transport import HttpRequest, HttpResponse
 from ullage.windows.probes import (
     koboldcpp,

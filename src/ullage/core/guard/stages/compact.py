@@ -95,7 +95,7 @@ def compact_request(
         outcome = _compare(outcome, was, now, due)
     now = now if outcome.changed else was
     made = leave(now)
-    conversation = replace(made.conversation, cut=False)
+    conversation = made.conversation
     if outcome.reason != "would_not_last":
         # counted alike: before it a report may carry the size, after it none does
         shrunk = was.size.raw().best, now.size.raw().best

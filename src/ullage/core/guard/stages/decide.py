@@ -106,28 +106,25 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     if bound is None or not policy.rungs:
         return None, False
     count, known = measured.size.count(), replayed.checkpoint
-    high, cut = count.high, replayed.conversation.cut
+    high = count.high
     settled = known is not None and known.settles(replayed.read.prefixes[-1], bound, count.tokens)
-    pressure, held = high / bound, bound
-    if cut:  # the server left a part of the last prompt out: it holds less than what was counted
-        pressure, held = max(pressure, policy.thresholds.critical), min(bound, high)
-    rung = None if settled and not cut else policy.rung(pressure)
+    rung = None if settled else policy.rung(high / bound)
     ahead = rung is not None and setup.background and _waits(policy, rung)
     rung = None if ahead else rung
-    target = bound if rung is None else int(rung.target * held)
+    target = bound if rung is None else int(rung.target * bound)
     total = measured.window.total_tokens
     if request.max_tokens is not None and total is not None:
         room = room_needed(policy, request, total)
         if high + room > total:
             rung = rung or min(policy.rungs, key=_at)
-            target = min(int(rung.target * held), total - room)
+            target = min(int(rung.target * bound), total - room)
     if rung is None:
         return None, ahead
     trigger: Trigger = "preflight" if high >= policy.thresholds.critical * bound else "pressure"
     if known is not None and known.bound > bound:
         trigger = "model_switch"
     due = _of(policy, rung, max(target, 1))
-    return replace(due, trigger=trigger, waits=not cut), ahead
+    return replace(due, trigger=trigger, waits=True), ahead
 
 
 def _of(policy: Policy, rung: Rung, target: int) -> Due:

@@ -5,15 +5,15 @@ It makes nothing smaller but `max_tokens`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ullage.core.compaction import laws
 from ullage.core.errors import ContextTooLargeError
 from ullage.core.guard.events import Event, Notice, WindowCramped
 from ullage.core.guard.learning import show
-from ullage.core.guard.request import Prepared, Preparing, Request, Setup
+from ullage.core.guard.request import Need, NeedTrial, Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable
 from ullage.core.guard.stages.room import min_output
 from ullage.core.tokens.budget import Cramped, find_cramped
@@ -46,8 +46,9 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
     if tight is not None and conversation.cramped != tight.bound:
         events.append(WindowCramped(tight.sentence()))
         conversation = replace(conversation, cramped=tight.bound)
-    _refuse(setup, measured, count)
-    given = _clamp(setup, request, measured, count)
+    tried = yield from _refuse(setup, measured, count)
+    events += tried
+    given = request.max_tokens if tried else _clamp(setup, request, measured, count)
     if given != request.max_tokens:
         events.append(
             Notice(
@@ -70,17 +71,31 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
         replayed=replayed,
         ahead=ahead,
         cramped=tight,
+        has_tools=bool(request.tools),
         events=tuple(events),
     )
 
 
-def _refuse(setup: Setup, measured: Measured, count: Count) -> None:
-    """Raise ContextTooLargeError for what surely does not fit, where the setup refuses anything."""
+def _refuse(
+    setup: Setup, measured: Measured, count: Count
+) -> Generator[Need, Any, tuple[Event, ...]]:
+    """Raise ContextTooLargeError for what surely does not fit, where the setup refuses anything.
+
+    What was learned may be wrong: against such a bound a request is sent now and then, as a trial.
+    Returns what to tell of it.
+    """
     window, bound = measured.window, measured.window.input_tokens
     if bound is None or count.high < bound or not setup.refuses:
-        return
+        return ()
     if not (window.proven or setup.strict):
-        return
+        return ()
+    if window.is_learned and setup.tries and (yield NeedTrial()):
+        return (
+            Notice(
+                f"{count.high:,} tokens are over {bound:,} ({window.name_source()}): sent all the "
+                "same, as a trial of what was learned"
+            ),
+        )
     raise ContextTooLargeError(
         f"{count.high:,} tokens ({count.basis}) do not fit into {bound:,} "
         f"({window.name_source()}): {explain_immovable(measured)}",

@@ -1,0 +1,127 @@
+"""Whether what a server said is about the request that was sent: its reports, its refusals.
+
+It turns what can be believed into evidence (`core.tokens.claim`), which the ledger weighs. It is
+pure, plans nothing and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.compaction.checkpoint import chain
+from ullage.core.tokens.calibration import ENOUGH
+from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
+from ullage.core.tokens.truncation import ReportRange, Truncation
+
+if TYPE_CHECKING:
+    from ullage.core.errors import ErrorKind
+    from ullage.core.guard.request import Prepared
+    from ullage.core.tokens.counting import Meter
+
+NAMED: Final = 2
+"""How many times larger or smaller than our count the numbers may be that a refusal names."""
+
+UNSEEN: Final = frozenset({"image", "audio", "file", "other"})
+"""Parts whose tokens the count may know badly."""
+
+
+def find_range(sent: Prepared, meter: Meter, reported: int) -> ReportRange:
+    """Return the prompt tokens that a true report of a request lies between.
+
+    It rests on the last report, where there is one, since that was believed. What may be left out
+    is counted only where a report is so small that it matters.
+    """
+    low, (_, high) = sent.count.low, _edges(sent)
+    anchor, exact = sent.measured.anchor, sent.count.basis == "exact"
+    counted = anchor is not None and anchor.raw == sent.measured.raw()
+    found = ReportRange.around(low, high, exact=exact, counted=counted)
+    if reported >= found.least:
+        return found
+    lawful = count_reasoning(sent, meter) + sent.measured.outside().best
+    return ReportRange.around(low, high, exact=exact, lawful=lawful, counted=counted)
+
+
+def count_reasoning(sent: Prepared, meter: Meter) -> int:
+    """Return the tokens of reasoning in a request, at most.
+
+    Chat templates drop that of earlier turns (Qwen3, GLM, DeepSeek, Claude before 4.5), as they
+    drop tools that they have no place for.
+    """
+    texts = [p.text for m in sent.sent.messages for p in m.parts if p.kind == "reasoning"]
+    return round(sum(map(meter.counter.count, texts)) * sent.measured.scale.high)
+
+
+def is_steady(sent: Prepared, reported: int) -> bool:
+    """Tell whether a report outside of the range lies as far outside as the last one did.
+
+    A host that puts its own instructions before every prompt adds the same each time. Sums over
+    inner calls, and reports of uncached tokens alone, do not.
+    """
+    odd, raw, scale = sent.conversation.odd, sent.measured.raw().best, sent.measured.scale
+    if odd is None or raw - odd[1] < ENOUGH:
+        return False
+    slope = (reported - odd[0]) / (raw - odd[1])
+    return 0.9 * scale.low <= slope <= 1.1 * scale.high
+
+
+def make_answer(sent: Prepared, reported: int) -> Claim | None:
+    """Return the evidence of an answered prompt, None where it says nothing new."""
+    if reported <= sent.window.answered:
+        return None
+    return _make(sent, Claim("total", reported, "answer", grounds="structured"))
+
+
+def make_truncation(sent: Prepared, cut: Truncation) -> Claim:
+    """Return the evidence of a prompt that was cut."""
+    grounds: Grounds = "structured" if cut.certain else "counted"
+    claim = Claim("total", cut.limit, "truncation", grounds=grounds)
+    return replace(_make(sent, claim), reported=cut.reported)
+
+
+def make_refusal(sent: Prepared, error: ErrorKind, limit: int) -> Claim | None:
+    """Return the evidence of a refusal, None where its numbers do not fit this request."""
+    if not (is_about(sent, error) and _is_plausible(sent, error)):
+        return None
+    grounds: Grounds = "structured" if error.structured else "words"
+    if error.limit is None and error.structured:
+        grounds = "counted"
+    note = UNNAMED if error.limit is None else ""
+    claim = Claim("total", limit, "refusal", confidence=0.9, note=note, grounds=grounds)
+    return _make(sent, claim)
+
+
+def is_about(sent: Prepared, error: ErrorKind) -> bool:
+    """Tell whether a refusal can be about the size of the request that was sent.
+
+    Content filters and validators quote what users wrote: a size far below our count, one that
+    fits into the limit beside it, a sentence with a limit below what was answered. A server may
+    count far more than we do: it adds what we do not see.
+    """
+    size, limit = error.input_tokens, error.limit
+    low, _ = _edges(sent)
+    if size is not None and size < low / NAMED - SMALLEST:
+        return False
+    if limit is None or error.structured:
+        return True
+    if size is not None:
+        return size + (sent.max_tokens or 0) > limit
+    return limit > sent.window.answered
+
+
+def _is_plausible(sent: Prepared, error: ErrorKind) -> bool:
+    """Tell whether the numbers of a refusal fit our own count of the request."""
+    if any(p.kind in UNSEEN or p.media for m in sent.sent.messages for p in m.parts):
+        return True
+    most = NAMED * (_edges(sent)[1] + (sent.max_tokens or 0)) + SMALLEST
+    return (error.input_tokens or 0) <= most and (error.limit or 0) <= most
+
+
+def _edges(sent: Prepared) -> tuple[int, int]:
+    plain = replace(sent.measured, anchor=None).count()
+    return min(sent.count.low, plain.low), max(sent.count.high, plain.high)
+
+
+def _make(sent: Prepared, claim: Claim) -> Claim:
+    known = chain(sent.sent)
+    return replace(claim, exchange=known[-1] if known else "", tools=sent.has_tools)

@@ -1,0 +1,144 @@
+"""The ledger of evidence: what refusals, answers and cut prompts said of each window.
+
+One entry is one event. What only one request said lives in this process; what a second one
+confirmed is kept on disk, a day for a local server and thirty for a hosted one. How it is weighed
+is `core.tokens.evidence`'s. It asks nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ullage.core.tokens import evidence
+from ullage.core.tokens.claim import Claim
+from ullage.transport import loopback, mask_url
+from ullage.windows.disk import Disk, StoredClaims
+from ullage.windows.question import Question
+
+LOCAL_S: Final = 24 * 3600.0
+HOSTED_S: Final = 30 * 24 * 3600.0
+CONTENTION_S: Final = evidence.PASSING_S
+"""How long a share of a pool of slots bounds requests after the pool ran full, in seconds."""
+
+TRIAL_S: Final = 60.0
+"""Seconds between two requests that are sent in spite of a learned bound."""
+
+MOST: Final = 4_096
+"""Models at endpoints of which events are kept; the ones that were heard of longest ago go."""
+
+Entry = tuple[tuple[Claim, ...], float]
+
+
+class EvidenceLedger:
+    """Claims by key with their expiry; `now` returns seconds since the epoch. For any thread."""
+
+    def __init__(self, disk: Disk, now: Callable[[], float]) -> None:
+        self._disk = disk
+        self._now = now
+        self._stored: dict[str, Entry] | None = None
+        self._heard: dict[str, tuple[Claim, ...]] = {}
+        self._tried: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def claims(self, question: Question) -> tuple[Claim, ...]:
+        """Return what events said of a model at its endpoint, as far as it is not too old."""
+        with self._lock:
+            return self._claims(question)
+
+    def record(self, question: Question, claim: Claim) -> None:
+        """Enter one event; on disk where it confirms what another request said."""
+        claim = replace(claim, where=_where(question), at=self._now())
+        with self._lock:
+            held = evidence.add(self._claims(question), claim)
+            self._heard.pop(question.key, None)
+            self._heard[question.key] = held
+            if len(self._heard) > MOST:
+                self._heard.pop(next(iter(self._heard)))
+            confirmed = evidence.confirm(held)
+            stored = self._entries().get(question.key, ((), 0.0))[0]
+            if evidence.says_more(confirmed, stored):
+                self._keep(question.key, confirmed, self._now() + _lasts(question))
+
+    def share(self, question: Question, tokens: int, slots: int) -> None:
+        """Remember that a pool shared by `slots` ran full: each may take its share for a while."""
+        note = f"contention: {slots} slots over one pool"
+        claim = Claim("total", max(tokens // slots, 1), "contention", confidence=0.5, note=note)
+        self.record(question, claim)
+
+    def start_trial(self, question: Question) -> bool:
+        """Tell whether a request over a learned bound may be tried, and remember that one is."""
+        with self._lock:
+            if self._now() - self._tried.get(question.key, -TRIAL_S) < TRIAL_S:
+                return False
+            if len(self._tried) >= MOST:
+                self._tried.clear()
+            self._tried[question.key] = self._now()
+            return True
+
+    def forget(self, question: Question | None = None) -> None:
+        """Forget what was learned about a question's endpoint and model, or everything."""
+        with self._lock:
+            if question is None:
+                self._stored, self._heard, self._tried = {}, {}, {}
+                self._disk.clear()
+                return
+            self._heard.pop(question.key, None)
+            self._tried.pop(question.key, None)
+            if self._entries().pop(question.key, None) is not None:
+                self._save()
+
+    def _claims(self, question: Question) -> tuple[Claim, ...]:
+        heard = self._heard.get(question.key)
+        if heard is None:
+            entry = self._entries().get(question.key)
+            heard = entry[0] if entry is not None and entry[1] > self._now() else ()
+        oldest = self._now() - _lasts(question)
+        return tuple(c for c in heard if c.at > oldest)
+
+    # --- what listings said, and the disk ---------------------------------------------------------
+
+    def recall(self, key: str) -> tuple[Claim, ...] | None:
+        """Return what was kept under a key and still holds, or None."""
+        with self._lock:
+            entry = self._entries().get(key)
+        return entry[0] if entry is not None and entry[1] > self._now() else None
+
+    def keep(self, key: str, claims: tuple[Claim, ...], until: float) -> None:
+        """Keep claims under a key, on disk too."""
+        with self._lock:
+            self._keep(key, claims, until)
+
+    def _keep(self, key: str, claims: tuple[Claim, ...], until: float) -> None:
+        # Read again: another process may have written since.
+        stored = self._disk.load(self._now())
+        entries = {**self._entries(), **_pair_entries(stored), key: (claims, until)}
+        self._stored = {k: e for k, e in entries.items() if e[1] > self._now()}
+        self._save()
+
+    def _entries(self) -> dict[str, Entry]:
+        if self._stored is None:
+            self._stored = _pair_entries(self._disk.load(self._now()))
+        return self._stored
+
+    def _save(self) -> None:
+        entries = self._entries()
+        claims = {k: e[0] for k, e in entries.items()}
+        self._disk.save(StoredClaims(claims, {k: e[1] for k, e in entries.items()}))
+
+
+def _pair_entries(kept: StoredClaims) -> dict[str, Entry]:
+    return {key: (claims, kept.until[key]) for key, claims in kept.claims.items()}
+
+
+def _lasts(question: Question) -> float:
+    local = question.base_url is not None and loopback(question.base_url)
+    return LOCAL_S if local else HOSTED_S
+
+
+def _where(question: Question) -> str:
+    return mask_url(question.base_url) if question.base_url else "the provider"
