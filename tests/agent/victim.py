@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, cast
@@ -94,6 +95,14 @@ class Job:
     lease_s: float = 30.0
     beat_s: float = turning.BEAT_S
 
+    @property
+    def keeps_lock(self) -> bool:
+        """Whether a worker stopped within a write keeps the lock, and all others out, for good.
+
+        SQLite's locks are the process's. PostgreSQL ends them (`test_postgres_database`).
+        """
+        return self.by == signal.SIGSTOP and self.log.startswith("sqlite:")
+
 
 class Came(NamedTuple):
     """What a worker came to: its process, how far, and its exit code or the signal it got."""
@@ -111,14 +120,16 @@ class Steps:
         self._passed: Counter[str] = Counter()
         self._names = _appending(job.folder, "steps")
         self._acknowledged = _appending(job.folder, "acknowledged")
+        self.writing = threading.Lock()
 
     def __call__(self, name: str) -> None:
         """Pass a step."""
         os.write(self._names, f"{name}\n".encode())
         self._passed[name] += 1
         if (name, self._passed[name]) == (self._job.at, self._job.nth):
-            # To this very thread: it must not go on, with a lock perhaps, until another is met.
-            signal.pthread_kill(threading.get_ident(), self._job.by)
+            with self.writing if self._job.keeps_lock else nullcontext():
+                # To this very thread: it must not go on until another is met.
+                signal.pthread_kill(threading.get_ident(), self._job.by)
 
     def acknowledge(self, events: Sequence[Event]) -> None:
         """Leave word that these events are said to be on disk."""
@@ -145,7 +156,8 @@ class Watched:
 
     def create(self, session: str, now: float) -> Head:
         self._step("create: before")
-        made = self._log.create(session, now)
+        with self._step.writing:
+            made = self._log.create(session, now)
         self._step("create: after")
         return made
 
@@ -154,26 +166,30 @@ class Watched:
     ) -> list[Event]:
         name = "append " + "+".join(dict.fromkeys(draft.type for draft in drafts))
         self._step(f"{name}: before")
-        events = self._log.append(session, epoch, expected_head, drafts, now)
+        with self._step.writing:
+            events = self._log.append(session, epoch, expected_head, drafts, now)
         self._step.acknowledge(events)
         self._step(f"{name}: after")
         return events
 
     def acquire(self, session: str, owner: Owner, now: float) -> Lease:
         self._step("acquire: before")
-        lease = self._log.acquire(session, owner, now)
+        with self._step.writing:
+            lease = self._log.acquire(session, owner, now)
         self._step("acquire: after")
         return lease
 
     def heartbeat(self, session: str, epoch: int, now: float) -> Lease:
         self._step("heartbeat: before")
-        lease = self._log.heartbeat(session, epoch, now)
+        with self._step.writing:
+            lease = self._log.heartbeat(session, epoch, now)
         self._step("heartbeat: after")
         return lease
 
     def release(self, session: str, epoch: int, now: float) -> None:
         self._step("release: before")
-        self._log.release(session, epoch, now)
+        with self._step.writing:
+            self._log.release(session, epoch, now)
         self._step("release: after")
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import LiteralString
 
@@ -184,6 +185,26 @@ def test_a_row_that_another_program_holds_is_waited_for_only_so_long(url: str, l
             log.append("s", 1, 3, [WORD], 3.0)
         other.rollback()
     assert log.append("s", 1, 3, [WORD], 3.0)[0].seq == 4
+
+
+def test_a_sign_of_life_is_one_statement_that_waits_for_a_takeover(url: str, log: PostgresLog):
+    """A writer suspended between two statements would keep its row, and every other out."""
+    with psycopg.connect(url) as other, closing(PostgresLog(url)) as slow:
+        other.execute("UPDATE ullage.sessions SET writer = 2")
+        other.execute(
+            "INSERT INTO ullage.leases SELECT session_id, 2, owner, acquired, seen, NULL, '' "
+            "FROM ullage.leases"
+        )
+        with ThreadPoolExecutor(1) as pool:
+            beat = pool.submit(slow.heartbeat, "s", 1, 3.0)
+            eventually(lambda: waits(url))
+            (held,) = run(url, "SELECT state FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            other.commit()
+            with pytest.raises(Fenced, match="epoch 1 may not write"):
+                beat.result(20)
+    assert held == ("active",)
+    assert log.heartbeat("s", 2, 3.0).seen > log.leases("s")[0].seen
+    assert not run(url, "SELECT pid FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
 
 
 def test_what_the_writer_knew_wrongly_is_refused_and_read_anew(url: str, log: PostgresLog):

@@ -239,6 +239,18 @@ def test_a_connection_lost_in_a_transaction_is_told_and_the_next_use_connects(ur
         assert database.rows("SELECT 1") == [(1,)]
 
 
+def test_a_program_suspended_in_a_transaction_lets_go_before_those_that_wait_give_up(url: str):
+    """Its process keeps the connection, so PostgreSQL itself must end the transaction."""
+    with closing(PostgresStore(url)) as suspended, closing(PostgresStore(url)) as other:
+        with (
+            pytest.raises(ConnectionLost, match="idle-in-transaction timeout"),
+            suspended._records.writing("checkpoint", "held") as cursor,
+        ):
+            assert other.checkpoints.save(checkpoint("p", 1, scope="held")).scope == "held"
+            cursor.execute("SELECT 1")
+        suspended.checkpoints.save(checkpoint("p", 2, scope="held"))
+
+
 @FORK
 @pytest.mark.skipif(sys.platform == "win32", reason="forks are POSIX's")
 def test_both_sides_of_a_fork_go_on(store: PostgresStore):

@@ -66,9 +66,15 @@ GRANT: Final = """
 """
 SEAT: Final = "UPDATE ullage.sessions SET writer = %s WHERE session_id = %s"
 BEAT: Final = """
+    WITH seat AS (
+        SELECT writer FROM ullage.sessions WHERE session_id = %s AND writer = %s FOR UPDATE
+    )
     UPDATE ullage.leases SET seen = greatest(seen, extract(epoch FROM clock_timestamp()))
-    WHERE session_id = %s AND epoch = %s RETURNING seen
+    FROM seat WHERE session_id = %s AND epoch = seat.writer
+    RETURNING session_id, epoch, owner, acquired, seen, released, taken
 """
+"""One statement: a writer that is suspended within a sign of life leaves no lock behind."""
+
 RELEASE: Final = """
     UPDATE ullage.leases SET released = extract(epoch FROM clock_timestamp())
     WHERE session_id = %s AND epoch = %s
@@ -173,12 +179,11 @@ class PostgresLog(Unpicklable):
 
     def heartbeat(self, session: str, epoch: int, now: float) -> Lease:  # noqa: ARG002
         """Give a sign of life; raises Fenced where the lease is another's by now."""
-        with self._database.writing() as cursor:
-            _lock_head(cursor, session)
-            rows = cursor.execute(HELD, (session,)).fetchall()
-            held = log.holding(session, _lease_of(rows), epoch)
-            ((seen,),) = cursor.execute(BEAT, (session, epoch)).fetchall()
-        return replace(held, seen=seen)
+        rows = self._database.rows(BEAT, (_key(session), epoch, session))
+        if rows:
+            return _lease(rows[0])
+        self.head(session)
+        return log.holding(session, self._find_lease(session), epoch)
 
     def release(self, session: str, epoch: int, now: float) -> None:  # noqa: ARG002
         """Give the lease back; a second time, or after a take-over, nothing happens."""

@@ -3,9 +3,9 @@
 It knows tables and versions, and nothing of what is kept in them. Up to `MOST` connections, opened
 as they are needed: threads and processes wait for each other in the database, up to `wait_s`, and
 only for the same rows. A lost connection is opened again at the next use; what only reads is then
-asked once more, what writes never. A connection must not be carried across a fork: all are closed
-before, and each side opens its own. (psycopg's pool has threads of its own, which no fork
-survives.)
+asked once more, as is a sign of life; what else writes never. A connection must not be carried
+across a fork: all are closed before, and each side opens its own. (psycopg's pool has threads of
+its own, which no fork survives.)
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ ADVISORY: Final = 0x756C6C67
 """`ullg`: the number of the lock under which the schema is changed."""
 
 WAIT_S: Final = 5.0
+
+IDLE_S: Final = 4.0
+"""Seconds after which PostgreSQL ends a transaction whose program says nothing; under `WAIT_S`.
+
+A suspended program (a closed laptop, a paused container) keeps its connection, and with it its
+locks, as long as it is suspended.
+"""
 
 MOST: Final = 8
 """Connections of one process to a database; PostgreSQL allows 100 in all by default."""
@@ -101,6 +108,7 @@ DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 
 FORCED: Final = """
     SELECT set_config('lock_timeout', %s, false),
+    set_config('idle_in_transaction_session_timeout', %s, false),
     set_config('default_transaction_isolation', 'read committed', false),
     set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
@@ -176,7 +184,7 @@ class PostgresDatabase:
             pass
 
     def rows(self, sql: LiteralString, bindings: Bindings = ()) -> Rows:
-        """Return what a statement that only reads yields."""
+        """Return what a statement yields that only reads, or that may be carried out twice."""
         try:
             return self.once(sql, bindings)
         except ConnectionLost:
@@ -295,7 +303,8 @@ class PostgresDatabase:
         connection = psycopg.connect(**self._parameters, autocommit=True)
         try:
             _demand_unicode(connection, self.url)
-            connection.execute(FORCED, (str(int(self._wait_s * 1000)),))
+            waits = [str(int(seconds * 1000)) for seconds in (self._wait_s, IDLE_S)]
+            connection.execute(FORCED, waits)
             if self._version(connection) < len(self._migrations):
                 self._migrate(connection)
         except BaseException:
