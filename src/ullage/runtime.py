@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from ullage import config
 from ullage.config.settings import Settings
 from ullage.core.dialects import registry as dialects
+from ullage.core.dialects.families import find_family
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.values.pickling import Unpicklable
 from ullage.counters import Vocabularies, remote, vocabulary
@@ -27,6 +28,7 @@ from ullage.windows import Question, Resolver, ResolverOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
+    from ullage.core.dialects.families import Law
     from ullage.core.messages.size import Size
     from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
     from ullage.core.tokens.calibration import Calibration, ReportedSize
@@ -123,7 +125,7 @@ class Runtime(Unpicklable):
         self.metrics: Listener | None = None
         self._store = store
         self._memory = MemoryStore()
-        self._whole_loops: set[tuple[str, str | None]] = set()
+        self._laws: dict[tuple[str, str | None], frozenset[Law]] = {}
         self.vocabularies = Vocabularies()
         self._remembered = remembered
         self._codecs: dict[DialectName, Codec] = {}
@@ -156,13 +158,16 @@ class Runtime(Unpicklable):
         """Where checkpoints and conversations live: the configured store, or memory."""
         return self.kept or self._memory
 
-    def wants_whole_loops(self, question: Question) -> bool:
-        """Tell whether a model has refused a tool loop that was cut through."""
-        return (question.scope, question.model) in self._whole_loops
+    def find_laws(self, question: Question) -> frozenset[Law]:
+        """Return what a model demands of a history: by its family, and by what it has refused."""
+        taught = self._laws.get((question.scope, question.model), frozenset())
+        return find_family(question.model).laws | taught
 
-    def note_refused_loop(self, question: Question) -> None:
-        """Remember that a model wants tool loops whole."""
-        self._whole_loops.add((question.scope, question.model))
+    def note_law(self, question: Question, law: Law) -> None:
+        """Remember that a model refused a history by this law."""
+        key = (question.scope, question.model)
+        with self._lock:
+            self._laws[key] = self._laws.get(key, frozenset()) | {law}
 
     def codec_for(self, dialect: DialectName) -> Codec:
         """Return the codec of a dialect; what it read before is shared."""

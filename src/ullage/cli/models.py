@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ullage import config
+from ullage.core.dialects.families import ModelFamily, Thinking, find_family
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.errors.nearest import suggest
 from ullage.transport import HttpRequest, Transport, loopback, mask_url
@@ -84,8 +85,26 @@ def _show(given: argparse.Namespace) -> int:
             f"the table of {table.snapshot} has no row for {given.id}{at}: {near and f'{near} '}An "
             "id of another host needs --provider, a model of your own a window that you set"
         )
-    print(json.dumps(_plain(row), indent=2) if given.json else _format_row(row, table.snapshot))
+    family = find_family(row.model)
+    laws = {"name": family.name, "thinking": family.thinking, "source": family.source,
+            "date": family.date}  # fmt: skip
+    if given.json:
+        print(json.dumps({**_plain(row), "family": laws}, indent=2))
+    else:
+        print(_format_row(row, table.snapshot) + "\n" + _format_family(family))
     return 0
+
+
+def _format_family(family: ModelFamily) -> str:
+    said = f"  family: {family.name}; thinking in kept messages: {THINKING[family.thinking]}"
+    return f"{said} ({family.source}, read {family.date})" if family.source else said
+
+
+THINKING: Final[Mapping[Thinking, str]] = {
+    "demanded": "demanded in the open tool loop",
+    "bound": "bound to what stands before it, left out behind an edit",
+    "unknown": "unknown, a refusal teaches it",
+}
 
 
 def _plain(row: Row) -> dict[str, Any]:

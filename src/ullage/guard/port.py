@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.families import TAUGHT
 from ullage.core.dialects.reply import extract_report
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ErrorKind, UllageError
 from ullage.core.guard import machine
@@ -219,8 +220,8 @@ class Port(Unpicklable):
                 yield Say(Notice(REFUSED))
             return None
         setup, request = self._setup(sent.sent.rules.dialect), view.request
-        if kind.about == "thinking":
-            self.driver.runtime.note_refused_loop(self.driver.question)
+        if kind.about is not None:
+            self.driver.runtime.note_law(self.driver.question, TAUGHT[kind.about])
         try:
             return (yield from recovery.recover(setup, request, sent, kind, trigger=trigger))
         except ContextTooLargeError as exhausted:
@@ -347,7 +348,7 @@ class Port(Unpicklable):
             repairs=self.repairs,
             refuses=self.refuses,
         )
-        return setup.with_loops() if runtime.wants_whole_loops(question) else setup
+        return setup.with_laws(runtime.find_laws(question))
 
     def _remember(self, request: Request, prepared: Prepared) -> View:
         """Remember and tell what was found out on the way, and return the view."""

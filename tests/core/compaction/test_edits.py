@@ -18,6 +18,7 @@ from ullage.core.compaction.edits import (
     Edited,
     Insert,
     Script,
+    Strip,
     apply,
     apply_clear,
     compose,
@@ -34,6 +35,7 @@ ANY_EDIT: st.SearchStrategy[Edit] = st.one_of(
     st.builds(Clear, POSITIONS, st.integers(0, 2), st.just(-1), st.text(max_size=4)),
     st.builds(Clear, POSITIONS, st.just(-1), st.integers(0, 2), st.text(max_size=4)),
     st.builds(Insert, POSITIONS, st.sampled_from(["user", "assistant"]), st.text(max_size=4)),
+    st.builds(Strip, POSITIONS),
 )
 SCRIPTS = st.lists(ANY_EDIT, max_size=8).map(Script.of)
 

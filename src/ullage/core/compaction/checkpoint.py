@@ -33,6 +33,7 @@ Trigger = Literal[
     "overflow_recovery",
     "transport_recovery",
     "model_switch",
+    "unbound_reasoning",
 ]
 
 

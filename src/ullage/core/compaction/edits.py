@@ -10,14 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ullage.core.messages.transcript import Message, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ullage.core.messages.transcript import Codec, Raw
+    from ullage.core.messages.transcript import Codec, Raw, Unbinding
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,7 +49,14 @@ class Insert:
     text: str
 
 
-Edit = Drop | Clear | Insert
+@dataclass(frozen=True, slots=True, order=True)
+class Strip:
+    """Leave the reasoning of a message out; all else of it stays."""
+
+    message: int
+
+
+Edit = Drop | Clear | Insert | Strip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +66,16 @@ class Script:
     drops: frozenset[int] = frozenset()
     clears: tuple[Clear, ...] = ()
     inserts: tuple[Insert, ...] = ()
+    strips: frozenset[int] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.drops or self.clears or self.inserts)
+        return bool(self.drops or self.clears or self.inserts or self.strips)
 
     @classmethod
     def of(cls, edits: Iterable[Edit]) -> Script:
-        """Collect edits; a clear of a dropped message falls away, a later clear wins."""
+        """Collect edits; what a dropped message would lose falls away, a later clear wins."""
         drops: set[int] = set()
+        strips: set[int] = set()
         clears: dict[tuple[int, int, int], Clear] = {}
         inserts: list[Insert] = []
         for edit in edits:
@@ -74,31 +83,40 @@ class Script:
                 drops.add(edit.message)
             elif isinstance(edit, Clear):
                 clears[edit.message, edit.part, edit.call] = edit
+            elif isinstance(edit, Strip):
+                strips.add(edit.message)
             else:
                 inserts.append(edit)
         kept = sorted(c for c in clears.values() if c.message not in drops)
-        return cls(frozenset(drops), tuple(kept), tuple(sorted(inserts, key=_place)))
+        ordered = tuple(sorted(inserts, key=_place))
+        return cls(frozenset(drops), tuple(kept), ordered, frozenset(strips - drops))
 
     def __or__(self, later: Script) -> Script:
         """Return both scripts over one history as one; of two clears of one text the later wins."""
         if not self or not later:
             return self or later
-        if not (self.clears or later.clears or self.inserts or later.inserts):
+        one_kind = (self.clears, later.clears, self.inserts, later.inserts)
+        if not any((*one_kind, self.strips, later.strips)):
             return Script(self.drops | later.drops)
         return Script.of((*self.edits(), *later.edits()))
 
     def edits(self) -> tuple[Edit, ...]:
-        """Return the edits: drops, clears, inserts, each by position."""
-        return (*(Drop(i) for i in sorted(self.drops)), *self.clears, *self.inserts)
+        """Return the edits: drops, clears, inserts, strips, each by position."""
+        strips = (Strip(i) for i in sorted(self.strips))
+        return (*(Drop(i) for i in sorted(self.drops)), *self.clears, *self.inserts, *strips)
 
     def touches(self, positions: Collection[int]) -> bool:
-        """Tell whether the script drops or clears one of these messages."""
+        """Tell whether the script drops or clears one of these messages.
+
+        Reasoning is no part of what a message is known by: to leave it out is neither.
+        """
         edited = {*self.drops, *(c.message for c in self.clears)}
         return not edited.isdisjoint(positions)
 
     def reach(self) -> int:
         """Return how many of the first messages must be the same for the script to apply."""
-        last = [*(d + 1 for d in self.drops), *(c.message + 1 for c in self.clears)]
+        last = [*(c.message + 1 for c in self.clears)]
+        last += [position + 1 for position in (*self.drops, *self.strips)]
         return max([*last, *(i.before for i in self.inserts)], default=0)
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -108,7 +126,7 @@ class Script:
     @classmethod
     def from_list(cls, data: Sequence[Mapping[str, Any]]) -> Script:
         """Read what `to_list` wrote."""
-        kinds = {"drop": Drop, "clear": Clear, "insert": Insert}
+        kinds = {"drop": Drop, "clear": Clear, "insert": Insert, "strip": Strip}
         return cls.of(kinds[d["edit"]](**{k: v for k, v in d.items() if k != "edit"}) for d in data)
 
 
@@ -146,9 +164,11 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
     written: list[int] = []
     moved = _lost_mark(transcript, script, codec)
     left: dict[int, tuple[int, ...]] = {}
-    for index in sorted({*parts, *calls}):
+    edited = {*parts, *calls}
+    changed = {i: codec.rewrite(was[i], parts.get(i, {}), calls.get(i, {})) for i in edited}
+    for index, raw in sorted(_strip(changed, transcript, script, codec).items()):
         place = bisect_left(kept, index)
-        raws[place] = codec.rewrite(was[index], parts.get(index, {}), calls.get(index, {}))
+        raws[place] = raw
         written.append(place)
     for number, insert in enumerate(script.inserts):
         place = bisect_left(kept, insert.before) + number
@@ -162,12 +182,25 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
     for number, place in enumerate(written):
         messages[place] = again[place if ordered else number]
         old = origin[place]
-        if old in parts:
-            stays = _list_remaining(read[old], parts[old])
+        if old is not None:
+            stays = _list_remaining(read[old], parts.get(old, {}), stripped=old in script.strips)
             if len(stays) < len(read[old].parts):
                 left[place] = stays
     result = Transcript(tuple(raws), tuple(messages), transcript.rules)
     return Edited(result, tuple(origin), left)
+
+
+def _strip(
+    changed: Mapping[int, Raw], transcript: Transcript, script: Script, codec: Codec
+) -> dict[int, Raw]:
+    """Return the changed messages, and those that a script leaves the reasoning out of."""
+    made = dict(changed)
+    for index in script.strips:
+        raw = made.get(index, transcript.raws[index])
+        bare = cast("Unbinding", codec).drop_reasoning(raw)
+        if bare is not raw:
+            made[index] = bare
+    return made
 
 
 def _lost_mark(transcript: Transcript, script: Script, codec: Codec) -> Any:
@@ -187,13 +220,19 @@ NOBODY: Final = Message("user")
 """Holds the place of a new message until it is read."""
 
 
-def _list_remaining(message: Message, edited: Collection[int]) -> tuple[int, ...]:
-    """Return the parts that stay when these are edited: a result takes along what is seen in it."""
+def _list_remaining(
+    message: Message, edited: Collection[int], *, stripped: bool
+) -> tuple[int, ...]:
+    """Return the parts that stay when these are edited: a result takes along what is seen in it.
+
+    Reasoning goes where the message is `stripped`.
+    """
     gone = {message.parts[i].answers for i in edited if message.parts[i].kind == "result"}
     return tuple(
         index
         for index, part in enumerate(message.parts)
-        if part.kind == "result" or part.answers is None or part.answers not in gone
+        if (part.kind == "result" or part.answers is None or part.answers not in gone)
+        and not (stripped and part.kind == "reasoning")
     )
 
 
@@ -244,6 +283,10 @@ def compose(first: Script, edited: Edited, second: Script) -> Script:
         old = edited.origin[clear.message]
         if old is not None:
             left = edited.parts.get(clear.message)
+            if left == () and clear.call < 0:
+                continue  # of the text that stands for reasoning alone
             part = clear.part if clear.call >= 0 or left is None else left[clear.part]
             edits.append(Clear(old, part, clear.call, clear.text))
+    stripped = (edited.origin[index] for index in second.strips)
+    edits += [Strip(old) for old in stripped if old is not None]
     return Script.of(edits)

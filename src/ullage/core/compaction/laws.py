@@ -12,6 +12,7 @@ from itertools import chain, compress, count, islice, pairwise, takewhile
 from operator import is_not
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from ullage.core.compaction.binding import unbind
 from ullage.core.messages.transcript import OPERATOR, asks
 
 if TYPE_CHECKING:
@@ -284,10 +285,20 @@ def prove(
     changed = [
         new
         for new, old in compress(enumerate(after.origin), other)
-        if old is not None and old not in touched
+        if old is not None and old not in touched and old not in script.strips
     ]
     detail = "a message that no edit names was changed"
     return found + [Violation("untouched", new, detail) for new in changed]
+
+
+def prove_bound(before: Transcript, script: Script, after: Edited) -> list[Violation]:
+    """Check that no reasoning is left behind an edit, where it is bound to what stands before.
+
+    It holds for the history that a script is made for: what comes later is made behind its edits.
+    """
+    needed = unbind(before, script).strips - script.strips
+    detail = "reasoning stands behind an edit, and is bound to what stood before it"
+    return [_make_violation(new, detail) for new, old in enumerate(after.origin) if old in needed]
 
 
 def prove_size(before: int, after: int, target: int | None, *, reached: bool) -> list[Violation]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.compaction import block as carried
 from ullage.core.compaction import laws, strategies
+from ullage.core.compaction.binding import unbind
 from ullage.core.compaction.block import Carried
 from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.draft import PlanDraft
@@ -199,7 +200,7 @@ def compact(
         draft, written = yield from _make_draft(start, meter, order)
     hard = start.pins
     block, kept = _block(draft, start, order, written)
-    script = draft.script | block
+    script = unbind(transcript, draft.script | block)
     unchanged = replace(unchanged, flaws=tuple(draft.flaws))
     if not script or _same(transcript, script):
         reason: Reason = "cannot_compact" if _is_stuck(start) else "nothing_to_compact"
@@ -210,6 +211,7 @@ def compact(
     if after.high >= like.high:
         return replace(unchanged, reached=False, reason="would_inflate")
     broken = laws.prove(transcript, script, edited, hard, order.pins)
+    broken += laws.prove_bound(transcript, script, edited)
     broken += laws.prove_size(like.high, after.high, order.target, reached=reached)
     if broken:
         return replace(unchanged, reached=False, reason="law_broken", violations=tuple(broken))

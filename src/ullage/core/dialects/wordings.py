@@ -27,7 +27,7 @@ class Wording:
     pattern: re.Pattern[str]
     sample: str
     certainty: Literal["certain", "likely"] = "certain"
-    about: Literal["thinking"] | None = None
+    about: Literal["thinking", "binding"] | None = None
 
 
 SERVER_STATE: Final[Kind] = "server_state"
@@ -86,7 +86,7 @@ def _row(
     sample: str,
     *,
     likely: bool = False,
-    about: Literal["thinking"] | None = None,
+    about: Literal["thinking", "binding"] | None = None,
 ) -> Wording:
     for name, part in _PARTS.items():
         pattern = pattern.replace(name, part)
@@ -265,6 +265,14 @@ _HISTORY: Final = (
         r"|unexpected role\b|expected last role",
         "Please ensure that the number of function response parts is equal to the number of "
         "function call parts of the function call turn.",
+    ),
+    _row(
+        "malformed_history",
+        r"block is bound to a different conversation|prefix_mismatch_behavior",
+        "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a "
+        "different conversation. Remove the block, or set "
+        '`thinking.block_binding.prefix_mismatch_behavior` to "drop_block".',
+        about="binding",
     ),
     _row(
         "malformed_history",

@@ -33,7 +33,8 @@ class Conversation:
     reported size, of the first `covered` messages as they were sent; `sent` is their chain hash.
     `effort` is what the turn has spent on making room. `odd` are the reported tokens and our count
     of the last report that was not believed. `cramped` is the window of which people were told
-    that it is too small for what must stay.
+    that it is too small for what must stay. `beside` is a hash of system text and tools, where
+    reasoning is bound to them.
     """
 
     scope: str
@@ -45,6 +46,7 @@ class Conversation:
     effort: Effort = Effort()
     odd: tuple[int, int] | None = None
     cramped: int = 0
+    beside: str = ""
 
     def has_report_of(self, sent: Transcript) -> bool:
         """Tell whether the last report is of the first messages of what is about to be sent.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ullage.core.guard.events import OverShare
 from ullage.core.guard.request import Need, NeedWindow, Preparing, Request, Setup
+from ullage.core.guard.stages.bind import bind
 from ullage.core.guard.stages.compact import compact_if_allowed, compact_request, leave
 from ullage.core.guard.stages.decide import decide, decide_ahead, decide_by_hand, find_overruns
 from ullage.core.guard.stages.measure import Measured, measure_request
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
     from ullage.core.tokens.window import Window
 
 
-def prepare(setup: Setup, request: Request) -> Preparing:
+def prepare(setup: Setup, request: Request, *, unbinds: bool = False) -> Preparing:
     """Prepare a request: repair, re-apply what is known, measure, compact if due, check, clamp.
+
+    With `unbinds` all reasoning so far is left out, where the setup says that it is bound.
 
     Raises MalformedHistoryError, ConfigurationError (bad pins or max_tokens) and
     ContextTooLargeError, the last only against a bound that is proven, or when `strict`.
     """
     check_request(request)
-    measured = yield from open_request(setup, request, NeedWindow())
+    measured = yield from open_request(setup, request, NeedWindow(), unbinds=unbinds)
     decision = decide(setup, request, measured)
     made, over = leave(measured), decision.over
     if decision.due is not None:
@@ -64,7 +67,7 @@ def prepare_compacted(setup: Setup, request: Request, target: int) -> Preparing:
 
 
 def open_request(
-    setup: Setup, request: Request, need: NeedWindow
+    setup: Setup, request: Request, need: NeedWindow, *, unbinds: bool = False
 ) -> Generator[Need, Any, Measured]:
     """Ask for the window, then read, replay and measure: what every way of a request begins with.
 
@@ -73,4 +76,5 @@ def open_request(
     window: Window = yield need
     read = read_request(setup, request)
     replayed = yield from replay(setup, read, window)
+    replayed = yield from bind(setup, request, replayed, forced=unbinds)
     return (yield from measure_request(setup, request, replayed, window))

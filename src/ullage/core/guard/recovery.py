@@ -1,9 +1,9 @@
 """What follows a refusal: a smaller request, or none.
 
 `recover` is a generator like `machine.prepare`, and calls no model. Each kind of error has one
-way: sizes are compacted with ever smaller tails, output is lowered, media are stripped, reasoning
-that was cut through is left out whole. A turn has one budget of attempts for all of them. It
-neither reads errors nor sends anything.
+way: sizes are compacted with ever smaller tails, output is lowered, media are stripped, tool loops
+that were cut through are left out whole, and so is reasoning that is bound to what is gone. A turn
+has one budget of attempts for all of them. It neither reads errors nor sends anything.
 """
 
 from __future__ import annotations
@@ -41,12 +41,19 @@ def is_recoverable(error: ErrorKind, sent: Prepared) -> bool:
     if error.kind in ("bytes", "media"):
         return any(part.media is not None for m in sent.sent.messages for part in m.parts)
     if error.kind == "malformed_history":
-        edited = sent.checkpoint or sent.replayed
-        return error.about == "thinking" and edited is not None and not sent.sent.rules.loops
+        return _is_lawful_after(error, sent)
     if error.kind not in ("input", "total") or not is_about(sent, error):
         return False
     bound = sent.window.input_tokens
     return error.certainty == "certain" or bound is None or sent.count.high * 2 >= bound
+
+
+def _is_lawful_after(error: ErrorKind, sent: Prepared) -> bool:
+    """Tell whether a history that was refused can be planned by the law that the refusal names."""
+    rules, edited = sent.sent.rules, sent.checkpoint or sent.replayed
+    if error.about == "binding":
+        return rules.signed and any(message.has_reasoning for message in sent.sent.messages)
+    return error.about == "thinking" and edited is not None and not rules.loops
 
 
 def recover(
@@ -64,6 +71,9 @@ def recover(
         lowered = _lower_output(request.max_tokens, sent, error)
         if lowered is not None:
             return replace(sent, max_tokens=lowered, events=(_report_lowered(request, lowered),))
+    if error.about == "binding":
+        bound = setup if setup.bound else setup.with_binding()
+        return (yield from machine.prepare(bound, request, unbinds=True))
     if error.kind == "malformed_history":
         return (yield from _whole_loops(setup, request))
     if error.kind in ("bytes", "media"):
@@ -158,7 +168,8 @@ def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
 
 def _whole_loops(setup: Setup, request: Request) -> Preparing:
     """Plan anew with whole tool loops as units, under a scope of its own."""
-    return (yield from machine.prepare(setup.with_loops(), request))
+    whole = setup if setup.loops else setup.with_loops()
+    return (yield from machine.prepare(whole, request))
 
 
 def _lower_output(asked: int, sent: Prepared, error: ErrorKind) -> int | None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ullage.core.compaction.checkpoint import Checkpoint, Trigger
     from ullage.core.compaction.plan import Outcome
     from ullage.core.compaction.policy import Policy
+    from ullage.core.dialects.families import Law
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
     from ullage.core.messages.transcript import Codec, DialectName, Raw, Transcript
@@ -116,7 +117,8 @@ class Setup:
     model's report is no size of this one's prompt. `shares` are those of the window's sections
     (`core.tokens.budget.allocate`), None without a budget. `summariser` says that there is one,
     `background` that summaries may be made beside the conversation, `keeps` that a store keeps
-    originals. `loops` makes whole tool loops units. `prices` are the model's, `now` is the time in
+    originals. `loops` makes whole tool loops units, `bound` leaves out signed reasoning that stands
+    behind an edit. `prices` are the model's, `now` is the time in
     seconds. Without `repairs` a broken history stays as it is; without `refuses` what cannot fit
     is handed out all the same, as small as it lawfully gets. With `tries` a request over a learned
     bound is sent now and then, as a trial.
@@ -133,6 +135,7 @@ class Setup:
     background: bool = False
     keeps: bool = False
     loops: bool = False
+    bound: bool = False
     prices: tuple[Price, ...] = ()
     now: float = 0.0
     repairs: bool = True
@@ -142,6 +145,18 @@ class Setup:
     def with_loops(self) -> Setup:
         """Return the setup for a model that refuses a tool loop which was cut through."""
         return replace(self, loops=True, scope=f"{self.scope}|loops")
+
+    def with_binding(self) -> Setup:
+        """Return the setup for a model that refuses reasoning which stands behind an edit.
+
+        Its checkpoints are of a scope of their own: those of another model leave that reasoning in.
+        """
+        return replace(self, bound=True, scope=f"{self.scope}|bound")
+
+    def with_laws(self, laws: Collection[Law]) -> Setup:
+        """Return the setup for a model with these laws."""
+        made = self.with_loops() if "whole_loops" in laws else self
+        return made.with_binding() if "bound_thinking" in laws else made
 
 
 @dataclass(frozen=True, slots=True)

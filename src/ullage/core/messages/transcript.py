@@ -34,6 +34,9 @@ OPERATOR = frozenset({"system", "developer"})
 SUMMARY_MARK = "[ullage: summary of "
 """How the text of a message begins that stands for messages left out."""
 
+THOUGHT_TEXT = "[ullage: reasoning left out]"
+"""What stands in a message that held nothing but reasoning."""
+
 SKILL_MARK = "[ullage: skill "
 """How the text of a message begins that holds a skill."""
 
@@ -61,6 +64,11 @@ class Rules:
     ordered: bool = False
     """Whether a result need not name its call and goes by its place behind it, so that a message
     is read in its history only."""
+    signed: bool = False
+    """Whether reasoning is signed, and its codec can leave it out of a message (`Unbinding`)."""
+    bound: bool = False
+    """Whether signed reasoning holds only behind the very messages that it was made behind: behind
+    an edit it must go."""
     twin: str = "~"
     """What stands between a call id that was used twice and its number, in a new call id."""
 
@@ -141,6 +149,11 @@ class Message:
         """How long its texts and the arguments of its calls are together."""
         parts = sum([len(part.text) for part in self.parts])
         return parts + sum([len(call.arguments) for call in self.calls])
+
+    @property
+    def has_reasoning(self) -> bool:
+        """Whether it holds what a model thought."""
+        return any(part.kind == "reasoning" for part in self.parts)
 
     @property
     def is_system(self) -> bool:
@@ -280,5 +293,16 @@ class Joiner(Codec, Protocol):
 
         A result is the i-th of a message, and the call id it is to have. Without anything to hold
         there is no message: None. Without a host it is a new user message.
+        """
+        ...
+
+
+class Unbinding(Codec, Protocol):
+    """Write a dialect whose reasoning is signed (`Rules.signed`)."""
+
+    def drop_reasoning(self, raw: Raw) -> Raw:
+        """Return a copy of `raw` without reasoning; one that holds nothing else says so in text.
+
+        A message without reasoning comes back as it is.
         """
         ...

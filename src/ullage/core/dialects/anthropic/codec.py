@@ -19,10 +19,20 @@ from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
 from ullage.core.messages.foreign import build_error, check_shape
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
-from ullage.core.messages.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
+from ullage.core.messages.transcript import (
+    THOUGHT_TEXT,
+    Call,
+    MediaKind,
+    Message,
+    Part,
+    Raw,
+    Rules,
+    Transcript,
+)
 
 ROLES: Final = ("user", "assistant", "system")
 CACHE_MARK: Final = "cache_control"
+THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 TITLES: Final = ("title", "context")
 """What goes along with a document, as one part."""
 
@@ -40,7 +50,9 @@ class Anthropic:
     mapping to make repeated reads of one growing history cheap.
     """
 
-    rules: Rules = Rules(names.ANTHROPIC, first_roles=frozenset({"user"}), joins=True, twin="_")
+    rules: Rules = Rules(
+        names.ANTHROPIC, first_roles=frozenset({"user"}), joins=True, signed=True, twin="_"
+    )
 
     def __init__(
         self,
@@ -141,6 +153,20 @@ class Anthropic:
         content = [_rename_result(_results(raw)[place], name) for raw, place, name in results]
         content += [b for b in fields["content"] if _type(mapping(b)) != "tool_result"]
         return {**fields, "content": content} if content else None
+
+    def drop_reasoning(self, raw: Raw) -> Raw:
+        """Return a copy of `raw` without reasoning; one that holds nothing else says so in text.
+
+        The marks of the other blocks stay; blocks of reasoning carry none.
+        """
+        fields = _fields(raw, 0)
+        blocks = fields.get("content")
+        if not isinstance(blocks, list | tuple):
+            return raw
+        kept = [block for block in blocks if _type(mapping(block)) not in THOUGHTS]
+        if len(kept) == len(blocks):
+            return raw
+        return {**fields, "content": kept or [{"type": "text", "text": THOUGHT_TEXT}]}
 
     def _message(self, raw: Raw, index: int) -> Message:
         content = fingerprint(raw)

@@ -19,12 +19,22 @@ from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
 from ullage.core.messages.foreign import build_error
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
-from ullage.core.messages.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
+from ullage.core.messages.transcript import (
+    THOUGHT_TEXT,
+    Call,
+    MediaKind,
+    Message,
+    Part,
+    Raw,
+    Rules,
+    Transcript,
+)
 
 ROLES: Final = ("user", "assistant")
 CALL: Final = "toolUse"
 RESULT: Final = "toolResult"
 CACHE_MARK: Final = "cachePoint"
+THOUGHT: Final = "reasoningContent"
 MEDIA: Final[Mapping[str, MediaKind]] = {
     "image": "image",
     "audio": "audio",
@@ -47,7 +57,7 @@ class Converse:
     """
 
     rules: Rules = Rules(
-        names.BEDROCK_CONVERSE, first_roles=frozenset({"user"}), joins=True, twin="_"
+        names.BEDROCK_CONVERSE, first_roles=frozenset({"user"}), joins=True, signed=True, twin="_"
     )
 
     def __init__(
@@ -139,6 +149,16 @@ class Converse:
         content += [block for block in _blocks(fields, 0) if RESULT not in block]
         return {**fields, "content": content} if content else None
 
+    def drop_reasoning(self, raw: Raw) -> Raw:
+        """Return a copy of `raw` without reasoning; one that holds nothing else says so in text."""
+        fields = _fields(raw, 0)
+        blocks = _blocks(fields, 0)
+        kept = [block for block in blocks if THOUGHT not in block]
+        if len(kept) == len(blocks):
+            return raw
+        said = any(CACHE_MARK not in block for block in kept)
+        return {**fields, "content": kept if said else [{"text": THOUGHT_TEXT}]}
+
     def _message(self, raw: Raw, index: int) -> Message:
         content = fingerprint(raw)
         if content is None:
@@ -218,7 +238,7 @@ def _read(block: Mapping[str, Any], index: int) -> list[Part]:
         return [Part("result", text, answers), *seen]
     if isinstance(block.get("text"), str):
         return [Part("text", block["text"])]
-    thought = mapping(block.get("reasoningContent"))
+    thought = mapping(block.get(THOUGHT))
     if thought is not None:
         return [Part("reasoning", _reasoning_text(thought))]
     return [_read_other(block, index)]
@@ -281,10 +301,10 @@ def _with_input(block: Mapping[str, Any], arguments: str) -> Mapping[str, Any]:
 def _rewrite_block(block: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
     """Return a block with new text in these of its parts (`_read`)."""
     if RESULT not in block:
-        thought = mapping(block.get("reasoningContent"))
+        thought = mapping(block.get(THOUGHT))
         if thought is not None and "reasoningText" in thought:
             new = {**thought["reasoningText"], "text": said[0]}
-            return {"reasoningContent": {"reasoningText": new}}
+            return {THOUGHT: {"reasoningText": new}}
         return {"text": said[0]}
     held = block[RESULT]
     if 0 in said:

@@ -89,6 +89,7 @@ def _map_marked(marked: Mapping[int, object], mended: Mended) -> dict[int, int]:
 def _read(setup: Setup, messages: Sequence[Raw]) -> Transcript:
     """Read messages under the rules of the setup; what other rules made of them is forgotten."""
     found = setup.codec.read(messages)
-    if not setup.loops:
+    bound = setup.bound and found.rules.signed
+    if not (setup.loops or bound):
         return found
-    return replace(found, rules=replace(found.rules, loops=True), memo={})
+    return replace(found, rules=replace(found.rules, loops=setup.loops, bound=bound), memo={})

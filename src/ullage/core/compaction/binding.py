@@ -1,0 +1,39 @@
+"""Which reasoning an edit unbinds: what a model signed behind messages that are no longer there.
+
+Where `Rules.bound` holds, a provider refuses such reasoning, and all that stands behind it. It
+reads `Rules` and knows no dialect, no model and no tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ullage.core.compaction.edits import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ullage.core.messages.transcript import Transcript
+
+
+def strip_behind(transcript: Transcript, first: int = 0, drops: Collection[int] = ()) -> Script:
+    """Return the strips of all reasoning from `first` on, of messages that are not dropped."""
+    messages = transcript.messages
+    kept = (i for i in range(first, len(messages)) if i not in drops)
+    return Script(strips=frozenset(i for i in kept if messages[i].has_reasoning))
+
+
+def unbind(transcript: Transcript, script: Script) -> Script:
+    """Return a script that also leaves out the reasoning which its own edits unbind."""
+    first = min(_list_places(script), default=None)
+    if first is None or not transcript.rules.bound:
+        return script
+    return script | strip_behind(transcript, first, script.drops)
+
+
+def _list_places(script: Script) -> Iterator[int]:
+    """Yield where a script changes anything."""
+    yield from script.drops
+    yield from (clear.message for clear in script.clears)
+    yield from (insert.before for insert in script.inserts)
+    yield from script.strips
