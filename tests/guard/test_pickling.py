@@ -97,6 +97,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "edits.Drop": lambda: edits.Drop(3),
     "edits.Clear": lambda: edits.Clear(1, 0, -1, "gone"),
     "edits.Insert": lambda: edits.Insert(1, "user", "here"),
+    "edits.Strip": lambda: edits.Strip(1),
     "edits.Script": lambda: compacted().outcome.script,
     "edits.Edited": lambda: compacted().outcome.edited,
     "errors.ErrorKind": lambda: ullage.ErrorKind("input", 4_096, 5_000, "likely"),
