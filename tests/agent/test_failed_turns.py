@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.agent.acting import CHAT, agent, bodies, called, data, overflow, said, scripted
-from tests.support.faults import FaultServer, hanging, of_json
+from tests.support.faults import Answer, FaultServer, hanging, of_json
 from ullage.agent import Session
 from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import FailedUser, fold
@@ -136,3 +136,26 @@ def test_the_history_at_any_event_is_the_same_live_and_read_anew(session: Sessio
         step.apply(event)
     assert step.items == fold(events, upto).items
     assert json.dumps(session.fold.items) == json.dumps(fold(events).items)
+
+
+EMPTY = Answer(400, (b"",))
+"""A refusal that says nothing: it may be about the size."""
+
+
+@pytest.mark.parametrize("second", [EMPTY, BROKEN])
+def test_a_recovery_that_did_not_help_is_taken_back(session: Session, second: Answer):
+    for n in range(60):
+        session.record([Draft("user_message", {"text": f"question {n} " + "word " * 40})])
+        session.record([Draft("assistant_message", {"text": f"answer {n}", "model": "model"})])
+    script = (EMPTY, second, *([second] * 4 if second is EMPTY else []), said("Done."))
+    with scripted(*script) as server:
+        runner = agent(server, window=12_000)
+        assert not runner.run(session, "Go on").ok
+        failed = len(bodies(server))
+        while not runner.run(session, "Go on").ok:
+            pass
+        sent = bodies(server)
+    assert len(sent[failed - 1]["messages"]) < len(sent[0]["messages"])
+    assert len(sent[failed]["messages"]) >= len(sent[0]["messages"])  # and what was said since
+    made = data(session, "history_compaction")
+    assert [bool(each.get("undone")) for each in made].count(True) >= 1

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 import ullage
-from tests.support.faults import FaultServer, dropped, of_json, sse
+from tests.support.faults import Answer, FaultServer, dropped, of_json, sse
 from tests.voyage import WINDOW, immovable, of
 from tests.wrapped import DIALECTS, REFUSED, Talk, answered, history_of, step, tools_of, user
 from ullage import events
@@ -475,3 +475,21 @@ def test_a_resumed_response_is_the_sdks_own(awaits: bool) -> None:
         assert type(manager).__module__.startswith("openai.lib")
         if awaits:
             manager._AsyncResponseStreamManager__api_request.close()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_recovery_that_did_not_help_is_taken_back(
+    dialect: str, awaits: bool, stream: bool
+) -> None:
+    history = history_of(dialect, 20)
+    with (
+        FaultServer({"POST *": Answer(400, (b"",))}) as server,
+        Talk(server.base_url, dialect, awaits, window=12_000) as talk,
+    ):
+        for _ in range(2):
+            with pytest.raises((openai.BadRequestError, anthropic.BadRequestError)):
+                talk.done(talk.part().create(**talk.fields(history, stream=stream)))
+        said = "input" if dialect == "responses" else "messages"
+        sizes = [len(body[said]) for body in bodies(server)]
+    assert sizes[1] < sizes[0]
+    assert sizes[2] == sizes[0] == len(history)

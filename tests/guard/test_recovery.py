@@ -324,3 +324,86 @@ def test_an_absurd_report_calibrates_nothing() -> None:
     view = guard.prepare([{"role": "user", "content": "w " * 50}])
     view.observe({"usage": {"prompt_tokens": 90_000}})
     assert guard.prepare([{"role": "user", "content": "x"}]).prepared.count.basis == "estimate"
+
+
+class Refusal(Exception):  # noqa: N818 - shaped like an SDK's
+    """A refusal that says nothing, as Cerebras's: it may be about the size."""
+
+    status_code = 400
+    response = type("Response", (), {"status_code": 400, "text": "", "headers": {}})()
+
+
+def send_by(face: str, guard: ullage.Guard, fn: Fickle, messages: Any) -> Any:
+    """Send by one of the four ways; streams are read to their end."""
+
+    async def stream_async() -> Any:
+        async def events(**kwargs: Any) -> Any:
+            fn(**kwargs)
+
+            async def read() -> Any:
+                yield {"choices": [{"delta": {"content": "ok"}}]}
+
+            return read()
+
+        return [event async for event in await guard.astream(events, messages)]
+
+    def events(**kwargs: Any) -> Any:
+        fn(**kwargs)
+        return iter([{"choices": [{"delta": {"content": "ok"}}]}])
+
+    match face:
+        case "stream":
+            return list(guard.stream(events, messages))
+        case "astream":
+            return asyncio.run(stream_async())
+        case "acall":
+            return asyncio.run(guard.acall(fn.awaited, messages))
+        case _:
+            return guard.call(fn, messages)
+
+
+def half_full(messages: Any) -> int:
+    """Return a window in tokens in which messages are under every threshold."""
+    return int(ullage.count(messages, model=MODEL).high / 0.6)
+
+
+FACES = ("call", "acall", "stream", "astream")
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize(
+    "second", [Refusal("no"), ValueError("the disk is full"), RuntimeError("prompt is too long")]
+)
+def test_a_recovery_that_did_not_help_is_taken_back(runtime, face, second) -> None:
+    told: list[Event] = []
+    history = log_of(15)
+    guard = ullage.Guard(MODEL, window=half_full(history), runtime=runtime, on_event=told.append)
+    fn = Fickle(Refusal("no"), second)
+    with pytest.raises(type(second)):
+        send_by(face, guard, fn, history)
+    assert len(fn.sent[1]["messages"]) < len(history)
+    assert "is taken back" in of(events.Notice, told)[-1].text
+    send_by(face, guard, fn, history)
+    assert same_objects(fn.sent[2]["messages"], history)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_recovery_that_helped_stays(runtime, face) -> None:
+    history = log_of(15)
+    guard = ullage.Guard(MODEL, window=half_full(history), runtime=runtime)
+    fn = Fickle(Refusal("no"))
+    send_by(face, guard, fn, history)
+    send_by(face, guard, fn, history)
+    assert fn.sent[2]["messages"] == fn.sent[1]["messages"]
+    assert len(fn.sent[2]["messages"]) < len(history)
+
+
+def test_what_pressure_asked_for_stays_where_its_request_fails(runtime) -> None:
+    history = log_of(55)
+    guard = ullage.Guard(MODEL, window=7_000, runtime=runtime)
+    fn = Fickle(ConnectionResetError("one"), ConnectionResetError("two"))
+    with pytest.raises(ConnectionResetError):
+        guard.call(fn, history)
+    guard.call(fn, history)
+    assert fn.sent[2]["messages"] == fn.sent[0]["messages"]
+    assert len(fn.sent[0]["messages"]) < len(history)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
-from tests.support.faults import FaultServer, of_json
+from tests.support.faults import Answer, FaultServer, of_json
 from tests.support.waiting import eventually
 from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.core.compaction.policy import Policy
@@ -311,3 +312,58 @@ def test_a_server_that_cut_a_prompt_is_told_of(caplog: pytest.LogCaptureFixture)
         plan.port.tell(Notice("of no interest to an operator"))
     (line,) = caplog.messages
     assert "cut a prompt in silence" in line
+
+
+EMPTY = Answer(400, (b"",))
+"""What Cerebras answers to a prompt that is too large, and others to anything."""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("second", [EMPTY, of_json({"error": "busy"}, 503)])
+def test_a_recovery_that_did_not_help_is_taken_back(dialect: str, second: Answer) -> None:
+    body, rules = conversation(dialect, 38, stream=False), (ModelRule(window=32_768),)
+    with (
+        FaultServer({PATHS[dialect]: (EMPTY, second, of_json(WHOLE[dialect]))}) as upstream,
+        proxied(upstream.root_url, rules=rules) as proxy,
+    ):
+        assert proxy.post(PATHS[dialect], body).status_code == second.status
+        assert proxy.post(PATHS[dialect], body).status_code == 200
+    name = routes.GUARDED[PATHS[dialect]].fields.messages
+    sizes = [len(json.loads(request.body)[name]) for request in asked(upstream)]
+    assert sizes[1] < sizes[0] == sizes[2] == len(body[name])
+
+
+def test_a_recovery_is_taken_back_where_the_upstream_is_gone() -> None:
+    guarding, seen = of(), call(conversation("openai_chat", 38), rule=ModelRule(window=32_768))
+    whole = planned(guarding, seen)
+    empty = Trouble(ErrorKind("input", certainty="likely"))
+    smaller = asyncio.run(guarding.again(seen, whole, empty))
+    assert smaller is not None
+    assert planned(guarding, seen).body == smaller.body
+    asyncio.run(guarding.take_back(smaller))
+    assert planned(guarding, seen).body == whole.body
+    asyncio.run(guarding.take_back(Plan(b"")))
+
+
+@pytest.mark.parametrize("fail_open", [False, True])
+def test_a_store_that_breaks_while_a_recovery_is_taken_back(
+    fail_open: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve = Serve((UPSTREAM,), usage="passive", fail_open=fail_open)
+    store = MemoryStore()
+    guarding = Guarding(serve, Runtime(), store, Ledger())
+    seen = call(conversation("openai_chat", 38), rule=ModelRule(window=32_768))
+    empty = Trouble(ErrorKind("input", certainty="likely"))
+    smaller = asyncio.run(guarding.again(seen, planned(guarding, seen), empty))
+    assert smaller is not None
+    store.checkpoints = Broken()  # type: ignore[assignment]  # a store that fails
+    with nullcontext() if fail_open else pytest.raises(OSError, match="disk"):
+        asyncio.run(guarding.take_back(smaller))
+    assert ("could not be taken back" in caplog.text) == fail_open
+
+
+class Broken:
+    """Checkpoints on a disk that is gone."""
+
+    def undo(self, _: object) -> bool:
+        raise OSError("the disk is gone")

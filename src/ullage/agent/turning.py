@@ -72,6 +72,7 @@ class Turning:
         self._held = ("", "")
         self._view: View | None = None
         self._trouble = Trouble(ErrorKind("other"))
+        self._failed: View | None = None
         self._ways: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
             Record: self._perform_record,
             Prepare: self._perform_prepare,
@@ -121,6 +122,8 @@ class Turning:
         except StopIteration as done:
             if cancelled is not None:
                 raise cancelled from None
+            if self._failed is not None:
+                await self._kit.port.atake_back(self._failed)
             ended: Ended = done.value
             return ended
 
@@ -192,7 +195,7 @@ class Turning:
 
     async def _perform_send(self, _: Send) -> Heard | Failed:
         view, kit = self._open(), self._kit
-        self._partial = ""
+        self._partial, self._failed = "", None
         try:
             reply = await self._client.send(kit.fields(view), self._hear, wait=self._waits)
         except CallFailed as error:
@@ -206,7 +209,7 @@ class Turning:
 
     def _note_failure(self, error: CallFailed) -> Failed:
         self._trouble = Trouble(error.kind, error.lost, str(error))
-        self._partial = ""
+        self._partial, self._failed = "", self._view
         return Failed(
             str(error),
             error.kind,

@@ -24,6 +24,7 @@ from ullage.core.guard.request import (
     NeedSummaries,
     NeedSummariserWindow,
     NeedTrial,
+    NeedUndo,
     NeedWindow,
 )
 from ullage.core.summary.question import Answer
@@ -58,7 +59,7 @@ class Say:
     event: Event
 
 
-STORED: Final = (NeedKeep, NeedLoad, NeedRecall, NeedSave)
+STORED: Final = (NeedKeep, NeedLoad, NeedRecall, NeedSave, NeedUndo)
 """What a store answers."""
 
 MEMORY: Final = "memory:"
@@ -209,6 +210,8 @@ class Driver:
             return self.store.conversations.load(need.scope, need.prefixes)
         if isinstance(need, NeedKeep):
             return self.store.originals.keep(need.originals)
+        if isinstance(need, NeedUndo):
+            return self.store.checkpoints.undo(need.checkpoint)
         assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
         return self.store.checkpoints.save(need.checkpoint)
 
@@ -223,6 +226,8 @@ class Driver:
             return await conversations_of(self.store).aload(need.scope, need.prefixes)
         if isinstance(need, NeedKeep):
             return await originals_of(self.store).akeep(need.originals)
+        if isinstance(need, NeedUndo):
+            return await checkpoints_of(self.store).aundo(need.checkpoint)
         assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
         return await checkpoints_of(self.store).asave(need.checkpoint)
 

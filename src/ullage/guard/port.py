@@ -192,12 +192,16 @@ class Port(Unpicklable):
         The caller bounds how often; compactions of a turn have one budget of their own.
         """
         made = self.driver.run(self._recover(view, found))
-        return self._remember(view.request, made) if isinstance(made, Prepared) else made
+        if not isinstance(made, Prepared):
+            return made
+        return _add_recovery(view, self._remember(view.request, made))
 
     async def aretry(self, view: View, found: Trouble | None) -> View | None:
         """Do as `retry`, without blocking the event loop."""
         made = await self._arun(self._recover(view, found), view.request)
-        return await self._aremember(view.request, made) if isinstance(made, Prepared) else made
+        if not isinstance(made, Prepared):
+            return made
+        return _add_recovery(view, await self._aremember(view.request, made))
 
     def _recover(self, view: View, found: Trouble | None) -> Steps[Prepared | View | None]:
         """Return what to send after a failure, None where a retry is no help. Tells of it."""
@@ -228,10 +232,32 @@ class Port(Unpicklable):
             yield Say(RecoveryExhausted(str(exhausted)))
             return None
 
-    def report_miss(self, view: View, first: View, found: Trouble | None) -> None:
-        """Tell of a request that was too large even after the one retry there is."""
-        if found is None:
+    def give_up(self, view: View, first: View, found: Trouble) -> None:
+        """Take back what did not help, and tell of a request that was too large even so.
+
+        For callers with one retry: `first` is what was sent before it.
+        """
+        self.driver.run(self._take_back(view))
+        self._report_miss(view, first, found)
+
+    async def agive_up(self, view: View, first: View, found: Trouble) -> None:
+        """Do as `give_up`, without blocking the event loop."""
+        await self.atake_back(view)
+        self._report_miss(view, first, found)
+
+    async def atake_back(self, view: View) -> None:
+        """Take back what recoveries stored for a request that failed all the same."""
+        await self.driver.arun(self._take_back(view))
+
+    def _take_back(self, view: View) -> Steps[None]:
+        if not view.recoveries:
             return
+        from ullage.core.guard import recovery
+
+        for event in (yield from recovery.undo(view.recoveries)):
+            yield Say(event)
+
+    def _report_miss(self, view: View, first: View, found: Trouble) -> None:
         from ullage.core.guard import recovery
 
         if not recovery.is_recoverable(found.kind, view.prepared):
@@ -371,3 +397,12 @@ class Port(Unpicklable):
         }
         kwargs = keywords(prepared.sent.rules.dialect, fields)
         return View(kwargs, prepared, self, request)
+
+
+def _add_recovery(view: View, again: View) -> View:
+    """Return the view of a retry, with what was stored for it and for those before it."""
+    from ullage.core.guard.recovery import RECOVERY
+
+    made = again.prepared.checkpoint
+    stored = (made,) if made is not None and made.trigger in RECOVERY else ()
+    return replace(again, recoveries=(*view.recoveries, *stored))

@@ -95,9 +95,11 @@ def attempt(port: Port, view: View, send: Callable[[View], Answer]) -> tuple[Vie
     try:
         answer = send(second)
     except Exception as error:
-        port.report_miss(second, view, read_trouble(error))
+        port.give_up(second, view, read_trouble(error))
         raise
-    port.report_miss(second, view, _find_trouble(answer))
+    found = _find_trouble(answer)
+    if found is not None:
+        port.give_up(second, view, found)
     return second, answer
 
 
@@ -119,9 +121,11 @@ async def aattempt(
     try:
         answer = await send(second)
     except Exception as error:
-        port.report_miss(second, view, read_trouble(error))
+        await port.agive_up(second, view, read_trouble(error))
         raise
-    port.report_miss(second, view, _find_trouble(answer))
+    found = _find_trouble(answer)
+    if found is not None:
+        await port.agive_up(second, view, found)
     return second, answer
 
 

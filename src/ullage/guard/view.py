@@ -15,6 +15,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.core.values.shown import line
 
 if TYPE_CHECKING:
+    from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.compaction.plan import Outcome
     from ullage.core.tokens.window import Window
 
@@ -50,6 +51,8 @@ class View(Unpicklable):
     prepared: Prepared
     learner: Learner
     request: Request
+    recoveries: tuple[Checkpoint, ...] = ()
+    """What recoveries stored on the way to this request: taken back where it is refused too."""
 
     def __repr__(self) -> str:
         return line("View", f"{len(self.messages):,} messages", self.assessment.notice())

@@ -374,6 +374,7 @@ class Exchange:
             if again is None:
                 if found.kind.kind in ("input", "total"):
                     self._app.meters.recovery("gave_up" if size else "no_progress")
+                await self._app.guarding.take_back(plan)
                 return plan, self._give_up(plan, opened)
             await _let_go(opened)
             size = size or found.kind.kind in ("input", "total")
@@ -417,6 +418,9 @@ class Exchange:
                 raise
         except UpstreamBroken as error:
             return error
+        except RequestRefused:  # the upstream is gone
+            await self._app.guarding.take_back(plan)
+            raise
 
     async def _open_answer(self, call: ProxyCall, plan: Plan, response: Response) -> OpenAnswer:
         stream = response.chunks()

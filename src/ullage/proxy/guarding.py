@@ -192,6 +192,17 @@ class Guarding:
         smaller = await port.aretry(view, found)
         return None if smaller is None else self._of(call, port, smaller)
 
+    async def take_back(self, plan: Plan) -> None:
+        """Take back what a recovery stored for a plan that failed all the same."""
+        if plan.view is None or plan.port is None:
+            return
+        try:
+            await plan.port.atake_back(plan.view)
+        except Exception:
+            if not self._serve.fail_open:
+                raise
+            log.exception("a compaction that did not help could not be taken back")
+
     async def learn(self, plan: Plan, report: Any) -> Assessment | None:
         """Learn from an answer, and return how full the window was by it.
 

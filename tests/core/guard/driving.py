@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.support.counting import WordCounter
 from ullage.core.compaction.checkpoint import Checkpoint
@@ -22,6 +22,7 @@ from ullage.core.guard.request import (
     NeedSummaries,
     NeedSummariserWindow,
     NeedTrial,
+    NeedUndo,
     NeedWindow,
     Prepared,
     Setup,
@@ -30,6 +31,8 @@ from ullage.core.summary.question import Answer
 from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.counting import EXACT, Basis, Meter, Scale
 from ullage.core.tokens.window import Window, resolve
+
+Result = TypeVar("Result")
 
 
 def window(tokens: int | None, **claim: Any) -> Window:
@@ -81,6 +84,8 @@ class World:
                 found = self.originals.update(need.originals)
             case NeedSave():
                 found = self._saved(need.checkpoint)
+            case NeedUndo():
+                found = self._undo(need.checkpoint)
         return found
 
     def _saved(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -90,15 +95,27 @@ class World:
             self.kept[key] = checkpoint
         return self.kept[key]
 
+    def _undo(self, checkpoint: Checkpoint) -> bool:
+        key = (checkpoint.scope, checkpoint.prefix)
+        held = self.kept.get(key)
+        if held is None or held.script != checkpoint.script:
+            return False
+        del self.kept[key]
+        return True
+
     def drive(self, steps: Generator[Need, Any, Prepared]) -> Prepared:
+        prepared = self.run(steps)
+        self.remember(prepared.conversation)
+        return prepared
+
+    def run(self, steps: Generator[Need, Any, Result]) -> Result:
         try:
             need = next(steps)
             while True:
                 need = steps.send(self.answer(need))
         except StopIteration as done:
-            prepared: Prepared = done.value
-            self.remember(prepared.conversation)
-            return prepared
+            result: Result = done.value
+            return result
 
     def remember(self, conversation: Conversation) -> None:
         self.talks[conversation.scope, conversation.prefix] = conversation

@@ -17,7 +17,7 @@ from ullage.core.errors import ContextTooLargeError, ErrorKind
 from ullage.core.guard import machine as guard
 from ullage.core.guard.effort import RECOVERIES, Effort
 from ullage.core.guard.events import Notice
-from ullage.core.guard.recovery import is_recoverable
+from ullage.core.guard.recovery import is_recoverable, undo
 from ullage.core.guard.recovery import recover as recovering
 from ullage.core.guard.request import NeedWindow, Prepared, Request, Setup
 from ullage.core.tokens.claim import UNNAMED
@@ -382,3 +382,18 @@ def test_reasoning_is_at_fault_only_behind_an_edit_of_ours() -> None:
     assert replayed.checkpoint is None
     assert is_recoverable(THINKING, replayed)
     assert not is_recoverable(ErrorKind("malformed_history"), made)
+
+
+# --- a recovery that did not help -----------------------------------------------------------------
+
+
+def test_what_recoveries_stored_is_taken_back_with_what_was_there_before() -> None:
+    world, request = World(window(2000)), Request(talk(24))
+    sent = first(world, request)
+    made = recover(world, sent, ErrorKind("input", certainty="likely"), request)
+    assert made.checkpoint is not None
+    (notice,) = world.run(undo([made.checkpoint]))
+    assert isinstance(notice, Notice)
+    assert first(world, request).messages == sent.messages
+    assert world.run(undo([made.checkpoint])) == ()
+    assert world.run(undo([])) == ()

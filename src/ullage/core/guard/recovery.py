@@ -9,7 +9,7 @@ has one budget of attempts for all of them. It neither reads errors nor sends an
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.checkpoint import Trigger
 from ullage.core.compaction.policy import DETERMINISTIC
@@ -20,14 +20,22 @@ from ullage.core.guard import machine
 from ullage.core.guard.belief import is_about, make_refusal
 from ullage.core.guard.effort import RECOVERIES
 from ullage.core.guard.events import Notice
-from ullage.core.guard.request import NeedWindow, Prepared, Preparing, Request, Setup
+from ullage.core.guard.request import NeedUndo, NeedWindow, Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.compact import compact_request
 from ullage.core.guard.stages.decide import Due
 from ullage.core.guard.stages.measure import explain_immovable, scale_to
 from ullage.core.guard.stages.view import prepare_view
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.errors import ErrorKind
+    from ullage.core.guard.events import Event
+    from ullage.core.guard.request import Need
+
+RECOVERY: Final[frozenset[Trigger]] = frozenset({"overflow_recovery", "transport_recovery"})
+"""Why a checkpoint was made that only a failure asked for."""
 
 
 def is_recoverable(error: ErrorKind, sent: Prepared) -> bool:
@@ -79,6 +87,18 @@ def recover(
     if error.kind in ("bytes", "media"):
         return (yield from _without_media(setup, request, sent))
     return (yield from _smaller(setup, request, sent, error, trigger))
+
+
+def undo(stored: Sequence[Checkpoint]) -> Generator[Need, Any, tuple[Event, ...]]:
+    """Take back what recoveries stored that did not help, the newest first. Returns what to tell.
+
+    What was refused may not have been too large at all: the next request is the whole one again.
+    """
+    undone = False
+    for checkpoint in reversed(stored):
+        undone = (yield NeedUndo(checkpoint)) or undone
+    text = "the smaller request failed too: the compaction made for it is taken back"
+    return (Notice(text),) if undone else ()
 
 
 def find_refuted_bound(sent: Prepared, error: ErrorKind) -> int:

@@ -95,6 +95,13 @@ class NeedSave:
     checkpoint: Checkpoint
 
 
+@dataclass(frozen=True, slots=True)
+class NeedUndo:
+    """Take this checkpoint away; send whether it was there."""
+
+    checkpoint: Checkpoint
+
+
 Need = (
     NeedWindow
     | NeedTrial
@@ -105,6 +112,7 @@ Need = (
     | NeedRecall
     | NeedKeep
     | NeedSave
+    | NeedUndo
 )
 Preparing = Generator[Need, Any, "Prepared"]
 
