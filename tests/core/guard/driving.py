@@ -82,10 +82,9 @@ class World:
                 found = next((self.talks[key] for key in keys if key in self.talks), None)
             case NeedKeep():
                 found = self.originals.update(need.originals)
-            case NeedSave():
-                found = self._saved(need.checkpoint)
-            case NeedUndo():
-                found = self._undo(need.checkpoint)
+            case NeedSave() | NeedUndo():
+                change = self._undo if isinstance(need, NeedUndo) else self._saved
+                found = change(need.checkpoint)
         return found
 
     def _saved(self, checkpoint: Checkpoint) -> Checkpoint:

@@ -44,7 +44,8 @@ class Checkpoint:
     `prefix` is the chain hash of those messages, in hex; `scope` keeps upstreams and credentials
     apart. `generation` counts the checkpoints that this one builds on: of two for one prefix the
     higher holds. `whole` is the chain hash of the history it was planned for and `bound` the
-    window then: the same history under the same bound is not planned again.
+    window then: the same history under the same bound is not planned again. `resolved` is the
+    window as it was known, 0 where it was not: `bound` is then what the history had to fit.
 
     `first` is the first message that was touched, `source_count` how many were left out and
     `tail_count` how many stand behind the last one touched. `kept_tokens` stand before the first
@@ -69,6 +70,7 @@ class Checkpoint:
     generation: int = 0
     whole: str = ""
     bound: int = 0
+    resolved: int = 0
     window: str = ""
     first: int = 0
     source_count: int = 0

@@ -33,8 +33,9 @@ class Conversation:
     reported size, of the first `covered` messages as they were sent; `sent` is their chain hash.
     `effort` is what the turn has spent on making room. `odd` are the reported tokens and our count
     of the last report that was not believed. `cramped` is the window of which people were told
-    that it is too small for what must stay. `beside` is a hash of system text and tools, where
-    reasoning is bound to them.
+    that it is too small for what must stay, `wide` that for which the history went out whole
+    although it was compacted for a smaller one; 0 for none. `beside` is a hash of system text and
+    tools, where reasoning is bound to them.
     """
 
     scope: str
@@ -47,6 +48,7 @@ class Conversation:
     odd: tuple[int, int] | None = None
     cramped: int = 0
     beside: str = ""
+    wide: int = 0
 
     def has_report_of(self, sent: Transcript) -> bool:
         """Tell whether the last report is of the first messages of what is about to be sent.

@@ -75,6 +75,6 @@ def open_request(
     """
     window: Window = yield need
     read = read_request(setup, request)
-    replayed = yield from replay(setup, read, window)
+    replayed = yield from replay(setup, request, read, window)
     replayed = yield from bind(setup, request, replayed, forced=unbinds)
     return (yield from measure_request(setup, request, replayed, window))

@@ -233,6 +233,7 @@ def _record(
         policy=setup.policy.identity,
         generation=replayed.generation,
         bound=bound,
+        resolved=was.window.input_tokens or 0,
         window=f"{bound:,} tokens, {was.window.name_source()}",
     )
 

@@ -1,13 +1,14 @@
 """The second stage: apply the checkpoint that is known for the beginning of the history.
 
-It also recalls what is remembered of the conversation. It plans nothing and measures nothing.
+It also recalls what is remembered of the conversation. It plans nothing, and measures only whether
+a history has room as it is in a window that is larger than that of its checkpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ullage.core.compaction import laws
 from ullage.core.compaction.checkpoint import Checkpoint, chain
@@ -15,6 +16,8 @@ from ullage.core.compaction.edits import Edited, Script, apply
 from ullage.core.guard.conversation import Conversation
 from ullage.core.guard.request import Need, NeedLoad, NeedRecall
 from ullage.core.guard.stages.read import Read, read_history
+from ullage.core.guard.stages.room import room_needed
+from ullage.core.tokens.counting import measure
 
 if TYPE_CHECKING:
     from ullage.core.guard.request import Request, Setup
@@ -38,37 +41,97 @@ class Replayed:
     is_reported: bool = False
 
 
-def replay(setup: Setup, read: Read, window: Window) -> Generator[Need, Any, Replayed]:
-    """Find the known prefix and apply its checkpoint; recall the conversation."""
-    backwards = read.prefixes[::-1]
-    known, edited, generation = yield from _find_lawful(setup, read)
-    script = known.script if known is not None else Script()
+def replay(
+    setup: Setup, request: Request, read: Read, window: Window
+) -> Generator[Need, Any, Replayed]:
+    """Recall the conversation; find the known prefix and apply its checkpoint."""
     scope = f"{setup.scope}|{setup.model}"
-    recalled: Conversation | None = yield NeedRecall(scope, backwards)
-    reported = recalled is not None and recalled.has_report_of(edited.transcript)
-    conversation = _begin_turn(recalled or Conversation(scope, ""), read, window)
-    return Replayed(read, edited, conversation, script, generation, known, reported)
+    recalled: Conversation | None = yield NeedRecall(scope, read.prefixes[::-1])
+    began = _begin_turn(recalled or Conversation(scope, ""), read, window)
+    found = yield from _find_checkpoint(_Search(setup, request, read, window, began))
+    script = found.checkpoint.script if found.checkpoint is not None else Script()
+    wide = (window.input_tokens or 0) if found.outgrown else 0
+    conversation = replace(began, wide=wide)
+    reported = recalled is not None and recalled.has_report_of(found.edited.transcript)
+    generation, checkpoint = found.generation, found.checkpoint
+    return Replayed(read, found.edited, conversation, script, generation, checkpoint, reported)
 
 
-def _find_lawful(
-    setup: Setup, read: Read
-) -> Generator[Need, Any, tuple[Checkpoint | None, Edited, int]]:
-    """Return the newest checkpoint that may be applied, what comes of it, and the next generation.
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What a checkpoint is looked for by."""
 
-    Without one the history as it is. Of those that may not be applied an older one is tried: it
-    reaches less far.
+    setup: Setup
+    request: Request
+    read: Read
+    window: Window
+    conversation: Conversation
+
+
+class _Found(NamedTuple):
+    """The checkpoint to apply, or None, what comes of it, and the generation of the next one.
+
+    `outgrown` tells that one was left out because the whole history fits now.
     """
-    left, generation = read.prefixes[::-1], 0
+
+    checkpoint: Checkpoint | None
+    edited: Edited
+    generation: int
+    outgrown: bool
+
+
+def _find_checkpoint(search: _Search) -> Generator[Need, Any, _Found]:
+    """Return the newest checkpoint that is needed and may be applied; without one, the history.
+
+    Of those that may not be applied an older one is tried: it reaches less far.
+    """
+    setup, read = search.setup, search.read
+    left, generation, fits = read.prefixes[::-1], 0, False
     while left:
         known: Checkpoint | None = yield NeedLoad(setup.scope, left)
         if known is None:
             break
         generation = max(generation, known.generation + 1)
+        fits = fits or (_is_of_smaller(known, search.window) and _fits_whole(search))
         edited = apply(read.history, known.script, setup.codec)
-        if _is_lawful(known, read, edited):
-            return known, edited, generation
+        if not (fits and _is_of_smaller(known, search.window)) and _is_lawful(known, read, edited):
+            return _Found(known, edited, generation, fits)
         left = left[left.index(known.prefix) + 1 :]
-    return None, apply(read.history, Script(), setup.codec), generation
+    return _Found(None, apply(read.history, Script(), setup.codec), generation, fits)
+
+
+def _is_of_smaller(known: Checkpoint, window: Window) -> bool:
+    """Tell whether a checkpoint was made for a smaller window, and not by hand.
+
+    Where the window was not known then, what the compaction was made to fit counts.
+    """
+    then, bound = known.resolved or known.bound, window.input_tokens
+    return bound is not None and 0 < then < bound and known.trigger != "manual"
+
+
+def _fits_whole(search: _Search) -> bool:
+    """Tell whether the history fits as it is, below all that the policy acts on.
+
+    What went out whole stays so as long as it fits at all, however its size is measured next: what
+    is then too much is planned anew for this window. Reasoning that is bound to what stood before
+    it was made behind the checkpoint: it would be refused behind the whole history.
+    """
+    if search.read.history.rules.bound and any(
+        message.has_reasoning for message in search.read.history.messages
+    ):
+        return False
+    setup, read, bound = search.setup, search.read, search.window.input_tokens or 0
+    request, conversation = search.request, search.conversation
+    size = measure(read.history, setup.meter, system=request.system, tools=request.tools)
+    if conversation.has_report_of(read.history):
+        size = conversation.anchor_to_report(size)
+    high, total = size.count().high, search.window.total_tokens
+    if 0 < conversation.wide <= bound:
+        return high < bound
+    most = setup.policy.thresholds.lowest * bound
+    if request.max_tokens is not None and total is not None:
+        most = min(most, total - room_needed(setup.policy, request, total))
+    return high < most
 
 
 def _is_lawful(known: Checkpoint, read: Read, edited: Edited) -> bool:
