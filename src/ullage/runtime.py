@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ullage import config
 from ullage.config.settings import Settings
+from ullage.core.compaction.turns import alternate
 from ullage.core.dialects import registry as dialects
 from ullage.core.dialects.families import find_family
 from ullage.core.errors import MalformedHistoryError
@@ -159,9 +160,15 @@ class Runtime(Unpicklable):
         return self.kept or self._memory
 
     def find_laws(self, question: Question) -> frozenset[Law]:
-        """Return what a model demands of a history: by its family, and by what it has refused."""
+        """Return what a model demands of a history: by its family, and by what it has refused.
+
+        Whether roles take turns the server's chat template tells, where it shows one.
+        """
         taught = self._laws.get((question.scope, question.model), frozenset())
-        return find_family(question.model).laws | taught
+        served: frozenset[Law] = frozenset()
+        if self.windows.wants_turns(question):
+            served = frozenset({"alternation"})
+        return find_family(question.model).laws | taught | served
 
     def note_law(self, question: Question, law: Law) -> None:
         """Remember that a model refused a history by this law."""
@@ -311,10 +318,14 @@ class Runtime(Unpicklable):
         if found is None:
             return None
         server, base = found
+        messages = body.messages
+        if "alternation" in self.find_laws(question):  # the template would render no others
+            codec = self.codec_for(dialect)
+            messages = alternate(codec.read(messages), codec)
         prompt = remote.Prompt(
             dialects.find(dialect),
             question.model or "",
-            plain(body.messages),
+            plain(messages),
             plain(body.tools),
             body.system,
         )

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ullage.core.compaction.turns import alternate
 from ullage.core.dialects import registry
 from ullage.core.guard.request import Request
 from ullage.core.session.log.fold import User
@@ -154,10 +155,15 @@ class Kit:
 
     def fields(self, view: View) -> dict[str, Any]:
         """Return what is sent: the view's fields, with the facts beside the current request."""
-        sent = dict(view.kwargs)
+        sent, prepared = dict(view.kwargs), view.prepared
         if self.words.said.facts:
             name = registry.find(self.provider.dialect).fields.messages
-            sent[name] = self._add_facts(list(sent[name]))
+            if not prepared.alternates:
+                sent[name] = self._add_facts(list(sent[name]))
+                return sent
+            codec = self.port.driver.runtime.codec_for(self.provider.dialect)
+            whole = codec.read(self._add_facts(list(prepared.sent.raws)))
+            sent[name] = alternate(whole, codec)
         return sent
 
     def _add_facts(self, messages: list[Any]) -> list[Any]:

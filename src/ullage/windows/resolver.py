@@ -8,6 +8,7 @@ warning. It knows no conversation.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,6 +38,15 @@ log = logging.getLogger("ullage.windows")
 
 POSITIVE_S: Final = 3600.0
 NEGATIVE_S: Final = 300.0
+
+ALTERNATING: Final = re.compile(
+    r"(?:^|[/_:-])(?:(?:code|med|shield)?gemma|(?:mi[sx]|mini|magi|dev|code|pix)s?tral"
+    r"|llama-?2(?![\d.]))",
+    re.IGNORECASE,
+)
+"""Families whose chat templates raise that roles must alternate: seen of Gemma 2 and 3, MedGemma
+(llama.cpp issue 21879), Llama 2 Chat, Mistral 7B Instruct, Mixtral, Ministral 3, Devstral Small 2
+(llama.cpp issue 19851). Others of the same makers are taken to be alike."""
 
 Value = TypeVar("Value")
 
@@ -134,6 +144,19 @@ class Resolver:
         """Return who serves, as its last answer showed, or None where nobody was recognised."""
         found = self._found.peek(question.key)
         return found.server or None if found is not None else None
+
+    def wants_turns(self, question: Question) -> bool:
+        """Tell whether the server's chat template refuses two messages of one role in a row.
+
+        By the template, where the server shows it; else by the family of the model's name, where
+        somebody serves open weights. A known provider puts messages in order itself.
+        """
+        if question.base_url is None or self.is_hosted(question):
+            return False
+        found = self._found.peek(question.key)
+        if found is not None and found.alternates is not None:
+            return found.alternates
+        return bool(ALTERNATING.search(question.model or ""))
 
     def counts_at(self, question: Question) -> tuple[str, str] | None:
         """Return which server counts requests, and its root URL; None where none is known to.

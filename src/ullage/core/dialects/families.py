@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Law = Literal["whole_loops", "bound_thinking"]
+Law = Literal["whole_loops", "bound_thinking", "alternation"]
 """What a model may demand: `whole_loops`, that a tool loop is kept whole or left out whole;
 `bound_thinking`, that reasoning stands behind the very system text, tools and messages that it was
-made behind, or goes."""
+made behind, or goes; `alternation`, that user and assistant take turns, the user first."""
 
 Thinking = Literal["demanded", "bound", "unknown"]
 """What becomes of reasoning in kept messages: `demanded` in the open tool loop, `bound` to what
@@ -68,5 +68,9 @@ def find_family(model: str | None) -> ModelFamily:
     return next((family for _, family in rows), UNKNOWN)
 
 
-TAUGHT: Final[Mapping[str, Law]] = {"thinking": "whole_loops", "binding": "bound_thinking"}
+TAUGHT: Final[Mapping[str, Law]] = {
+    "thinking": "whole_loops",
+    "binding": "bound_thinking",
+    "alternation": "alternation",
+}
 """The law that a refusal names, by what it is about."""

@@ -27,7 +27,7 @@ class Wording:
     pattern: re.Pattern[str]
     sample: str
     certainty: Literal["certain", "likely"] = "certain"
-    about: Literal["thinking", "binding"] | None = None
+    about: Literal["thinking", "binding", "alternation"] | None = None
 
 
 SERVER_STATE: Final[Kind] = "server_state"
@@ -86,7 +86,7 @@ def _row(
     sample: str,
     *,
     likely: bool = False,
-    about: Literal["thinking", "binding"] | None = None,
+    about: Literal["thinking", "binding", "alternation"] | None = None,
 ) -> Wording:
     for name, part in _PARTS.items():
         pattern = pattern.replace(name, part)
@@ -241,6 +241,14 @@ _OTHERS: Final = (
 _HISTORY: Final = (
     _row(
         "malformed_history",
+        r"roles? must alternate|must alternate between (?:the )?user and assistant"
+        r"|unexpected role '?user'? after role '?(?:user|tool)"
+        r"|does not support successive (?:user|assistant)",
+        "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...",
+        about="alternation",
+    ),
+    _row(
+        "malformed_history",
         r"tool_calls?.{0,40}must be followed by tool messages"
         r"|role '?tool'? must be a response to a prece?eding message"
         r"|not the same number of function calls and responses",
@@ -261,7 +269,7 @@ _HISTORY: Final = (
     ),
     _row(
         "malformed_history",
-        r"function (?:call turn comes|response parts)|roles must alternate"
+        r"function (?:call turn comes|response parts)"
         r"|unexpected role\b|expected last role",
         "Please ensure that the number of function response parts is equal to the number of "
         "function call parts of the function call turn.",

@@ -161,7 +161,8 @@ class ErrorKind:
     limit: int | None = None
     input_tokens: int | None = None
     certainty: Literal["certain", "likely"] = "certain"
-    about: Literal["thinking", "binding"] | None = None
-    """What of a malformed history is at fault, where it is known: reasoning that was left out."""
+    about: Literal["thinking", "binding", "alternation"] | None = None
+    """What of a malformed history is at fault, where it is known: reasoning that was left out, or
+    roles that do not take turns."""
     structured: bool = field(default=False, compare=False)
     """Whether a code or a field said it, and not a sentence alone."""

@@ -2,8 +2,9 @@
 
 `recover` is a generator like `machine.prepare`, and calls no model. Each kind of error has one
 way: sizes are compacted with ever smaller tails, output is lowered, media are stripped, tool loops
-that were cut through are left out whole, and so is reasoning that is bound to what is gone. A turn
-has one budget of attempts for all of them. It neither reads errors nor sends anything.
+that were cut through are left out whole, and so is reasoning that is bound to what is gone;
+messages of one role in a row are put together where a chat template refuses them. A turn has one
+budget of attempts for all of them. It neither reads errors nor sends anything.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ullage.core.compaction.checkpoint import Trigger
 from ullage.core.compaction.policy import DETERMINISTIC
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import find
+from ullage.core.compaction.turns import takes_turns
 from ullage.core.errors import ContextTooLargeError
 from ullage.core.guard import machine
 from ullage.core.guard.belief import is_about, make_refusal
@@ -59,6 +61,8 @@ def is_recoverable(error: ErrorKind, sent: Prepared) -> bool:
 def _is_lawful_after(error: ErrorKind, sent: Prepared) -> bool:
     """Tell whether a history that was refused can be planned by the law that the refusal names."""
     rules, edited = sent.sent.rules, sent.checkpoint or sent.replayed
+    if error.about == "alternation":
+        return not sent.alternates and not takes_turns(sent.sent)
     if error.about == "binding":
         return rules.signed and any(message.has_reasoning for message in sent.sent.messages)
     return error.about == "thinking" and edited is not None and not rules.loops
@@ -82,6 +86,8 @@ def recover(
     if error.about == "binding":
         bound = setup if setup.bound else setup.with_binding()
         return (yield from machine.prepare(bound, request, unbinds=True))
+    if error.about == "alternation":
+        return (yield from machine.prepare(replace(setup, alternates=True), request))
     if error.kind == "malformed_history":
         return (yield from _whole_loops(setup, request))
     if error.kind in ("bytes", "media"):

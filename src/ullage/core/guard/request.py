@@ -129,7 +129,8 @@ class Setup:
     behind an edit. `prices` are the model's, `now` is the time in
     seconds. Without `repairs` a broken history stays as it is; without `refuses` what cannot fit
     is handed out all the same, as small as it lawfully gets. With `tries` a request over a learned
-    bound is sent now and then, as a trial.
+    bound is sent now and then, as a trial. `alternates` says that the server's chat template wants
+    user and assistant to take turns.
     """
 
     codec: Codec
@@ -149,6 +150,7 @@ class Setup:
     repairs: bool = True
     refuses: bool = True
     tries: bool = True
+    alternates: bool = False
 
     def with_loops(self) -> Setup:
         """Return the setup for a model that refuses a tool loop which was cut through."""
@@ -164,7 +166,8 @@ class Setup:
     def with_laws(self, laws: Collection[Law]) -> Setup:
         """Return the setup for a model with these laws."""
         made = self.with_loops() if "whole_loops" in laws else self
-        return made.with_binding() if "bound_thinking" in laws else made
+        made = made.with_binding() if "bound_thinking" in laws else made
+        return replace(made, alternates=True) if "alternation" in laws else made
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,7 @@ class Prepared:
     `checkpoint` are those of a compaction made for this request; a replayed checkpoint is in
     `replayed`. `conversation` is what to remember until the next call. `ahead` tells that a
     summary is wanted in the background, `cramped` that the window is too small for what must stay.
+    Where the server `alternates`, messages of `sent` may share one of `messages`.
     """
 
     messages: list[Raw]
@@ -211,4 +215,5 @@ class Prepared:
     ahead: bool = False
     cramped: Cramped | None = None
     has_tools: bool = False
+    alternates: bool = False
     events: tuple[Event, ...] = ()

@@ -25,7 +25,8 @@ class Found:
     `counts` is the root URL of a server that counts requests, "" where it offers none;
     `passing` means that asking again soon may help (a model is loading, or not loaded yet);
     `server` names what was recognised, as `recognise.PROBES` does; `slots` is how many may share
-    what one claims to have.
+    what one claims to have; `alternates` tells whether its chat template refuses two messages of
+    one role in a row, None where it does not show it.
     """
 
     claims: tuple[Claim, ...] = ()
@@ -35,6 +36,7 @@ class Found:
     passing: bool = False
     server: str = ""
     slots: int = 1
+    alternates: bool | None = None
 
 
 Asking = Generator[HttpRequest, HttpResponse, Found]

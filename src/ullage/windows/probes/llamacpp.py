@@ -72,7 +72,19 @@ def _read_claims(target: Target, props: Card, listed: Sequence[Card]) -> Found:
         trained = tokens(meta.get("n_ctx_train"))
         if trained is not None:
             claims.append(target.claim("trained", trained))
-    return Found(tuple(claims), recognised=True, counts=target.base, slots=slots)
+    turns = wants_turns(props.get("chat_template"))
+    return Found(tuple(claims), recognised=True, counts=target.base, slots=slots, alternates=turns)
+
+
+def wants_turns(template: Any) -> bool | None:
+    """Tell whether a chat template refuses two messages of one role in a row; None without one."""
+    if not isinstance(template, str) or not template:
+        return None
+    return bool(_TURNS.search(template))
+
+
+_TURNS: Final = re.compile(r"roles? must alternate", re.IGNORECASE)
+"""What the templates of Gemma, Mistral, Llama 2 and others say when they raise."""
 
 
 def _preset(listed: Sequence[Card], model: str) -> int | None:

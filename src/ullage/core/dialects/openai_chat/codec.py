@@ -132,6 +132,19 @@ class OpenAIChat:
         """Return an authored message with a cache mark."""
         return marks.put(raw, mark)
 
+    def join(self, first: Raw, second: Raw, gap: str) -> Raw:
+        """Return one message with the content of both; what else they carry is kept."""
+        before, after = _fields(first, 0), _fields(second, 0)
+        said = [m.get("content") for m in (before, after)]
+        texts = [text for text in said if text]
+        content: Any = None
+        if all(isinstance(text, str) for text in texts):
+            content = gap.join(texts) if texts else said[-1]
+        else:
+            between = [] if len(texts) < len(said) else [gap]
+            content = [*_pieces(said[0]), *map(_as_part, between), *_pieces(said[1])]
+        return {**before, **after, "content": content}
+
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` in which the i-th call, or the result, has a new call id."""
         new = dict(_fields(raw, 0))
@@ -142,6 +155,15 @@ class OpenAIChat:
             for i, call in enumerate(new["tool_calls"])
         ]
         return new
+
+
+def _pieces(content: Any) -> list[Any]:
+    """Return content as a list of parts."""
+    return [_as_part(content)] if isinstance(content, str) else list(content or ())
+
+
+def _as_part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
 
 
 def _fingerprint(raw: Raw) -> Fingerprint | None:

@@ -21,6 +21,7 @@ from ullage.core.tokens.gauge import assess
 
 if TYPE_CHECKING:
     from ullage.core.guard.stages.compact import Made
+    from ullage.core.messages.transcript import Raw, Transcript
     from ullage.core.tokens.counting import Count
 
 
@@ -58,7 +59,7 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
         )
     sent = measured.edited.transcript
     return Prepared(
-        messages=list(sent.raws),
+        messages=put_together(setup, sent),
         max_tokens=given,
         window=window,
         sent=sent,
@@ -72,8 +73,18 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
         ahead=ahead,
         cramped=tight,
         has_tools=bool(request.tools),
+        alternates=setup.alternates,
         events=tuple(events),
     )
+
+
+def put_together(setup: Setup, sent: Transcript) -> list[Raw]:
+    """Return the messages to send: as they are, or taking turns where the server wants that."""
+    if setup.alternates:
+        from ullage.core.compaction.turns import alternate
+
+        return alternate(sent, setup.codec)
+    return list(sent.raws)
 
 
 def _refuse(
