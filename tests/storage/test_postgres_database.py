@@ -241,13 +241,15 @@ def test_a_connection_lost_in_a_transaction_is_told_and_the_next_use_connects(ur
 
 def test_a_program_suspended_in_a_transaction_lets_go_before_those_that_wait_give_up(url: str):
     """Its process keeps the connection, so PostgreSQL itself must end the transaction."""
-    with closing(PostgresStore(url)) as suspended, closing(PostgresStore(url)) as other:
-        with (
-            pytest.raises(ConnectionLost, match="idle-in-transaction timeout"),
-            suspended._records.writing("checkpoint", "held") as cursor,
-        ):
+
+    def write_slowly() -> None:
+        with suspended._records.writing("checkpoint", "held") as cursor:
             assert other.checkpoints.save(checkpoint("p", 1, scope="held")).scope == "held"
-            cursor.execute("SELECT 1")
+            cursor.execute("SELECT 1", {})
+
+    with closing(PostgresStore(url)) as suspended, closing(PostgresStore(url)) as other:
+        with pytest.raises(ConnectionLost, match="idle-in-transaction timeout"):
+            write_slowly()
         suspended.checkpoints.save(checkpoint("p", 2, scope="held"))
 
 
