@@ -151,6 +151,7 @@ class Kit:
             frozenset(len(words.messages()) + pin for pin in self.renderer.pins),
             apart=words.apart(),
             trigger=self.trigger,
+            server_edits=registry.find(self.provider.dialect).read_edits(self.provider.options),
         )
 
     def fields(self, view: View) -> dict[str, Any]:

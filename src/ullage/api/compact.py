@@ -301,7 +301,7 @@ class _Job(Generic[Element]):
         measured = outcome.before.measured
         fixed = measured.scale.of(measured.fixed).best if beside and measured is not None else 0
         stays = {
-            *laws.find_operator_text(transcript.messages),
+            *laws.find_fixed(transcript),
             transcript.task(),
             transcript.request(),
         }

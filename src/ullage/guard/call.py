@@ -126,6 +126,12 @@ class GuardedCall:
                 made |= {self._name(own): limit for own, limit in value.items()}
         return made
 
+    @property
+    def beside(self) -> Mapping[str, Any]:
+        """What the request holds beside the conversation, as far as the function is told."""
+        extra = self.passed.get("extra_body")
+        return {**self.passed, **extra} if isinstance(extra, Mapping) else self.passed
+
     def _name(self, name: str) -> str:
         """Return the first name for a field that the function takes, by default the dialect's."""
         known = fields()

@@ -6,12 +6,17 @@ It knows no guard.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from ullage.core.compaction.pins import read_pins
+from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ContextTooLargeError
 from ullage.core.guard.request import Request
 from ullage.core.tokens.gauge import Assessment
 from ullage.runtime import Measurable, system_text
+
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def read_request(
@@ -19,8 +24,13 @@ def read_request(
     max_tokens: int | None = None,
     pins: Iterable[int] = (),
     sections: Mapping[int, str] | None = None,
+    beside: Mapping[str, Any] = EMPTY,
 ) -> Request:
-    """Return a request as the machine takes it; raises ConfigurationError for bad pins."""
+    """Return a request as the machine takes it; `beside` are its other fields.
+
+    Raises ConfigurationError for bad pins.
+    """
+    spoken = dialects.find(body.find_dialect())
     system, marks = system_text(body.system), sections or {}
     return Request(
         body.messages,
@@ -30,6 +40,7 @@ def read_request(
         read_pins(pins, len(body.messages)),
         marks,
         body.system,
+        server_edits=spoken.read_edits(beside),
     )
 
 

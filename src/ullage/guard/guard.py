@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError
@@ -127,17 +127,18 @@ class Guard(Unpicklable):
         pins: Iterable[int] = (),
         sections: Mapping[int, str] | None = None,
         system: Any = None,
+        **beside: Unpack[ServerFields],
     ) -> View:
         """Return the request to send: repaired, compacted where the policy says so, checked.
 
         `max_tokens` is clamped to the room there is; `pins` are positions, from 0 on, of messages
         that stay verbatim; `sections` marks messages by position, such as {3: "knowledge"};
-        `system` is what Anthropic and Responses take beside the messages. Raises
-        MalformedHistoryError, ConfigurationError, and ContextTooLargeError when it cannot fit into
-        a bound that is proven.
+        `system` is what Anthropic and Responses take beside the messages, `context_management` what
+        they are asked to leave out by themselves. Raises MalformedHistoryError,
+        ConfigurationError, and ContextTooLargeError when it cannot fit into a bound that is proven.
         """
         body = self._body(messages, tools, system)
-        request = _read_request(body, max_tokens, pins, sections)
+        request = _read_request(body, max_tokens, pins, sections, _check_beside(beside))
         return self.port.prepare(request, body.find_dialect())
 
     async def aprepare(
@@ -149,11 +150,12 @@ class Guard(Unpicklable):
         pins: Iterable[int] = (),
         sections: Mapping[int, str] | None = None,
         system: Any = None,
+        **beside: Unpack[ServerFields],
     ) -> View:
         """Do as `prepare`, without blocking the event loop."""
         await self._aload()
         body = self._body(messages, tools, system)
-        request = _read_request(body, max_tokens, pins, sections)
+        request = _read_request(body, max_tokens, pins, sections, _check_beside(beside))
         return await self.port.aprepare(request, body.find_dialect())
 
     def call(
@@ -305,7 +307,21 @@ class Guard(Unpicklable):
         given = dict(call.prepared)
         tools, system = given.pop("tools", None), given.pop("system", None)
         body = self._body(call.messages, tools, system, call.dialect)
-        return call, _read_request(body, **given), body.find_dialect()
+        return call, _read_request(body, **given, beside=call.beside), body.find_dialect()
+
+
+class ServerFields(TypedDict, total=False):
+    """What `Guard.prepare` reads of a request beside the conversation; it is not sent on."""
+
+    context_management: Any
+
+
+def _check_beside(beside: ServerFields) -> Mapping[str, Any]:
+    """Return fields beside the conversation; raises TypeError for one that is not read."""
+    unknown = next(iter(beside.keys() - ServerFields.__annotations__), None)
+    if unknown is not None:
+        raise TypeError(f"prepare() got an unexpected keyword argument {unknown!r}")
+    return {**beside}
 
 
 def _read_request(
@@ -313,7 +329,8 @@ def _read_request(
     max_tokens: int | None = None,
     pins: Iterable[int] = (),
     sections: Mapping[int, str] | None = None,
+    beside: Mapping[str, Any] | None = None,
 ) -> Request:
     from ullage.guard.given import read_request
 
-    return read_request(body, max_tokens, pins, sections)
+    return read_request(body, max_tokens, pins, sections, beside or {})

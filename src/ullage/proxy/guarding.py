@@ -464,6 +464,7 @@ def _request(call: ProxyCall) -> Request:
         system_text(apart) if isinstance(apart, str | list) else None,
         asked[1] if asked is not None else None,
         apart=apart if isinstance(apart, str | list) else None,
+        server_edits=call.form.spoken.read_edits(fields),
     )
 
 

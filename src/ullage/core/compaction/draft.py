@@ -208,8 +208,9 @@ def _find_bad_text(edit: Clear, kind: str) -> str | None:
     return None
 
 
-SEALED: Final = frozenset({"reasoning", "other"})
-"""Parts that are never written anew: reasoning is signed, and what the others hold is unknown."""
+SEALED: Final = frozenset({"reasoning", "sealed", "compaction", "other"})
+"""Parts that are never written anew: reasoning and a provider's compaction are signed, and what
+the others hold is unknown."""
 
 
 def _is_fixed(index: int, situation: Situation) -> bool:

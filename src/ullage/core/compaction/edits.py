@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ullage.core.messages.transcript import Message, Transcript
+from ullage.core.messages.transcript import THOUGHTS, Message, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -232,7 +232,7 @@ def _list_remaining(
         index
         for index, part in enumerate(message.parts)
         if (part.kind == "result" or part.answers is None or part.answers not in gone)
-        and not (stripped and part.kind == "reasoning")
+        and not (stripped and part.kind in THOUGHTS)
     )
 
 

@@ -158,8 +158,12 @@ def _response(messages: Sequence[Message], start: int) -> int:
 
 def _asks_on(message: Message) -> bool:
     """Tell whether a message may stand among parallel calls: one of them, reasoning, a search."""
-    silent = all(part.kind in ("reasoning", "other") for part in message.parts)
+    silent = all(part.kind in SILENT for part in message.parts)
     return bool(message.calls) or (message.role == "assistant" and silent)
+
+
+SILENT: Final = frozenset({"reasoning", "sealed", "other"})
+"""Parts that say nothing of their own: what comes behind them belongs to them."""
 
 
 def protocol(transcript: Transcript, start: int = 0) -> list[Violation]:
@@ -245,7 +249,8 @@ def _order(transcript: Transcript, start: int) -> list[Violation]:
     rules, messages = transcript.rules, transcript.messages
     found: list[Violation] = []
     first = next((i for i, m in enumerate(messages) if not m.is_system), None)
-    if first is not None and messages[first].role not in rules.first_roles:
+    opens = first is None or messages[first].role in rules.first_roles
+    if first is not None and not (opens or messages[first].is_compaction):
         found.append(
             _make_violation(first, f"the conversation opens with {messages[first].role!r}")
         )
@@ -315,3 +320,13 @@ def find_operator_text(messages: Sequence[Message]) -> set[int]:
     """Return the positions of operator text: every system and developer message."""
     roles = [message.role for message in messages]
     return set(compress(count(), map(OPERATOR.__contains__, roles)))
+
+
+def find_fixed(transcript: Transcript) -> frozenset[int]:
+    """Return the positions that stay in every compaction: operator text, the provider's summary.
+
+    Only the newest compaction by the provider is read, and it is signed or sealed.
+    """
+    behind = range(transcript.count_replaced(), len(transcript))
+    native = [i for i in behind if transcript.messages[i].is_compaction]
+    return frozenset({*find_operator_text(transcript.messages), *native})

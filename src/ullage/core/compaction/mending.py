@@ -302,10 +302,12 @@ class _Joining(_Repairer):
         return message.role == "user" and not message.calls and not asks(message)
 
     def _add_opening(self, written: list[_Written]) -> list[_Written]:
-        first = self._transcript.rules.first_roles
-        if not written or written[0].role in first:
+        if not written or written[0].role in self._transcript.rules.first_roles:
             return written
-        self._note("missing_opening", written[0].origin or 0, "a user message was put in front")
+        opening = written[0].origin or 0
+        if self._transcript.messages[opening].is_compaction:
+            return written
+        self._note("missing_opening", opening, "a user message was put in front")
         return [_Written(self._codec.author("user", OPENING_TEXT), None, "user"), *written]
 
 

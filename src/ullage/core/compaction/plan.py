@@ -243,11 +243,28 @@ def _make_draft(
 ]:
     """Return the plan for a situation, and how its summary came about."""
     draft = PlanDraft(start, meter, said=start.transcript.messages)
+    _drop_replaced(draft)
     for strategy in order.first:
         draft.run(strategy)
     if order.strategies:
         return (yield from _plan_draft(draft, order))
     return draft, None
+
+
+def _drop_replaced(draft: PlanDraft) -> None:
+    """Leave out what the provider's own compaction stands for: it is free, and no block is due."""
+    situation = draft.situation
+    if not situation.transcript.count_replaced():
+        return
+    replaced, pins = situation.transcript.is_replaced, situation.pins
+    free = [u for u in situation.units if pins.isdisjoint(u) and all(map(replaced, u))]
+    gone = Script(frozenset(i for unit in free for i in unit))
+    draft.take(REPLACED, gone)
+    draft.silent |= gone.drops
+
+
+REPLACED: Final = "replaced"
+"""What the provider reads no more goes by no strategy."""
 
 
 def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: Order) -> Situation:
@@ -259,7 +276,7 @@ def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: O
         sizes=counting.upper_edges(transcript, meter),
         fixed=measured.fixed_edge,
         target=target,
-        pins=frozenset({*laws.find_operator_text(transcript.messages), *order.pins, *always}),
+        pins=laws.find_fixed(transcript) | order.pins | {*always},
         tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
         counter=meter.counter,
         keep=order.keep,

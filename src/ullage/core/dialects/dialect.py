@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.framing import Framing
     from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.server_edits import ServerEdits
     from ullage.core.dialects.usage import Usage
     from ullage.core.messages.readings import Readings
     from ullage.core.messages.transcript import Codec, Message
@@ -28,6 +29,10 @@ Auth = Literal["bearer", "x-api-key", "x-goog-api-key"]
 
 def _nothing(_: str) -> Mapping[str, Any]:
     return {}
+
+
+def _no_edits(_: Mapping[str, Any]) -> ServerEdits | None:
+    return None
 
 
 def _models(base_url: str) -> str:
@@ -203,7 +208,8 @@ class Dialect:
     an error; its text may have it too. `reports` are keys of a usage report by which the dialect
     is known, the lowest `report_rank` first. `clients` names, by SDK, the attributes of a client
     that take a conversation. `join_turns` returns messages in which user and assistant
-    take turns, for an endpoint that refuses others.
+    take turns, for an endpoint that refuses others. `read_edits` returns what a request, by its
+    fields, asks the provider to leave out.
     """
 
     name: str
@@ -227,3 +233,4 @@ class Dialect:
     routes: Routes = Routes()
     clients: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     join_turns: Callable[[Sequence[Any]], list[Any]] | None = None
+    read_edits: Callable[[Mapping[str, Any]], ServerEdits | None] = _no_edits

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.checkpoint import chain
+from ullage.core.messages.transcript import THOUGHTS
 from ullage.core.tokens.calibration import ENOUGH
 from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
+from ullage.core.tokens.counting import medium
 from ullage.core.tokens.truncation import ReportRange, Truncation
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 NAMED: Final = 2
 """How many times larger or smaller than our count the numbers may be that a refusal names."""
 
-UNSEEN: Final = frozenset({"image", "audio", "file", "other"})
+UNSEEN: Final = frozenset({"image", "audio", "file", "other", "sealed"})
 """Parts whose tokens the count may know badly."""
 
 
@@ -48,8 +50,10 @@ def count_reasoning(sent: Prepared, meter: Meter) -> int:
     Chat templates drop that of earlier turns (Qwen3, GLM, DeepSeek, Claude before 4.5), as they
     drop tools that they have no place for.
     """
-    texts = [p.text for m in sent.sent.messages for p in m.parts if p.kind == "reasoning"]
-    return round(sum(map(meter.counter.count, texts)) * sent.measured.scale.high)
+    thoughts = [p for m in sent.sent.messages for p in m.parts if p.kind in THOUGHTS]
+    read = sum(meter.counter.count(p.text) for p in thoughts if p.kind == "reasoning")
+    sealed = sum(medium(p, meter).high for p in thoughts if p.kind == "sealed")
+    return round((read + sealed) * sent.measured.scale.high)
 
 
 def is_steady(sent: Prepared, reported: int) -> bool:

@@ -60,7 +60,7 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     priced = cost(usage, setup.prices) if setup.prices else None
     answered = Answered(usage, priced, setup.model)
     if is_edited_by_server(report):
-        found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
+        found = _assess(setup, sent, usage)
         pressure = ContextPressure(found, sent.conversation.shown.tier, "reported")
         return Observation(usage, found, sent.conversation, events=(pressure, answered))
     expected = find_range(sent, setup.meter, usage.prompt_tokens)
@@ -82,6 +82,11 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     )
 
 
+def _assess(setup: Setup, sent: Prepared, usage: Usage) -> Assessment:
+    found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
+    return replace(found, provider=sent.assessment.provider)
+
+
 def _is_believed(
     sent: Prepared, expected: ReportRange, cut: Truncation | None, reported: int
 ) -> bool:
@@ -93,7 +98,7 @@ def _is_believed(
 def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:
     """Return what a report teaches that can be true."""
     reported = usage.prompt_tokens
-    found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
+    found = _assess(setup, sent, usage)
     conversation = sent.conversation.with_report(reported, sent.measured, sent.sent)
     made, measured = sent.checkpoint, sent.measured
     conversation, told = show(setup, made or sent.replayed, conversation, found, "reported")

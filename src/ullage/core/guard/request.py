@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.plan import Outcome
     from ullage.core.compaction.policy import Policy
     from ullage.core.dialects.families import Law
+    from ullage.core.dialects.server_edits import ServerEdits
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
     from ullage.core.messages.transcript import Codec, DialectName, Raw, Transcript
@@ -177,7 +178,8 @@ class Request:
     `system` is the text that stands beside the messages, `apart` the same as the caller has it.
     `pins` are positions in `messages`; `sections` names the section of the budget that messages
     belong to, by position: those not named are conversation, operator text is system prompt.
-    `trigger` is why the caller wants it prepared, where the pressure is not the reason.
+    `trigger` is why the caller wants it prepared, where the pressure is not the reason;
+    `server_edits` what the provider is asked to leave out by itself.
     """
 
     messages: Sequence[Raw]
@@ -188,6 +190,7 @@ class Request:
     sections: Mapping[int, str] = field(default_factory=dict)
     apart: Any = None
     trigger: Trigger | None = None
+    server_edits: ServerEdits | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PartKind = Literal["text", "refusal", "reasoning", "result", "image", "audio", "file", "other"]
+PartKind = Literal[
+    "text",
+    "refusal",
+    "reasoning",
+    "sealed",
+    "compaction",
+    "result",
+    "image",
+    "audio",
+    "file",
+    "other",
+]
+"""`sealed` is ciphertext that only the provider can read, such as encrypted reasoning. `compaction`
+stands for all messages before its own: the provider made it, and reads nothing before it."""
 DialectName = str
 """The name of a dialect: that of its folder in `core.dialects`."""
 MediaKind = Literal["image", "audio", "file"]
@@ -69,6 +82,9 @@ class Rules:
     bound: bool = False
     """Whether signed reasoning holds only behind the very messages that it was made behind: behind
     an edit it must go."""
+    keeps_requests: bool = False
+    """Whether a compaction by the provider may keep the user's messages verbatim before it: where
+    nothing else stands there, they are read."""
     twin: str = "~"
     """What stands between a call id that was used twice and its number, in a new call id."""
 
@@ -111,6 +127,12 @@ class Call(NamedTuple):
     arguments: str
 
 
+THOUGHTS = frozenset({"reasoning", "sealed"})
+"""Parts that hold what a model thought, to be read or not."""
+
+READABLE = frozenset({"text", "refusal", "result", "compaction"})
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message in neutral form.
@@ -126,10 +148,14 @@ class Message:
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     results: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The ids of the calls that this message brings results for, in order."""
+    is_compaction: bool = field(init=False, repr=False, compare=False)
+    """Whether it stands for all messages before it, by the provider's own compaction."""
 
     def __post_init__(self) -> None:
         found = [p.answers for p in self.parts if p.kind == "result" and p.answers is not None]
         object.__setattr__(self, "results", tuple(found))
+        native = "compaction" in [p.kind for p in self.parts]
+        object.__setattr__(self, "is_compaction", native)
 
     @property
     def digest(self) -> bytes:
@@ -141,8 +167,8 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The visible text of the message: text, refusals and results, joined by newlines."""
-        return "\n".join(p.text for p in self.parts if p.kind in ("text", "refusal", "result"))
+        """What can be read in the message, joined by newlines: all but reasoning and media."""
+        return "\n".join(p.text for p in self.parts if p.kind in READABLE)
 
     @property
     def characters(self) -> int:
@@ -153,7 +179,7 @@ class Message:
     @property
     def has_reasoning(self) -> bool:
         """Whether it holds what a model thought."""
-        return any(part.kind == "reasoning" for part in self.parts)
+        return any(p.kind in THOUGHTS for p in self.parts) and not self.is_compaction
 
     @property
     def is_system(self) -> bool:
@@ -169,7 +195,7 @@ def digest(
     What moves between calls is left out: reasoning; codecs leave out cache marks.
     """
     h = blake2b(digest_size=DIGEST_BYTES)
-    shown = [part for part in parts if part.kind != "reasoning"]
+    shown = [part for part in parts if part.kind not in THOUGHTS]
     fields = [role, name or "", str(len(shown))]
     for part in shown:
         fields += (part.kind, part.answers or "", part.text)
@@ -183,6 +209,7 @@ def digest(
 
 
 _DIGEST = "digest"
+_REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +228,27 @@ class Transcript:
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    def count_replaced(self) -> int:
+        """Return how many of the first messages a compaction by the provider stands for.
+
+        It reads none of them but operator text, and they take no tokens.
+        """
+        done, place = self.memo.get(_REPLACED, (0, 0))
+        if done < len(self.messages):
+            for index in range(done, len(self.messages)):
+                if self.messages[index].is_compaction and not self._keeps_before(index):
+                    place = index
+            self.memo[_REPLACED] = (len(self.messages), place)
+        return int(place)
+
+    def is_replaced(self, index: int) -> bool:
+        """Tell whether a compaction by the provider stands for a message."""
+        return index < self.count_replaced() and not self.messages[index].is_system
+
+    def _keeps_before(self, index: int) -> bool:
+        before = self.messages[:index]
+        return self.rules.keeps_requests and all(m.is_system or asks(m) for m in before)
 
     def task(self) -> int | None:
         """Return the position of the task: the first user message, or None without one."""

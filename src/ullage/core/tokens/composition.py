@@ -55,6 +55,8 @@ NAMES: Final[Mapping[str, str]] = {
 
 _KINDS: Final[Mapping[str, str]] = {
     "reasoning": "reasoning",
+    "sealed": "reasoning",
+    "compaction": "checkpoint",
     "result": "tool_results",
     "call": "tool_calls",
     "image": "images",
@@ -372,9 +374,9 @@ class _Book:
         self._scale = meter.scale
         self._calls = {c.id: c for message in subject.transcript.messages for c in message.calls}
         self._stops = [span.stop for span in subject.spans]
-        messages = subject.transcript.messages
+        messages, replaced = subject.transcript.messages, subject.transcript.is_replaced
         self._pieces = [
-            list(self._read(index, messages[index], pieces))
+            [] if replaced(index) else list(self._read(index, messages[index], pieces))
             for index, pieces in enumerate(shares(messages, meter))
         ]
         reply = meter.framing.reply

@@ -145,7 +145,8 @@ class Measure:
     `fixed`, `total` (the messages alone) and `sizes` are in the counter's own tokens, `count()`
     is in the model's. `extra` are tokens of the model beyond what the scale gives; an `anchor` is
     the server's own word, from which only what came since is estimated. `rest` is what a server
-    makes of the fixed part, in the model's tokens, where that is not what was counted.
+    makes of the fixed part, in the model's tokens, where that is not what was counted. The first
+    `replaced` messages take nothing, but for operator text (`Transcript.count_replaced`).
     """
 
     fixed: Size
@@ -157,11 +158,12 @@ class Measure:
     extra: int = 0
     anchor: Anchor | None = None
     rest: Size | None = None
+    replaced: int = 0
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """The size of each message, in the counter's own tokens."""
-        return tuple([message.memo[self.key] for message in self.messages])
+        """The size of each message, in the counter's own tokens; nothing for what is replaced."""
+        return tuple(_sizes(self.messages, self.key, self.replaced))
 
     def raw(self) -> Size:
         """Return the whole in the counter's own tokens."""
@@ -232,8 +234,14 @@ class Measure:
 
     def of(self, transcript: Transcript, meter: Meter) -> Measure:
         """Return the measure of an edited transcript beside the same fixed part, unanchored."""
-        total = _total(transcript, meter)
-        return replace(self, total=total, messages=transcript.messages, key=meter.key, anchor=None)
+        return replace(
+            self,
+            total=_total(transcript, meter),
+            messages=transcript.messages,
+            key=meter.key,
+            anchor=None,
+            replaced=transcript.count_replaced(),
+        )
 
 
 def measure(
@@ -247,7 +255,16 @@ def measure(
         extra = 0
     else:
         fixed = flatten(fixed)  # what a template may do with tools is no question now
-    return Measure(fixed, total, transcript.messages, meter.key, meter.scale, meter.basis, extra)
+    return Measure(
+        fixed,
+        total,
+        transcript.messages,
+        meter.key,
+        meter.scale,
+        meter.basis,
+        extra,
+        replaced=transcript.count_replaced(),
+    )
 
 
 def learned_extra(fixed: Size, meter: Meter) -> int | None:
@@ -270,10 +287,14 @@ def _total(transcript: Transcript, meter: Meter) -> Size:
 
 
 class _Known(NamedTuple):
-    """The size of the first messages of a history, and the upper edge of each."""
+    """The size of the first messages of a history, and the upper edge of each.
+
+    A compaction by the provider stands for the first `replaced` of them.
+    """
 
     total: Size
     edges: array[int]
+    replaced: int = 0
 
 
 def upper_edges(transcript: Transcript, meter: Meter) -> list[int]:
@@ -286,23 +307,33 @@ def upper_edges(transcript: Transcript, meter: Meter) -> list[int]:
 
 def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
     """Return the sizes of all messages, working out only those that came since the last time."""
-    key, messages = meter.key, transcript.messages
+    key, messages, replaced = meter.key, transcript.messages, transcript.count_replaced()
     done, known = transcript.memo.get(key) or (0, _Known(_NOTHING, array("q")))
+    if known.replaced != replaced:  # the provider compacted since: what it replaced takes nothing
+        done, known = 0, _Known(_NOTHING, array("q"), replaced)
     new = messages[done:] if done else messages
     if not new:
         return cast("_Known", known)
-    sizes: list[Size]
     try:
-        sizes = [m.memo[key] for m in new]
+        sizes = _sizes(new, key, max(replaced - done, 0))
     except KeyError:
         _count([m for m in new if key not in m.memo], meter)
-        sizes = [m.memo[key] for m in new]
+        sizes = _sizes(new, key, max(replaced - done, 0))
     # three passes: zip(*sizes) makes an iterator a message, which the garbage collector then walks
     low, best, edges = (array("q", [size[edge] for size in sizes]) for edge in range(3))
     total = _sum(known.total, Size(sum(low), sum(best), sum(edges)))
-    known = _Known(total, known.edges + edges)
+    known = _Known(total, known.edges + edges, replaced)
     transcript.memo[key] = (len(messages), known)
     return known
+
+
+def _sizes(messages: Sequence[Message], key: str, replaced: int) -> list[Size]:
+    """Return the known size of each message; of the first `replaced` only operator text counts."""
+    sizes: list[Size] = [m.memo[key] for m in messages]
+    if replaced:
+        first = messages[:replaced]
+        sizes[:replaced] = [sizes[i] if m.is_system else _NOTHING for i, m in enumerate(first)]
+    return sizes
 
 
 def _count(unseen: Sequence[Message], meter: Meter) -> None:
@@ -340,8 +371,7 @@ def part(measured: Measure, messages: int) -> Size:
     """Return the size of the fixed part and the first `messages` messages, in counter tokens."""
     if messages == len(measured.messages):
         return measured.raw()
-    memo = [message.memo[measured.key] for message in measured.messages[messages:]]
-    low, best, high = (sum(edges) for edges in zip(*memo, strict=True))
+    low, best, high = (sum(edges) for edges in zip(*measured.sizes[messages:], strict=True))
     raw = measured.raw()
     return Size(raw.low - low, raw.best - best, raw.high - high)
 
@@ -450,7 +480,12 @@ def _result(counts: Iterator[int], framing: Framing) -> Size:
     return Size(added.low, added.best, added.high + next(counts))
 
 
-MEDIA: Final = frozenset({"image", "audio", "file"})
+MEDIA: Final = frozenset({"image", "audio", "file", "sealed"})
+"""Parts that are no text: their size goes by a formula."""
+
+CIPHER: Final = (0.0, 3 / 16, 3 / 8)
+"""Tokens of what is sealed for each character of base64: of 3 bytes in 4 characters a token has
+four, at the upper edge two. A server may read none of it: reasoning of closed turns is left out."""
 
 
 def medium(part: Part, meter: Meter) -> Size:
@@ -468,6 +503,9 @@ def _medium(part: Part, framing: Framing) -> Size:
         return Size(*framing.image.size(part.media or Media("image")))
     if part.kind == "audio":
         return Size(*media.audio(part.media or Media("audio")))
+    if part.kind == "sealed":
+        low, best, high = (ceil(len(part.text) * tokens) for tokens in CIPHER)
+        return Size(low, best, high)
     return Size(*media.document(part.media or Media("file")))
 
 

@@ -70,7 +70,8 @@ class Assessment:
     """How full a window is, or why that cannot be said.
 
     `ratio` and `tier` go by the upper edge of the count; `input_tokens` is its best value, in
-    tokens. When `available` is False, `tier` is "unavailable" and `reason` says why.
+    tokens. When `available` is False, `tier` is "unavailable" and `reason` says why. `provider`
+    says what the provider was asked to leave out by itself.
     """
 
     available: bool
@@ -80,6 +81,7 @@ class Assessment:
     window_tokens: int | None = None
     state: State | None = None
     reason: Reason | None = None
+    provider: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return only the keys that hold."""
@@ -120,7 +122,8 @@ class Assessment:
         percent = int(round(self.ratio * 100, 9))  # 0.58 * 100 is 57.99999999999999
         most = round(self.ratio * self.window_tokens)
         unit = "tokens" if most == self.input_tokens else "tokens at most"
-        return f"Context window at {percent} % ({most:,}/{self.window_tokens:,} {unit})"
+        said = f"; {self.provider}" if self.provider else ""
+        return f"Context window at {percent} % ({most:,}/{self.window_tokens:,} {unit}){said}"
 
 
 def assess(

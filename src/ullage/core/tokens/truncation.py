@@ -141,13 +141,21 @@ def _can_be_cut(reported: int, expected: ReportRange, window: int | None) -> boo
 def is_edited_by_server(report: Any) -> bool:
     """Tell whether a response says that the server itself left parts of the prompt out.
 
-    OpenAI Responses echo `truncation: "auto"`, Anthropic reports `context_management`.
+    OpenAI Responses echo `truncation: "auto"`, Anthropic reports `context_management`. Both put a
+    compaction that they made into the answer, and Anthropic's usage lists what it took.
     """
     fields = _response(report)
     if fields.get("truncation") == "auto":
         return True
     managed = as_mapping(fields.get("context_management")) or {}
-    return bool(managed.get("applied_edits"))
+    usage = as_mapping(fields.get("usage")) or fields
+    made = (fields.get("output"), fields.get("content"), usage.get("iterations"))
+    return bool(managed.get("applied_edits")) or any(map(_has_compaction, made))
+
+
+def _has_compaction(pieces: object) -> bool:
+    listed = pieces if isinstance(pieces, list | tuple) else ()
+    return any((as_mapping(piece) or {}).get("type") == "compaction" for piece in listed)
 
 
 def finish_reason(report: Any) -> str | None:

@@ -248,11 +248,27 @@ def test_a_document_of_blocks_is_read_block_by_block():
     assert nested.media == describe("file", "")  # the API nests no deeper
 
 
+def test_thinking_whose_text_is_withheld_is_sealed_in_its_signature():
+    block = {"type": "thinking", "thinking": "", "signature": "c2ln"}
+    assert parts(block) == (Part("sealed", "c2ln"),)
+
+
+def test_a_compaction_is_text_that_stands_for_what_is_before_it():
+    block = {"type": "compaction", "content": "what was said"}
+    assert parts(block) == (Part("compaction", "what was said"),)
+    sealed = {**block, "encrypted_content": "c2VhbGVk"}
+    assert parts(sealed) == (*parts(block), Part("sealed", "c2VhbGVk"))
+
+
+def test_a_compaction_that_failed_stands_for_nothing():
+    assert parts({"type": "compaction", "content": None}) == ()
+
+
 def test_thinking_is_reasoning_and_its_signature_is_not_text():
     assert parts(
         {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "c2VjcmV0"},
-    ) == (Part("reasoning", "hm"), Part("reasoning", "c2VjcmV0"))
+    ) == (Part("reasoning", "hm"), Part("sealed", "c2VjcmV0"))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +281,6 @@ def test_thinking_is_reasoning_and_its_signature_is_not_text():
         {"type": "mcp_tool_result", "tool_use_id": "m1", "content": "ok"},
         {"type": "container_upload", "file_id": "file_1"},
         {"type": "search_result", "source": "s", "title": "t", "content": []},
-        {"type": "compaction", "content": "what was said"},
         {"type": "of next year", "payload": [1, None]},
         {"type": 5},
         {"type": "text", "text": 5},

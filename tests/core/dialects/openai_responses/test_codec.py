@@ -314,8 +314,16 @@ def test_a_reasoning_item_is_what_can_be_read_and_what_is_sealed():
         "content": [{"type": "reasoning_text", "text": "well"}],
         "encrypted_content": "c2VhbGVk",
     }
-    assert one(item).parts == (Part("reasoning", "hm\nwell"), Part("reasoning", "c2VhbGVk"))
+    assert one(item).parts == (Part("reasoning", "hm\nwell"), Part("sealed", "c2VhbGVk"))
     assert one({"type": "reasoning", "id": "rs_1", "summary": []}).parts == ()
+
+
+@pytest.mark.parametrize("kind", ["compaction", "compaction_summary"])
+def test_a_compaction_stands_for_what_is_before_it(kind: str):
+    item = {"type": kind, "id": "cmp_1", "encrypted_content": "c2VhbGVk"}
+    assert one(item).parts == (Part("compaction", "cmp_1"), Part("sealed", "c2VhbGVk"))
+    assert one(item).is_compaction
+    assert not one(item).has_reasoning
 
 
 def test_reasoning_does_not_change_the_digest():
@@ -329,7 +337,6 @@ def test_reasoning_does_not_change_the_digest():
     [
         {"type": "item_reference", "id": "msg_1"},
         {"id": "msg_1"},
-        {"type": "compaction", "encrypted_content": "c2VhbGVk"},
         {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "q"}},
         {"type": "file_search_call", "id": "fs_1", "queries": ["q"], "results": None},
         {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "outputs": []},

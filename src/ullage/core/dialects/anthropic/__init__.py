@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
-from ullage.core.messages.fields import field_of
+from ullage.core.dialects.server_edits import ServerEdits, list_mappings, read_tokens
+from ullage.core.messages.fields import as_text, field_of, mapping
 from ullage.core.messages.size import Size
 
 if TYPE_CHECKING:
@@ -105,6 +106,29 @@ def _report(status: int, _: str, text: str) -> Mapping[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": text}}
 
 
+TRIGGERS: Final[Mapping[str, int]] = {
+    "compact_20260112": 150_000,
+    "clear_tool_uses_20250919": 100_000,
+}
+"""Edits that make room, and the input tokens from which they do where nothing is said (docs:
+"Compaction", "Context editing"; the types of the Python SDK 2.12)."""
+
+
+def _read_edits(fields: Mapping[str, Any]) -> ServerEdits | None:
+    """Return the first edit that makes room; a trigger by uses of tools names no size."""
+    asked = mapping(fields.get("compaction"))
+    if asked is not None:
+        return ServerEdits("compaction", 0)
+    managed = mapping(fields.get("context_management")) or {}
+    found = []
+    for edit in list_mappings(managed.get("edits")):
+        name, trigger = as_text(edit.get("type")), mapping(edit.get("trigger"))
+        if name in TRIGGERS and (trigger is None or trigger.get("type") == "input_tokens"):
+            at = read_tokens((trigger or {}).get("value"), TRIGGERS[name]) or 0
+            found.append(ServerEdits(name, at))
+    return min(found, key=lambda edit: edit.at or 0, default=None)
+
+
 def _too_large(tokens: int, bound: int) -> Mapping[str, Any]:
     return _report(400, "", f"prompt is too long: {tokens} tokens > {bound} maximum")
 
@@ -127,6 +151,7 @@ DIALECT: Final = Dialect(
                 "tool_result",
                 "thinking",
                 "redacted_thinking",
+                "compaction",
                 "server_tool_use",
                 "mcp_tool_use",
                 "mcp_tool_result",
@@ -144,6 +169,7 @@ DIALECT: Final = Dialect(
     make_reader=make_reader,
     make_watch=make_watch,
     make_form=make_form,
+    read_edits=_read_edits,
     telling=re.compile(rb'message_|"error"'),
     read_usage=read_usage,
     reports=frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"}),

@@ -254,10 +254,27 @@ def _read(block: Any, index: int) -> list[Part]:
         case "document" if _type(block.get("source")) == "content":
             return [*_titles(block), *_inner(block["source"].get("content"), index)]
         case "thinking":
-            return [Part("reasoning", as_text(block.get("thinking")))]
+            return [_read_thought(block)]
         case "redacted_thinking":
-            return [Part("reasoning", as_text(block.get("data")))]
+            return [Part("sealed", as_text(block.get("data")))]
+        case "compaction":
+            return _read_compaction(block)
     return _leaf(block, index)
+
+
+def _read_thought(block: Mapping[str, Any]) -> Part:
+    """Read a block of thinking; where its text is withheld, the signature holds it encrypted."""
+    said = as_text(block.get("thinking"))
+    return Part("reasoning", said) if said else Part("sealed", as_text(block.get("signature")))
+
+
+def _read_compaction(block: Mapping[str, Any]) -> list[Part]:
+    """Read a summary by the provider; one without text failed, and stands for nothing (SDK)."""
+    if not isinstance(block.get("content"), str):
+        return []
+    made = [Part("compaction", block["content"])]
+    sealed = block.get("encrypted_content")
+    return [*made, Part("sealed", sealed)] if isinstance(sealed, str) else made
 
 
 def _inner(content: object, index: int) -> list[Part]:

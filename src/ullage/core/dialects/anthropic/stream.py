@@ -39,6 +39,7 @@ GROWING: Final[Mapping[str, str]] = {
     "thinking_delta": "thinking",
     "signature_delta": "signature",
     "input_json_delta": "partial_json",
+    "compaction_delta": "content",
 }
 """Deltas and the field in which they carry what they add."""
 
@@ -163,6 +164,8 @@ class MessagesAnswer:
             return []
         self.begun = True
         block.added.setdefault(name, []).append(piece)
+        if sealed := read_text(delta.get("encrypted_content")):
+            block.start = {**block.start, "encrypted_content": sealed}
         return [Delta(SHOWN[name], piece)] if name == block.kind and name in SHOWN else []
 
 
@@ -171,10 +174,12 @@ def _key(index: object) -> object:
 
 
 def _read_thinking(block: _Block) -> Mapping[str, Any] | None:
-    """Return a block of reasoning as it is to be sent back: whole and unchanged."""
+    """Return a block that is to be sent back unchanged: reasoning, a summary by the provider."""
     if block.kind == "thinking":
         thinking, signature = block.whole("thinking"), block.whole("signature")
         return {**block.start, "thinking": thinking, "signature": signature}
+    if block.kind == "compaction":
+        return {**block.start, "content": block.whole("content") or None}
     return dict(block.start) if block.kind == "redacted_thinking" else None
 
 

@@ -240,7 +240,7 @@ def _read(block: Mapping[str, Any], index: int) -> list[Part]:
         return [Part("text", block["text"])]
     thought = mapping(block.get(THOUGHT))
     if thought is not None:
-        return [Part("reasoning", _reasoning_text(thought))]
+        return [_read_thought(thought)]
     return [_read_other(block, index)]
 
 
@@ -257,11 +257,13 @@ def _inner(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [block for block in listed if isinstance(block, Mapping)]
 
 
-def _reasoning_text(thought: Mapping[str, Any]) -> str:
+def _read_thought(thought: Mapping[str, Any]) -> Part:
+    """Read reasoning: its text, or what only the provider can read."""
     said = mapping(thought.get("reasoningText")) or {}
-    hidden = thought.get("redactedContent")
+    text = as_text(said.get("text"))
+    hidden = thought.get("redactedContent") or said.get("signature")
     sealed = b64encode(hidden).decode("ascii") if isinstance(hidden, bytes) else as_text(hidden)
-    return as_text(said.get("text")) or sealed
+    return Part("reasoning", text) if text else Part("sealed", sealed)
 
 
 def _medium(held: Mapping[str, Any], kind: MediaKind, index: int) -> Part:

@@ -12,6 +12,7 @@ from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
 from ullage.core.dialects.openai import report, write_too_large
+from ullage.core.dialects.server_edits import ServerEdits, list_mappings, read_tokens
 
 if TYPE_CHECKING:
     from ullage.core.dialects.form import Form
@@ -83,6 +84,14 @@ def _defaults(base_url: str) -> Mapping[str, Any]:
     return {"store": False, **({"include": [ENCRYPTED]} if is_openai(base_url) else {})}
 
 
+def _read_edits(fields: Mapping[str, Any]) -> ServerEdits | None:
+    """Return the compaction that a request asks for ("Compaction" of OpenAI's guides)."""
+    for entry in list_mappings(fields.get("context_management")):
+        if entry.get("type") == "compaction":
+            return ServerEdits("compaction", read_tokens(entry.get("compact_threshold"), None))
+    return None
+
+
 def _break_off(text: str, _: bytes) -> bytes:
     failed = {"type": "error", "code": "server_error", "message": text, "param": None}
     return b"event: error\ndata: " + json.dumps(failed).encode("ascii") + b"\n\n"
@@ -105,6 +114,7 @@ DIALECT: Final = Dialect(
     make_reader=make_reader,
     make_watch=make_watch,
     make_form=make_form,
+    read_edits=_read_edits,
     telling=re.compile(rb'response\.(?:completed|incomplete|failed)|"error"'),
     read_usage=read_usage,
     reports=frozenset({"input_tokens"}),

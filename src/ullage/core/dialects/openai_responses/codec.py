@@ -43,6 +43,10 @@ What the server runs itself (web_search_call, mcp_call, ...) wants none and is o
 
 RESULTS: Final = frozenset(f"{kind}_output" for kind in CALLS)
 
+COMPACTIONS: Final = frozenset({"compaction", "compaction_summary"})
+"""Items that stand for what is before them ("Compaction" of OpenAI's guides; the second is Codex's
+name). What `POST /v1/responses/compact` returns has the user's messages before such an item."""
+
 Key = tuple[str, bytes]
 """Dialect and fingerprint: one mapping may serve several readers."""
 
@@ -54,7 +58,7 @@ class OpenAIResponses:
     repeated reads of one growing history cheap.
     """
 
-    rules: Rules = Rules(names.OPENAI_RESPONSES, split_calls=True)
+    rules: Rules = Rules(names.OPENAI_RESPONSES, split_calls=True, keeps_requests=True)
 
     def __init__(
         self,
@@ -188,6 +192,8 @@ def _item(fields: Mapping[str, Any], index: int) -> Message:
         return Message("tool", _result(fields, index))
     if kind == "reasoning":
         return Message("assistant", _reasoning(fields, index))
+    if kind in COMPACTIONS:
+        return Message("assistant", (Part("compaction", as_text(fields.get("id"))), *_seal(fields)))
     role = role if role in ROLES else "assistant"
     return Message(role, (Part("other", _dump_without_mark(fields, index)),))
 
@@ -227,8 +233,13 @@ def _reasoning(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
     """Read a reasoning item: what can be read of it, and what is sealed."""
     kept = [part for key in ("summary", "content") for part in _parts(fields.get(key), index)]
     thought = (Part("reasoning", "\n".join(part.text for part in kept)),) if kept else ()
+    return (*thought, *_seal(fields))
+
+
+def _seal(fields: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Read what only the server can read."""
     sealed = fields.get("encrypted_content")
-    return (*thought, Part("reasoning", sealed)) if isinstance(sealed, str) else thought
+    return (Part("sealed", sealed),) if isinstance(sealed, str) else ()
 
 
 def _parts(content: object, index: int) -> tuple[Part, ...]:

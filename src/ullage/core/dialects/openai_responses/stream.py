@@ -40,6 +40,9 @@ GROWING: Final[Mapping[str, tuple[str, Kind | None]]] = {
 }
 """Events that add to an item: the item's type, and how the addition is shown."""
 
+KEPT: Final = frozenset({"reasoning", "compaction"})
+"""Items that are to be sent back unchanged."""
+
 TOLD: Final = ("usage", "timings", "status", "incomplete_details", "truncation")
 """Fields of a response that tell of its size and its end; `timings` are llama.cpp's."""
 
@@ -118,7 +121,7 @@ class Responses:
         asked = [item.call() for item in self._items if item.kind == "function_call"]
         calls = assign_ids(asked, self._salt)
         thoughts = tuple(
-            dict(item.whole) for item in self._items if item.kind == "reasoning" and item.done
+            dict(item.whole) for item in self._items if item.kind in KEPT and item.done
         )
         usage = Usage.from_report(self._report) if self._report else None
         return Reply(self.text, thoughts, calls, self._stop(calls), usage, dict(self._report))

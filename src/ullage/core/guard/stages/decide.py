@@ -108,6 +108,7 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     count, known = measured.size.count(), replayed.checkpoint
     high = count.high
     settled = known is not None and known.settles(replayed.read.prefixes[-1], bound, count.tokens)
+    settled = settled or _is_left_to_provider(request, policy, high, bound)
     rung = None if settled else policy.rung(high / bound)
     ahead = rung is not None and setup.background and _waits(policy, rung)
     rung = None if ahead else rung
@@ -125,6 +126,15 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
         trigger = "model_switch"
     due = _of(policy, rung, max(target, 1))
     return replace(due, trigger=trigger, waits=True), ahead
+
+
+def _is_left_to_provider(request: Request, policy: Policy, high: int, bound: int) -> bool:
+    """Tell whether the provider makes room by itself in time: then our rungs stand behind it.
+
+    Two that compact one conversation lose more of it than one. From `critical` on ours act.
+    """
+    edits, last = request.server_edits, policy.thresholds.critical * bound
+    return edits is not None and (edits.at or 0) < last and high < last
 
 
 def _of(policy: Policy, rung: Rung, target: int) -> Due:

@@ -152,7 +152,7 @@ def _is_lawful(known: Checkpoint, read: Read, edited: Edited) -> bool:
     if script.touches({*request, *newest}):
         return False
     task = {i for i in (history.task(),) if i is not None and history.has_answer()}
-    always = laws.find_operator_text(history.messages) | request | task
+    always = laws.find_fixed(history) | request | task
     broken = laws.prove(history, script, edited, always)
     return not any(b.law != "protocol" or not found.violations for b in broken)
 

@@ -39,6 +39,8 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
         count = measured.size.count()
     window, replayed = measured.window, measured.replayed.checkpoint
     found = assess(count, window, thresholds=setup.policy.thresholds)
+    if request.server_edits is not None:
+        found = replace(found, provider=request.server_edits.describe())
     tight = _find_cramped(setup, measured) if made.is_short or beyond else None
     conversation, told = show(
         setup, made.checkpoint or replayed, made.conversation, found, "prepared"
@@ -149,7 +151,7 @@ def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
     transcript, sizes = measured.edited.transcript, size.sizes
     operator = laws.find_operator_text(transcript.messages)
     always = {i for i in (transcript.task(), transcript.request()) if i is not None}
-    stays = operator | always | measured.places(measured.replayed.read.wanted)
+    stays = laws.find_fixed(transcript) | always | measured.places(measured.replayed.read.wanted)
 
     def tokens_of(positions: Collection[int]) -> int:
         return round(size.scale.best * sum(sizes[i].best for i in positions))
