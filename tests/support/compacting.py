@@ -24,7 +24,8 @@ class Compacting(ThreadingHTTPServer):
     """The server. `call` is the tool call of each answer, but for those whose number is in `last`.
 
     `sent` are the requests that were answered, `refused` the texts of refusals, `made` the
-    compactions by number, `standalone` the requests for nothing but a compaction.
+    compactions by number, `standalone` the requests for nothing but a compaction. Answers of
+    Responses begin with reasoning, without which what follows it is refused, and the reverse.
     """
 
     daemon_threads = True
@@ -217,7 +218,7 @@ def _stream_block(index: int, block: Body) -> Iterator[Body]:
 def _answer_responses(server: Compacting, body: Body) -> dict[str, Any] | str:
     items, beside = find_read(body["input"]), (body.get("instructions"), body.get("tools"))
     size = count(items, *beside)
-    fault = server.find_fault(body["input"], size)
+    fault = server.find_fault(body["input"], size) or _find_lone(items)
     if fault is not None:
         return fault
     output: list[Any] = []
@@ -228,10 +229,12 @@ def _answer_responses(server: Compacting, body: Body) -> dict[str, Any] | str:
     server.read.append(size)
     number, ends = len(server.sent), server.ends()
     arguments = json.dumps(server.call["input"])
+    output.append({"type": "reasoning", "id": f"rs_{number}", "summary": [],
+                   "encrypted_content": "c2VhbGVk" * 40})  # fmt: skip
+    if number % 3 == 0:
+        output.append(_say(f"msg_{number}", f"Page {number} is next."))
     if ends:
-        text = {"type": "output_text", "text": "That was all.", "annotations": []}
-        output.append({"type": "message", "id": f"msg_{number}", "role": "assistant",
-                       "status": "completed", "content": [text]})  # fmt: skip
+        output.append(_say(f"msg_{number}", "That was all."))
     else:
         output.append({"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}",
                        "name": server.call["name"], "arguments": arguments,
@@ -240,6 +243,35 @@ def _answer_responses(server: Compacting, body: Body) -> dict[str, Any] | str:
     return {"id": f"resp_{number}", "object": "response", "created_at": 1, "model": body["model"],
             "status": "completed", "output": output, "parallel_tool_calls": True, "tools": [],
             "tool_choice": "auto", "usage": _usage(size)}  # fmt: skip
+
+
+def _say(name: str, text: str) -> dict[str, Any]:
+    said = {"type": "output_text", "text": text, "annotations": []}
+    return {"type": "message", "id": name, "role": "assistant", "status": "completed",
+            "content": [said]}  # fmt: skip
+
+
+LED = frozenset({"function_call", "reasoning"})
+
+
+def _find_lone(items: Sequence[Any]) -> str | None:
+    """Return that reasoning stands without what it led to, or that without its reasoning."""
+    held = {item.get("id") for item in items}
+    for place, item in enumerate(items):
+        name, kind = item.get("id", ""), item.get("type")
+        following = items[place + 1] if place + 1 < len(items) else {}
+        led = following.get("role") == "assistant" or following.get("type") in LED
+        if kind == "reasoning" and not led:
+            return (
+                f"Item '{name}' of type '{kind}' was provided without its required following item."
+            )
+        number = name.partition("_")[2]
+        if kind in ("function_call", "message") and number and f"rs_{number}" not in held:
+            return (
+                f"Item '{name}' of type '{kind}' was provided without its required 'reasoning' "
+                f"item: 'rs_{number}'."
+            )
+    return None
 
 
 def _answer_compact(server: Compacting, body: Body) -> dict[str, Any] | str:

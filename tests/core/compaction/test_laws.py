@@ -178,7 +178,7 @@ def borders(*messages: Message) -> list[tuple[int, int]]:
         [ASKED, asked("a"), asked("b"), answered("a"), answered("b"), SAID],
         [ASKED, THOUGHT, asked("a"), THOUGHT, SEARCH, asked("b"), answered("b"), answered("a")],
         [ASKED, asked("a"), answered("a"), asked("b"), answered("b")],
-        [ASKED, asked("a"), THOUGHT, answered("a")],
+        [ASKED, THOUGHT, SAID, asked("a"), answered("a"), THOUGHT, SAID],
     ],
 )
 def test_calls_directly_after_each_other_are_one_lawful_batch(history: list[Message]) -> None:
@@ -197,8 +197,11 @@ def test_where_calls_share_a_message_a_second_one_leaves_the_first_unanswered() 
         ([ASKED, asked("a"), asked("b"), answered("b"), ASKED], [1]),
         ([ASKED, asked("a"), asked("b"), answered("a"), asked("c"), answered("c")], [2]),
         ([ASKED, asked("a"), SAID, answered("a")], [1, 3]),
-        ([ASKED, asked("a"), THOUGHT, ASKED], [1]),
-        ([ASKED, asked("a"), asked("b"), answered("a"), THOUGHT, answered("b")], [2, 5]),
+        ([ASKED, asked("a"), THOUGHT, ASKED], [2, 1]),
+        ([ASKED, asked("a"), THOUGHT, answered("a")], [2]),
+        ([ASKED, asked("a"), asked("b"), answered("a"), THOUGHT, answered("b")], [4, 2, 5]),
+        ([ASKED, THOUGHT], [1]),
+        ([ASKED, THOUGHT, THOUGHT, ASKED], [1, 2]),
         ([ASKED, asked("a"), asked("a"), answered("a")], [2]),
     ],
 )
@@ -206,6 +209,25 @@ def test_a_batch_ends_with_its_first_result_and_wants_them_all(
     history: list[Message], where: list[int]
 ) -> None:
     assert [v.message for v in laws.protocol(split(*history))] == where
+
+
+def test_words_between_reasoning_and_its_calls_go_with_both() -> None:
+    found = borders(ASKED, THOUGHT, SAID, asked("a"), answered("a"), SAID, asked("b"), ASKED)
+    assert found == [(0, 1), (1, 5), (5, 6), (6, 7), (7, 8)]
+
+
+def test_reasoning_that_led_to_nothing_is_left_out() -> None:
+    bare = {"type": "reasoning", "id": "rs_1", "summary": []}
+    sealed = {**bare, "encrypted_content": "c2VhbGVk"}
+    said = {"role": "assistant", "content": "So."}
+    codec = OpenAIResponses()
+    went = [{"role": "user", "content": "Go."}, sealed, bare, {"role": "user", "content": "On."}]
+    mended = mending.repair(codec.read([*went, bare, said]), codec)
+    assert mended.messages == [went[0], went[3], bare, said]
+    assert [(r.fault, r.message) for r in mended.repairs] == [
+        ("lone_reasoning", 1),
+        ("lone_reasoning", 2),
+    ]
 
 
 def test_a_batch_with_its_reasoning_and_results_is_one_unit() -> None:

@@ -13,10 +13,10 @@ from operator import is_not
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.compaction.binding import unbind
-from ullage.core.messages.transcript import OPERATOR, asks
+from ullage.core.messages.transcript import OPERATOR, THOUGHTS, asks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ullage.core.compaction.edits import Edited, Script
     from ullage.core.messages.transcript import Message, Transcript
@@ -141,29 +141,58 @@ def _responds(transcript: Transcript, index: int) -> bool:
 def _response(messages: Sequence[Message], start: int) -> int:
     """Return where a response ends that is split over messages, its results not included.
 
-    Parallel calls belong together, with the reasoning before and between them; without calls,
-    reasoning belongs to the answer that it led to (the API refuses one without the other).
+    Parallel calls belong together, with the reasoning before and between them, and with what was
+    said between reasoning and calls (the API refuses one without the other).
     """
     stop = start
     calls = 0
-    while stop < len(messages) and _asks_on(messages[stop]):
+    thought = False
+    while stop < len(messages) and _belongs(messages[stop], speaks=thought and not calls):
+        thought = thought or is_thought(messages[stop])
+        calls = stop + 1 if messages[stop].calls else calls
         stop += 1
-        calls = stop if messages[stop - 1].calls else calls
     following = messages[stop] if stop < len(messages) else None
     if calls:
         return stop if following is not None and following.results else calls
-    answers = following is not None and following.role == "assistant"
+    answers = following is not None and following.role == "assistant" and not thought
     return max(stop + answers, start + 1)
 
 
-def _asks_on(message: Message) -> bool:
-    """Tell whether a message may stand among parallel calls: one of them, reasoning, a search."""
+def _belongs(message: Message, *, speaks: bool) -> bool:
+    """Tell whether a message goes on with a response: a call, reasoning, a search of the server.
+
+    Words do where the assistant `speaks`: behind its reasoning, before its calls.
+    """
+    if message.calls or message.role != "assistant":
+        return bool(message.calls)
     silent = all(part.kind in SILENT for part in message.parts)
-    return bool(message.calls) or (message.role == "assistant" and silent)
+    return silent or (speaks and not message.is_compaction)
+
+
+def is_thought(message: Message) -> bool:
+    """Tell whether a message is nothing but reasoning."""
+    held = [part.kind for part in message.parts]
+    return bool(held) and THOUGHTS.issuperset(held) and not message.calls
 
 
 SILENT: Final = frozenset({"reasoning", "sealed", "other"})
 """Parts that say nothing of their own: what comes behind them belongs to them."""
+
+
+def find_lone_thoughts(transcript: Transcript, start: int = 0) -> Iterator[int]:
+    """Yield the positions of reasoning that led to nothing, the last one first.
+
+    Where responses are split over messages, the API refuses reasoning without what it led to.
+    """
+    if not transcript.rules.split_calls:
+        return
+    led = False
+    for index in range(len(transcript) - 1, start - 1, -1):
+        message = transcript.messages[index]
+        if not is_thought(message):
+            led = message.role == "assistant"
+        elif not led:
+            yield index
 
 
 def protocol(transcript: Transcript, start: int = 0) -> list[Violation]:
@@ -175,12 +204,14 @@ def protocol(transcript: Transcript, start: int = 0) -> list[Violation]:
         return _order(transcript, start)
     if transcript.rules.joins:
         return _turns(transcript, start) + _order(transcript, start)
-    found: list[Violation] = []
+    detail = "reasoning without what it led to"
+    found = [_make_violation(i, detail) for i in find_lone_thoughts(transcript, start)][::-1]
     waiting: dict[str, int] = {}
     asking = False  # in a response whose calls stand in messages of their own
     split = transcript.rules.split_calls
     for index, message in enumerate(transcript.messages[start:], start):
         calls, results = message.calls, message.results
+        goes_on = split and _belongs(message, speaks=False)
         if not (calls or results or waiting or asking):
             continue
         for answered in results:
@@ -188,7 +219,7 @@ def protocol(transcript: Transcript, start: int = 0) -> list[Violation]:
                 found.append(
                     _make_violation(index, f"a result for {answered!r}, which no call asked for")
                 )
-        asking = asking and _asks_on(message)
+        asking = asking and goes_on
         if waiting and not results and not asking:
             found += [
                 _make_violation(i, f"the call {c!r} has no result") for c, i in waiting.items()

@@ -9,7 +9,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
-from ullage.core.compaction.laws import Unit, count_leading, find_end, is_late, survey
+from ullage.core.compaction.laws import (
+    Unit,
+    count_leading,
+    find_end,
+    find_lone_thoughts,
+    is_late,
+    survey,
+)
 from ullage.core.messages.transcript import asks
 from ullage.core.values.shown import line
 
@@ -23,6 +30,7 @@ Fault = Literal[
     "duplicate_call",
     "misplaced_result",
     "missing_opening",
+    "lone_reasoning",
 ]
 
 ORPHAN_TEXT: Final = (
@@ -71,7 +79,8 @@ def repair(transcript: Transcript, codec: Codec) -> Mended:
     for one call the first stays; a result behind its turn is moved to its call; a second call
     with an id of the same response is renamed, and so is its result. Lawful messages stay the
     same objects. Where results share messages, of a message only the results at fault go, and a
-    user message is written in front of a history that lost its first one.
+    user message is written in front of a history that lost its first one. Reasoning that led to
+    nothing is left out where a response is split over messages.
     """
     if not survey(transcript).violations:
         return skip_repair(transcript)
@@ -117,8 +126,11 @@ class _Repairer:
     def run(self) -> Mended:
         written: list[_Written] = []
         last = {unit.stop - 1: unit for unit in self._responses.values()}
+        lone = {*find_lone_thoughts(self._transcript)}
+        for index in lone:
+            self._note("lone_reasoning", index, "reasoning that led to nothing: left out")
         for index, message in enumerate(self._transcript.messages):
-            raw = self._own(index, message)
+            raw = None if index in lone else self._own(index, message)
             if raw is not None:
                 written.append(_Written(raw, index, message.role))
             if index in last:

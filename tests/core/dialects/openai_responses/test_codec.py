@@ -315,7 +315,9 @@ def test_a_reasoning_item_is_what_can_be_read_and_what_is_sealed():
         "encrypted_content": "c2VhbGVk",
     }
     assert one(item).parts == (Part("reasoning", "hm\nwell"), Part("sealed", "c2VhbGVk"))
-    assert one({"type": "reasoning", "id": "rs_1", "summary": []}).parts == ()
+    bare = {"type": "reasoning", "id": "rs_1", "summary": []}
+    assert one(bare).parts == (Part("reasoning", ""),)
+    assert one({**bare, "encrypted_content": "c2VhbGVk"}).parts == (Part("sealed", "c2VhbGVk"),)
 
 
 @pytest.mark.parametrize("kind", ["compaction", "compaction_summary"])

@@ -232,8 +232,10 @@ def _result(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
 def _reasoning(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
     """Read a reasoning item: what can be read of it, and what is sealed."""
     kept = [part for key in ("summary", "content") for part in _parts(fields.get(key), index)]
-    thought = (Part("reasoning", "\n".join(part.text for part in kept)),) if kept else ()
-    return (*thought, *_seal(fields))
+    sealed = _seal(fields)
+    if sealed and not kept:
+        return sealed
+    return (Part("reasoning", "\n".join(part.text for part in kept)), *sealed)
 
 
 def _seal(fields: Mapping[str, Any]) -> tuple[Part, ...]:
