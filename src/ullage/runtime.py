@@ -18,7 +18,7 @@ from ullage import config
 from ullage.config.settings import Settings
 from ullage.core.compaction.turns import alternate
 from ullage.core.dialects import registry as dialects
-from ullage.core.dialects.families import find_family
+from ullage.core.dialects.families import NO_LIMITS, find_family
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.values.pickling import Unpicklable
 from ullage.counters import Vocabularies, remote, vocabulary
@@ -29,7 +29,7 @@ from ullage.windows import Question, Resolver, ResolverOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-    from ullage.core.dialects.families import Law
+    from ullage.core.dialects.families import Law, RequestLimits
     from ullage.core.messages.size import Size
     from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
     from ullage.core.tokens.calibration import Calibration, ReportedSize
@@ -169,6 +169,12 @@ class Runtime(Unpicklable):
         if self.windows.wants_turns(question):
             served = frozenset({"alternation"})
         return find_family(question.model).laws | taught | served
+
+    def find_limits(self, question: Question) -> RequestLimits:
+        """Return what a model's provider takes beside tokens; a server of somebody's own says."""
+        if not self.windows.is_hosted(question):
+            return NO_LIMITS
+        return find_family(question.model).limits
 
     def note_law(self, question: Question, law: Law) -> None:
         """Remember that a model refused a history by this law."""

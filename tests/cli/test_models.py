@@ -81,15 +81,18 @@ def test_show_tells_limits_losses_reason_and_prices(capsys: pytest.CaptureFixtur
     assert "lost: total 1,000,000 by models.dev" in out
     assert "held by hand: above 200,000 depends on the key's entitlement" in out
     assert "dollars per million tokens: input 3, output 15, cache read 0.3" in out
-    assert "family: Claude up to 5; thinking in kept messages: demanded in the open" in out
-    assert "extended-thinking, read 2026-11-23)" in out
+    assert "family: Claude up to 5, read 2026-11-23" in out
+    assert "thinking in kept messages: demanded in the open tool loop (https://" in out
+    assert "images: at most 600 in a request, 100 in a window under a million tokens" in out
+    assert "compaction: by the provider: compaction, compact_20260112 (https://" in out
 
 
 def test_show_reaches_a_row_behind_deployments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "show", "gpt-4o", "--provider", "azure", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert (row["provider"], row["bound"]) == ("azure", 128_000)
-    assert row["family"]["thinking"] == "unknown"
+    assert row["family"]["thinking"] == "paired"
+    assert row["family"]["limits"] == {"size": 512_000_000, "tools": 128, "images": 1_500}
 
 
 def test_show_says_where_prices_change(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from anthropic.types.beta import (
+    BetaCompactionBlock,
+    BetaMessage,
+    BetaThinkingDroppedInputTransformation,
+    BetaUsage,
+)
 
 from ullage import Guard, count
+from ullage.core.dialects import registry
+from ullage.core.dialects.reply import extract_report
 from ullage.core.guard.events import ContextPressure
+from ullage.core.tokens.truncation import is_edited_by_server
 from ullage.runtime import Runtime
+from ullage.windows import Question
 
 WINDOW = 4_000
 
@@ -82,6 +92,50 @@ def test_an_answer_that_brings_a_compaction_teaches_nothing_of_the_window():
     view.observe({"content": [block, {"type": "text", "text": "ok"}], "usage": usage})
     assert made.window().input_tokens == WINDOW
     assert not [event for event in told if "Truncation" in type(event).__name__]
+
+
+DROPPED = {"type": "thinking_dropped", "path": "messages.1.content.0"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "bound"), [("prefix_binding_mismatch", True), ("model_binding_mismatch", False)]
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_dropped_thinking_teaches_nothing_of_sizes_and_the_law_of_its_model(
+    reason: str, bound: bool, streamed: bool
+):
+    runtime = Runtime()
+    made = Guard("tern-9", window=WINDOW, dialect="anthropic", runtime=runtime)
+    view = made.prepare(history(0.5))
+    entry = BetaThinkingDroppedInputTransformation.model_validate({**DROPPED, "reason": reason})
+    usage: dict[str, Any] = {"input_tokens": 60, "output_tokens": 9}
+    if streamed:
+        watch = registry.find("anthropic").make_watch()
+        watch.see({"type": "message_start", "message": {"usage": usage}})
+        watch.see({"type": "message_delta", "input_transformations": [entry], "delta": {}})
+        watch.see({"type": "message_stop"})
+        report: Any = watch.report
+    else:
+        report = BetaMessage.model_construct(
+            usage=BetaUsage.model_construct(None, **usage),
+            content=[],
+            input_transformations=[entry],
+        )
+    view.observe(report)
+    laws = runtime.find_laws(Question("tern-9"))
+    assert ("bound_thinking" in laws) is bound
+    assert view.prepared.count == made.prepare(history(0.5)).prepared.count
+
+
+@pytest.mark.parametrize("made", ["output", "content"])
+def test_a_compaction_in_an_answer_of_an_sdk_is_seen(made: str):
+    block = BetaCompactionBlock(type="compaction", content="What was said.")
+    usage = BetaUsage.model_construct(input_tokens=60, output_tokens=9)
+    parts: dict[str, Any] = {"content": [], made: [block]}
+    answer = BetaMessage.model_construct(None, usage=usage, **parts)
+    assert is_edited_by_server(extract_report(answer))
+    plain = BetaMessage.model_construct(usage=usage, content=[], output=[])
+    assert not is_edited_by_server(extract_report(plain))
 
 
 def test_a_keyword_that_is_none_is_refused_by_name():

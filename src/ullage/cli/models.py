@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -86,23 +86,68 @@ def _show(given: argparse.Namespace) -> int:
             "id of another host needs --provider, a model of your own a window that you set"
         )
     family = find_family(row.model)
-    laws = {"name": family.name, "thinking": family.thinking, "source": family.source,
-            "date": family.date}  # fmt: skip
     if given.json:
-        print(json.dumps({**_plain(row), "family": laws}, indent=2))
+        print(json.dumps({**_plain(row), "family": describe_family(family)}, indent=2))
     else:
-        print(_format_row(row, table.snapshot) + "\n" + _format_family(family))
+        print("\n".join([_format_row(row, table.snapshot), *_format_family(family)]))
     return 0
 
 
-def _format_family(family: ModelFamily) -> str:
-    said = f"  family: {family.name}; thinking in kept messages: {THINKING[family.thinking]}"
-    return f"{said} ({family.source}, read {family.date})" if family.source else said
+def describe_family(family: ModelFamily) -> dict[str, Any]:
+    """Return the laws of a family as plain data, without what is not known."""
+    fields = {"name": family.name, "thinking": family.thinking, "laws": sorted(family.laws)}
+    known: dict[str, Any] = {
+        "alternates": family.alternates,
+        "results_first": family.results_first,
+        "signed": family.signed,
+        "marks": family.marks,
+        "compaction": list(family.compaction),
+        "limits": {k: v for k, v in asdict(family.limits).items() if v is not None},
+        "sources": dict(family.sources),
+        "date": family.date,
+    }
+    return fields | {name: value for name, value in known.items() if value}
 
+
+def _format_family(family: ModelFamily) -> Iterator[str]:
+    """Yield the laws of a family in words, each with who states it."""
+    yield f"  family: {family.name}" + (f", read {family.date}" if family.date else "")
+    limits = family.limits
+    most = None if limits.images is None else f"at most {limits.images:,} in a request"
+    if limits.fewer_images is not None:
+        most = f"{most}, {limits.fewer_images:,} in a window under a million tokens"
+    told = {
+        "thinking": f"{THINKING[family.thinking]}",
+        "alternates": "user and assistant take turns" if family.alternates else None,
+        "results_first": "open the message behind their calls" if family.results_first else None,
+        "signed": f"reasoning comes back with its {family.signed}" if family.signed else None,
+        "marks": f"{family.marks} for the cache in a request" if family.marks else None,
+        "compaction": f"by the provider: {', '.join(family.compaction)}"
+        if family.compaction
+        else None,
+        "size": f"{limits.size:,} bytes at most" if limits.size else None,
+        "messages": f"{limits.messages:,} at most" if limits.messages else None,
+        "tools": f"{limits.tools:,} at most" if limits.tools else None,
+        "images": most,
+    }
+    for name, said in told.items():
+        if said is not None:
+            source = family.sources.get(name)
+            yield f"    {LABELS.get(name, name)}: {said}" + (f" ({source})" if source else "")
+
+
+LABELS: Final[Mapping[str, str]] = {
+    "thinking": "thinking in kept messages",
+    "alternates": "turns",
+    "results_first": "results",
+    "signed": "signature",
+}
 
 THINKING: Final[Mapping[Thinking, str]] = {
     "demanded": "demanded in the open tool loop",
     "bound": "bound to what stands before it, left out behind an edit",
+    "paired": "stays with the item that it led to",
+    "dropped": "dropped by the chat template behind the next question",
     "unknown": "unknown, a refusal teaches it",
 }
 

@@ -30,6 +30,7 @@ from ullage.core.guard.learning import observe
 from ullage.core.guard.request import Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.replay import find_checkpoint
 from ullage.core.tokens.gauge import Assessment
+from ullage.core.tokens.truncation import is_unbound
 from ullage.core.values.pickling import Unpicklable
 from ullage.guard.call import keywords
 from ullage.guard.defaults import add_pins
@@ -299,11 +300,14 @@ class Port(Unpicklable):
             self.tell(Notice(told))
 
     def _observe(self, view: View, response: Any) -> Observation:
-        """Return what a response tells."""
+        """Return what a response tells; that reasoning was dropped teaches the model's law."""
+        report = extract_report(response)
         setup = self._setup(view.prepared.sent.rules.dialect)
         if self.driver.heard:
             setup = replace(setup, prices=self.driver.runtime.windows.prices(self.driver.question))
-        return observe(setup, view.prepared, extract_report(response))
+        if is_unbound(report):
+            self.driver.runtime.note_law(self.driver.question, "bound_thinking")
+        return observe(setup, view.prepared, report)
 
     def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""
@@ -373,6 +377,7 @@ class Port(Unpicklable):
             now=runtime.now(),
             repairs=self.repairs,
             refuses=self.refuses,
+            limits=runtime.find_limits(question),
         )
         return setup.with_laws(runtime.find_laws(question))
 

@@ -8,12 +8,12 @@ warning. It knows no conversation.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ullage.core.dialects.families import find_family
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
 from ullage.core.tokens.claim import UNNAMED, Claim
@@ -38,15 +38,6 @@ log = logging.getLogger("ullage.windows")
 
 POSITIVE_S: Final = 3600.0
 NEGATIVE_S: Final = 300.0
-
-ALTERNATING: Final = re.compile(
-    r"(?:^|[/_:-])(?:(?:code|med|shield)?gemma|(?:mi[sx]|mini|magi|dev|code|pix)s?tral"
-    r"|llama-?2(?![\d.]))",
-    re.IGNORECASE,
-)
-"""Families whose chat templates raise that roles must alternate: seen of Gemma 2 and 3, MedGemma
-(llama.cpp issue 21879), Llama 2 Chat, Mistral 7B Instruct, Mixtral, Ministral 3, Devstral Small 2
-(llama.cpp issue 19851). Others of the same makers are taken to be alike."""
 
 Value = TypeVar("Value")
 
@@ -156,7 +147,7 @@ class Resolver:
         found = self._found.peek(question.key)
         if found is not None and found.alternates is not None:
             return found.alternates
-        return bool(ALTERNATING.search(question.model or ""))
+        return find_family(question.model).alternates
 
     def counts_at(self, question: Question) -> tuple[str, str] | None:
         """Return which server counts requests, and its root URL; None where none is known to.

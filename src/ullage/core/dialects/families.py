@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 Law = Literal["whole_loops", "bound_thinking", "alternation"]
@@ -16,45 +16,165 @@ Law = Literal["whole_loops", "bound_thinking", "alternation"]
 `bound_thinking`, that reasoning stands behind the very system text, tools and messages that it was
 made behind, or goes; `alternation`, that user and assistant take turns, the user first."""
 
-Thinking = Literal["demanded", "bound", "unknown"]
+Thinking = Literal["demanded", "bound", "paired", "dropped", "unknown"]
 """What becomes of reasoning in kept messages: `demanded` in the open tool loop, `bound` to what
-stands before it."""
+stands before it, `paired` with the item that it led to, `dropped` by the chat template behind the
+next question."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What a request may hold beside tokens, as its provider states it; None where it does not.
+
+    `size` is in bytes of the body. `images` hold in a window of a million tokens or more,
+    `fewer_images` in a smaller one.
+    """
+
+    size: int | None = None
+    messages: int | None = None
+    tools: int | None = None
+    images: int | None = None
+    fewer_images: int | None = None
+
+    def find_most_images(self, window: int | None) -> int | None:
+        """Return how many images a request may hold in a window of so many tokens."""
+        if self.fewer_images is not None and window is not None and window < MILLION:
+            return self.fewer_images
+        return self.images
+
+
+MILLION: Final = 1_000_000
+NO_LIMITS: Final = RequestLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """The laws of a family; `source` and `date` say who states them, and when that was read."""
+    """The laws of a family; `sources` say who states what, `date` when that was read.
+
+    `alternates` says that the chat template which comes with the weights wants user and assistant
+    to take turns. `results_first` says that results open the message behind their calls. `signed`
+    is the field that a provider checks when reasoning comes back. `marks` are the cache marks that
+    a request may carry, `compaction` the ways in which the provider compacts by itself.
+    """
 
     name: str
     thinking: Thinking = "unknown"
     laws: frozenset[Law] = frozenset()
-    source: str = ""
+    alternates: bool = False
+    results_first: bool = False
+    signed: str = ""
+    marks: int | None = None
+    compaction: tuple[str, ...] = ()
+    limits: RequestLimits = NO_LIMITS
+    sources: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
 
 
-_BINDING: Final = "https://platform.claude.com/docs/en/build-with-claude/preserved-thinking"
-_EXTENDED: Final = "https://platform.claude.com/docs/en/build-with-claude/extended-thinking"
+_CLAUDE: Final = "https://platform.claude.com/docs/en/"
+_OPENAI: Final = "https://developers.openai.com/api/docs/guides/"
+
+CLAUDE: Final = ModelFamily(
+    "Claude",
+    results_first=True,
+    signed="signature",
+    marks=4,
+    compaction=("compaction", "compact_20260112"),
+    limits=RequestLimits(size=32_000_000, messages=100_000, images=600, fewer_images=100),
+    sources={
+        "thinking": f"{_CLAUDE}build-with-claude/extended-thinking",
+        "results_first": f"{_CLAUDE}agents-and-tools/tool-use/implement-tool-use",
+        "marks": f"{_CLAUDE}build-with-claude/prompt-caching",
+        "compaction": f"{_CLAUDE}build-with-claude/compaction",
+        "size": f"{_CLAUDE}api/overview",
+        "messages": f"{_CLAUDE}api/messages",
+        "images": f"{_CLAUDE}build-with-claude/vision",
+    },
+    date="2026-11-23",
+)
+"""What holds of all of them; what a new one makes of thinking is unknown."""
+
+_SERVED: Final = "https://github.com/ggml-org/llama.cpp/issues/"
+
+
+def _alternating(name: str, issue: int) -> ModelFamily:
+    """Return a family of open weights whose template raises that roles must alternate."""
+    source = {"alternates": f"{_SERVED}{issue}"}
+    return ModelFamily(name, alternates=True, sources=source, date="2026-11-23")
+
+
+def _row(pattern: str, family: ModelFamily) -> tuple[re.Pattern[str], ModelFamily]:
+    return re.compile(pattern, re.IGNORECASE), family
+
 
 ROWS: Final = (
-    (
-        re.compile(
-            r"claude-(?:fable-5[-.][12]|mythos-5[-.]2|(?:opus|sonnet|haiku)-5[-.]5)(?!\d)",
-            re.IGNORECASE,
-        ),
-        ModelFamily(
-            "Claude with preserved thinking",
-            "bound",
-            frozenset({"bound_thinking"}),
-            _BINDING,
-            "2026-11-23",
+    _row(
+        r"claude-(?:fable-5[-.][12]|mythos-5[-.]2|(?:opus|sonnet|haiku)-5[-.]5)(?!\d)",
+        replace(
+            CLAUDE,
+            name="Claude with preserved thinking",
+            thinking="bound",
+            laws=frozenset({"bound_thinking"}),
+            sources={
+                **CLAUDE.sources,
+                "thinking": f"{_CLAUDE}build-with-claude/preserved-thinking",
+            },
         ),
     ),
-    (
-        re.compile(
-            r"claude-(?:[1-4]\b|\w+-[1-4]\b|\w+-5(?!\d)(?![-.]\d{1,2}(?!\d))|instant)",
-            re.IGNORECASE,
+    _row(
+        r"claude-(?:[1-4]\b|\w+-[1-4]\b|\w+-5(?!\d)(?![-.]\d{1,2}(?!\d))|instant)",
+        replace(CLAUDE, name="Claude up to 5", thinking="demanded"),
+    ),
+    _row(r"(?:^|[/.])claude-", CLAUDE),
+    _row(
+        r"(?:^|/)(?:gpt-(?:4|5)|o[1-9](?![a-z0-9])|codex|chatgpt)",
+        ModelFamily(
+            "OpenAI",
+            "paired",
+            signed="encrypted_content",
+            marks=4,
+            compaction=("context_management", "/responses/compact"),
+            limits=RequestLimits(size=512_000_000, tools=128, images=1_500),
+            sources={
+                "thinking": f"{_OPENAI}reasoning",
+                "marks": f"{_OPENAI}prompt-caching",
+                "compaction": f"{_OPENAI}compaction",
+                "tools": f"{_OPENAI}function-calling",
+                "images": f"{_OPENAI}images-vision",
+                "size": f"{_OPENAI}images-vision",
+            },
+            date="2026-11-23",
         ),
-        ModelFamily("Claude up to 5", "demanded", frozenset(), _EXTENDED, "2026-11-23"),
+    ),
+    _row(
+        r"(?:^|/)gemini-",
+        ModelFamily(
+            "Gemini",
+            "unknown",
+            results_first=True,
+            signed="thoughtSignature",
+            limits=RequestLimits(images=3_000),
+            sources={
+                "signed": "https://ai.google.dev/gemini-api/docs/thought-signatures",
+                "images": "https://docs.cloud.google.com/vertex-ai/generative-ai/docs/multimodal/"
+                "image-understanding",
+            },
+            date="2026-11-23",
+        ),
+    ),
+    _row(r"(?:^|[/_:-])(?:code|med|shield)?gemma", _alternating("Gemma", 21879)),
+    _row(
+        r"(?:^|[/_:-])(?:mi[sx]|mini|magi|dev|code|pix)s?tral",
+        _alternating("Mistral", 19851),
+    ),
+    _row(r"(?:^|[/_:-])llama-?2(?![\d.])", _alternating("Llama 2", 21879)),
+    _row(
+        r"(?:^|[/_:-])(?:qwen-?3|qwq|glm-4|glm-5|deepseek)",
+        ModelFamily(
+            "Qwen 3, GLM, DeepSeek",
+            "dropped",
+            sources={"thinking": "https://huggingface.co/Qwen/Qwen3-8B"},
+            date="2026-11-23",
+        ),
     ),
 )
 """Names and families; the first row that fits is believed."""

@@ -107,6 +107,7 @@ TELLING: Final = (
     "incomplete_details",
     "truncation",
     "context_management",
+    "input_transformations",
 )
 """Fields of a response that tell of its size, or of what the server did to the prompt."""
 
@@ -123,7 +124,15 @@ def extract_report(response: Any) -> Any:
     choices = getattr(response, "choices", None)
     if isinstance(choices, list) and choices:
         told["choices"] = [{"finish_reason": pick(choices[0], "finish_reason")}]
+    for name in ("output", "content"):
+        made = getattr(response, name, None)
+        if isinstance(made, list) and any(pick(piece, "type") == COMPACTION for piece in made):
+            told[name] = [{"type": COMPACTION}]
     return {name: value for name, value in told.items() if value is not None}
+
+
+COMPACTION: Final = "compaction"
+"""The type of what a provider compacted, in answers of Anthropic and of OpenAI."""
 
 
 def assign_ids(calls: Iterable[tuple[str, str, str]], salt: str) -> tuple[Call, ...]:

@@ -9,13 +9,15 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ullage.core.dialects.families import NO_LIMITS
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ullage.core.compaction.checkpoint import Checkpoint, Trigger
     from ullage.core.compaction.plan import Outcome
     from ullage.core.compaction.policy import Policy
-    from ullage.core.dialects.families import Law
+    from ullage.core.dialects.families import Law, RequestLimits
     from ullage.core.dialects.server_edits import ServerEdits
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
@@ -131,7 +133,7 @@ class Setup:
     seconds. Without `repairs` a broken history stays as it is; without `refuses` what cannot fit
     is handed out all the same, as small as it lawfully gets. With `tries` a request over a learned
     bound is sent now and then, as a trial. `alternates` says that the server's chat template wants
-    user and assistant to take turns.
+    user and assistant to take turns. `limits` are what the provider takes beside tokens.
     """
 
     codec: Codec
@@ -152,6 +154,7 @@ class Setup:
     refuses: bool = True
     tries: bool = True
     alternates: bool = False
+    limits: RequestLimits = NO_LIMITS
 
     def with_loops(self) -> Setup:
         """Return the setup for a model that refuses a tool loop which was cut through."""

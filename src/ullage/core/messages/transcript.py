@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -210,6 +210,14 @@ def digest(
 
 _DIGEST = "digest"
 _REPLACED = "replaced"
+_MEDIA = "media"
+
+
+class HeldMedia(NamedTuple):
+    """The images of a history, and the bytes of its media."""
+
+    images: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +249,16 @@ class Transcript:
                     place = index
             self.memo[_REPLACED] = (len(self.messages), place)
         return int(place)
+
+    def measure_media(self) -> HeldMedia:
+        """Return how many images it holds, and the bytes of all media, as far as they are known."""
+        done, known = self.memo.get(_MEDIA, (0, HeldMedia()))
+        if done < len(self.messages):
+            new = [p.media for m in self.messages[done:] for p in m.parts if p.media is not None]
+            images = sum(held.kind == "image" for held in new)
+            known = HeldMedia(known.images + images, known.size + sum(h.size or 0 for h in new))
+            self.memo[_MEDIA] = (len(self.messages), known)
+        return cast("HeldMedia", known)
 
     def is_replaced(self, index: int) -> bool:
         """Tell whether a compaction by the provider stands for a message."""

@@ -149,13 +149,29 @@ def is_edited_by_server(report: Any) -> bool:
         return True
     managed = as_mapping(fields.get("context_management")) or {}
     usage = as_mapping(fields.get("usage")) or fields
+    if managed.get("applied_edits") or any(_list_dropped(fields)):
+        return True
     made = (fields.get("output"), fields.get("content"), usage.get("iterations"))
-    return bool(managed.get("applied_edits")) or any(map(_has_compaction, made))
+    return any(piece.get("type") == "compaction" for told in made for piece in _list_objects(told))
 
 
-def _has_compaction(pieces: object) -> bool:
-    listed = pieces if isinstance(pieces, list | tuple) else ()
-    return any((as_mapping(piece) or {}).get("type") == "compaction" for piece in listed)
+def is_unbound(report: Any) -> bool:
+    """Tell whether a response says that reasoning was dropped behind messages that were edited.
+
+    Anthropic reports it under `input_transformations` (types of the Python SDK 2.12).
+    """
+    return "prefix_binding_mismatch" in _list_dropped(_response(report))
+
+
+def _list_dropped(fields: Mapping[str, Any]) -> list[Any]:
+    """Return why each block of reasoning was dropped."""
+    told = _list_objects(fields.get("input_transformations"))
+    return [entry.get("reason", "") for entry in told if entry.get("type") == "thinking_dropped"]
+
+
+def _list_objects(value: object) -> Iterator[Mapping[str, Any]]:
+    listed = value if isinstance(value, list | tuple) else ()
+    return (entry for item in listed if (entry := as_mapping(item)) is not None)
 
 
 def finish_reason(report: Any) -> str | None:

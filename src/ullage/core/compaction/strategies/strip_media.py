@@ -6,6 +6,7 @@ media: the request of the user is about them. It knows no other strategy.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script
@@ -26,6 +27,23 @@ def plan(situation: Situation) -> Script:
         for position, part in enumerate(message.parts)
         if part.media is not None
     )
+
+
+def keep_newest(images: int, size: int) -> Strategy:
+    """Return a strategy that leaves at most so many images, and bytes of media, the newest ones."""
+
+    def plan_oldest(situation: Situation) -> Script:
+        left, room, edits = images, size, []
+        for edit in reversed(plan(situation).clears):
+            held = situation.transcript.messages[edit.message].parts[edit.part].media
+            assert held is not None  # noqa: S101 - the plan clears media alone
+            left -= held.kind == "image"
+            room -= held.size or 0
+            if left < 0 or room < 0:
+                edits.append(edit)
+        return Script.of(edits)
+
+    return replace(STRATEGY, plan=plan_oldest)
 
 
 STRATEGY: Final = Strategy("strip_media", plan, drops=False, always=True)

@@ -139,7 +139,7 @@ class MessagesAnswer:
         """Take what is told of usage and of the end; the later one wins (`Usage.merge`)."""
         usage = fields(told.get("usage"))
         self._usage.update({k: v for k, v in usage.items() if v is not None})
-        for name in ("stop_reason", "context_management"):
+        for name in ("stop_reason", "context_management", "input_transformations"):
             if told.get(name) is not None:
                 self._more[name] = told[name]
 
@@ -212,6 +212,7 @@ class MessagesWatch(Watch):
             self._merge(pick(event, "usage"))
             self._more["stop_reason"] = pick(pick(event, "delta"), "stop_reason")
             self._more["context_management"] = as_mapping(pick(event, "context_management"))
+            self._more["input_transformations"] = pick(event, "input_transformations")
         elif kind == "message_stop":
             self.ended = True
             self.report = {**self._more, "usage": self._usage}

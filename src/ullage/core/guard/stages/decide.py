@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
 from ullage.core.compaction.situation import Keep
+from ullage.core.compaction.strategies.strip_media import keep_newest
 from ullage.core.guard.stages.room import room_needed
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class CompactionDecision:
 def decide(setup: Setup, request: Request, measured: Measured) -> CompactionDecision:
     """Return what pressure, room for the answer and shares call for."""
     due, ahead = _find_due(setup, request, measured)
+    due = _add_heavy(setup, measured, due)
     over = find_overruns(setup, request, measured)
     surplus = next((o.over for o in over if o.section == "knowledge"), 0)
     if due is not None:
@@ -126,6 +128,24 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
         trigger = "model_switch"
     due = _of(policy, rung, max(target, 1))
     return replace(due, trigger=trigger, waits=True), ahead
+
+
+def _add_heavy(setup: Setup, measured: Measured, due: Due | None) -> Due | None:
+    """Return what is due, and that the oldest media go where the provider takes no more of them.
+
+    Half of them stay: a compaction with each new image would help nobody.
+    """
+    limits, bound = setup.limits, measured.window.input_tokens
+    images, size = limits.find_most_images(bound), limits.size
+    held = measured.edited.transcript.measure_media()
+    room = None if size is None else size * 3 // 4  # base64 has four characters for three bytes
+    many = images is not None and held.images > images
+    if not many and (room is None or held.size <= room):
+        return due
+    newest = keep_newest(images // 2 if images else held.images, room // 2 if room else held.size)
+    counted = replace(measured.size, anchor=None).count()
+    made = due or Due(max(counted.high - 1, 1), (), "pressure")
+    return replace(made, first=(newest,))
 
 
 def _is_left_to_provider(request: Request, policy: Policy, high: int, bound: int) -> bool:

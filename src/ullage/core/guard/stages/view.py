@@ -5,7 +5,7 @@ It makes nothing smaller but `max_tokens`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
     if tight is not None and conversation.cramped != tight.bound:
         events.append(WindowCramped(tight.sentence()))
         conversation = replace(conversation, cramped=tight.bound)
+    events += _find_excess(setup, request, measured)
     tried = yield from _refuse(setup, measured, count)
     events += tried
     given = request.max_tokens if tried else _clamp(setup, request, measured, count)
@@ -78,6 +79,17 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
         alternates=setup.alternates,
         events=tuple(events),
     )
+
+
+def _find_excess(setup: Setup, request: Request, measured: Measured) -> Iterator[Event]:
+    """Yield what the provider takes fewer of than the request holds, and nothing can be done."""
+    listed = request.tools if isinstance(request.tools, list | tuple) else ()
+    held = {"messages": len(measured.edited.transcript), "tools": len(listed)}
+    for name, most in (("messages", setup.limits.messages), ("tools", setup.limits.tools)):
+        if most is not None and held[name] > most:
+            yield Notice(
+                f"the request holds {held[name]:,} {name}, and its provider takes {most:,}"
+            )
 
 
 def put_together(setup: Setup, sent: Transcript) -> list[Raw]:
