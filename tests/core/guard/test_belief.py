@@ -36,6 +36,7 @@ def sent(words: int, answered: int = 0, **more: Any) -> Prepared:
         (ErrorKind("input", 8_000, 200_000), True),  # a server may add what we do not see
         (ErrorKind("input", 512, 900), False),  # quoted: we count 50,000
         (ErrorKind("input", 60_000, 50_100), False),  # fits
+        (ErrorKind("input", 50_100, 50_100), True),  # leaves no room for an answer
         (ErrorKind("input", 8_000), True),
         (ErrorKind("input", 60_000, 50_100, structured=True), True),
     ],
