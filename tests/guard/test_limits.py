@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.core.guard.driving import World, setup, window
 from ullage import Guard
-from ullage.core.dialects import families
+from ullage.core.dialects.anthropic.codec import Anthropic
+from ullage.core.dialects.families import RequestLimits
+from ullage.core.guard import machine
 from ullage.core.guard.events import Notice
+from ullage.core.guard.request import Request
 from ullage.runtime import Runtime
 
 HEAD = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", 320, 240, 8, 2, 0, 0, 0)
@@ -65,12 +69,16 @@ def test_a_server_of_somebodys_own_says_itself(model: str, options: dict[str, An
     assert guard(model, window=9_000_000, **options).prepare(messages).messages == messages
 
 
-def test_bytes_are_limited_too(monkeypatch: pytest.MonkeyPatch):
-    small = families.RequestLimits(size=60 * len(PICTURE))
-    claude = replace(families.find_family("claude-haiku-4-5"), limits=small)
-    monkeypatch.setattr("ullage.runtime.find_family", lambda _: claude)
-    assert count_images(guard().prepare(history(50)).messages) == 50
-    assert count_images(guard().prepare(history(80)).messages) < 40
+def test_bytes_are_limited_too():
+    small = replace(setup(), codec=Anthropic(), limits=RequestLimits(size=60 * len(PICTURE)))
+    for images, left in ((50, 50), (80, 31)):
+        steps = machine.prepare(small, Request(history(images)))
+        assert count_images(World(window(9_000_000)).drive(steps).messages) == left
+
+
+def test_a_policy_that_changes_nothing_leaves_them():
+    messages = history(101)
+    assert guard(policy="off").prepare(messages).messages == messages
 
 
 def test_what_cannot_be_helped_is_told():

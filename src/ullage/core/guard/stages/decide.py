@@ -133,8 +133,11 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
 def _add_heavy(setup: Setup, measured: Measured, due: Due | None) -> Due | None:
     """Return what is due, and that the oldest media go where the provider takes no more of them.
 
-    Half of them stay: a compaction with each new image would help nobody.
+    Half of them stay: a compaction with each new image would help nobody. A policy that compacts
+    nothing leaves them, too.
     """
+    if not setup.policy.rungs:
+        return due
     limits, bound = setup.limits, measured.window.input_tokens
     images, size = limits.find_most_images(bound), limits.size
     held = measured.edited.transcript.measure_media()
