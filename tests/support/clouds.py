@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 from binascii import crc32
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any
+
+from tests.support.loopback import serve
 
 Body = dict[str, Any]
 
@@ -45,15 +46,8 @@ class Cloud(ThreadingHTTPServer):
 @contextmanager
 def running() -> Iterator[Cloud]:
     """Run a server while the block lasts."""
-    server = Cloud()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serve(Cloud()) as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,11 +9,12 @@ characters.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.loopback import serve
 
 Body = Mapping[str, Any]
 
@@ -303,12 +304,5 @@ def _stream_response(answer: Body) -> Iterator[Body]:
 @contextmanager
 def compacting(window: int = 4000, call: Body = LOOK) -> Iterator[Compacting]:
     """Run a server while the block lasts."""
-    server = Compacting(window, call)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serve(Compacting(window, call)) as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -10,7 +10,6 @@ Anthropic, "Preserved thinking" and "Extended thinking"; the refusals as issues 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -18,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.support.faults import Answer, sse
+from tests.support.loopback import serve
 
 Body = Mapping[str, Any]
 
@@ -224,12 +224,5 @@ def preserving(
     window: int = 2400, bound: frozenset[str] = frozenset({NEWER}), call: Body = LOOK
 ) -> Iterator[Preserving]:
     """Run a server while the block lasts."""
-    server = Preserving(window, bound, call)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serve(Preserving(window, bound, call)) as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
