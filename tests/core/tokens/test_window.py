@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ullage.core.errors import ContextWindowUnknown
@@ -70,6 +70,7 @@ def test_a_tiny_claim_is_believed_of_operators_and_local_servers_only(
 
 
 @given(CLAIMS)
+@example([Claim("total", 1024, "listing"), Claim("output", 1025, "answer")])
 def test_a_bound_is_always_a_number_that_somebody_claimed(claims: list):
     window = resolve(claims)
     believed = {c.tokens for c in claims if acceptable(c) and c.kind != "output"}

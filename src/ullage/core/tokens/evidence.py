@@ -43,8 +43,9 @@ GROWN: Final = 1.25
 
 
 def find_floor(claims: Iterable[Claim]) -> int:
-    """Return the largest prompt that was answered, in tokens; 0 if none."""
-    return max((c.tokens for c in claims if c.source == "answer"), default=0)
+    """Return the largest prompt that was answered, in tokens; 0 if none. Output is no prompt."""
+    prompts = (c.tokens for c in claims if c.source == "answer" and c.kind != "output")
+    return max(prompts, default=0)
 
 
 def find_cap(
