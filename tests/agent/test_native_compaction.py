@@ -10,6 +10,7 @@ import pytest
 from tests.agent.acting import QUICK
 from tests.support.compacting import compacting
 from ullage.agent import Agent, Session
+from ullage.core.errors import ConfigurationError
 from ullage.providers import Provider
 
 WINDOW, THRESHOLD = 8000, 5000
@@ -43,3 +44,8 @@ def test_forty_tool_turns_are_compacted_by_the_provider_alone(
     assert len(server.made) >= 3
     assert server.made[-1]["encrypted_content"] in str(server.sent[-1])
     assert not [event for event in session.events() if event.type == "history_compaction"]
+
+
+def test_a_policy_that_leaves_compaction_to_clients_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="leaves compaction to a proxy's clients"):
+        Agent(Provider("m", "http://127.0.0.1:9/v1"), policy="client")

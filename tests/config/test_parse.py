@@ -232,7 +232,7 @@ POLICIES: list[tuple[dict[str, Any], str]] = [
     ({"base_url": ""}, "base_url is '', expected text"),
     ({"base_url": 5}, "base_url is 5, expected text"),
     ({"policy": "ladders"}, "policy is 'ladders', expected one of .*; did you mean 'ladder'"),
-    ({"policy": "zzz"}, "policy is 'zzz', expected one of ladder, advisory.*, off$"),
+    ({"policy": "zzz"}, "policy is 'zzz', expected one of ladder, advisory.*, client$"),
     ({"policy": 5}, "policy is 5, expected the name of a policy, or a table"),
     ({"policy": {"preset": 5}}, r"policy\.preset is 5, expected one of ladder"),
     ({"policy": {"tail": 5}}, r"unknown setting 'policy\.tail'; there are preset"),

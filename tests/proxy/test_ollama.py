@@ -248,14 +248,15 @@ def test_a_client_learns_in_a_line_of_its_own_that_the_stream_broke_off():
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(bound=st.integers(1, 10**9), more=st.integers(1, 10**9))
 def test_a_refusal_is_read_back_as_what_it_says(dialect: DialectName, bound: int, more: int):
-    status, body = answers.too_large(dialect, bound + more, bound)
+    refused = answers.refuse_too_large(dialect, bound + more, bound)
+    status, body = refused.status, refused.body
     found = classify(status, body)
     assert (found.kind, found.certainty) == ("input", "certain")
     assert (found.input_tokens, found.limit) == (bound + more, bound)
 
 
 def test_refusals_have_the_shapes_that_clients_know():
-    shapes = {d: json.loads(answers.too_large(d, 9000, 4096)[1]) for d in DIALECTS}
+    shapes = {d: json.loads(answers.refuse_too_large(d, 9000, 4096).body) for d in DIALECTS}
     assert shapes["openai_chat"]["error"]["code"] == "context_length_exceeded"
     assert shapes["openai_chat"]["error"]["param"] == "messages"
     assert shapes["openai_responses"]["error"]["param"] == "input"

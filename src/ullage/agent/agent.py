@@ -169,6 +169,11 @@ class Agent(Unpicklable):
         self._equipment = equipment
         policy = equipment.get("policy")
         self._policy = Policy.read(self.runtime.settings.policy if policy is None else policy)
+        if self._policy.client_compacts:
+            raise ConfigurationError(
+                f"the policy {self._policy.name} leaves compaction to a proxy's clients, and an "
+                'agent has none: take another one, such as "ladder"'
+            )
         self._summarizer = find_summarizer(self.runtime, equipment.get("summarizer"))
         self._secrets = (*equipment.get("secrets", ()), *config.credentials())
 

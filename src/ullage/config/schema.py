@@ -84,6 +84,9 @@ class PolicyTable(Table, frozen=True, kw_only=True):
     recovery_tails: the messages that the recoveries of a turn leave alone, falling (40, 20, 10, 5)
     background: whether an async guard begins a summary one rung early (false)
     new_session: whether an agent goes on in a new session at the highest rung (false)
+    effective: up to where answers are good, a share of the window or tokens (the window)
+    economic: from where carrying costs more than compacting, the same, or "prices" (the window)
+    client_compacts: whether a proxy leaves compaction to its clients, and tells them (false)
     """
 
     preset: Preset | None = None
@@ -100,6 +103,9 @@ class PolicyTable(Table, frozen=True, kw_only=True):
     recovery_tails: Annotated[list[Position], Meta(min_length=1)] | None = None
     background: bool | None = None
     new_session: bool | None = None
+    effective: float | int | None = None
+    economic: float | int | Literal["prices"] | None = None
+    client_compacts: bool | None = None
 
 
 class SharesTable(Table, frozen=True, kw_only=True):

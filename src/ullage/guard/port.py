@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint, Trigger
     from ullage.core.guard.learning import Observation
     from ullage.core.messages.transcript import DialectName
+    from ullage.core.tokens.cost import Price
     from ullage.core.tokens.window import Window
 
 Result = TypeVar("Result")
@@ -112,12 +113,21 @@ class Port(Unpicklable):
         return replace(self, repairs=repairs, refuses=False, keeps=keeps)
 
     def window(self) -> Window:
-        """Return the window of the model, asked for or remembered."""
-        return self.driver.runtime.windows.window(self.driver.question)
+        """Return the window of the model, asked for or remembered, and the bound under it."""
+        return self._narrow(self.driver.runtime.windows.window(self.driver.question))
 
     async def awindow(self) -> Window:
         """Do as `window`, without blocking the event loop."""
-        return await self.driver.runtime.windows.awindow(self.driver.question)
+        return self._narrow(await self.driver.runtime.windows.awindow(self.driver.question))
+
+    def _narrow(self, window: Window) -> Window:
+        return self.policy.narrow(window, self._find_prices())
+
+    def _find_prices(self) -> tuple[Price, ...]:
+        """Return the model's prices where the policy goes by them."""
+        if self.policy.economic != "prices":
+            return ()
+        return self.driver.runtime.windows.prices(self.driver.question)
 
     def tell(self, event: Event) -> None:
         """Tell `on_event`; its faults are logged and never raised."""
@@ -303,7 +313,7 @@ class Port(Unpicklable):
         """Return what a response tells; that reasoning was dropped teaches the model's law."""
         report = extract_report(response)
         setup = self._setup(view.prepared.sent.rules.dialect)
-        if self.driver.heard:
+        if self.driver.heard and not setup.prices:
             setup = replace(setup, prices=self.driver.runtime.windows.prices(self.driver.question))
         if is_unbound(report):
             self.driver.runtime.note_law(self.driver.question, "bound_thinking")
@@ -378,6 +388,7 @@ class Port(Unpicklable):
             repairs=self.repairs,
             refuses=self.refuses,
             limits=runtime.find_limits(question),
+            prices=self._find_prices(),
         )
         return setup.with_laws(runtime.find_laws(question))
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ullage.core.dialects import registry
 from ullage.core.messages.transcript import DialectName
+from ullage.proxy.body import RequestRefused
 
 TOO_LARGE: Final = 400
 
@@ -20,13 +21,15 @@ def error(dialect: DialectName, status: int, code: str, text: str) -> bytes:
     return _encode(registry.find(dialect).errors.report(status, code, text))
 
 
-def too_large(dialect: DialectName, tokens: int, bound: int) -> tuple[int, bytes]:
-    """Return status and body that refuse a prompt in the words clients of a dialect know.
+def refuse_too_large(dialect: DialectName, tokens: int, bound: int) -> RequestRefused:
+    """Return what refuses a prompt in the words that clients of a dialect know.
 
     `tokens` is the size of the prompt, `bound` the most that is taken. A server that cuts in
-    silence is why the proxy ever writes one.
+    silence, or a client that compacts by itself, is why the proxy ever writes one.
     """
-    return TOO_LARGE, _encode(registry.find(dialect).errors.too_large(tokens, bound))
+    refused = RequestRefused(TOO_LARGE, "context_too_large", f"{tokens:,} tokens, {bound:,} fit")
+    refused.body = _encode(registry.find(dialect).errors.too_large(tokens, bound))
+    return refused
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:

@@ -32,7 +32,6 @@ from ullage.telemetry import otel
 
 if TYPE_CHECKING:
     from ullage.config.serving import Upstream
-    from ullage.core.messages.transcript import DialectName
     from ullage.core.tokens.gauge import Assessment
     from ullage.proxy.app import App
     from ullage.proxy.routes import GuardedPath
@@ -303,7 +302,7 @@ class Exchange:
             meters.request(call.model, "blocked")
             with self._apart():
                 guarding.describe(call, plan, self._line)
-            raise _too_large(call.form.dialect, *over)
+            raise answers.refuse_too_large(call.form.dialect, *over)
         return plan
 
     async def _guard_call(self, call: ProxyCall) -> int:
@@ -375,7 +374,11 @@ class Exchange:
                 if found.kind.kind in ("input", "total"):
                     self._app.meters.recovery("gave_up" if size else "no_progress")
                 await self._app.guarding.take_back(plan)
-                return plan, self._give_up(plan, opened)
+                given = self._give_up(plan, opened)
+                over = self._app.guarding.find_refused(call, plan, found)
+                if over is not None:
+                    raise answers.refuse_too_large(call.form.dialect, *over)
+                return plan, given
             await _let_go(opened)
             size = size or found.kind.kind in ("input", "total")
             left -= not _is_usage_unasked(plan, again)
@@ -591,10 +594,3 @@ def _parse_object(data: bytes) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, Mapping) else None
-
-
-def _too_large(dialect: DialectName, tokens: int, bound: int) -> RequestRefused:
-    status, data = answers.too_large(dialect, tokens, bound)
-    refused = RequestRefused(status, "context_too_large", f"{tokens:,} tokens, {bound:,} fit")
-    refused.body = data
-    return refused

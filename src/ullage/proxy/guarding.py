@@ -19,6 +19,7 @@ from ullage.core.compaction.policy import Policy
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.guard.events import Answered, ContextPressure, TruncationDetected, WindowCramped
 from ullage.core.guard.request import Request
+from ullage.core.guard.stages.room import room_needed
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
 from ullage.guard.guard import Guard
@@ -184,6 +185,8 @@ class Guarding:
         if plan.spliced and _rejects_usage(found):
             self._passive.add((call.upstream.name, call.model))
             return self._of(call, plan.port, plan.view)
+        if self.find_refused(call, plan, found) is not None:
+            return None
         port, view = plan.port, plan.view
         if found.kind.kind == "malformed_history" and found.kind.about is None:
             port = port.relay(repairs=True, keeps=self._serve.store_transcripts)
@@ -240,6 +243,8 @@ class Guarding:
         view = plan.view
         if view is None or call.rule.observe:
             return None
+        if _policy(call).client_compacts:
+            return self._find_full(call, view)
         bound, count = view.window.input_tokens, view.prepared.count
         if bound is None or not view.window.proven or count.low + call.beside < bound:
             return None
@@ -249,6 +254,32 @@ class Guarding:
         if view.window.is_learned and windows.start_trial(question):
             return None
         return count.high + call.beside, bound
+
+    def _find_full(self, call: ProxyCall, view: View) -> tuple[int, int] | None:
+        """Return (tokens, bound) where a client that compacts by itself should do it now.
+
+        Room is left for the shortest answer of use. What only may be over is sent.
+        """
+        window, count, request = view.window, view.prepared.count, view.request
+        bound = window.working_tokens
+        if bound is None:
+            return None
+        if window.total_tokens is not None:
+            room = room_needed(_policy(call), request, window.total_tokens)
+            bound = min(bound, window.total_tokens - room)
+        tokens = count.tokens + call.beside
+        return (tokens, bound) if tokens >= bound else None
+
+    def find_refused(self, call: ProxyCall, plan: Plan, found: Trouble) -> tuple[int, int] | None:
+        """Return (tokens, bound) of what the upstream refused for a client that compacts."""
+        kind, view = found.kind, plan.view
+        if view is None or call.rule.observe or kind.kind not in ("input", "total"):
+            return None
+        if not _policy(call).client_compacts:
+            return None
+        tokens = kind.input_tokens or view.prepared.count.tokens
+        bound = kind.limit or view.window.input_tokens or tokens - 1
+        return max(tokens, bound + 1), bound
 
     def note(self, call: ProxyCall, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
         """Write down how the conversation stands; return the tier before and now, where known."""

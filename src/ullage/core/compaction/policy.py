@@ -6,8 +6,9 @@ It names strategies and does not load them; `core.compaction.plan` runs them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, get_args
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from ullage.core.compaction import strategies
 from ullage.core.compaction.strategy import Strategy
@@ -15,7 +16,14 @@ from ullage.core.compaction.traits import Trait
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
 from ullage.core.tokens.gauge import STANDARD, Thresholds
+from ullage.core.tokens.window import WorkingBound
 from ullage.core.values.shown import line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.core.tokens.cost import Price
+    from ullage.core.tokens.window import Window
 
 CARRY_SHARE: Final = 0.25
 """Share of the target that the block of facts and summary may take."""
@@ -55,6 +63,23 @@ class Rung:
 DETERMINISTIC: Final[tuple[str, ...]] = ("clear", "trim_oldest")
 
 
+BOUNDS: Final = "a share of the window above 0 and up to 1, or tokens"
+
+
+def _is_bound(value: object) -> bool:
+    """Tell whether a value is None, a share, or a number of tokens."""
+    if value is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value <= 1 or (value > 1 and value == int(value))
+
+
+def _find_tokens(bound: float, hard: int) -> int:
+    """Return the tokens of a bound that is a share of the window, or tokens."""
+    return max(int(bound * hard), 1) if bound <= 1 else int(bound)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a guard does as the window fills.
@@ -71,6 +96,12 @@ class Policy:
     that the recoveries of a turn leave alone, one after the other. `background` lets an async guard
     begin a summary at the rung below the one that wants it. `new_session` has an agent go on in a
     new session, linked to the old one, once a turn ended at the pressure of the highest rung.
+
+    Thresholds and rungs work on the lowest of three bounds: the window; `effective`, up to which
+    answers are good; `economic`, beyond which carrying costs more than compacting. Both are a share
+    of the window, up to 1, or tokens; `economic="prices"` takes the size from which the model's
+    price rises. What is refused is refused by the window alone. With `client_compacts` a proxy
+    compacts nothing, and answers at the lowest bound as the client's provider would.
     """
 
     name: str = "ladder"
@@ -86,6 +117,9 @@ class Policy:
     recovery_tails: tuple[int, ...] = (40, 20, 10, 5)
     background: bool = False
     new_session: bool = False
+    effective: float | None = None
+    economic: float | Literal["prices"] | None = None
+    client_compacts: bool = False
 
     def __post_init__(self) -> None:
         traits = get_args(Trait)
@@ -99,6 +133,11 @@ class Policy:
             "results": (
                 all(trait in traits for trait in self.results.values()),
                 f"one of {', '.join(traits)} for each tool",
+            ),
+            "effective": (_is_bound(self.effective), BOUNDS),
+            "economic": (
+                self.economic == "prices" or _is_bound(self.economic),
+                f'{BOUNDS}, or "prices"',
             ),
             "recovery_tails": (
                 bool(tails) and min(tails) >= 0 and sorted(tails, reverse=True) == list(tails),
@@ -145,6 +184,31 @@ class Policy:
         return cls(name="off")
 
     @classmethod
+    def client(cls) -> Policy:
+        """Have a proxy's clients compact: it tells them in time, in their provider's words."""
+        return cls(name="client", client_compacts=True)
+
+    def narrow(self, window: Window, prices: Sequence[Price] = ()) -> Window:
+        """Return the window with the lowest bound under it that this policy knows, if any."""
+        hard = window.input_tokens
+        if hard is None or (self.effective is None and self.economic is None):
+            return window
+        found: list[WorkingBound] = []
+        if self.effective is not None:
+            tokens = _find_tokens(self.effective, hard)
+            found.append(WorkingBound(tokens, "effective", f"by the policy {self.name}"))
+        if self.economic == "prices":
+            dearer = [price.above for price in prices if price.above]
+            found += [WorkingBound(min(dearer), "economic", "by its prices")] if dearer else []
+        elif self.economic is not None:
+            tokens = _find_tokens(self.economic, hard)
+            found.append(WorkingBound(tokens, "economic", f"by the policy {self.name}"))
+        lowest = min(found, key=itemgetter(0), default=None)
+        if lowest is None or lowest.tokens >= hard:
+            return window
+        return replace(window, working=lowest)
+
+    @classmethod
     def from_name(cls, name: str) -> Policy:
         """Return a preset by its name; raises ConfigurationError for another name."""
         if name in known_policies():
@@ -187,7 +251,7 @@ class Policy:
 
 def known_policies() -> tuple[str, ...]:
     """Return the names of the presets, the default first; each is a method of `Policy`."""
-    return ("ladder", "advisory", "auto_summary", "off")
+    return ("ladder", "advisory", "auto_summary", "off", "client")
 
 
 def known_strategies() -> tuple[str, ...]:

@@ -73,7 +73,8 @@ def open_request(
 
     Raises MalformedHistoryError and ConfigurationError (a pin on a message that was repaired).
     """
-    window: Window = yield need
+    known: Window = yield need
+    window = setup.policy.narrow(known, setup.prices)
     read = read_request(setup, request)
     replayed = yield from replay(setup, request, read, window)
     replayed = yield from bind(setup, request, replayed, forced=unbinds)

@@ -6,7 +6,7 @@ does not count and does not resolve windows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -71,7 +71,8 @@ class Assessment:
 
     `ratio` and `tier` go by the upper edge of the count; `input_tokens` is its best value, in
     tokens. When `available` is False, `tier` is "unavailable" and `reason` says why. `provider`
-    says what the provider was asked to leave out by itself.
+    says what the provider was asked to leave out by itself, `bound` which bound under the window
+    it goes by: the tier is "overflow" at the window only.
     """
 
     available: bool
@@ -82,6 +83,7 @@ class Assessment:
     state: State | None = None
     reason: Reason | None = None
     provider: str | None = None
+    bound: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return only the keys that hold."""
@@ -122,7 +124,8 @@ class Assessment:
         percent = int(round(self.ratio * 100, 9))  # 0.58 * 100 is 57.99999999999999
         most = round(self.ratio * self.window_tokens)
         unit = "tokens" if most == self.input_tokens else "tokens at most"
-        said = f"; {self.provider}" if self.provider else ""
+        said = f"; {self.bound}" if self.bound else ""
+        said += f"; {self.provider}" if self.provider else ""
         return f"Context window at {percent} % ({most:,}/{self.window_tokens:,} {unit}){said}"
 
 
@@ -138,13 +141,18 @@ def assess(
     was recorded, or None. `window` is a Window, a number of tokens, or None for unknown.
     """
     best, high, state, reason = _tokens(used)
-    bound = window.input_tokens if isinstance(window, Window) else window
+    bound = window.working_tokens if isinstance(window, Window) else window
     if reason is None and (bound is None or bound <= 0):
         reason = "context_window_unknown"
     if reason is not None or bound is None:
         return Assessment(False, "unavailable", input_tokens=best, reason=reason)
     ratio = high / bound
-    return Assessment(True, thresholds.tier(ratio), ratio, best, bound, state)
+    found = Assessment(True, thresholds.tier(ratio), ratio, best, bound, state)
+    if not isinstance(window, Window) or window.working is None:
+        return found
+    hard = window.input_tokens or bound
+    tier = "critical" if found.tier == "overflow" and high < hard else found.tier
+    return replace(found, tier=tier, bound=f"{window.working.describe()}, of {hard:,}")
 
 
 def _tokens(used: object) -> tuple[int | None, int, State | None, Reason | None]:

@@ -8,7 +8,7 @@ rank combine by the smaller; what lost stays visible. What refusals and reports 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.errors import ContextWindowUnknown
 from ullage.core.tokens.claim import CAPS, FORGET, LEARNED, RANKS, acceptable, order, say_source
@@ -26,13 +26,29 @@ HINT: Final = (
 )
 
 
+class WorkingBound(NamedTuple):
+    """A bound under the window that thresholds work on, in tokens, and who says it.
+
+    `effective`: up to here the quality of answers holds. `economic`: beyond it carrying a
+    conversation costs more than compacting it. Nothing is refused by it.
+    """
+
+    tokens: int
+    name: Literal["effective", "economic"]
+    source: str
+
+    def describe(self) -> str:
+        """Return the bound in words for people."""
+        return f"the {self.name} bound of {self.tokens:,} tokens {self.source}"
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """What one request may hold: the fact that claims resolve to, or `known=False`.
 
     `input_tokens` is the bound for the prompt, min(input limit, total), without any reserve.
     `kind` and `source` are those of the claim that set the bound. `answered` is the largest prompt
-    that is known to have been answered, 0 if none.
+    that is known to have been answered, 0 if none. `working` is the lowest bound under it.
     """
 
     input_tokens: int | None = None
@@ -45,6 +61,14 @@ class Window:
     model: str | None = None
     warnings: tuple[str, ...] = ()
     answered: int = 0
+    working: WorkingBound | None = None
+
+    @property
+    def working_tokens(self) -> int | None:
+        """The bound that thresholds work on: the window, or a lower one that somebody told."""
+        if self.working is None or self.input_tokens is None:
+            return self.input_tokens
+        return min(self.working.tokens, self.input_tokens)
 
     @property
     def known(self) -> bool:
@@ -97,6 +121,8 @@ class Window:
             head = f"{name}: context window unknown (context_window_unknown). {HINT}"
         else:
             head = f"{name}: {self.input_tokens:,} tokens of input, {self.name_source()}"
+        if self.working is not None:
+            head += f"\n  thresholds work on {self.working.describe()}"
         heard = [
             f"  {'*' if c.tokens == self.input_tokens else '-'} {c.describe_with_date()}"
             for c in self.claims

@@ -124,7 +124,7 @@ def _explain(outcome: Outcome, was: Measured) -> str:
 
 def _find_bound(was: Measured, due: Due) -> int:
     """Return the window in tokens; an unknown one is taken for twice the target."""
-    return was.window.input_tokens or due.target * 2
+    return was.window.working_tokens or due.target * 2
 
 
 def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
@@ -233,7 +233,7 @@ def _record(
         policy=setup.policy.identity,
         generation=replayed.generation,
         bound=bound,
-        resolved=was.window.input_tokens or 0,
+        resolved=was.window.working_tokens or 0,
         window=f"{bound:,} tokens, {was.window.name_source()}",
     )
 

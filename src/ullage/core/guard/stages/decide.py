@@ -69,7 +69,7 @@ def decide(setup: Setup, request: Request, measured: Measured) -> CompactionDeci
 
 def decide_ahead(setup: Setup, measured: Measured) -> Due | None:
     """Return the summary that pressure will soon want, None where nothing summarises."""
-    rung, bound = _summarising(setup.policy), measured.window.input_tokens
+    rung, bound = _summarising(setup.policy), measured.window.working_tokens
     if rung is None or bound is None:
         return None
     return _of(setup.policy, rung, max(int(rung.target * bound), 1))
@@ -104,7 +104,7 @@ def find_overruns(setup: Setup, request: Request, measured: Measured) -> tuple[O
 
 def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due | None, bool]:
     """Return the compaction that is due, or None, and whether a summary is wanted beside it."""
-    bound, policy, replayed = measured.window.input_tokens, setup.policy, measured.replayed
+    bound, policy, replayed = measured.window.working_tokens, setup.policy, measured.replayed
     if bound is None or not policy.rungs:
         return None, False
     count, known = measured.size.count(), replayed.checkpoint

@@ -73,11 +73,12 @@ def _needs_count(setup: Setup, request: Request, measured: Measured) -> bool:
 
     Where the last report carries the size, that is: whether its two edges call for two things.
     """
-    bound = measured.window.input_tokens
+    bound = measured.window.working_tokens
     if setup.meter.basis == "exact" or bound is None:
         return False
     count, tier = measured.size.count(), setup.policy.thresholds.tier
-    asked, total = request.max_tokens or 0, measured.window.total_tokens or bound
+    asked, window = request.max_tokens or 0, measured.window
+    total = window.total_tokens or window.input_tokens or bound
     over = count.high + asked > total
     if measured.size.anchor is not None:
         return tier(count.low / bound) != tier(count.high / bound) or over != (

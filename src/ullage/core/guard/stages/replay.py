@@ -50,7 +50,7 @@ def replay(
     began = _begin_turn(recalled or Conversation(scope, ""), read, window)
     found = yield from _find_checkpoint(_Search(setup, request, read, window, began))
     script = found.checkpoint.script if found.checkpoint is not None else Script()
-    wide = (window.input_tokens or 0) if found.outgrown else 0
+    wide = (window.working_tokens or 0) if found.outgrown else 0
     conversation = replace(began, wide=wide)
     reported = recalled is not None and recalled.has_report_of(found.edited.transcript)
     generation, checkpoint = found.generation, found.checkpoint
@@ -105,7 +105,7 @@ def _is_of_smaller(known: Checkpoint, window: Window) -> bool:
 
     Where the window was not known then, what the compaction was made to fit counts.
     """
-    then, bound = known.resolved or known.bound, window.input_tokens
+    then, bound = known.resolved or known.bound, window.working_tokens
     return bound is not None and 0 < then < bound and known.trigger != "manual"
 
 
@@ -120,7 +120,7 @@ def _fits_whole(search: _Search) -> bool:
         message.has_reasoning for message in search.read.history.messages
     ):
         return False
-    setup, read, bound = search.setup, search.read, search.window.input_tokens or 0
+    setup, read, bound = search.setup, search.read, search.window.working_tokens or 0
     request, conversation = search.request, search.conversation
     size = measure(read.history, setup.meter, system=request.system, tools=request.tools)
     if conversation.has_report_of(read.history):

@@ -154,7 +154,7 @@ def _clamp(setup: Setup, request: Request, measured: Measured, count: Count) -> 
 
 def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
     """Return that the window is too small for what must stay, where no rung can help that."""
-    bound, rungs, size = measured.window.input_tokens, setup.policy.rungs, measured.size
+    bound, rungs, size = measured.window.working_tokens, setup.policy.rungs, measured.size
     if bound is None or not rungs:
         return None
     share = max(rung.target for rung in rungs)
