@@ -1,7 +1,9 @@
-"""Chat templates that check the order of roles as those of two families do, and no more.
+"""Chat templates that do with roles and reasoning what those of families do, and no more.
 
 `STRICT` counts every message behind the system message, as Gemma's and Llama 2's templates do;
-`TOOLS` leaves calls and results out, as those of Mistral, Ministral and Devstral do.
+`TOOLS` leaves calls and results out of that, as those of Mistral, Ministral and Devstral do.
+Neither has a place for reasoning. `SINCE_ASKED` keeps the reasoning behind the last words of a
+person, as Qwen 3's does, `SINCE_USER` that behind the last message of role user, as GLM's does.
 """
 
 from __future__ import annotations
@@ -34,6 +36,25 @@ TOOLS: Final = (
     + "{% endif %}{% set at.place = at.place + 1 %}{% endif %}"
     f"{_SHOW}{{% endfor %}}<|assistant|>"
 )
+
+
+_THINK: Final = (
+    "{% if m.reasoning_content and loop.index0 > last.place %}"
+    "(thought: {{ m.reasoning_content }}){% endif %}"
+)
+_CALLS: Final = (
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments }}{% endfor %}"
+)
+_LAST: Final = "{% set last = namespace(place=-1) %}{% for m in messages %}{% if "
+_PLACED: Final = " %}{% set last.place = loop.index0 %}{% endif %}{% endfor %}"
+_EACH: Final = (
+    "{% for m in messages %}<|{{ m.role }}|>" + _THINK + "{{ m.content or '' }}" + _CALLS
+    + "\n{% endfor %}<|assistant|>"
+)  # fmt: skip
+_SPOKEN: Final = "m.role == 'user' and not (m.content or '').startswith('<tool_response>')"
+
+SINCE_USER: Final = f"{_LAST}m.role == 'user'{_PLACED}{_EACH}"
+SINCE_ASKED: Final = f"{_LAST}{_SPOKEN}{_PLACED}{_EACH}"
 
 
 class Refused(Exception):  # noqa: N818 - what a template raises

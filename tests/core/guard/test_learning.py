@@ -365,13 +365,16 @@ def test_what_the_server_left_out_itself_is_no_truncation_and_no_size(edit: dict
 def test_a_tier_is_told_once_whether_it_was_counted_or_reported() -> None:
     world, history, told = World(window(10_000, source="table")), talk(3, 800), []
     watching = setup(Policy.off(), scale=GUESS)
-    for reported in (5000, 7200, 7300, 8100, 8000, 9200, 11_000):
+    for reported, grown in (
+        *((5000, 600), (7200, 25), (7300, 200), (8100, 1), (8060, 300), (9200, 450)),
+        (11_000, 0),
+    ):
         made = prepare(world, history, watching)
         seen = world.observe(watching, made, usage(reported))
         told += of(made, Notice) + of(seen, Notice)
-        history += talk(1, 1)[2:]
+        history += talk(1, grown)[2:]
     assert [notice.text.split(" %")[0] for notice in told] == [
-        f"Context window at {percent}" for percent in (72, 81, 92, 110)
+        f"Context window at {percent}" for percent in (72, 81, 92, 105)
     ]
     assert all(notice.text.endswith(f". {NEXT}") for notice in told)
 

@@ -7,6 +7,8 @@ pure, plans nothing and keeps nothing.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.checkpoint import chain
@@ -14,7 +16,12 @@ from ullage.core.messages.transcript import THOUGHTS
 from ullage.core.tokens.calibration import ENOUGH
 from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
 from ullage.core.tokens.counting import medium
-from ullage.core.tokens.truncation import ReportRange, Truncation
+from ullage.core.tokens.truncation import (
+    SLACK_ESTIMATED,
+    SLACK_GROWN,
+    ReportRange,
+    Truncation,
+)
 
 if TYPE_CHECKING:
     from ullage.core.errors import ErrorKind
@@ -37,11 +44,26 @@ def find_range(sent: Prepared, meter: Meter, reported: int) -> ReportRange:
     low, (_, high) = sent.count.low, _edges(sent)
     anchor, exact = sent.measured.anchor, sent.count.basis == "exact"
     counted = anchor is not None and anchor.raw == sent.measured.raw()
-    found = ReportRange.around(low, high, exact=exact, counted=counted)
+    before = None if anchor is None or counted else anchor.tokens
+    around = partial(ReportRange.around, low, high, exact=exact, counted=counted)
+    found = _tighten(around(), sent, before, 0)
     if reported >= found.least:
         return found
     lawful = count_reasoning(sent, meter) + sent.measured.outside().best
-    return ReportRange.around(low, high, exact=exact, lawful=lawful, counted=counted)
+    return _tighten(around(lawful=lawful), sent, before, lawful)
+
+
+def _tighten(found: ReportRange, sent: Prepared, before: int | None, lawful: int) -> ReportRange:
+    """Return a range that also holds what came since the last report, which was `before`.
+
+    A sum over calls grows by more than what came, a report of uncached tokens by less.
+    """
+    if before is None:
+        return found
+    grown, most = sent.count.low - before, sent.count.high - before
+    least = before + int(grown * (1 - SLACK_ESTIMATED)) - SLACK_GROWN - lawful
+    most = before + ceil(most * (1 + SLACK_ESTIMATED)) + SLACK_GROWN
+    return replace(found, least=max(found.least, least), most=min(found.most, most))
 
 
 def count_reasoning(sent: Prepared, meter: Meter) -> int:

@@ -23,9 +23,10 @@ Sign = Literal["short", "at_window", "at_half", "length_without_output"]
 SLACK_EXACT, SLACK_ESTIMATED = 0.10, 0.25
 """How far outside of the counted band a report may lie, as a share of its edge."""
 
-SLACK_BELOW, SLACK_ABOVE = 256, 4_096
-"""The same in tokens: what a template leaves out of a short prompt, what a host puts before it.
-Hosts were seen to add up to 3,000 tokens of their own instructions."""
+SLACK_BELOW, SLACK_ABOVE, SLACK_GROWN = 256, 4_096, 64
+"""The same in tokens: what a template leaves out of a short prompt, what a host puts before it, and
+what either may do from one request to the next. Hosts were seen to add up to 3,000 tokens of their
+own instructions."""
 
 NEAR: Final = 0.9
 """The share of a bound from which a short report may mean that the prompt was cut. Under it no
