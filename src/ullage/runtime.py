@@ -135,6 +135,7 @@ class Runtime(Unpicklable):
         self._meters: dict[object, Meter] = {}
         self._plain: MutableMapping[tuple[str | None, str], Meter] = _Bounded(MOST_METERS)
         self._dropped: MutableMapping[str, frozenset[str]] = _Bounded(MOST_METERS)
+        self.unable: set[str] = set()
         self._tools: MutableMapping[str, Size] = _Bounded(MOST_TOOLS)
         self._loaded: MutableMapping[tuple[str | None, DialectName], None] = _Bounded(MOST_METERS)
         self._lock = threading.Lock()

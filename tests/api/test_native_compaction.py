@@ -18,6 +18,7 @@ from tests.proxy.serving import proxied
 from tests.support.compacting import Compacting, compacting
 from ullage import Guard, wrap
 from ullage.config.serving import ModelRule
+from ullage.core.compaction.policy import Policy, Rung
 from ullage.runtime import Runtime
 
 TURNS = 40
@@ -27,6 +28,14 @@ PAGE = "wind and water were fair today, all hands well. " * 12
 TASK = "The codeword is marlin. Read the log."
 
 Create = Callable[..., Any]
+
+ASKING = Policy(name="asking", rungs=(Rung(0.8, 0.6, ("native", "clear", "trim_oldest")),))
+
+POLICIES = {
+    "test_the_strategy_native_has_the_provider_compact": ASKING,
+    "test_a_provider_that_compacts_nothing_leaves_it_to_ours": ASKING,
+}
+"""The policy of a test, by its name; None is the default."""
 
 
 @pytest.fixture
@@ -44,20 +53,25 @@ def sdk(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["guarded", "wrapped", "relayed"])
 def create(request: pytest.FixtureRequest, sdk: str, server: Compacting) -> Iterator[Create]:
     """Return the call that makes a request, guarded in one of three ways."""
+    policy: Any = request.module.POLICIES.get(request.node.name.partition("[")[0])
     with ExitStack() as stack:
         url = server.url
         if request.param == "relayed":
-            url = stack.enter_context(proxied(url, rules=(ModelRule(window=WINDOW),))).url
+            rules = (ModelRule(window=WINDOW, policy=policy),)
+            url = stack.enter_context(proxied(url, rules=rules)).url
         bare = stack.enter_context(closing(make_client(sdk, url)))
         client = bare
         if request.param == "wrapped":
-            client = wrap(bare, runtime=Runtime(), window=WINDOW)
+            client = wrap(bare, runtime=Runtime(), window=WINDOW, policy=policy)
         method = find_method(client)
         if request.param != "guarded":
             yield method
             return
-        guard = Guard("gpt-5.4" if sdk == "openai" else "claude-opus-4-8", runtime=Runtime(),
-                      window=WINDOW)  # fmt: skip
+        base = f"{url}/v1" if sdk == "openai" else url
+        model = "gpt-5.4" if sdk == "openai" else "claude-opus-4-8"
+        guard = Guard(
+            model, base_url=base, api_key="k", runtime=Runtime(), window=WINDOW, policy=policy
+        )
         yield lambda **given: guard.call(method, **given)
 
 
@@ -142,4 +156,32 @@ def test_behind_the_last_compaction_of_the_provider_ours_act(
     assert len(list_messages(server.sent[-1])) < len(history) - TURNS // 3
     assert not [made for made in server.made[:-1] if made["encrypted_content"] in
                 str(server.sent[-1])]  # fmt: skip
+    assert max(server.read) < WINDOW
+
+
+def test_the_strategy_native_has_the_provider_compact(
+    sdk: str, create: Create, server: Compacting
+) -> None:
+    history = [{"role": "user", "content": TASK}]
+    play(sdk, create, history, lambda _: {})
+    assert server.refused == []
+    assert len(server.sent) == TURNS
+    assert len(server.standalone) >= 2
+    last = list_messages(server.sent[-1])
+    newest = server.made[-1]["encrypted_content"]
+    assert newest in str(last[0])
+    assert {"role": "user", "content": TASK} in last
+    assert "[ullage: summary" not in str(server.sent)
+    assert max(server.read) < WINDOW
+
+
+def test_a_provider_that_compacts_nothing_leaves_it_to_ours(
+    sdk: str, create: Create, server: Compacting
+) -> None:
+    server.compacts = False
+    history = [{"role": "user", "content": TASK}]
+    play(sdk, create, history, lambda _: {})
+    assert len(server.sent) == TURNS
+    assert server.made == []
+    assert "[ullage: " in str(server.sent[-1])
     assert max(server.read) < WINDOW

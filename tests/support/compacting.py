@@ -40,6 +40,7 @@ class Compacting(ThreadingHTTPServer):
         self.made: list[Body] = []
         self.standalone: list[Body] = []
         self.last: frozenset[int] = frozenset()
+        self.compacts = True
 
     @property
     def url(self) -> str:
@@ -122,7 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
         answer = {"/messages": _answer_messages, "/responses": _answer_responses,
                   "/responses/compact": _answer_compact}  # fmt: skip
         way = answer.get(self.path.split("?")[0].removeprefix("/v1"))
-        if way is None:
+        alone = self.path.endswith("/compact") or body.get("compaction") is not None
+        if way is None or (alone and not self.server.compacts):
             self._send({}, 404)
             return
         made = way(self.server, body)

@@ -18,6 +18,7 @@ from ullage.core.guard.request import (
     Need,
     NeedKeep,
     NeedLoad,
+    NeedNative,
     NeedRecall,
     NeedSave,
     NeedServerCount,
@@ -28,6 +29,7 @@ from ullage.core.guard.request import (
     NeedWindow,
 )
 from ullage.core.summary.question import Answer
+from ullage.guard import native
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Measurable, Runtime
 from ullage.windows import Question
@@ -61,6 +63,9 @@ class Say:
 
 STORED: Final = (NeedKeep, NeedLoad, NeedRecall, NeedSave, NeedUndo)
 """What a store answers."""
+
+MODEL: Final = (NeedSummaries, NeedSummariserWindow, NeedNative)
+"""What a model answers: a summarizer, or the conversation's own provider."""
 
 MEMORY: Final = "memory:"
 """The URL of a store that nobody waits for."""
@@ -167,11 +172,8 @@ class Driver:
         if isinstance(need, NeedServerCount):
             body = Measurable(need.messages, need.tools, need.system)
             return self.runtime.server_count(self.question, need.dialect, body)
-        if isinstance(need, NeedSummaries):
-            assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
-            return self._report_failures(answers(self.summarizer, need.requests))
-        if isinstance(need, NeedSummariserWindow):
-            return window_of(self.summarizer)
+        if isinstance(need, MODEL):
+            return self._ask_model(need)
         if isinstance(need, Rest):
             return self.pause.sleep(self.pause.seconds())
         return self._perform_in_store(need)
@@ -183,14 +185,27 @@ class Driver:
         if isinstance(need, NeedServerCount):
             body = Measurable(need.messages, need.tools, need.system)
             return await self.runtime.aserver_count(self.question, need.dialect, body)
-        if isinstance(need, NeedSummaries):
-            assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
-            return self._report_failures(await aanswers(self.summarizer, need.requests))
-        if isinstance(need, NeedSummariserWindow):
-            return await awindow_of(self.summarizer)
+        if isinstance(need, MODEL):
+            return await self._aask_model(need)
         if isinstance(need, Rest):
             return await self.pause.asleep(self.pause.seconds())
         return await self._aperform_in_store(need)
+
+    def _ask_model(self, need: NeedSummaries | NeedSummariserWindow | NeedNative) -> Any:
+        if isinstance(need, NeedNative):
+            return native.compact(self.runtime, self.question, need)
+        if isinstance(need, NeedSummariserWindow):
+            return window_of(self.summarizer)
+        assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
+        return self._report_failures(answers(self.summarizer, need.requests))
+
+    async def _aask_model(self, need: NeedSummaries | NeedSummariserWindow | NeedNative) -> Any:
+        if isinstance(need, NeedNative):
+            return await native.acompact(self.runtime, self.question, need)
+        if isinstance(need, NeedSummariserWindow):
+            return await awindow_of(self.summarizer)
+        assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
+        return self._report_failures(await aanswers(self.summarizer, need.requests))
 
     def _record(self, evidence: Claim | None) -> None:
         if evidence is not None:

@@ -7,6 +7,7 @@ policy.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -47,6 +48,10 @@ class Insert:
     before: int
     role: str
     text: str
+
+
+NATIVE: Final = "native"
+"""The role of an insert whose text is a whole message as JSON: a provider made it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -212,6 +217,8 @@ def _lost_mark(transcript: Transcript, script: Script, codec: Codec) -> Any:
 
 
 def _author_insert(insert: Insert, mark: Any, codec: Codec) -> Raw:
+    if insert.role == NATIVE:
+        return json.loads(insert.text)
     raw = codec.author(insert.role, insert.text)
     return raw if mark is None else codec.add_mark(raw, mark)
 

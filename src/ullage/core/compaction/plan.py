@@ -191,7 +191,7 @@ def compact(
     always = any(strategy.always for strategy in order.first)
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
-    start = _situation(transcript, measured, meter, order)
+    start = make_situation(transcript, measured, meter, order)
     draft, written = yield from _make_draft(start, meter, order)
     if order.tries and not draft.fits and not transcript.has_answer():
         # nothing was answered yet: what was asked first is an older try of the request
@@ -267,7 +267,10 @@ REPLACED: Final = "replaced"
 """What the provider reads no more goes by no strategy."""
 
 
-def _situation(transcript: Transcript, measured: Measure, meter: Meter, order: Order) -> Situation:
+def make_situation(
+    transcript: Transcript, measured: Measure, meter: Meter, order: Order
+) -> Situation:
+    """Return what strategies plan on: sizes, what must stay, and the target."""
     always = [i for i in (transcript.task(), transcript.request()) if i is not None]
     target = measured.ceiling(order.target)
     return Situation(

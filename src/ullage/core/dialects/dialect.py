@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.framing import Framing
     from ullage.core.dialects.reply import Assembly, Watch
-    from ullage.core.dialects.server_edits import ServerEdits
+    from ullage.core.dialects.server_edits import NativeCompaction, ServerEdits
     from ullage.core.dialects.usage import Usage
     from ullage.core.messages.readings import Readings
     from ullage.core.messages.transcript import Codec, Message
@@ -209,7 +209,7 @@ class Dialect:
     is known, the lowest `report_rank` first. `clients` names, by SDK, the attributes of a client
     that take a conversation. `join_turns` returns messages in which user and assistant
     take turns, for an endpoint that refuses others. `read_edits` returns what a request, by its
-    fields, asks the provider to leave out.
+    fields, asks the provider to leave out; `native` is how it is asked for a compaction alone.
     """
 
     name: str
@@ -234,3 +234,4 @@ class Dialect:
     clients: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     join_turns: Callable[[Sequence[Any]], list[Any]] | None = None
     read_edits: Callable[[Mapping[str, Any]], ServerEdits | None] = _no_edits
+    native: NativeCompaction | None = None

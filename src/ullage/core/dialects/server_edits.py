@@ -5,8 +5,8 @@ The folders beside this file read it from the fields of a request. It knows no w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ullage.core.messages.fields import mapping
@@ -28,6 +28,21 @@ class ServerEdits:
             return f"the provider makes room by itself ({self.name})"
         at = "now" if self.at == 0 else f"at {self.at:,} tokens"
         return f"the provider makes room by itself {at} ({self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCompaction:
+    """How a provider is asked to compact, and nothing else.
+
+    `path` goes behind the address of a call. `fields` are sent besides the conversation, `headers`
+    besides the endpoint's own. `read` returns the message that stands for what was compacted, None
+    where the answer has none.
+    """
+
+    read: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+    path: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def list_mappings(value: Any) -> Iterator[Mapping[str, Any]]:

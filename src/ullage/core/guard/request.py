@@ -64,6 +64,16 @@ class NeedSummaries:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedNative:
+    """Have the provider compact these messages; send the message that stands for them, or None."""
+
+    messages: list[Raw]
+    tools: Any
+    system: Any
+    dialect: DialectName
+
+
+@dataclass(frozen=True, slots=True)
 class NeedSummariserWindow:
     """Send the tokens that a request to the summariser may take, or None where it is unknown."""
 
@@ -110,6 +120,7 @@ Need = (
     | NeedTrial
     | NeedServerCount
     | NeedSummaries
+    | NeedNative
     | NeedSummariserWindow
     | NeedLoad
     | NeedRecall

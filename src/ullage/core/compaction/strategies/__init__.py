@@ -14,7 +14,14 @@ from ullage.core.compaction.strategy import Strategy
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
 
-FILES: Final = ("clear", "trim_oldest", "summarise_middle", "excerpt", "strip_media")
+FILES: Final = (
+    "clear",
+    "trim_oldest",
+    "summarise_middle",
+    "excerpt",
+    "strip_media",
+    "native",
+)
 """Those that a rung may name: each is called as its file."""
 
 

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
-from ullage.core.dialects.server_edits import ServerEdits, list_mappings, read_tokens
+from ullage.core.dialects.server_edits import (
+    NativeCompaction,
+    ServerEdits,
+    list_mappings,
+    read_tokens,
+)
 from ullage.core.messages.fields import as_text, field_of, mapping
 from ullage.core.messages.size import Size
 
@@ -129,6 +134,22 @@ def _read_edits(fields: Mapping[str, Any]) -> ServerEdits | None:
     return min(found, key=lambda edit: edit.at or 0, default=None)
 
 
+def _read_native(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the message with the compaction of an answer; one without text failed."""
+    for block in list_mappings(answer.get("content")):
+        if block.get("type") == "compaction" and isinstance(block.get("content"), str):
+            return {"role": "assistant", "content": [dict(block)]}
+    return None
+
+
+NATIVE: Final = NativeCompaction(
+    _read_native,
+    fields={"compaction": {"type": "summarize"}, "max_tokens": 16_000},
+    headers=(("anthropic-beta", "compact-2026-09-04"),),
+)
+"""Types of the Python SDK 2.12: `BetaCompactionConfigParam`."""
+
+
 def _too_large(tokens: int, bound: int) -> Mapping[str, Any]:
     return _report(400, "", f"prompt is too long: {tokens} tokens > {bound} maximum")
 
@@ -170,6 +191,7 @@ DIALECT: Final = Dialect(
     make_watch=make_watch,
     make_form=make_form,
     read_edits=_read_edits,
+    native=NATIVE,
     telling=re.compile(rb'message_|"error"'),
     read_usage=read_usage,
     reports=frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"}),

@@ -12,7 +12,12 @@ from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
 from ullage.core.dialects.openai import report, write_too_large
-from ullage.core.dialects.server_edits import ServerEdits, list_mappings, read_tokens
+from ullage.core.dialects.server_edits import (
+    NativeCompaction,
+    ServerEdits,
+    list_mappings,
+    read_tokens,
+)
 
 if TYPE_CHECKING:
     from ullage.core.dialects.form import Form
@@ -92,6 +97,12 @@ def _read_edits(fields: Mapping[str, Any]) -> ServerEdits | None:
     return None
 
 
+def _read_native(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the compaction among the items of an answer."""
+    items = list_mappings(answer.get("output"))
+    return next((dict(item) for item in items if item.get("type") == "compaction"), None)
+
+
 def _break_off(text: str, _: bytes) -> bytes:
     failed = {"type": "error", "code": "server_error", "message": text, "param": None}
     return b"event: error\ndata: " + json.dumps(failed).encode("ascii") + b"\n\n"
@@ -115,6 +126,7 @@ DIALECT: Final = Dialect(
     make_watch=make_watch,
     make_form=make_form,
     read_edits=_read_edits,
+    native=NativeCompaction(_read_native, path="/compact"),
     telling=re.compile(rb'response\.(?:completed|incomplete|failed)|"error"'),
     read_usage=read_usage,
     reports=frozenset({"input_tokens"}),

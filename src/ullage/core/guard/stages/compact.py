@@ -20,6 +20,7 @@ from ullage.core.guard.events import Compacted, CompactionFailed, Event, Notice,
 from ullage.core.guard.request import (
     Need,
     NeedKeep,
+    NeedNative,
     NeedSave,
     NeedSummaries,
     NeedSummariserWindow,
@@ -88,7 +89,11 @@ def compact_request(
     room: int | None = (yield NeedSummariserWindow()) if asks else None
     fits = due.waits and not due.surplus and has_room(setup, request, was)
     order = _order(setup, was, due, room)
-    outcome, now = yield from _tighten(setup, request, was, order, fits=fits)
+    native = NATIVE in due.strategies
+    found = (yield from _compact_natively(setup, request, was, order)) if native else None
+    if found is None:
+        found = yield from _tighten(setup, request, was, order, fits=fits)
+    outcome, now = found
     flaws = tuple(map(Notice, outcome.flaws))
     short = due.waits and not outcome.reached
     if outcome.changed:
@@ -107,6 +112,32 @@ def compact_request(
         return replace(made, events=(*made.events, failed))
     planned = _record(setup, request, was, due, outcome)
     return (yield from _store(setup, made, planned, outcome))
+
+
+NATIVE: Final = "native"
+"""The strategy that asks the provider."""
+
+
+def _compact_natively(
+    setup: Setup, request: Request, was: Measured, order: Order
+) -> Generator[Need, Any, tuple[Outcome, Measured] | None]:
+    """Return the outcome of a compaction by the provider, None where it makes none that fits."""
+    from ullage.core.compaction.native import compact_natively
+
+    meter = replace(setup.meter, scale=was.size.scale)
+    asking = compact_natively(was.edited.transcript, was.size, meter, setup.codec, order)
+    try:
+        wanted = next(asking)
+        system = request.system if request.apart is None else request.apart
+        dialect = was.edited.transcript.rules.dialect
+        made = yield NeedNative(list(wanted.messages), request.tools, system, dialect)
+        asking.send(made)
+    except StopIteration as done:
+        outcome: Outcome | None = done.value
+        if outcome is None:
+            return None
+        return outcome, replace(was, edited=outcome.edited, size=_resize(was.size, outcome))
+    raise AssertionError("one question is asked")  # pragma: no cover
 
 
 def report_failure(due: Due, reason: str) -> CompactionFailed:
@@ -139,7 +170,7 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
     return Order(
         target=due.target,
         tail=min(policy.tail_tokens, int(policy.tail_share * _find_bound(was, due))),
-        strategies=due.strategies,
+        strategies=tuple(s for s in due.strategies if s != NATIVE),
         pins=was.places(read.wanted),
         summariser=setup.summariser,
         first=(looked_up_first, *due.first),
