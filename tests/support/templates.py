@@ -1,14 +1,18 @@
-"""Chat templates that do with roles and reasoning what those of families do, and no more.
+"""Chat templates that do what those of families of models do to roles and reasoning, and no more.
 
 `STRICT` counts every message behind the system message, as Gemma's and Llama 2's templates do;
-`TOOLS` leaves calls and results out of that, as those of Mistral, Ministral and Devstral do.
-Neither has a place for reasoning. `SINCE_ASKED` keeps the reasoning behind the last words of a
-person, as Qwen 3's does, `SINCE_USER` that behind the last message of role user, as GLM's does.
+`TOOLS` leaves calls and results out, as those of Mistral, Ministral and Devstral do. Both show
+texts alone. `FAMILIES` show calls and tools as well, where the family knows any. GLM 4.5 and
+Qwen3 drop the reasoning of messages before the last one of the user, in its own field or in the
+text; GLM leaves an empty pair of marks behind, and Qwen3 takes results for what the user says.
+Gemma 3 and Mistral have no place for a field of reasoning. Sources: `chat_template` of
+zai-org/GLM-4.5, Qwen/Qwen3-8B and google/gemma-3-12b-it, mistral-common's template for its
+tokenizer of version 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NoReturn
 
@@ -37,24 +41,48 @@ TOOLS: Final = (
     f"{_SHOW}{{% endfor %}}<|assistant|>"
 )
 
-
-_THINK: Final = (
-    "{% if m.reasoning_content and loop.index0 > last.place %}"
-    "(thought: {{ m.reasoning_content }}){% endif %}"
+_TOOLS: Final = (
+    "{% if tools %}<|tools|>{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}"
 )
 _CALLS: Final = (
-    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments }}{% endfor %}"
+    "{% if m.tool_calls %}{% for call in m.tool_calls %}<|call|>{{ call.function.name }} "
+    "{{ call.function.arguments if call.function.arguments is string "
+    "else call.function.arguments | tojson }}\n{% endfor %}{% endif %}"
 )
-_LAST: Final = "{% set last = namespace(place=-1) %}{% for m in messages %}{% if "
-_PLACED: Final = " %}{% set last.place = loop.index0 %}{% endif %}{% endfor %}"
-_EACH: Final = (
-    "{% for m in messages %}<|{{ m.role }}|>" + _THINK + "{{ m.content or '' }}" + _CALLS
-    + "\n{% endfor %}<|assistant|>"
-)  # fmt: skip
-_SPOKEN: Final = "m.role == 'user' and not (m.content or '').startswith('<tool_response>')"
+_LAST: Final = (
+    "{% set at = namespace(asked=-1) %}{% for m in messages %}"
+    "{% if m.role == 'user' %}{% set at.asked = loop.index0 %}{% endif %}{% endfor %}"
+)
+_PART: Final = (
+    "{% set said = m.content if m.content is string else '' %}"
+    "{% set thought = m.reasoning_content if m.reasoning_content is string else '' %}"
+    "{% if not thought and '</think>' in said %}"
+    "{% set thought = said.split('</think>')[0].split('<think>')[-1] %}"
+    "{% set said = said.split('</think>')[-1] %}{% endif %}"
+)
 
-SINCE_USER: Final = f"{_LAST}m.role == 'user'{_PLACED}{_EACH}"
-SINCE_ASKED: Final = f"{_LAST}{_SPOKEN}{_PLACED}{_EACH}"
+
+def _drop_old(empty: str, result: str) -> str:
+    """Return a template that shows reasoning behind the user's last message, `empty` before."""
+    return (
+        f"{_TOOLS}{_LAST}{{% for m in messages %}}{_PART}"
+        "{% if m.role == 'assistant' %}<|assistant|>"
+        "{% if loop.index0 > at.asked and thought %}<think>{{ thought }}</think>"
+        f"{{% else %}}{empty}{{% endif %}}"
+        f"{{{{ said }}}}\n{_CALLS}"
+        f"{{% elif m.role == 'tool' %}}{result}{{{{ said }}}}\n"
+        "{% else %}<|{{ m.role }}|>{{ said }}\n{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    )
+
+
+FAMILIES: Final[Mapping[str, str]] = {
+    "glm": _drop_old("<think></think>", "<|observation|>"),
+    "qwen3": _drop_old("", "<|user|><tool_response>"),
+    "gemma": STRICT,
+    "mistral": _TOOLS + TOOLS.replace(_SHOW, _SHOW.replace("\n", "") + _CALLS + "\n"),
+}
+"""Templates by family."""
 
 
 class Refused(Exception):  # noqa: N818 - what a template raises

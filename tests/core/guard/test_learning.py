@@ -264,12 +264,22 @@ def test_what_a_host_adds_to_each_prompt_is_believed_from_the_second_report_on(
     assert (prepare(world, history).measured.anchor is not None) == believed
 
 
-def test_reasoning_that_the_server_drops_is_a_size_and_no_ratio() -> None:
-    world, history = World(window(10_000)), talk(3, 1000)
-    thought = {"role": "assistant", "content": "so", "reasoning_content": "t " * 2000}
-    history = [*history[:-1], thought, {"role": "user", "content": "and now?"}]
-    made = prepare(world, history)
-    seen = world.observe(setup(), made, usage(made.count.tokens - 2000))
+@pytest.mark.parametrize(
+    "thought",
+    [
+        {"content": "so", "reasoning_content": "t " * 2000},
+        {"content": f"<think>{'t ' * 2000}</think>so"},
+    ],
+    ids=["field", "text"],
+)
+@pytest.mark.parametrize("tokens", [7_500, 10_000])
+def test_reasoning_that_the_server_drops_is_a_size_and_no_ratio(
+    thought: dict[str, Any], tokens: int
+) -> None:
+    world, history = World(window(tokens)), talk(3, 1000)
+    history = [*history[:-1], {"role": "assistant", **thought}, talk(1)[0]]
+    made = prepare(world, history, WATCHING)
+    seen = world.observe(WATCHING, made, usage(made.count.tokens - 2000))
     assert seen.assessment.input_tokens == made.count.tokens - 2000
     assert seen.reading is None
     assert of(seen, TruncationDetected) == []

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.checkpoint import chain
-from ullage.core.messages.transcript import THOUGHTS
+from ullage.core.messages.thoughts import find_thoughts
 from ullage.core.tokens.calibration import ENOUGH
 from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
 from ullage.core.tokens.counting import medium
@@ -72,10 +72,11 @@ def count_reasoning(sent: Prepared, meter: Meter) -> int:
     Chat templates drop that of earlier turns (Qwen3, GLM, DeepSeek, Claude before 4.5), as they
     drop tools that they have no place for.
     """
-    thoughts = [p for m in sent.sent.messages for p in m.parts if p.kind in THOUGHTS]
-    read = sum(meter.counter.count(p.text) for p in thoughts if p.kind == "reasoning")
-    sealed = sum(medium(p, meter).high for p in thoughts if p.kind == "sealed")
-    return round((read + sealed) * sent.measured.scale.high)
+    messages = sent.sent.messages
+    read = sum(map(meter.counter.count, find_thoughts(messages)))
+    sealed = [p for m in messages for p in m.parts if p.kind == "sealed"]
+    hidden = sum(medium(part, meter).high for part in sealed)
+    return round((read + hidden) * sent.measured.scale.high)
 
 
 def is_steady(sent: Prepared, reported: int) -> bool:

@@ -1,0 +1,28 @@
+"""Reasoning in messages: in parts of its own, and in the text of answers, between marks.
+
+Servers without a parser of reasoning give it as text, clients send it back so, and the chat
+templates of Qwen3, GLM and DeepSeek R1 cut it out again (`content.split('</think>')`). It counts
+nothing and drops nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ullage.core.messages.transcript import Message
+
+END: Final = "</think>"
+"""What stands behind reasoning in a text; templates take the last one."""
+
+
+def find_thoughts(messages: Iterable[Message]) -> Iterator[str]:
+    """Yield the texts of reasoning in messages, those in the text of answers with their marks."""
+    for message in messages:
+        for part in message.parts:
+            if part.kind == "reasoning":
+                yield part.text
+            elif part.kind == "text" and message.role == "assistant" and END in part.text:
+                yield part.text[: part.text.rindex(END) + len(END)]

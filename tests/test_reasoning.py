@@ -1,0 +1,152 @@
+"""Servers that leave out reasoning which was sent to them: their smaller reports cut no window.
+
+By every door, on the real llama.cpp server with templates that do what those of four families do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import openai
+import pytest
+
+import ullage
+from tests.proxy.serving import proxied
+from tests.support.fixtures import StartServer
+from tests.support.reasoning import Thinker, thinking
+from tests.support.templates import FAMILIES
+from ullage.config.serving import ModelRule
+from ullage.embedded import Launch, Server
+from ullage.runtime import Runtime
+
+WINDOW = 8_192
+QUESTIONS = 4
+TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look",
+            "description": "Look at a page",
+            "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}},
+        },
+    }
+]
+PAGE = "page of text and words " * 10
+
+Send = Callable[..., Any]
+
+
+class Seen:
+    """What a door told: events, windows and how many compactions were made."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.windows: set[int | None] = set()
+        self.compacted = 0
+        self.cut = 0
+        self.reported: list[int | None] = []
+
+    def note(self, event: Any) -> None:
+        """Take an event of a guard."""
+        self.events.append(event)
+        if isinstance(event, ullage.events.ContextPressure):
+            self.windows.add(event.assessment.window_tokens)
+            if event.phase == "reported":
+                self.reported.append(event.assessment.input_tokens)
+        self.compacted += isinstance(
+            event, ullage.events.Compacted | ullage.events.CompactionFailed
+        )
+        self.cut += isinstance(event, ullage.events.TruncationDetected)
+
+
+@contextmanager
+def library(server: Thinker, seen: Seen, **more: Any) -> Iterator[Send]:
+    url = f"{server.url}/v1"
+    with openai.OpenAI(base_url=url, api_key="k", max_retries=0) as client:
+        guard = ullage.Guard(
+            "tiny", base_url=url, api_key="k", runtime=Runtime(), on_event=seen.note, **more
+        )
+        yield lambda **fields: guard.call(client.chat.completions.create, **fields)
+
+
+@contextmanager
+def wrapped(server: Thinker, seen: Seen) -> Iterator[Send]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as client:
+        inside = ullage.wrap(client, runtime=Runtime(), on_event=seen.note)
+        yield lambda **fields: inside.chat.completions.create(model="tiny", **fields)
+
+
+@contextmanager
+def proxy(server: Thinker, seen: Seen) -> Iterator[Send]:
+    with (
+        proxied(server.url, rules=(ModelRule(),)) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as client,
+    ):
+
+        def send(**fields: Any) -> Any:
+            raw = client.chat.completions.with_raw_response.create(model="tiny", **fields)
+            context = raw.headers["x-ullage-context"]
+            seen.windows |= {int(n) for n in re.findall(r"window=(\d+)", context)}
+            seen.compacted += "x-ullage-compaction" in raw.headers
+            parsed = raw.parse()
+            seen.reported.append(parsed.usage.prompt_tokens)
+            return parsed
+
+        yield send
+        seen.cut += int(running.shown("ullage_silent_truncations_total"))
+
+
+DOORS = {"library": library, "wrap": wrapped, "proxy": proxy}
+
+
+def converse(send: Send, *, tools: bool, questions: int = QUESTIONS, padding: int = 20) -> int:
+    """Hold a conversation, each answer sent back as the client has it; return its answers."""
+    messages: list[Any] = [{"role": "user", "content": "question 0: what of this page?"}]
+    answers, asked = 0, 1
+    while asked <= questions:
+        answer = send(messages=list(messages), max_tokens=64, **({"tools": TOOLS} if tools else {}))
+        said = answer.choices[0].message.model_dump(exclude_none=True)
+        messages.append(said)
+        answers += 1
+        for call in said.get("tool_calls") or ():
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": PAGE})
+        if not said.get("tool_calls"):
+            text = f"question {asked}: what of the next one?" + " and more" * padding
+            messages.append({"role": "user", "content": text})
+            asked += 1
+    return answers
+
+
+@pytest.fixture(scope="module")
+def family(llama_server: StartServer) -> Callable[[str], Server]:
+    def start(name: str) -> Server:
+        return llama_server(Launch(window=WINDOW, batch=2048, chat_template=FAMILIES[name]))
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("name", "door", "inline"),
+    [
+        ("glm", "library", False),
+        ("glm", "wrap", True),
+        ("qwen3", "library", True),
+        ("qwen3", "proxy", True),
+        ("gemma", "library", False),
+        ("mistral", "wrap", False),
+    ],
+)
+def test_reasoning_that_a_template_drops_is_no_cut(
+    family: Callable[[str], Server], name: str, door: str, inline: bool
+) -> None:
+    seen, tools = Seen(), name != "gemma"
+    real = family(name).root_url
+    with thinking(real, inline=inline, thought=30) as server, DOORS[door](server, seen) as send:
+        answers = converse(send, tools=tools, questions=QUESTIONS if tools else 20)
+    assert answers >= 20
+    assert server.refused == []
+    assert (seen.windows, seen.cut, seen.compacted) == ({WINDOW}, 0, 0)
+    assert seen.reported == server.sizes
