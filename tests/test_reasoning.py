@@ -102,11 +102,13 @@ def proxy(server: Thinker, seen: Seen) -> Iterator[Send]:
 DOORS = {"library": library, "wrap": wrapped, "proxy": proxy}
 
 
-def converse(send: Send, *, tools: bool, questions: int = QUESTIONS, padding: int = 20) -> int:
+def converse(
+    send: Send, *, tools: bool, questions: int = QUESTIONS, padding: int = 20, most: int = 100
+) -> int:
     """Hold a conversation, each answer sent back as the client has it; return its answers."""
     messages: list[Any] = [{"role": "user", "content": "question 0: what of this page?"}]
     answers, asked = 0, 1
-    while asked <= questions:
+    while asked <= questions and answers < most:
         answer = send(messages=list(messages), max_tokens=64, **({"tools": TOOLS} if tools else {}))
         said = answer.choices[0].message.model_dump(exclude_none=True)
         messages.append(said)
@@ -148,5 +150,23 @@ def test_reasoning_that_a_template_drops_is_no_cut(
         answers = converse(send, tools=tools, questions=QUESTIONS if tools else 20)
     assert answers >= 20
     assert server.refused == []
+    assert (seen.windows, seen.cut, seen.compacted) == ({WINDOW}, 0, 0)
+    assert seen.reported == server.sizes
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["counts", "does not count"])
+@pytest.mark.parametrize("inline", [False, True], ids=["field", "text"])
+def test_a_question_that_closes_a_turn_compacts_nothing_for_its_reasoning(
+    family: Callable[[str], Server], inline: bool, counts: bool
+) -> None:
+    """All that was said is over 80 % of the window, all that is read under 30 %."""
+    seen, real = Seen(), family("qwen3").root_url
+    with (
+        thinking(real, inline=inline, thought=54, counts=counts) as server,
+        library(server, seen) as send,
+    ):
+        assert converse(send, tools=True, padding=220, most=9) == 9
+    assert max(server.sizes[:6]) > 0.6 * WINDOW
+    assert server.sizes[6] < 0.3 * WINDOW
     assert (seen.windows, seen.cut, seen.compacted) == ({WINDOW}, 0, 0)
     assert seen.reported == server.sizes

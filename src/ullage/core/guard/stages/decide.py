@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies.strip_media import keep_newest
-from ullage.core.guard.stages.room import room_needed
+from ullage.core.guard.stages.measure import count_closing
+from ullage.core.guard.stages.room import has_room, room_needed
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Trigger
@@ -113,7 +114,7 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     settled = settled or _is_left_to_provider(request, policy, high, bound)
     rung = None if settled else policy.rung(high / bound)
     ahead = rung is not None and setup.background and _waits(policy, rung)
-    rung = None if ahead else rung
+    rung = None if ahead or _may_shrink(setup, request, measured, rung) else rung
     target = bound if rung is None else int(rung.target * bound)
     total = measured.window.total_tokens
     if request.max_tokens is not None and total is not None:
@@ -158,6 +159,21 @@ def _is_left_to_provider(request: Request, policy: Policy, high: int, bound: int
     """
     edits, last = request.server_edits, policy.thresholds.critical * bound
     return edits is not None and (edits.at or 0) < last and high < last
+
+
+def _may_shrink(setup: Setup, request: Request, measured: Measured, rung: Rung | None) -> bool:
+    """Tell whether the next report may show that there is no pressure: then it is waited for.
+
+    That is where a turn begins, the request fits, and the server may leave out the reasoning of
+    the last turn. What is compacted stays so; the next request rests on the report.
+    """
+    bound = measured.window.working_tokens
+    if rung is None or bound is None or measured.is_counted:
+        return False
+    if not has_room(setup, request, measured):
+        return False
+    left = measured.size.count().high - count_closing(setup, measured)
+    return setup.policy.rung(max(left, 0) / bound) is None
 
 
 def _of(policy: Policy, rung: Rung, target: int) -> Due:

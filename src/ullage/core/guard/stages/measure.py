@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.compaction import laws
 from ullage.core.compaction import pins as pinned
 from ullage.core.guard.request import Need, NeedServerCount
+from ullage.core.messages.thoughts import find_thoughts
+from ullage.core.messages.transcript import asks
 from ullage.core.tokens.calibration import ENOUGH, SANE
 from ullage.core.tokens.counting import Anchor, Measure, Scale, measure
 
@@ -80,11 +82,27 @@ def _needs_count(setup: Setup, request: Request, measured: Measured) -> bool:
     asked, window = request.max_tokens or 0, measured.window
     total = window.total_tokens or window.input_tokens or bound
     over = count.high + asked > total
-    if measured.size.anchor is not None:
-        return tier(count.low / bound) != tier(count.high / bound) or over != (
-            count.low + asked > total
-        )
-    return count.high >= setup.policy.thresholds.lowest * bound or over
+    acts = over or count.high >= setup.policy.thresholds.lowest * bound
+    if measured.size.anchor is None or not acts:
+        return acts
+    low = count.low - count_closing(setup, measured)
+    return tier(low / bound) != tier(count.high / bound) or over != (low + asked > total)
+
+
+def count_closing(setup: Setup, measured: Measured) -> int:
+    """Return the tokens of reasoning that a server may leave out from this request on, at most.
+
+    Chat templates drop the reasoning of a turn when the next one begins (Qwen3, GLM, DeepSeek,
+    Claude before Opus 4.5). The last report still had it, where a person has said something since.
+    """
+    transcript, covered = measured.edited.transcript, measured.replayed.conversation.covered
+    request = transcript.request()
+    if measured.size.anchor is None or request is None or request < covered:
+        return 0
+    before = (i for i in reversed(range(covered)) if asks(transcript.messages[i]))
+    closed = transcript.messages[next(before, 0) : request]
+    counts = map(setup.meter.counter.count, find_thoughts(closed))
+    return round(sum(counts) * measured.size.scale.high)
 
 
 def ask_server(request: Request, measured: Measured) -> Generator[Need, Any, Measured]:
