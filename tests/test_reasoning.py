@@ -8,18 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 import ullage
+from tests.agent.acting import QUICK, data
 from tests.proxy.serving import proxied
 from tests.support.fixtures import StartServer
 from tests.support.reasoning import Thinker, thinking
 from tests.support.templates import FAMILIES
+from ullage.agent import Agent, Session
 from ullage.config.serving import ModelRule
 from ullage.embedded import Launch, Server
+from ullage.providers import Provider
 from ullage.runtime import Runtime
 
 WINDOW = 8_192
@@ -37,6 +41,7 @@ TOOLS: Any = [
 PAGE = "page of text and words " * 10
 
 Send = Callable[..., Any]
+Family = Callable[..., Server]
 
 
 class Seen:
@@ -123,9 +128,9 @@ def converse(
 
 
 @pytest.fixture(scope="module")
-def family(llama_server: StartServer) -> Callable[[str], Server]:
-    def start(name: str) -> Server:
-        return llama_server(Launch(window=WINDOW, batch=2048, chat_template=FAMILIES[name]))
+def family(llama_server: StartServer) -> Family:
+    def start(name: str, window: int = WINDOW) -> Server:
+        return llama_server(Launch(window=window, batch=2048, chat_template=FAMILIES[name]))
 
     return start
 
@@ -142,7 +147,7 @@ def family(llama_server: StartServer) -> Callable[[str], Server]:
     ],
 )
 def test_reasoning_that_a_template_drops_is_no_cut(
-    family: Callable[[str], Server], name: str, door: str, inline: bool
+    family: Family, name: str, door: str, inline: bool
 ) -> None:
     seen, tools = Seen(), name != "gemma"
     real = family(name).root_url
@@ -157,7 +162,7 @@ def test_reasoning_that_a_template_drops_is_no_cut(
 @pytest.mark.parametrize("counts", [True, False], ids=["counts", "does not count"])
 @pytest.mark.parametrize("inline", [False, True], ids=["field", "text"])
 def test_a_question_that_closes_a_turn_compacts_nothing_for_its_reasoning(
-    family: Callable[[str], Server], inline: bool, counts: bool
+    family: Family, inline: bool, counts: bool
 ) -> None:
     """All that was said is over 80 % of the window, all that is read under 30 %."""
     seen, real = Seen(), family("qwen3").root_url
@@ -170,3 +175,28 @@ def test_a_question_that_closes_a_turn_compacts_nothing_for_its_reasoning(
     assert server.sizes[6] < 0.3 * WINDOW
     assert (seen.windows, seen.cut, seen.compacted) == ({WINDOW}, 0, 0)
     assert seen.reported == server.sizes
+
+
+@pytest.mark.parametrize("name", ["glm", "mistral"])
+def test_an_agent_keeps_its_window(family: Family, name: str, tmp_path: Path) -> None:
+    (tmp_path / "page.txt").write_text(PAGE)
+    call = {"name": "read", "arguments": '{"path": "page.txt"}'}
+    told: dict[str, list[Any]] = {"context_pressure": [], "status": []}
+    with (
+        thinking(family(name, 2 * WINDOW).root_url, call) as server,
+        Session.create(ullage.open_log("memory:")) as session,
+    ):
+        session.hear(lambda event: told.get(event.type, []).append(event.data))
+        provider = Provider("tiny", f"{server.url}/v1", limits=QUICK)
+        agent = Agent(provider, workspace=tmp_path, runtime=Runtime())
+        for question in range(QUESTIONS):
+            done = agent.run(session, f"Question {question}: what of page.txt?")
+            assert done.ok, done.error
+        assert data(session, "history_compaction") == []
+    assert len(server.sizes) == QUESTIONS * 6
+    assert server.refused == []
+    assert {each["window_tokens"] for each in told["context_pressure"]} == {2 * WINDOW}
+    assert [each for each in told["status"] if "text" in each] == []
+    assert (sorted(server.sizes) == server.sizes) == (name == "mistral")
+    read = [e["input_tokens"] for e in told["context_pressure"] if e["phase"] == "reported"]
+    assert read == server.sizes

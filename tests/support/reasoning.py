@@ -46,6 +46,7 @@ class Thinker(ThreadingHTTPServer):
         self.thought: int = how.get("thought", 20)
         self.inline: bool = how.get("inline", False)
         self.counts: bool = how.get("counts", True)
+        self.tells: bool = how.get("tells", True)
         self.cut: int | None = how.get("cut")
         self.sizes: list[int] = []
         self.refused: list[str] = []
@@ -106,12 +107,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep the test's output clean."""
 
     def do_GET(self) -> None:
+        if not self.server.tells:
+            self._send(b'{"error": {"message": "not found"}}', 404)
+            return
         real = self.server.client.get(self.path)
         self._send(real.content, real.status_code)
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if self.path == COUNT and not self.server.counts:
+        if self.path != CHAT and not self.server.counts:
             self._send(b'{"error": {"message": "not found"}}', 404)
             return
         if self.path != CHAT:

@@ -1,4 +1,4 @@
-"""A turn begins: servers may leave out the reasoning of the last one, so its report is waited for."""
+"""A turn begins: servers may leave out the reasoning of the last one, so a report is awaited."""
 
 from __future__ import annotations
 
