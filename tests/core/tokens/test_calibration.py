@@ -51,6 +51,19 @@ def test_the_first_reading_gives_the_ratio_of_the_whole_and_a_wide_band():
     assert learned.scale.high == pytest.approx(1.5 * (1 + width))
 
 
+def test_a_first_report_of_a_few_words_gives_no_ratio():
+    """A template that leaves a tool out makes a third of a small prompt, and of nothing else."""
+    first = learn(None, ReportedSize(51, 20, 130))
+    assert first is not None
+    assert (first.ratio, first.seen) == (1.0, 0)
+    again = learn(first, ReportedSize(60, 28, 130))
+    assert again is not None
+    assert again.seen == 0
+    grown = learn(again, ReportedSize(1_060, 1_028, 130))
+    assert grown is not None
+    assert (grown.seen, grown.ratio, grown.outside) == (1, 1.0, (130, 32.0))
+
+
 def test_two_reports_of_one_growing_conversation_tell_content_and_the_rest_apart():
     learned = taught(course(1.2, 600, 30, [1000] * 20))
     assert learned.ratio == pytest.approx(1.2, rel=0.02)

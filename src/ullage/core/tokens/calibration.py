@@ -97,6 +97,9 @@ def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None
         # that its template has no place for): then the next reading can tell.
         telling = whole > SANE[1] or reading.fixed > reading.reported > 0
         return Calibration(1.0, last=reading) if held is None and telling else held
+    if slope is None and reading.content < ENOUGH and not (held is not None and held.seen):
+        # So few tokens are mostly framing and what stands outside: no ratio of a vocabulary.
+        return Calibration(1.0, last=reading)
     held = held or Calibration(whole)
     seen = held.seen + 1
     pace = 1 / min(seen, STEADY)
