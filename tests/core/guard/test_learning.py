@@ -369,6 +369,31 @@ def test_what_the_server_left_out_itself_is_no_truncation_and_no_size(edit: dict
     assert seen.conversation == made.conversation
 
 
+@pytest.mark.parametrize(
+    ("ratios", "believed"),
+    [
+        ((1.0, 2.5, 2.5), [True, False, True]),  # a vocabulary that is counted badly
+        ((1.0, 2.5, 4.0, 4.9), [True, False, False, False]),  # sums over calls
+        ((1.0, 0.1, 0.1, 0.1), [True, False, False, False]),  # uncached tokens alone
+        ((1.0, 6.0, 6.0, 6.0), [True, False, False, False]),  # no vocabulary has that
+    ],
+)
+def test_reports_that_grow_by_one_ratio_are_believed_at_the_second(
+    ratios: tuple[float, ...], believed: list[bool]
+) -> None:
+    world, history = World(window(100_000)), talk(1, 300)
+    reported, before, found = 0, 0, []
+    for ratio in ratios:
+        made = prepare(world, history)
+        raw = made.measured.raw().best
+        reported += round(ratio * (raw - before))
+        before = raw
+        seen = world.observe(setup(), made, usage(reported))
+        found.append(seen.assessment.input_tokens == reported)
+        history += talk(1, 300)[2:]
+    assert found == believed
+
+
 # --- what people are told -------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ullage.core.messages.thoughts import find_thoughts
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.messages.thoughts import find_thoughts, holds_thoughts
 from ullage.core.messages.transcript import Message, Part
 
 
@@ -26,3 +27,15 @@ from ullage.core.messages.transcript import Message, Part
 )  # fmt: skip
 def test_reasoning_is_found_where_an_answer_has_it(role: Any, part: Part, found: list[str]) -> None:
     assert list(find_thoughts([Message(role, (part,))])) == found
+
+
+def test_a_history_is_read_once_and_what_is_new_behind_it() -> None:
+    codec = OpenAIChat()
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert not holds_thoughts(codec.read(history))
+    thought = {"role": "assistant", "content": "<think>c</think>d"}
+    grown = codec.read([*history, thought])
+    assert holds_thoughts(grown)
+    assert holds_thoughts(grown)
+    assert holds_thoughts(codec.read([*history, thought, history[0]]))
+    assert holds_thoughts(codec.read([{**history[1], "reasoning_content": "c"}]))

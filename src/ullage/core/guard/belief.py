@@ -12,10 +12,10 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.checkpoint import chain
-from ullage.core.messages.thoughts import find_thoughts
-from ullage.core.tokens.calibration import ENOUGH
+from ullage.core.messages.thoughts import find_thoughts, holds_thoughts
+from ullage.core.tokens.calibration import ENOUGH, SANE
 from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
-from ullage.core.tokens.counting import medium
+from ullage.core.tokens.counting import STRANGE, medium
 from ullage.core.tokens.truncation import (
     SLACK_ESTIMATED,
     SLACK_GROWN,
@@ -24,12 +24,21 @@ from ullage.core.tokens.truncation import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ullage.core.errors import ErrorKind
     from ullage.core.guard.request import Prepared
+    from ullage.core.messages.transcript import Message
     from ullage.core.tokens.counting import Meter
 
 NAMED: Final = 2
 """How many times larger or smaller than our count the numbers may be that a refusal names."""
+
+CLOSED: Final = 0.05
+"""The share of a prompt that reasoning of earlier turns may be of one whose report calibrates."""
+
+STRAIGHT: Final = 0.15
+"""How far the ratios of two reports may lie apart, as a share of the first."""
 
 UNSEEN: Final = frozenset({"image", "audio", "file", "other", "sealed"})
 """Parts whose tokens the count may know badly."""
@@ -72,7 +81,23 @@ def count_reasoning(sent: Prepared, meter: Meter) -> int:
     Chat templates drop that of earlier turns (Qwen3, GLM, DeepSeek, Claude before 4.5), as they
     drop tools that they have no place for.
     """
-    messages = sent.sent.messages
+    return _count_thoughts(sent, meter, sent.sent.messages)
+
+
+def is_whole(sent: Prepared, meter: Meter, reported: int) -> bool:
+    """Tell whether a report is one of all that was sent, so that it says how a vocabulary counts.
+
+    It is not where templates leave out reasoning of earlier turns, or where some may be left out
+    and the report is small.
+    """
+    if not holds_thoughts(sent.sent):
+        return True
+    closed = _count_thoughts(sent, meter, sent.sent.messages[: sent.sent.request()])
+    whole = replace(sent.measured, anchor=None).count()
+    return reported >= whole.low and closed <= CLOSED * whole.tokens
+
+
+def _count_thoughts(sent: Prepared, meter: Meter, messages: Sequence[Message]) -> int:
     read = sum(map(meter.counter.count, find_thoughts(messages)))
     sealed = [p for m in messages for p in m.parts if p.kind == "sealed"]
     hidden = sum(medium(part, meter).high for part in sealed)
@@ -89,7 +114,19 @@ def is_steady(sent: Prepared, reported: int) -> bool:
     if odd is None or raw - odd[1] < ENOUGH:
         return False
     slope = (reported - odd[0]) / (raw - odd[1])
-    return 0.9 * scale.low <= slope <= 1.1 * scale.high
+    return 0.9 * scale.low <= slope <= 1.1 * scale.high or _is_straight(sent, odd, slope)
+
+
+def _is_straight(sent: Prepared, odd: tuple[int, int], slope: float) -> bool:
+    """Tell whether reports grow since the last believed one as the conversation does, by one ratio.
+
+    That is a vocabulary that is counted badly. The ratio of a sum over calls rises with each.
+    """
+    anchor = sent.measured.anchor
+    if anchor is None or odd[1] - anchor.raw.best < ENOUGH or not SANE[0] <= slope <= STRANGE:
+        return False
+    first = (odd[0] - anchor.tokens) / (odd[1] - anchor.raw.best)
+    return abs(slope - first) <= STRAIGHT * first
 
 
 def make_answer(sent: Prepared, reported: int) -> Claim | None:

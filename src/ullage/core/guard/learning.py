@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.dialects.usage import Usage
 from ullage.core.guard.belief import (
-    count_reasoning,
     find_range,
     is_steady,
+    is_whole,
     make_answer,
     make_truncation,
 )
@@ -102,7 +102,7 @@ def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:
     conversation = sent.conversation.with_report(reported, sent.measured, sent.sent)
     made, measured = sent.checkpoint, sent.measured
     conversation, told = show(setup, made or sent.replayed, conversation, found, "reported")
-    teaches = reported >= sent.count.low or not count_reasoning(sent, setup.meter)
+    teaches = is_whole(sent, setup.meter, reported)
     answer = make_answer(sent, reported)
     return Observation(
         usage,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ullage.core.messages.transcript import Message
+    from ullage.core.messages.transcript import Message, Transcript
 
 END: Final = "</think>"
 """What stands behind reasoning in a text; templates take the last one."""
@@ -26,3 +26,16 @@ def find_thoughts(messages: Iterable[Message]) -> Iterator[str]:
                 yield part.text
             elif part.kind == "text" and message.role == "assistant" and END in part.text:
                 yield part.text[: part.text.rindex(END) + len(END)]
+
+
+def holds_thoughts(transcript: Transcript) -> bool:
+    """Tell whether any message holds reasoning; of a history that grew only what is new is read."""
+    done, found = transcript.memo.get(_THOUGHTS, (0, False))
+    if done < len(transcript) and not found:
+        new = transcript.messages[done:]
+        found = any(m.has_reasoning for m in new) or any(True for _ in find_thoughts(new))
+        transcript.memo[_THOUGHTS] = (len(transcript), found)
+    return bool(found)
+
+
+_THOUGHTS: Final = "thoughts"
