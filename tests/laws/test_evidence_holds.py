@@ -1,14 +1,15 @@
-"""Any order of answers, lies, refusals, rewinds and restarts: what is learned never stays wrong.
+"""Any order of answers, lies, refusals, rewinds, forks, switches and restarts: no lie stays.
 
-A provider with a window of its own is driven through `Guard.call`. It tells the truth, or what
-gateways, filters and templates were seen to say. Whatever it says, the question is always in what
-is sent, and the window never falls under a prompt that was answered.
+Two providers with windows of their own are driven through `Guard.call`. They tell the truth, or
+what gateways, filters and templates were seen to say. Whatever they say, the question is always in
+what is sent, and the window never falls under a prompt that was answered.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import settings as hypothesis_settings
@@ -72,22 +73,56 @@ class RefusedError(Exception):
         super().__init__(f"Error code: {status} - {json.dumps({'error': self.body})}")
 
 
+@dataclass
+class Side:
+    """A model on a provider of its own, and the guard in front of it."""
+
+    provider: Provider
+    told: int | None
+    model: str
+    guard: ullage.Guard = field(init=False)
+    refused: int = 0
+
+    def restart(self, folder: str) -> None:
+        """Begin a new process: only what is on disk is known."""
+        runtime = Runtime(settings=Settings(cache_dir=folder, offline=True))
+        self.guard = ullage.Guard(
+            self.model, window=self.told, runtime=runtime, pause=Pause(longest_s=0)
+        )
+        self.provider.answered = 0  # what one prompt said is not kept
+        self.refused = 0
+
+
 class Ledgers(RuleBasedStateMachine):
-    """Conversations with one provider that is not always to be believed."""
+    """Conversations with two providers that are not always to be believed."""
 
     @initialize(
-        window=st.sampled_from([3_000, 6_000, 200_000]),
+        windows=st.permutations([3_000, 6_000, 200_000]),
         told=st.sampled_from([None, 4_000, 150_000]),
         model=st.sampled_from([MODEL, "unheard-of"]),
         words=st.booleans(),
     )
-    def begin(self, window: int, told: int | None, model: str, words: bool) -> None:
+    def begin(self, windows: list[int], told: int | None, model: str, words: bool) -> None:
+        """Set up what holds for the whole run."""
         self.folder = tempfile.TemporaryDirectory()
-        self.provider = Provider(window, words=words)
-        self.told, self.model = told, model
+        self.sides = [
+            Side(Provider(windows[0], words=words), told, model),
+            Side(Provider(windows[1], words=words), None, "never-heard-of"),
+        ]
         self.history: list[dict[str, Any]] = []
+        self.branches: list[list[dict[str, Any]]] = []
         self.asked = 0
         self.restart()
+
+    @property
+    def provider(self) -> Provider:
+        """The provider that is asked now."""
+        return self.sides[0].provider
+
+    @property
+    def guard(self) -> ullage.Guard:
+        """The guard in front of it."""
+        return self.sides[0].guard
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -95,13 +130,36 @@ class Ledgers(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Begin a new process: only what is on disk is known."""
-        runtime = Runtime(settings=Settings(cache_dir=self.folder.name, offline=True))
-        self.guard = ullage.Guard(
-            self.model, window=self.told, runtime=runtime, pause=Pause(longest_s=0)
-        )
-        self.provider.answered = 0  # what one prompt said is not kept
-        self.refused = 0
+        """Begin a new process on both sides."""
+        for side in self.sides:
+            side.restart(self.folder.name)
+
+    @rule()
+    def switch(self) -> None:
+        """Go on with the other model, with the same history."""
+        self.sides.reverse()
+
+    @rule()
+    def fork(self) -> None:
+        """Keep the conversation as it is beside what comes."""
+        self.branches.append(list(self.history))
+
+    @rule()
+    def turn_to_branch(self) -> None:
+        """Go on where a fork was made, and keep this one in its place."""
+        if self.branches:
+            self.branches.insert(0, self.history)
+            self.history = self.branches.pop()
+
+    @rule()
+    def sample_twice(self) -> None:
+        """Send one request twice at the same time, as parallel samples do."""
+        asked = [i for i, m in enumerate(self.history) if m["role"] == "user"]
+        if asked:
+            self.history = self.history[: asked[-1] + 1]
+            views = [self.guard.prepare(self.history) for _ in range(2)]
+            assert views[0].messages == views[1].messages
+            self.send()
 
     @rule(words=st.integers(1, 900), report=st.sampled_from(sorted(REPORTS)))
     def ask(self, words: int, report: str) -> None:
@@ -156,26 +214,26 @@ class Ledgers(RuleBasedStateMachine):
         else:
             assert self.provider.seen[-1][-1] == question
             self.history = [*self.history, answer["choices"][0]["message"]]
-        self.refused += self.provider.refusals > refusals
+        self.sides[0].refused += self.provider.refusals > refusals
 
     @invariant()
     def never_falls_under_an_answer(self) -> None:
         """Check what was learned against what the provider truly took."""
-        if not hasattr(self, "guard"):
-            return
-        found = self.guard.window()
-        if found.is_learned:
-            assert found.tokens() >= min(self.provider.answered, self.provider.window)
-            assert found.tokens() >= self.provider.window * 0.9
+        for side in getattr(self, "sides", ()):
+            found = side.guard.window()
+            if found.is_learned:
+                assert found.tokens() >= min(side.provider.answered, side.provider.window)
+                assert found.tokens() >= side.provider.window * 0.9
 
     @invariant()
     def refusals_teach(self) -> None:
         """Check that a true limit is known after three; no sentence beats your own word."""
-        if hasattr(self, "guard") and not (self.told and self.provider.words):
-            assert self.refused <= 3
+        for side in getattr(self, "sides", ()):
+            if not (side.told and side.provider.words):
+                assert side.refused <= 3
 
 
 TestLedgers = Ledgers.TestCase
 TestLedgers.settings = hypothesis_settings(
-    max_examples=60, stateful_step_count=20, deadline=None, print_blob=True
+    max_examples=120, stateful_step_count=25, deadline=None, print_blob=True
 )

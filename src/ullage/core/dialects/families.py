@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, Literal
 
 Law = Literal["whole_loops", "bound_thinking", "alternation"]
@@ -182,6 +183,7 @@ ROWS: Final = (
 UNKNOWN: Final = ModelFamily("unknown")
 
 
+@lru_cache(maxsize=256)
 def find_family(model: str | None) -> ModelFamily:
     """Return the family of a model, by its name; `UNKNOWN` where no row names it."""
     rows = ((pattern, family) for pattern, family in ROWS if pattern.search(model or ""))
