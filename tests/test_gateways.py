@@ -85,3 +85,22 @@ def test_forty_turns_are_answered_whatever_is_reported(
     assert filtered == gateway.filtered
     assert len(gateway.refused) <= (0 if window else 1)
     assert max(gateway.sent[TURNS // 2 :]) > WINDOW * 0.4
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "filter"])
+def test_small_turns_hide_no_false_report(mode: str) -> None:
+    """What came is less than any slack: a report that rests on a false one would be false, too."""
+    window = 1_500
+    with (
+        running(window, mode) as server,
+        closing(openai.OpenAI(base_url=server.url, api_key="k", max_retries=0)) as client,
+    ):
+        guard = Guard("tern-9", base_url=server.url, runtime=Runtime(), window=window)
+        history: list[Any] = [{"role": "user", "content": "Keep the log."}]
+        for turn in range(80):
+            made = guard.call(client.chat.completions.create, history)
+            history.append(made.choices[0].message.model_dump(exclude_none=True))
+            history.append({"role": "user", "content": f"{turn}: wind and water were fair."})
+    assert server.refused == []
+    assert len(server.sent) == 80
+    assert max(server.sent[40:]) > window * 0.4

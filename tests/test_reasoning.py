@@ -108,7 +108,13 @@ DOORS = {"library": library, "wrap": wrapped, "proxy": proxy}
 
 
 def converse(
-    send: Send, *, tools: bool, questions: int = QUESTIONS, padding: int = 20, most: int = 100
+    send: Send,
+    *,
+    tools: bool,
+    questions: int = QUESTIONS,
+    padding: int = 20,
+    most: int = 100,
+    page: str = PAGE,
 ) -> int:
     """Hold a conversation, each answer sent back as the client has it; return its answers."""
     messages: list[Any] = [{"role": "user", "content": "question 0: what of this page?"}]
@@ -119,7 +125,7 @@ def converse(
         messages.append(said)
         answers += 1
         for call in said.get("tool_calls") or ():
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": PAGE})
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": page})
         if not said.get("tool_calls"):
             text = f"question {asked}: what of the next one?" + " and more" * padding
             messages.append({"role": "user", "content": text})
@@ -175,6 +181,19 @@ def test_a_question_that_closes_a_turn_compacts_nothing_for_its_reasoning(
     assert server.sizes[6] < 0.3 * WINDOW
     assert (seen.windows, seen.cut, seen.compacted) == ({WINDOW}, 0, 0)
     assert seen.reported == server.sizes
+
+
+def test_a_prompt_that_is_cut_in_silence_is_found_in_spite_of_reasoning(family: Family) -> None:
+    """A server that tells nothing of its window and drops the oldest messages of what is longer."""
+    seen, real = Seen(), family("glm", 2 * WINDOW).root_url
+    with (
+        thinking(real, cut=2_000, tells=False, counts=False, loop=18, thought=8) as server,
+        library(server, seen) as send,
+    ):
+        converse(send, tools=True, questions=2, page=4 * PAGE)
+    assert max(server.sizes) <= 2_000
+    assert seen.cut > 0
+    assert min(filter(None, seen.windows)) >= 2_000
 
 
 @pytest.mark.parametrize("name", ["glm", "mistral"])

@@ -48,6 +48,7 @@ class Thinker(ThreadingHTTPServer):
         self.counts: bool = how.get("counts", True)
         self.tells: bool = how.get("tells", True)
         self.cut: int | None = how.get("cut")
+        self.dropped = 0
         self.sizes: list[int] = []
         self.refused: list[str] = []
         self.client = httpx2.Client(base_url=root_url, timeout=30, trust_env=False)
@@ -75,11 +76,13 @@ class Thinker(ThreadingHTTPServer):
 
     def _cut(self, body: Body) -> list[Any]:
         """Return the messages that are read: without the oldest ones, where all are too long."""
-        kept = list(body["messages"])
-        while self.cut is not None and self._count({**body, "messages": kept}) > self.cut:
-            oldest = next(i for i, m in enumerate(kept) if m["role"] != "system")
-            del kept[oldest]
-        return kept
+        messages = list(body["messages"])
+        if self.cut is None:
+            return messages
+        self.dropped = self.dropped if len(messages) > self.dropped else 0
+        while self._count({**body, "messages": messages[self.dropped :]}) > self.cut:
+            self.dropped += 1
+        return messages[self.dropped :]
 
     def _count(self, body: Body) -> int:
         counted: int = self.client.post(COUNT, json=body).json()["input_tokens"]

@@ -328,7 +328,7 @@ def add_policy(group: argparse._ActionsContainer) -> None:
     """Declare the name of a policy; another one, or a changed one, is a setting."""
     group.add_argument(
         "--policy",
-        choices=[name for name in known_policies() if name != "client"],
+        choices=known_policies(),
         help="what to do as the window fills (else the setting `policy`: ladder)",
     )
 

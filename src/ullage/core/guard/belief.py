@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from math import ceil
-from typing import TYPE_CHECKING, Final
+from math import ceil, floor
+from typing import TYPE_CHECKING, Final, Literal
 
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.messages.thoughts import find_thoughts, holds_thoughts
+from ullage.core.messages.transcript import asks
 from ullage.core.tokens.calibration import ENOUGH, SANE
 from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
 from ullage.core.tokens.counting import STRANGE, medium
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from ullage.core.errors import ErrorKind
     from ullage.core.guard.request import Prepared
-    from ullage.core.messages.transcript import Message
+    from ullage.core.messages.transcript import Message, Transcript
     from ullage.core.tokens.counting import Meter
 
 NAMED: Final = 2
@@ -36,6 +37,9 @@ NAMED: Final = 2
 
 CLOSED: Final = 0.05
 """The share of a prompt that reasoning of earlier turns may be of one whose report calibrates."""
+
+JITTER: Final = 16
+"""Tokens by which reports of the same messages may differ, such as by a date in the template."""
 
 STRAIGHT: Final = 0.15
 """How far the ratios of two reports may lie apart, as a share of the first."""
@@ -47,41 +51,64 @@ UNSEEN: Final = frozenset({"image", "audio", "file", "other", "sealed"})
 def find_range(sent: Prepared, meter: Meter, reported: int) -> ReportRange:
     """Return the prompt tokens that a true report of a request lies between.
 
-    It rests on the last report, where there is one, since that was believed. What may be left out
-    is counted only where a report is so small that it matters.
+    It rests on the last report, where there is one, since that was believed: what it left out is
+    no longer missing. What may be left out is counted only where a report is so small that it
+    matters.
     """
     low, (_, high) = sent.count.low, _edges(sent)
     anchor, exact = sent.measured.anchor, sent.count.basis == "exact"
     counted = anchor is not None and anchor.raw == sent.measured.raw()
-    before = None if anchor is None or counted else anchor.tokens
     around = partial(ReportRange.around, low, high, exact=exact, counted=counted)
-    found = _tighten(around(), sent, before, 0)
+    found = around()
     if reported >= found.least:
         return found
-    lawful = count_reasoning(sent, meter) + sent.measured.outside().best
-    return _tighten(around(lawful=lawful), sent, before, lawful)
+    if anchor is not None and not counted:
+        return around(lawful=_count_unsettled(sent, meter))
+    return around(lawful=count_reasoning(sent, meter) + sent.measured.outside().best)
 
 
-def _tighten(found: ReportRange, sent: Prepared, before: int | None, lawful: int) -> ReportRange:
-    """Return a range that also holds what came since the last report, which was `before`.
+def fits_growth(sent: Prepared, meter: Meter, reported: int) -> Literal["yes", "less", "more"]:
+    """Tell whether a report grew since an earlier one by about what came since.
 
-    A sum over calls grows by more than what came, a report of uncached tokens by less.
+    A sum over calls grows by more, uncached tokens and cut prompts by less than half of it. Each
+    such report alone may be true; small turns would hide it for ever, if the next rested on it.
     """
-    if before is None:
-        return found
-    grown, most = sent.count.low - before, sent.count.high - before
-    least = before + int(grown * (1 - SLACK_ESTIMATED)) - SLACK_GROWN - lawful
-    most = before + ceil(most * (1 + SLACK_ESTIMATED)) + SLACK_GROWN
-    return replace(found, least=max(found.least, least), most=min(found.most, most))
+    base, scale = sent.conversation.base, sent.measured.scale
+    came = sent.measured.raw().best - (0 if base is None else base[1])
+    if base is None or came < 0:
+        return "yes"
+    if reported > base[0] + ceil(came * scale.high * (1 + SLACK_ESTIMATED)) + SLACK_GROWN:
+        return "more"
+    least = base[0] + floor(came * scale.low / 2) - JITTER
+    if reported >= least:
+        return "yes"
+    lawful = (1 + SLACK_ESTIMATED) * _count_unsettled(sent, meter)
+    return "yes" if reported >= least - lawful else "less"
 
 
-def count_reasoning(sent: Prepared, meter: Meter) -> int:
-    """Return the tokens of reasoning in a request, at most.
+def _count_unsettled(sent: Prepared, meter: Meter) -> int:
+    """Return the tokens of reasoning of which the last report does not tell whether it is read."""
+    return count_reasoning(sent, meter, find_unsettled(sent.sent, sent.conversation.covered))
+
+
+def find_unsettled(sent: Transcript, covered: int) -> int:
+    """Return the position from which on a report of the first messages settles no reasoning.
+
+    Where a turn began since, a template may leave out that of the turn before.
+    """
+    request = sent.request()
+    if request is None or request < covered:
+        return covered
+    return next((i for i in reversed(range(covered)) if asks(sent.messages[i])), 0)
+
+
+def count_reasoning(sent: Prepared, meter: Meter, begun: int = 0) -> int:
+    """Return the tokens of reasoning in a request from a message on, at most.
 
     Chat templates drop that of earlier turns (Qwen3, GLM, DeepSeek, Claude before 4.5), as they
     drop tools that they have no place for.
     """
-    return _count_thoughts(sent, meter, sent.sent.messages)
+    return _count_thoughts(sent, meter, sent.sent.messages[begun:])
 
 
 def is_whole(sent: Prepared, meter: Meter, reported: int) -> bool:
@@ -127,6 +154,12 @@ def _is_straight(sent: Prepared, odd: tuple[int, int], slope: float) -> bool:
         return False
     first = (odd[0] - anchor.tokens) / (odd[1] - anchor.raw.best)
     return abs(slope - first) <= STRAIGHT * first
+
+
+def note_odd(sent: Prepared, reported: int) -> tuple[int, int]:
+    """Return what to hold the next report against: this one, or one from far enough before it."""
+    odd, raw = sent.conversation.odd, sent.measured.raw().best
+    return odd if odd is not None and 0 <= raw - odd[1] < ENOUGH else (reported, raw)
 
 
 def make_answer(sent: Prepared, reported: int) -> Claim | None:

@@ -25,6 +25,11 @@ VERSION: Final = 2
 """Schema version of a stored conversation."""
 
 
+BASE: Final = 200
+"""Counted tokens from which on growth tells true reports from false ones: less is within what the
+reports of one prompt differ by."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The state of a conversation after a request.
@@ -32,7 +37,8 @@ class Conversation:
     `prefix` is the chain hash of the whole history as the caller passed it. `anchor` is the last
     reported size, of the first `covered` messages as they were sent; `sent` is their chain hash.
     `effort` is what the turn has spent on making room. `odd` are the reported tokens and our count
-    of the last report that was not believed. `cramped` is the window of which people were told
+    of the last report that was not believed; `base` those of an earlier one that was, from which
+    the growth of the next ones is told. `cramped` is the window of which people were told
     that it is too small for what must stay, `wide` that for which the history went out whole
     although it was compacted for a smaller one; 0 for none. `beside` is a hash of system text and
     tools, where reasoning is bound to them.
@@ -49,6 +55,7 @@ class Conversation:
     cramped: int = 0
     beside: str = ""
     wide: int = 0
+    base: tuple[int, int] | None = None
 
     def has_report_of(self, sent: Transcript) -> bool:
         """Tell whether the last report is of the first messages of what is about to be sent.
@@ -76,8 +83,20 @@ class Conversation:
         """
         if not len(sent):
             return self
-        anchor = Anchor(tokens, measured.raw())
-        return replace(self, anchor=anchor, covered=len(sent), sent=chain(sent)[-1], odd=None)
+        raw = measured.raw()
+        near = self.base is not None and 0 <= raw.best - self.base[1] < BASE
+        return replace(
+            self,
+            anchor=Anchor(tokens, raw),
+            covered=len(sent),
+            sent=chain(sent)[-1],
+            odd=None,
+            base=self.base if near else (tokens, raw.best),
+        )
+
+    def without_report(self, odd: tuple[int, int]) -> Conversation:
+        """Return the state after a report that takes the last one out of use, too."""
+        return replace(self, anchor=None, covered=0, sent="", odd=odd)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
@@ -104,6 +123,7 @@ class Conversation:
             anchor = fields["anchor"]
             fields["anchor"] = anchor and Anchor(anchor[0], Size(*anchor[1:]))
             fields["odd"] = fields["odd"] and tuple(fields["odd"])
+            fields["base"] = fields.get("base") and tuple(fields["base"])
             shown = {**fields["shown"]}
             shown["told"] = frozenset(shown["told"])
             fields |= {"shown": Shown(**shown), "effort": Effort(**fields["effort"])}

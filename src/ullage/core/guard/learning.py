@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ullage.core.dialects.usage import Usage
 from ullage.core.guard.belief import (
     find_range,
+    fits_growth,
     is_steady,
     is_whole,
     make_answer,
     make_truncation,
+    note_odd,
 )
 from ullage.core.guard.events import Answered, ContextPressure, Event, Notice, TruncationDetected
+from ullage.core.messages.thoughts import holds_thoughts
 from ullage.core.tokens.calibration import ReportedSize
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.request import Prepared, Setup
     from ullage.core.tokens.claim import Claim
-    from ullage.core.tokens.truncation import ReportRange, Truncation
+    from ullage.core.tokens.truncation import Truncation
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,16 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     if cut is not None:
         evidence = (make_truncation(sent, cut),)
         events = (*_report_cut(sent, cut), answered)
-    if _is_believed(sent, expected, cut, usage.prompt_tokens):
+    growth = fits_growth(sent, setup.meter, usage.prompt_tokens)
+    true = expected.has(usage.prompt_tokens) and growth == "yes"
+    if _is_believed(sent, cut, usage.prompt_tokens, true=true):
         seen = _believe(setup, sent, usage)
         return replace(seen, evidence=(*evidence, *seen.evidence), events=(*seen.events, *events))
     conversation = sent.conversation
     if cut is None:
-        conversation = replace(conversation, odd=(usage.prompt_tokens, sent.measured.raw().best))
+        odd = note_odd(sent, usage.prompt_tokens)
+        less = growth == "less" and not holds_thoughts(sent.sent)
+        conversation = conversation.without_report(odd) if less else replace(conversation, odd=odd)
     pressure = ContextPressure(sent.assessment, conversation.shown.tier, "reported")
     return Observation(
         usage, sent.assessment, conversation, evidence=evidence, events=(pressure, *events)
@@ -87,12 +94,11 @@ def _assess(setup: Setup, sent: Prepared, usage: Usage) -> Assessment:
     return replace(found, provider=sent.assessment.provider)
 
 
-def _is_believed(
-    sent: Prepared, expected: ReportRange, cut: Truncation | None, reported: int
-) -> bool:
+def _is_believed(sent: Prepared, cut: Truncation | None, reported: int, *, true: bool) -> bool:
+    """Tell whether a report teaches: it can be `true`, or the last one lay as far outside."""
     if cut is not None and cut.signs != ("length_without_output",):
         return False
-    return expected.has(reported) or is_steady(sent, reported)
+    return true or is_steady(sent, reported)
 
 
 def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction import laws
 from ullage.core.compaction import pins as pinned
+from ullage.core.guard.belief import find_unsettled
 from ullage.core.guard.request import Need, NeedServerCount
 from ullage.core.messages.thoughts import find_thoughts
-from ullage.core.messages.transcript import asks
 from ullage.core.tokens.calibration import ENOUGH, SANE
 from ullage.core.tokens.counting import Anchor, Measure, Scale, measure
 
@@ -99,8 +99,7 @@ def count_closing(setup: Setup, measured: Measured) -> int:
     request = transcript.request()
     if measured.size.anchor is None or request is None or request < covered:
         return 0
-    before = (i for i in reversed(range(covered)) if asks(transcript.messages[i]))
-    closed = transcript.messages[next(before, 0) : request]
+    closed = transcript.messages[find_unsettled(transcript, covered) : request]
     counts = map(setup.meter.counter.count, find_thoughts(closed))
     return round(sum(counts) * measured.size.scale.high)
 
