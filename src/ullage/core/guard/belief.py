@@ -41,6 +41,10 @@ CLOSED: Final = 0.05
 JITTER: Final = 16
 """Tokens by which reports of the same messages may differ, such as by a date in the template."""
 
+SPREAD: Final = 1.6
+"""How many times the ratio of the first report what came since may be counted with: kinds of text
+differ. A sum over calls grows by twice what came, or more."""
+
 STRAIGHT: Final = 0.15
 """How far the ratios of two reports may lie apart, as a share of the first."""
 
@@ -77,7 +81,8 @@ def fits_growth(sent: Prepared, meter: Meter, reported: int) -> Literal["yes", "
     came = sent.measured.raw().best - (0 if base is None else base[1])
     if base is None or came < 0:
         return "yes"
-    if reported > base[0] + ceil(came * scale.high * (1 + SLACK_ESTIMATED)) + SLACK_GROWN:
+    steepest = max(scale.high * (1 + SLACK_ESTIMATED), SPREAD * base[0] / max(base[1], 1))
+    if reported > base[0] + ceil(came * steepest) + SLACK_GROWN:
         return "more"
     least = base[0] + floor(came * scale.low / 2) - JITTER
     if reported >= least:
