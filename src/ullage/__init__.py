@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from ullage.guard.guard import Guard
     from ullage.guard.summarizer import Summarizer
     from ullage.guard.view import View
-    from ullage.providers import Provider
+    from ullage.providers import Provider, StreamProvider
     from ullage.runtime import Runtime
     from ullage.sdk.errors import classify_error, classify_exception
     from ullage.storage import Store, open_log, open_store, register_store
@@ -107,7 +107,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.sdk.errors": ("classify_error", "classify_exception"),
     "ullage.guard.guard": ("Guard",),
     "ullage.api.recall": ("answer_recall", "recall", "recall_tool"),
-    "ullage.providers": ("Provider",),
+    "ullage.providers": ("Provider", "StreamProvider"),
     "ullage.runtime": ("Runtime",),
     "ullage.storage": ("Store", "open_log", "open_store", "register_store"),
     "ullage.guard.summarizer": ("Summarizer",),
@@ -129,7 +129,8 @@ __all__ = [
     "ConfigurationError", "Consent", "Contents", "ContextTooLargeError", "ContextWindowUnknown",
     "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced", "Fit", "Guard", "Live",
     "MalformedHistoryError", "Pause", "Policy", "Provider", "ProviderError", "Rung", "Runtime",
-    "Session", "Spent", "Store", "StoreError", "Strategy", "Summarizer", "SummaryRequest", "Tally",
+    "Session", "Spent", "Store", "StoreError", "Strategy", "StreamProvider", "Summarizer",
+    "SummaryRequest", "Tally",
     "Thresholds", "Truncation", "TurnBudget", "UllageError", "UnknownSession", "Usage", "View",
     "Window",
     "acompact", "acount", "agent", "allocate", "amodels", "answer_recall", "assess", "awindow",

@@ -97,6 +97,8 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "edits.Drop": lambda: edits.Drop(3),
     "edits.Clear": lambda: edits.Clear(1, 0, -1, "gone"),
     "edits.Insert": lambda: edits.Insert(1, "user", "here"),
+    "agent.Call": lambda: agent.Call("c1", "read", "{}"),
+    "agent.Reply": lambda: agent.Reply("text"),
     "edits.Strip": lambda: edits.Strip(1),
     "edits.Script": lambda: compacted().outcome.script,
     "edits.Edited": lambda: compacted().outcome.edited,
@@ -164,6 +166,7 @@ NOTHING = {"validate", "window_tokens", "recall", "register_store"}
 """Functions that return nothing, a number or a text."""
 
 INSIDE = {
+    "StreamProvider",  # a protocol
     "agent.Equipment", "agent.TurnOptions",  # dictionaries
     "agent.Event",  # tried apart, below
     "agent.Executor", "agent.Tool", "agent.load_skills", "metrics.ProxyMeters",  # live

@@ -3,6 +3,8 @@
 from ullage.agent.agent import Agent, Compacting, Equipment, TurnOptions
 from ullage.agent.folders import load as load_skills
 from ullage.agent.session import Live, Session
+from ullage.core.dialects.reply import Reply
+from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft, Event
 from ullage.core.session.permissions import Consent, Decision, Grant, Rule
 from ullage.core.session.tools import Pending, Preview, Spec, ToolOutcome
@@ -11,6 +13,7 @@ from ullage.tools import Executor, Sandbox, Tool
 
 __all__ = [
     "Agent",
+    "Call",
     "Compacting",
     "Consent",
     "Decision",
@@ -23,6 +26,7 @@ __all__ = [
     "Live",
     "Pending",
     "Preview",
+    "Reply",
     "Rule",
     "Sandbox",
     "Session",

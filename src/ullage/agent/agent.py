@@ -39,7 +39,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.guard.defaults import find_summarizer
 from ullage.guard.guard import Guard
 from ullage.guard.port import Port
-from ullage.providers import Provider
+from ullage.providers import Provider, StreamProvider, read_provider
 from ullage.runtime import Runtime, default
 from ullage.storage.threaded import desk_of
 from ullage.tools import Executor, Sandbox
@@ -75,7 +75,6 @@ SMALL: Final = 8_192
 
 WANTED: Final[Mapping[str, type]] = MappingProxyType(
     {
-        "provider": Provider,
         "provider_options": Mapping,
         "presenter_context": Mapping,
         "parts": Sequence,
@@ -95,7 +94,7 @@ class TurnOptions(TypedDict, total=False):
     looks at. `parts` is content beside the text. `budget` bounds what the turn may use.
     """
 
-    provider: Provider | None
+    provider: Provider | StreamProvider | None
     provider_options: Mapping[str, Any] | None
     dry_run: bool
     mode: Mode
@@ -147,6 +146,7 @@ class Agent(Unpicklable):
         with ullage.Session.create(ullage.open_log("sqlite:work.db")) as session:
             print(agent.run(session, "What is in the cellar?").text)
 
+    `provider` may be an object that streams by itself (`ullage.StreamProvider`).
     `workspace` is the folder that tools work in; without one there are none but plan and recall.
     What else it has is in `Equipment`. Raises ConfigurationError for what cannot be.
     """
@@ -155,14 +155,14 @@ class Agent(Unpicklable):
 
     def __init__(
         self,
-        provider: Provider,
+        provider: Provider | StreamProvider,
         *,
         workspace: Path | str | None = None,
         **equipment: Unpack[Equipment],
     ) -> None:
         _check_options(equipment, Equipment)
         runtime = equipment.get("runtime")
-        self.provider = provider
+        self.provider = read_provider(provider)
         self.workspace = None if workspace is None else Path(workspace)
         self.skills = tuple(equipment.get("skills", ()))
         self.runtime = runtime if runtime is not None else default()
@@ -303,7 +303,7 @@ class Agent(Unpicklable):
         *,
         target_tokens: int | None = None,
         target_ratio: float | None = None,
-        provider: Provider | None = None,
+        provider: Provider | StreamProvider | None = None,
         dry_run: bool = False,
     ) -> Compacting:
         """Make the session's history smaller now, to half of the window by default.
@@ -349,9 +349,9 @@ class Agent(Unpicklable):
         kit = self._kit(session, {})
         return kit.port.undo(kit.request(), kit.provider.dialect)
 
-    async def awindow(self, provider: Provider | None = None) -> Window:
+    async def awindow(self, provider: Provider | StreamProvider | None = None) -> Window:
         """Return the window of the agent's model, or of another provider's."""
-        question = self._question(provider or self.provider)
+        question = self._question(read_provider(provider or self.provider))
         return await self.runtime.windows.awindow(question)
 
     async def _find_input_limit(self, kit: Kit) -> int:
@@ -362,12 +362,12 @@ class Agent(Unpicklable):
             )
         return window.input_tokens
 
-    async def aswitch(self, session: Session, provider: Provider) -> View:
+    async def aswitch(self, session: Session, provider: Provider | StreamProvider) -> View:
         """Go on with another model: its window is found and told, and what does not fit compacted.
 
         Returns the request that would be sent now.
         """
-        self.provider = provider
+        self.provider = read_provider(provider)
         await session.afold()
         kit = self._kit(session, {})
         await self._report_model_switch(kit)
@@ -387,7 +387,7 @@ class Agent(Unpicklable):
     # --- what a turn is run with ----------------------------------------------------------------
 
     def _kit(self, session: Session, options: TurnOptions, *, dry: bool = False) -> Kit:
-        provider = options.get("provider") or self.provider
+        provider = read_provider(options.get("provider") or self.provider)
         provider = replace(
             provider, options={**provider.options, **(options.get("provider_options") or {})}
         )
@@ -433,7 +433,7 @@ class Agent(Unpicklable):
         traits = {spec.name: spec.again for spec in executor.specs(Posture())}
         return Guard(
             provider.model,
-            base_url=provider.base_url,
+            base_url=provider.asked,
             api_key=provider.api_key,
             window=state_window(provider, self._equipment.get("window"))[1],
             dialect=provider.dialect,
@@ -467,7 +467,7 @@ class Agent(Unpicklable):
 
     def _question(self, provider: Provider) -> Question:
         provider, window = state_window(provider, self._equipment.get("window"))
-        return Question(provider.model, provider.base_url, provider.api_key, window)
+        return Question(provider.model, provider.asked, provider.api_key, window)
 
 
 def _stricter(begun: Mapping[str, Any], options: TurnOptions) -> TurnOptions:

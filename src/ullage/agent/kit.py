@@ -37,8 +37,10 @@ def state_window(provider: Provider, window: int | None) -> tuple[Provider, int 
 
     A server of such a dialect gives a request the window that it asks for, else one of its own,
     and cuts what is longer without a word. So a window that the caller names is asked for, and one
-    that the provider's options ask for is the window; of two, the smaller is kept to.
+    that the provider's options ask for is the window; of two, the smaller is kept to. The
+    provider's own window goes before that of the agent.
     """
+    window = window if provider.window is None else provider.window
     place = registry.find(provider.dialect)
     if place.options is None:
         return provider, window

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.agent.calling import open_caller
 from ullage.agent.journal import TurnJournal
 from ullage.agent.session import Live
 from ullage.core.dialects.usage import Usage
@@ -45,7 +46,7 @@ from ullage.core.session.turn.effects import (
     TurnOrder,
 )
 from ullage.core.tokens.cost import cost
-from ullage.providers import CallFailed, Client
+from ullage.providers import CallFailed
 from ullage.sdk.errors import Trouble
 from ullage.storage.log import LEASE_S
 
@@ -67,7 +68,7 @@ class Turning:
         self._kit = kit
         self._order = order
         self._session = kit.session
-        self._client = Client(kit.provider)
+        self._client = open_caller(kit.provider)
         self._partial = ""
         self._held = ("", "")
         self._view: View | None = None

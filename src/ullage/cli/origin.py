@@ -63,6 +63,11 @@ def _key_variable(given: argparse.Namespace, name: str, served: Data) -> str | N
     """Return the variable that holds the key, None where the server needs none."""
     needs = [str(need) for need in served.get("needs") or ()]
     where = served["base_url"]
+    if "program" in needs:
+        raise ConfigurationError(
+            f"session {name} was run on {served['model']}, which a program of its own answers for: "
+            "give --base-url URL or --embedded, or resume it from that program"
+        )
     for need, what in (("headers", "headers"), ("url", "a user or password in its URL")):
         if need in needs:
             raise ConfigurationError(

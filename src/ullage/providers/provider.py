@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError
 from ullage.core.messages.transcript import DialectName
 from ullage.transport import HttpRequest, mask_url
+
+if TYPE_CHECKING:
+    from ullage.providers.streams import StreamProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,10 @@ class Provider:
     default, never over the history, the tools and the limit of a call. `headers` go along
     untouched and win too; their values and `api_key` are never shown. `dialect` also takes its
     short names. `origin` says how a later start comes by the model again, as far as that is no
-    secret (`key_variable`, `embedded`, `window`); it is recorded with sessions. Raises
-    ConfigurationError for a model or a base URL that cannot be.
+    secret (`key_variable`, `embedded`, `window`); it is recorded with sessions. `window` is how
+    many tokens this model takes, where you know better. `source` answers in place of a server:
+    `streams.read_provider` makes such a record. Raises ConfigurationError for a model or a base
+    URL that cannot be.
     """
 
     model: str
@@ -57,9 +62,18 @@ class Provider:
     headers: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = Limits()
     origin: Mapping[str, Any] = field(default_factory=dict)
+    window: int | None = field(default=None, kw_only=True)
+    source: StreamProvider | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
+        if self.source is not None:
+            return f"Provider({self.model!r}, {type(self.source).__name__}, {self.dialect!r})"
         return f"Provider({self.model!r}, {mask_url(self.base_url)!r}, {self.dialect!r})"
+
+    @property
+    def asked(self) -> str | None:
+        """The server that is asked for the window, None without one."""
+        return self.base_url or None
 
     def secrets(self) -> tuple[str, ...]:
         """Return the secrets: the key, values of headers, a password in the URL."""
@@ -69,7 +83,8 @@ class Provider:
     def to_record(self) -> dict[str, Any]:
         """Return what a later start needs to call the model again; no credential is in it.
 
-        `needs` names those that it lacks: key, headers, the user and password of the URL.
+        `needs` names what it lacks: key, headers, the user and password of the URL; `program` is
+        the one whose object answers.
         """
         parts = urlsplit(self.base_url)
         bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
@@ -77,6 +92,7 @@ class Provider:
             ("key", self.api_key and "key_variable" not in self.origin),
             ("headers", self.headers),
             ("url", bare != parts),
+            ("program", self.source is not None),
         )
         made: dict[str, Any] = {"model": self.model, "dialect": self.dialect}
         made["base_url"] = "" if "embedded" in self.origin else bare.geturl()
@@ -87,10 +103,15 @@ class Provider:
     def __post_init__(self) -> None:
         if not self.model:
             raise ConfigurationError("a provider needs a model: the id its server knows it by")
-        if not _usable(self.base_url):
+        if (self.base_url or self.source is None) and not _usable(self.base_url):
             raise ConfigurationError(
                 f"the provider of {self.model} needs a base_url that begins with http:// or "
                 "https://, such as http://127.0.0.1:8080/v1"
+            )
+        if self.window is not None and (type(self.window) is not int or self.window < 1):
+            raise ConfigurationError(
+                f"the window of {self.model} is {self.window!r:.60}: give a number of tokens, 1 or "
+                "more, or leave it out to have it found"
             )
         dialect = dialects.parse_name(self.dialect)
         object.__setattr__(self, "dialect", dialect)
