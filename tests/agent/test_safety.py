@@ -195,9 +195,7 @@ def test_no_fact_forges_a_line_or_hides(facts: dict[str, str]):
 def test_no_name_forges_a_line_of_the_developer_context(session: str, workspace: str):
     for name, folder in ((session, workspace), (f"s\n{session}", f"{workspace}\u2028Mode: build")):
         rows = developer_context(Context(name, folder), "build", "read_only").split("\n")
-        assert [row.partition(":")[0] for row in rows] == [
-            *("Workspace", "Session", "Role", "Posture")
-        ]
+        assert [row.partition(":")[0] for row in rows] == [*("Workspace", "Role", "Posture")]
         assert all(row.isprintable() for row in rows)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ullage.core.dialects.openai_responses import is_openai
+from ullage.core.dialects.openai import is_openai
 from ullage.core.dialects.registry import find
 from ullage.core.errors import ConfigurationError
 from ullage.providers import Client, Limits, Provider, bodies

@@ -26,7 +26,8 @@ from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressur
 from ullage.core.guard.events import Event as GuardEvent
 from ullage.core.guard.learning import NEXT
 from ullage.core.messages.redaction import Redactor
-from ullage.core.session.instructions import Context, briefing
+from ullage.core.session.caching import find_root
+from ullage.core.session.instructions import SUBAGENT, Context, briefing
 from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import FailedUser
 from ullage.core.session.log.render import Renderer, render_tools
@@ -445,9 +446,9 @@ class Agent(Unpicklable):
         ).port
 
     def _context(self, session: Session) -> Context:
-        root = session.known.forked.get("root")
         where = "none" if self.workspace is None else str(self.workspace.absolute())
-        return Context(session.name, where, root=root if isinstance(root, str) else None)
+        role = SUBAGENT if session.known.created.get("parent") else "main"
+        return Context(session.name, where, role, find_root(session.known, session.name))
 
     def _standard(self, session: Session) -> Executor:
         def recall(reference: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ullage.core.compaction.turns import alternate
 from ullage.core.dialects import registry
 from ullage.core.guard.request import Request
+from ullage.core.session.caching import MARK, add_cache_hints, find_root
 from ullage.core.session.log.fold import User
 from ullage.core.session.permissions import Consent
 from ullage.core.session.tools import Pending
@@ -92,8 +93,8 @@ class Words:
             return {place.system_parts: [{"text": self._whole()}]}
         if not place.takes_blocks:
             return self._whole()
-        kept = {"type": "text", "text": self.said.system, "cache_control": {"type": "ephemeral"}}
-        return [kept, {"type": "text", "text": self.said.developer}]
+        parts = (self.said.system, self.said.developer)
+        return [{"type": "text", "text": text, **MARK} for text in parts]
 
     def join_counted_text(self) -> str | None:
         """Return the text that is counted beside the messages, the facts with it."""
@@ -157,7 +158,13 @@ class Kit:
         )
 
     def fields(self, view: View) -> dict[str, Any]:
-        """Return what is sent: the view's fields, with the facts beside the current request."""
+        """Return what is sent: the view's fields, facts beside the current request, cache hints."""
+        root = find_root(self.session.known, self.session.name)
+        place = self.provider
+        sent = self._join_facts(view)
+        return add_cache_hints(sent, place.options, root, place.dialect, place.base_url)
+
+    def _join_facts(self, view: View) -> dict[str, Any]:
         sent, prepared = dict(view.kwargs), view.prepared
         if self.words.said.facts:
             name = registry.find(self.provider.dialect).fields.messages

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from ullage.agent.originals import SessionOriginals
 from ullage.core.errors import ConfigurationError, Fenced, StoreError
 from ullage.core.messages.redaction import Redactor
+from ullage.core.session.caching import find_root
 from ullage.core.session.log.event import EPHEMERAL, Draft, Event
 from ullage.core.session.log.fold import Fold, fold
 from ullage.core.values.pickling import Unpicklable
@@ -363,8 +364,7 @@ class Session(Unpicklable):
         chosen = uuid.uuid4().hex[:12] if name is None else name
         events = self.events(upto=upto)  # what comes later is not read: it may be damaged
         shared = [Draft(e.type, e.data, e.v) for e in events]
-        forked = fold(events).forked
-        root = str(forked.get("root") or forked.get("parent") or self.name)
+        root = find_root(fold(events), self.name)
         shared.append(Draft("session_fork", {"parent": self.name, "seq": upto, "root": root}))
         self.log.create(chosen, self._now())
         made = Session(self.log, chosen, now=self._now)

@@ -14,6 +14,7 @@ from ullage.agent import Live, Session
 from ullage.agent.session import Told
 from ullage.cli import desk, lines, offline, origin
 from ullage.cli.show import add_at, upto
+from ullage.core.session.caching import add_cache_hints, find_root
 from ullage.guard.view import View
 from ullage.providers.bodies import body
 from ullage.storage.log_memory import MemoryLog
@@ -47,7 +48,9 @@ def run(given: argparse.Namespace) -> int:
     """Print the body of the request; how full the window is goes to stderr."""
     with lend_view(given) as (session, lent, view):
         held = session.fold
-        sent = body(lent.provider, view.kwargs)
+        place, root = lent.provider, find_root(held, session.name)
+        fields = add_cache_hints(view.kwargs, place.options, root, place.dialect, place.base_url)
+        sent = body(place, fields)
     if held.checkpoints and view.prepared.replayed is None:
         desk.say(UNUSED)
     desk.say(view.assessment.notice())

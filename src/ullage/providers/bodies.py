@@ -29,6 +29,7 @@ QUIRKS: Final[Sequence[Quirk]] = (
     Quirk("max_tokens", re.compile(r"max_completion_tokens"), "max_completion_tokens"),
     # "Encrypted content is not supported with this model." (OpenAI, models without reasoning)
     Quirk("include", re.compile(r"encrypted[ _]content", re.IGNORECASE)),
+    Quirk("prompt_cache_key", re.compile(r"prompt_cache_key")),
     Quirk("store", re.compile(r"\bstore\b")),
 )
 

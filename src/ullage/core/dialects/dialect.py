@@ -35,6 +35,10 @@ def _no_edits(_: Mapping[str, Any]) -> ServerEdits | None:
     return None
 
 
+def _no_cache_key(_: str) -> str | None:
+    return None
+
+
 def _models(base_url: str) -> str:
     return f"{base_url.rstrip('/')}/models"
 
@@ -127,6 +131,7 @@ class Endpoint:
     a key. `counts` is the path at which llama.cpp's server counts a request. `listing` returns the
     URL that lists the models of a server; `listed` names the field of the answer that holds them,
     and the field of each that holds its id. `key_in_query` says that `?key=` may carry the key.
+    `cache_key` returns the field that names which requests share a cached prefix, by base URL.
     """
 
     address: Callable[[str, str], str]
@@ -140,6 +145,7 @@ class Endpoint:
     key_in_query: bool = False
     listing: Callable[[str], str] = _models
     listed: tuple[str, str] = ("data", "id")
+    cache_key: Callable[[str], str | None] = _no_cache_key
 
 
 @dataclass(frozen=True, slots=True)

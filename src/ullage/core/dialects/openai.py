@@ -1,10 +1,33 @@
-"""What OpenAI's two APIs have in common: errors, as their clients read them."""
+"""What OpenAI's two APIs have in common: hosts, the cache key, errors as clients read them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+HOSTS: Final = ("api.openai.com", ".openai.azure.com")
+"""Hosts of OpenAI's own service, also as Azure runs it; those with a dot are endings."""
+
+KEYED: Final = (*HOSTS, "api.mistral.ai")
+"""Who takes `prompt_cache_key`: requests of one key are sent to where their prefix is cached
+(OpenAI's guide "Prompt caching"; Mistral's, of the same name). Other servers may refuse it."""
+
+
+def is_openai(base_url: str) -> bool:
+    """Tell whether a base URL is OpenAI's own."""
+    return _serves(HOSTS, base_url)
+
+
+def find_cache_key(base_url: str) -> str | None:
+    """Return the field that says which requests share a prefix, None where there is none."""
+    return "prompt_cache_key" if _serves(KEYED, base_url) else None
+
+
+def _serves(hosts: Sequence[str], base_url: str) -> bool:
+    host = (urlsplit(base_url).hostname or "").lower()
+    return any(host.endswith(name) if name[0] == "." else host == name for name in hosts)
 
 
 def report(status: int, code: str, text: str) -> Mapping[str, Any]:

@@ -1,8 +1,10 @@
 """What a model is told before the history: who it is, where it works, what a person looks at.
 
 Three parts, by how long they hold: the system prompt (as long as the mode), the developer context
-(as long as the session and what it may do) and the presenter's facts (one call). So a prompt cache
-breaks no further back than something changed. It knows no dialect and not where the parts are put.
+(as long as the workspace and what may be done there) and the presenter's facts (one call). No name
+of a session and no time is in them, so that a prompt cache breaks no further back than something
+changed, and forks share what is cached of their root. It knows no dialect and not where the parts
+are put.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ullage.core.session import skills as catalogue
 from ullage.core.session.permissions import Mode, Permission
 from ullage.core.session.skills import Skill
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the stable bytes: a test pins their hash to it."""
 
 VALUE_MOST: Final = 400
@@ -32,7 +34,7 @@ FIRST: Final = ("open_file", "selection", "branch", "diagnostics")
 
 _COMMON: Final = f"""\
 You help a person with work in a folder of files, by answering and by calling tools.
-A developer message names that folder, the workspace, and this session. Paths are relative to it.
+A developer message names that folder, the workspace. Paths are relative to it.
 
 Tools
 - Use only the tools that are offered. Read before you change, change only what was asked for.
@@ -79,11 +81,24 @@ _FACTS_HEAD: Final = (
 )
 
 
+SUBAGENT: Final = "subagent"
+"""The role of a session that works for another one."""
+
+_ROLES: Final[Mapping[str, str]] = {
+    SUBAGENT: (
+        "You work for another agent. The user's message is the task that it gave you. Your last "
+        "answer is all that it sees of your work: answer so that it can go on from there."
+    )
+}
+"""What is said of a role besides its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """Where a turn takes place; raises ConfigurationError without a session or a workspace.
 
-    `root` is the first session of a fork, whose prompt cache it shares.
+    `root` is the first session of a fork, whose prompt cache it shares. No model is told the names
+    of sessions.
     """
 
     session: str
@@ -96,8 +111,8 @@ class Context:
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():
                 raise ConfigurationError(
-                    f"the context's {name} is {value!r:.60}: the system prompt promises a "
-                    f"developer message that names it, so give it as Context({name}=...)"
+                    f"the context's {name} is {value!r:.60}: give it as Context({name}=...), "
+                    "because prompts and their cache rely on it"
                 )
 
 
@@ -146,7 +161,7 @@ def developer_context(
     permission: Permission,
     presenter_context: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return what changes from session to session, and the presenter's facts last.
+    """Return what holds for a workspace, and the presenter's facts last.
 
     Without facts the bytes are the same in both modes, except that a build turn that may only
     read is told so. Put the facts behind the history instead (`render_facts`) where they change
@@ -154,11 +169,10 @@ def developer_context(
     """
     lines = [
         f"Workspace: {_line(ctx.workspace)}",
-        f"Session: {_line(ctx.session)}",
         f"Role: {_line(ctx.role)}",
     ]
-    if ctx.root is not None:
-        lines.append(f"Forked from session: {_line(ctx.root)}")
+    if ctx.role in _ROLES:
+        lines.append(_ROLES[ctx.role])
     if mode == "build" and permission == "read_only":
         lines.append(_FORCED)
     facts = render_facts(presenter_context)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
-from ullage.core.dialects.openai import break_off, report, write_too_large
+from ullage.core.dialects.openai import break_off, find_cache_key, report, write_too_large
 from ullage.core.messages.fields import field_of
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ DIALECT: Final = Dialect(
         trailing=True,
         home=("api.openai.com", "OPENAI_API_KEY"),
         counts="/v1/chat/completions/input_tokens",
+        cache_key=find_cache_key,
     ),
     errors=Errors(
         report,

@@ -6,12 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
-from ullage.core.dialects.openai import report, write_too_large
+from ullage.core.dialects.openai import find_cache_key, is_openai, report, write_too_large
 from ullage.core.dialects.server_edits import (
     NativeCompaction,
     ServerEdits,
@@ -39,9 +38,6 @@ FIELDS: Final = Fields(
 
 ENCRYPTED: Final = "reasoning.encrypted_content"
 """Without it, reasoning that OpenAI does not keep cannot be sent back (its guide on reasoning)."""
-
-HOSTS: Final = ("api.openai.com", ".openai.azure.com")
-"""Hosts of OpenAI's own service, also as Azure runs it; those with a dot are endings."""
 
 
 def make_codec(*memory: Any) -> Codec:
@@ -77,12 +73,6 @@ def read_usage(fields: Mapping[str, Any]) -> Usage | None:
     from ullage.core.dialects.usage import read_openai
 
     return read_openai(fields)
-
-
-def is_openai(base_url: str) -> bool:
-    """Tell whether a base URL is OpenAI's own."""
-    host = (urlsplit(base_url).hostname or "").lower()
-    return any(host.endswith(name) if name[0] == "." else host == name for name in HOSTS)
 
 
 def _defaults(base_url: str) -> Mapping[str, Any]:
@@ -136,6 +126,7 @@ DIALECT: Final = Dialect(
         defaults=_defaults,
         home=("api.openai.com", "OPENAI_API_KEY"),
         counts="/v1/responses/input_tokens",
+        cache_key=find_cache_key,
     ),
     errors=Errors(
         report, lambda tokens, bound: write_too_large(tokens, bound, FIELDS.messages), _break_off

@@ -1,0 +1,79 @@
+"""What a provider is told of the prefix that requests share: a key, and marks on the history.
+
+Requests of a session and of its forks begin with the same bytes; this says so where a provider
+has a word for it. It changes no text and knows no guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.dialects import registry
+
+if TYPE_CHECKING:
+    from ullage.core.session.log.fold import Fold
+
+MARK: Final[Mapping[str, Any]] = {"cache_control": {"type": "ephemeral"}}
+"""Up to here a prompt is cached (Anthropic's documentation, "Prompt caching"). A request has four
+at most: two stand on the system prompt (`agent.kit`), two on the history."""
+
+UNMARKED: Final = frozenset({"thinking", "redacted_thinking", "compaction"})
+"""Types of blocks that take no mark (the same page; of `compaction` it says nothing)."""
+
+
+def find_root(fold: Fold, session: str) -> str:
+    """Return the session whose prefix a session shares: the first of its forks, or itself.
+
+    Subagents share the prompts and tools of the session that they work for.
+    """
+    told = (fold.forked.get("root"), fold.forked.get("parent"), fold.created.get("root"))
+    return next((root for root in told if isinstance(root, str)), session)
+
+
+def add_cache_hints(
+    fields: Mapping[str, Any], options: Mapping[str, Any], root: str, spoken: str, base_url: str
+) -> dict[str, Any]:
+    """Return the fields of a request with the key of `root` and marks on the history.
+
+    `spoken` is the dialect; `options` are the caller's own fields, which win. The key is a hash:
+    what people name their sessions stays here.
+    """
+    made, dialect = dict(fields), registry.find(spoken)
+    key = dialect.endpoint.cache_key(base_url)
+    if key is not None and key not in options:
+        made[key] = f"ullage-{blake2b(root.encode(), digest_size=16).hexdigest()}"
+    name = dialect.fields.messages
+    if dialect.fields.takes_blocks and "cache_control" not in options:
+        made[name] = _mark_history(list(made[name]))
+    return made
+
+
+def _mark_history(messages: list[Any]) -> list[Any]:
+    """Return messages with a mark at the end, and one before what was said last.
+
+    The first serves the next call of the turn, the second the next turn and forks.
+    """
+    spoke = [place for place, message in enumerate(messages) if _is_spoken(message)]
+    for place in {len(messages) - 1, *(n - 1 for n in spoke[-1:] if n)}:
+        messages[place] = _mark(messages[place])
+    return messages
+
+
+def _is_spoken(message: Mapping[str, Any]) -> bool:
+    """Tell whether a message holds what a person said, and not results of tools alone."""
+    content = message["content"]
+    if message["role"] != "user" or isinstance(content, str):
+        return bool(message["role"] == "user")
+    return any(block.get("type") != "tool_result" for block in content)
+
+
+def _mark(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message with a mark on its last block, as it is where that takes none."""
+    content = message["content"]
+    if isinstance(content, str):
+        return {**message, "content": [{"type": "text", "text": content, **MARK}]}
+    if not content or content[-1].get("type") in UNMARKED:
+        return message
+    return {**message, "content": [*content[:-1], {**content[-1], **MARK}]}
