@@ -3,6 +3,7 @@
 from ullage.agent.agent import Agent, Compacting, Equipment, TurnOptions
 from ullage.agent.folders import load as load_skills
 from ullage.agent.session import Live, Session
+from ullage.agent.subagents import Subagents
 from ullage.core.dialects.reply import Reply
 from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft, Event
@@ -31,6 +32,7 @@ __all__ = [
     "Sandbox",
     "Session",
     "Spec",
+    "Subagents",
     "Tool",
     "ToolOutcome",
     "TurnOptions",

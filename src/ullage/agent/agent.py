@@ -18,6 +18,7 @@ from ullage import config
 from ullage.agent.keeping import SessionStore
 from ullage.agent.kit import Asking, Kit, Words, state_window
 from ullage.agent.session import Live, Session, find_folder
+from ullage.agent.subagents import Subagents, make_tool
 from ullage.agent.turning import Turning
 from ullage.core.compaction.plan import explain_reason
 from ullage.core.compaction.policy import Policy
@@ -115,7 +116,8 @@ class Equipment(TypedDict, total=False):
     `writes` are write policies by path. `skills` are listed in the prompt and read when named.
     `secrets` are values that no log and no model may see, besides the provider's key and what the
     environment names as keys, tokens, secrets and passwords. `policy`, `summarizer` and `window`
-    are those of `Guard`, as is `runtime`.
+    are those of `Guard`, as is `runtime`. `subagents` lets the model give tasks to subagents: True,
+    a depth, or `Subagents(...)`.
     """
 
     executor: Callable[[Session], Executor] | None
@@ -127,6 +129,7 @@ class Equipment(TypedDict, total=False):
     skills: Sequence[Skill]
     secrets: Sequence[str]
     runtime: Runtime | None
+    subagents: Subagents | bool | int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +180,19 @@ class Agent(Unpicklable):
             )
         self._summarizer = find_summarizer(self.runtime, equipment.get("summarizer"))
         self._secrets = (*equipment.get("secrets", ()), *config.credentials())
+        self._subagents = Subagents.read(equipment.get("subagents"))
 
     @property
     def policy(self) -> Policy:
         """What is done as the window fills."""
         return self._policy
+
+    def derive(self, provider: Provider | StreamProvider, changes: Equipment) -> Agent:
+        """Return an agent of another provider and other equipment, else the same."""
+        secrets = (*self._secrets, *self.provider.secrets())
+        own: Equipment = {**self._equipment, "runtime": self.runtime, "secrets": secrets}
+        equipment: Equipment = {**own, **changes}
+        return Agent(provider, workspace=self.workspace, **equipment)
 
     # --- turns ----------------------------------------------------------------------------------
 
@@ -398,6 +409,8 @@ class Agent(Unpicklable):
         asked = getattr(self._summarizer, "secrets", ())
         session.redactor = Redactor((*self._secrets, *provider.secrets(), *asked))
         executor = (self._equipment.get("executor") or self._standard)(session)
+        subagent = make_tool(self, self._subagents, session, posture)
+        executor = executor if subagent is None else executor.extend(subagent)
         offered = [spec.name for spec in executor.specs(Posture())]
         renderer = Renderer(provider.dialect, provider.model, self._read, offered)
         words = Words(
@@ -414,7 +427,7 @@ class Agent(Unpicklable):
         store = SessionStore(
             session, provider.dialect, lambda: [*[0] * before, *renderer.seqs], dry=dry
         )
-        return Kit(
+        kit = Kit(
             session=session,
             provider=provider,
             port=self._port(session, provider, store, executor),
@@ -426,6 +439,9 @@ class Agent(Unpicklable):
             prices=self.runtime.windows.prices(self._question(provider)),
             ask=options.get("ask"),
         )
+        if subagent is not None:
+            subagent.kit = kit
+        return kit
 
     def _port(
         self, session: Session, provider: Provider, store: SessionStore, executor: Executor

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ullage.core.session.instructions import Briefing
     from ullage.core.session.log.render import Renderer
     from ullage.core.session.permissions import Posture
+    from ullage.core.tokens.budget import TurnBudget
     from ullage.core.tokens.cost import Price
     from ullage.guard.port import Port
     from ullage.guard.view import View
@@ -116,7 +117,8 @@ class Kit:
     """What one turn is run with.
 
     `tools` are definitions in the dialect; `ask` reaches a person; `trigger` is why the next
-    request is made, where pressure is not the reason.
+    request is made, where pressure is not the reason; `left` is what the turn's budget has for
+    each of the calls that run.
     """
 
     session: Session
@@ -130,6 +132,7 @@ class Kit:
     prices: tuple[Price, ...] = ()
     ask: Asking | None = None
     trigger: Trigger | None = None
+    left: TurnBudget | None = None
     history: list[Any] = field(default_factory=list)
 
     @property

@@ -251,6 +251,7 @@ class Turning:
         None of them goes on when this returns or raises.
         """
         await self._session.aheartbeat()
+        self._kit.left = effect.left
         running = [
             asyncio.create_task(self._run(call, key))
             for call, key in zip(effect.calls, effect.keys, strict=True)

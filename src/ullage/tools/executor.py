@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +26,7 @@ from ullage.tools.sandbox import Sandbox
 from ullage.tools.search import SECONDS, SearchTool
 from ullage.tools.shell import Shell
 from ullage.tools.telling import PlanTool, RecallTool
-from ullage.tools.tool import Arguments, Fault, Foreseen, Tool
+from ullage.tools.tool import Arguments, Fault, Foreseen, Tool, Varying
 from ullage.tools.work import beside
 from ullage.tools.workspace import Workspace
 from ullage.tools.writing import Edit, Write
@@ -96,6 +97,16 @@ class Executor:
         if len(self._tools) != len(tools):
             raise ConfigurationError("two tools have the same name")
 
+    def extend(self, *tools: Tool) -> Executor:
+        """Return these tools and more; raises ConfigurationError for two of one name."""
+        held = {**self._tools, **{tool.spec.name: tool for tool in tools}}
+        if len(held) != len(self._tools) + len(tools):
+            named = ", ".join(tool.spec.name for tool in tools)
+            raise ConfigurationError(f"two tools have the same name: {named} is there already")
+        made = copy(self)
+        vars(made)["_tools"] = MappingProxyType(held)
+        return made
+
     def specs(self, posture: Posture) -> tuple[Spec, ...]:
         """Return what is offered to a model: where nothing may be changed, tools that read.
 
@@ -113,6 +124,9 @@ class Executor:
         tool = self._tools.get(call.name)
         if tool is None:
             return Intent()
+        with suppress(Fault):
+            if isinstance(tool, Varying):
+                return tool.intent(schema.read(call.arguments, tool.spec.parameters))
         return Intent(tool.spec.reads_only, tool.spec.idempotent)
 
     def decide(self, call: Call, posture: Posture) -> Decision:

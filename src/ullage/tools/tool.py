@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from ullage.core.session.permissions import Access
-    from ullage.core.session.tools import Preview, Spec, ToolOutcome
+    from ullage.core.session.tools import Intent, Preview, Spec, ToolOutcome
 
 Arguments = Mapping[str, Any]
 """The arguments of a call, as its schema has them."""
@@ -49,4 +49,13 @@ class Foreseen(Protocol):
 
         Raise Fault or OSError where the call must fail: nobody is asked about it then.
         """
+        ...
+
+
+@runtime_checkable
+class Varying(Protocol):
+    """A tool whose calls differ in whether they change anything; of others the spec says it."""
+
+    def intent(self, arguments: Arguments) -> Intent:
+        """Return what is recorded of a call before it runs."""
         ...

@@ -13,6 +13,7 @@ from ullage.core.messages.transcript import Call
 
 if TYPE_CHECKING:
     from ullage.core.compaction.traits import Trait
+    from ullage.core.dialects.usage import Usage
     from ullage.core.session.permissions import CallSubject
 
 
@@ -44,7 +45,8 @@ class ToolOutcome:
     """What a call came to: `text` is what the model is shown, bounded.
 
     `exit_code` is a command's; `marks` are further facts that JSON can carry, such as `dry_run`.
-    `plan` are the steps that a plan shows to people.
+    `plan` are the steps that a plan shows to people. `usage` and `dollars` are what models used
+    on the way, where the tool asked some; None dollars are unknown.
     """
 
     text: str
@@ -52,6 +54,8 @@ class ToolOutcome:
     exit_code: int | None = None
     marks: Mapping[str, Any] = field(default_factory=dict)
     plan: tuple[Mapping[str, Any], ...] | None = None
+    usage: Usage | None = None
+    dollars: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,9 +238,9 @@ def find_cramped(fixed: int, apart: int, bound: int, share: float) -> Cramped | 
 
 # ── one turn ────────────────────────────────────────────────────────────────────────────────────
 
-Kind = Literal["call", "retry", "summary", "recovery"]
+Kind = Literal["call", "retry", "summary", "recovery", "subagent"]
 
-KINDS: Final[tuple[Kind, ...]] = ("call", "retry", "summary", "recovery")
+KINDS: Final[tuple[Kind, ...]] = ("call", "retry", "summary", "recovery", "subagent")
 
 RECOVERY: Final = 0.25
 """The part of a turn's budget that is kept for one recovery (a summary and a repeated call). Our
@@ -267,6 +267,7 @@ class Spent:
     retry: Charged = Charged()
     summary: Charged = Charged()
     recovery: Charged = Charged()
+    subagent: Charged = Charged()
 
     @property
     def tokens(self) -> int:
@@ -296,7 +297,7 @@ class Spent:
         return replace(self, **changes)
 
     def _all(self) -> tuple[Charged, ...]:
-        return self.call, self.retry, self.summary, self.recovery
+        return self.call, self.retry, self.summary, self.recovery, self.subagent
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +364,31 @@ class TurnBudget:
         if before + dollars > self.dollars - reserve + _CENT:
             return _over("dollars", dollars, before, self.dollars, reserve)
         return None
+
+
+def divide_budget(budget: TurnBudget | None, spent: Spent, among: int) -> TurnBudget | None:
+    """Return what each of several may use of what a budget has left; None is no limit.
+
+    Where dollars are budgeted and those spent are unknown, nothing is left. A budget is never
+    empty: what is used up has room for nothing.
+    """
+    if budget is None:
+        return None
+    tokens = None if budget.tokens is None else max((budget.tokens - spent.tokens) // among, 1)
+    dollars = budget.dollars
+    if dollars is not None:
+        gone = dollars if spent.dollars is None else spent.dollars
+        dollars = max((dollars - gone) / among, _CENT)
+    return replace(budget, tokens=tokens, dollars=dollars)
+
+
+def tighten_budget(one: TurnBudget | None, other: TurnBudget | None) -> TurnBudget | None:
+    """Return a budget that keeps to both; None is no limit."""
+    if one is None or other is None:
+        return other if one is None else one
+    tokens = [budget.tokens for budget in (one, other) if budget.tokens is not None]
+    dollars = [budget.dollars for budget in (one, other) if budget.dollars is not None]
+    return replace(one, tokens=min(tokens, default=None), dollars=min(dollars, default=None))
 
 
 def _over(

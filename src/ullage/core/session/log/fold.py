@@ -139,7 +139,8 @@ class Fold:
     are hashes by name, in the order of activation. `created` and `forked` are the data of these
     events, `served` tells of the model of the last turn and where it is. `strays` are results that
     answer no open call, `unknown` events that this program does not know: they stay in the log.
-    `turns` are the ids of all turns; `files` are seq, type and data of what was done to files.
+    `turns` are the ids of all turns; `links` the data of what was recorded of other sessions that
+    this one began; `files` are seq, type and data of what was done to files.
     """
 
     def __init__(self, upcasts: Upcasts = UPCASTS, current: int = VERSION) -> None:
@@ -153,6 +154,7 @@ class Fold:
         self.forked: Data = {}
         self.served: Data = {}
         self.turns: list[str] = []
+        self.links: list[Data] = []
         self.files: list[tuple[int, str, Data]] = []
         self.strays: list[int] = []
         self.unknown: list[int] = []
@@ -187,6 +189,7 @@ class Fold:
             "files_restored": self._apply_restore,
             "session_created": self._apply_creation,
             "session_fork": self._apply_fork,
+            "subagent_event": self._apply_link,
         }
 
     def apply(self, event: Event) -> None:
@@ -400,6 +403,9 @@ class Fold:
 
     def _apply_fork(self, event: Event) -> None:
         self.forked = self._data(event)
+
+    def _apply_link(self, event: Event) -> None:
+        self.links.append(self._data(event))
 
 
 def _read_checkpoint_key(checkpoint: Data) -> tuple[Any, ...]:

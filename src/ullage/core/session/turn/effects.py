@@ -87,11 +87,13 @@ class Ask:
 class RunTools:
     """Run these calls, side by side where there are several; send an `Outcome` each.
 
-    `keys` are their idempotency keys. The right to write is checked right before.
+    `keys` are their idempotency keys, `left` is what the turn's budget has for them. The right to
+    write is checked right before.
     """
 
     calls: tuple[Call, ...]
     keys: tuple[str, ...]
+    left: TurnBudget | None = None
 
 
 Effect = Record | Prepare | Send | Recover | Look | Decide | Rehearse | Ask | RunTools
@@ -178,7 +180,8 @@ class Ended:
 
     `reason` names why it is no success: iteration_cap, permission_denied, context_overflow,
     malformed_history, provider_error, stalled, no_answer, budget, crashed, interrupted. `error`
-    says it to people. `rounds` are calls of the model that were answered; `usage` is their sum.
+    says it to people. `rounds` are calls of the model that were answered; `usage` is their sum,
+    `delegated` that of subagents; `dollars` is the price of both, None where it is unknown.
     `stop` is why the model stopped; `length` is an answer that was cut off. `continued` names the
     session to go on in, where the policy began a new one.
     """
@@ -192,6 +195,8 @@ class Ended:
     usage: Usage = field(default=Usage(0))
     stop: str = ""
     continued: str = ""
+    delegated: Usage = field(default=Usage(0))
+    dollars: float | None = None
 
     @property
     def ok(self) -> bool:

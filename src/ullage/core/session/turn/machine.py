@@ -8,7 +8,7 @@ no tool, writes no log and knows no clock.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects.usage import Usage
@@ -40,7 +40,7 @@ from ullage.core.session.turn.effects import (
     Turning,
     TurnOrder,
 )
-from ullage.core.tokens.budget import Spent
+from ullage.core.tokens.budget import Spent, divide_budget
 
 if TYPE_CHECKING:
     from ullage.core.dialects.reply import Reply
@@ -69,13 +69,24 @@ class _Turn:
     fold: Fold
     rounds: int = 0
     usage: Usage = field(default=Usage(0))
+    delegated: Usage = field(default=Usage(0))
     spent: Spent = field(default_factory=Spent)
     refused: int = 0
     started: set[str] = field(default_factory=set)
     """The ids of calls that may have run: here, or in a process before this one."""
 
     def make_ended(self, outcome: Any, text: str = "", reason: str = "", error: str = "") -> Ended:
-        return Ended(self.order.turn, outcome, text, reason, error, self.rounds, self.usage)
+        return Ended(
+            turn=self.order.turn,
+            outcome=outcome,
+            text=text,
+            reason=reason,
+            error=error,
+            rounds=self.rounds,
+            usage=self.usage,
+            delegated=self.delegated,
+            dollars=self.spent.dollars if self.rounds else None,
+        )
 
 
 def run(order: TurnOrder, fold: Fold) -> Turning:
@@ -181,9 +192,8 @@ def _last(turn: _Turn, reply: Reply, told: tuple[Draft, ...]) -> Generator[Effec
 def _complete_turn(
     turn: _Turn, text: str, told: tuple[Draft, ...] = (), stop: str = "end"
 ) -> Generator[Effect, Any, Ended]:
-    turned = turn.order.turn
-    yield Record((*told, drafts.draft_end("turn_completed", turned, stop=stop)))
-    return Ended(turned, "completed", text, "", "", turn.rounds, turn.usage, stop)
+    yield Record((*told, drafts.draft_end("turn_completed", turn.order.turn, stop=stop)))
+    return replace(turn.make_ended("completed", text), stop=stop)
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────────
@@ -232,6 +242,16 @@ def _count_answer(turn: _Turn, heard: Heard) -> Reply:
         tokens = found.prompt_tokens + found.output + found.reasoning
         turn.spent = turn.spent.charge("call", tokens, heard.dollars)
     return heard.reply
+
+
+def _count_delegated(turn: _Turn, outcomes: Sequence[ToolOutcome]) -> None:
+    """Count in what models used that tools asked."""
+    for outcome in outcomes:
+        if outcome.usage is not None:
+            used = outcome.usage
+            turn.delegated += used
+            tokens = used.prompt_tokens + used.output + used.reasoning
+            turn.spent = turn.spent.charge("subagent", tokens, outcome.dollars)
 
 
 def _end_unanswered(turn: _Turn, failed: Failed) -> Generator[Effect, Any, Ended]:
@@ -298,8 +318,10 @@ def _run(
         outcomes: Sequence[ToolOutcome] = ()
         if ran:
             turn.started.update(group[i].id for i in ran)
-            order = RunTools(tuple(group[i] for i in ran), tuple(keys[place + i] for i in ran))
-            outcomes = yield order
+            left = divide_budget(turn.order.budget, turn.spent, len(ran))
+            picked = tuple(group[i] for i in ran)
+            outcomes = yield RunTools(picked, tuple(keys[place + i] for i in ran), left)
+            _count_delegated(turn, outcomes)
         came = dict(zip(ran, outcomes, strict=True))
         yield Record(
             tuple(settled[i] or drafts.result(call, came[i]) for i, call in enumerate(group))
