@@ -98,6 +98,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "edits.Clear": lambda: edits.Clear(1, 0, -1, "gone"),
     "edits.Insert": lambda: edits.Insert(1, "user", "here"),
     "agent.Call": lambda: agent.Call("c1", "read", "{}"),
+    "agent.Subagents": lambda: agent.Subagents(depth=2),
     "agent.Reply": lambda: agent.Reply("text"),
     "edits.Strip": lambda: edits.Strip(1),
     "edits.Script": lambda: compacted().outcome.script,

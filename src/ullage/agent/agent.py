@@ -450,7 +450,7 @@ class Agent(Unpicklable):
         traits = {spec.name: spec.again for spec in executor.specs(Posture())}
         return Guard(
             provider.model,
-            base_url=provider.asked,
+            base_url=provider.server_url,
             api_key=provider.api_key,
             window=state_window(provider, self._equipment.get("window"))[1],
             dialect=provider.dialect,
@@ -484,7 +484,7 @@ class Agent(Unpicklable):
 
     def _question(self, provider: Provider) -> Question:
         provider, window = state_window(provider, self._equipment.get("window"))
-        return Question(provider.model, provider.asked, provider.api_key, window)
+        return Question(provider.model, provider.server_url, provider.api_key, window)
 
 
 def _stricter(begun: Mapping[str, Any], options: TurnOptions) -> TurnOptions:

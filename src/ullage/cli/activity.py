@@ -206,7 +206,7 @@ def read_interrupted_turn(events: Sequence[Event]) -> Ended:
 
 def document(session: Session, ended: Ended) -> str:
     """Return the end of a turn as one JSON document."""
-    usage = {name: getattr(ended.usage, name) for name in type(ended.usage).__slots__}
+    names = Usage.__slots__
     return json.dumps(
         {
             "session": session.name,
@@ -218,7 +218,9 @@ def document(session: Session, ended: Ended) -> str:
             "stop": ended.stop,
             "continued": ended.continued,
             "rounds": ended.rounds,
-            "usage": usage,
+            "usage": {name: getattr(ended.usage, name) for name in names},
+            "delegated": {name: getattr(ended.delegated, name) for name in names},
+            "dollars": ended.dollars,
         },
         indent=2,
     )

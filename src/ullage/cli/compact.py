@@ -125,6 +125,7 @@ def _compact_session(given: argparse.Namespace) -> int:
                 summarizer=_summarizer(given, lent.provider.model, bar),
                 window=lent.window,
                 runtime=lent.runtime,
+                subagents=given.subagents or None,
             )
             made = agent.acompact(
                 session,

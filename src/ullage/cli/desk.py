@@ -27,7 +27,7 @@ from ullage.core.session.permissions import Rule
 from ullage.providers import Limits, Provider
 from ullage.runtime import default
 from ullage.storage import open_log
-from ullage.storage.log import EventLog
+from ullage.storage.log import EventLog, Head
 from ullage.storage.place import SESSIONS, default_url
 from ullage.tools import Executor, Sandbox
 from ullage.transport import HttpRequest, mask_url
@@ -89,7 +89,7 @@ def find_session(log: EventLog, name: str | None) -> Session:
     """
     heads = log.sessions()
     if name is None and heads:
-        return Session(log, heads[-1].session)
+        return _find_newest(log, heads)
     found = [head.session for head in heads if name is not None and head.session.startswith(name)]
     if name in found or len(found) != 1:
         if len(found) > 1 and name not in found:
@@ -99,6 +99,14 @@ def find_session(log: EventLog, name: str | None) -> Session:
             )
         return Session(log, name or "")
     return Session(log, found[0])
+
+
+def _find_newest(log: EventLog, heads: Sequence[Head]) -> Session:
+    """Return the session that a person began last: not a subagent's, where there is another."""
+    for head in reversed(heads):
+        if not any(event.data.get("parent") for event in log.read(head.session, upto=1)):
+            return Session(log, head.session)
+    return Session(log, heads[-1].session)
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────────
@@ -226,6 +234,7 @@ def _origin(given: argparse.Namespace, variable: str | None) -> dict[str, Any]:
     window = given.window or (WINDOW if given.embedded is not None else None)
     tools = False if getattr(given, "tools", None) is False else None
     made = {"embedded": told, "window": window, "key_variable": variable, "tools": tools}
+    made["subagents"] = getattr(given, "subagents", None)
     return {name: value for name, value in made.items() if value is not None}
 
 
@@ -369,6 +378,12 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-iterations", type=int, metavar="N", help="the most calls of the model in a turn"
     )
+    group.add_argument(
+        "--subagents",
+        type=int,
+        metavar="DEPTH",
+        help="let the model give tasks to subagents: 1, and these begin none; 2, and they may",
+    )
 
 
 def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
@@ -394,6 +409,7 @@ def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
         window=None if given.embedded is not None else given.window,
         writes=rules,
         skills=found,
+        subagents=given.subagents or None,
     )
 
 

@@ -38,7 +38,7 @@ def complete(given: argparse.Namespace, session: Session) -> argparse.Namespace:
 
 
 def complete_work(given: argparse.Namespace, session: Session) -> argparse.Namespace:
-    """Return the options with the folder that the session was run in, and whether it had tools.
+    """Return the options with the folder that the session was run in, its tools and subagents.
 
     Raises ConfigurationError for a folder that is there no more.
     """
@@ -48,6 +48,8 @@ def complete_work(given: argparse.Namespace, session: Session) -> argparse.Names
         made.workspace = _workspace(session.name, served)
     if made.tools is None:
         made.tools = served.get("tools")
+    if getattr(made, "subagents", None) is None:
+        made.subagents = served.get("subagents")
     return made
 
 

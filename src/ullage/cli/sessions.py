@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
@@ -47,6 +47,8 @@ class SessionRow:
     turn: str | None = None
     writer: str | None = None
     forked_from: tuple[str, int] | None = None
+    parent: str | None = None
+    children: tuple[str, ...] = ()
     about: str = ""
     fault: str = ""
 
@@ -142,8 +144,9 @@ def alive(log: EventLog, session: str) -> str | None:
 
 
 def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
-    """Return turns, the open one, the fork and what was said first; reads no other data."""
+    """Return turns, the open one, what is linked and what was said first; reads no other data."""
     turns, turn, forked, about = 0, None, None, ""
+    parent, links = None, []
     for event in events:
         if event.type == "turn_started":
             turns, turn = turns + 1, _data(event).get("turn")
@@ -152,9 +155,19 @@ def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
         elif event.type == "session_fork":
             data = _data(event)
             forked = (data.get("parent"), data.get("seq"))
+        elif event.type == "session_created":
+            parent = _data(event).get("parent")
+        elif event.type == "subagent_event":
+            links.append(_data(event))
         elif event.type == "user_message" and not about:
             about = brief(_data(event).get("text", ""), ABOUT)
-    return {"turns": turns, "turn": turn, "forked_from": forked, "about": about}
+    told = {"turns": turns, "turn": turn, "forked_from": forked, "about": about}
+    return {**told, "parent": parent, "children": tuple(list_children(links))}
+
+
+def list_children(links: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the sessions of subagents that a session began, each once."""
+    return list(dict.fromkeys(str(link["child"]) for link in links if link.get("child")))
 
 
 def _data(event: Event) -> dict[str, Any]:
@@ -191,9 +204,11 @@ def draw_table(rows: Sequence[SessionRow]) -> list[str]:
 def _about(row: SessionRow) -> str:
     if row.fault:
         return brief(row.fault, 2 * ABOUT)
-    notes = (
-        [] if row.forked_from is None else [f"fork of {row.forked_from[0]} at {row.forked_from[1]}"]
-    )
+    notes = [f"subagent of {row.parent}"] if row.parent is not None else []
+    if row.forked_from is not None:
+        notes.append(f"fork of {row.forked_from[0]} at {row.forked_from[1]}")
+    if row.children:
+        notes.append(f"subagents {', '.join(row.children)}")
     if row.writer is not None:
         notes.append(f"written by {row.writer}")
     return f"{row.about} ({brief('; '.join(notes), 2 * ABOUT)})" if notes else row.about

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ullage.agent import Session
 from ullage.cli import desk, lines
-from ullage.cli.sessions import alive
+from ullage.cli.sessions import alive, list_children
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.log.event import HEAD, Event, upcast_data
 from ullage.core.session.log.fold import fold
@@ -80,6 +80,8 @@ def document(events: Sequence[Event]) -> dict[str, Any]:
         "session": held.session,
         "at": held.head,
         "forked_from": dict(held.forked) or None,
+        "parent": held.created.get("parent"),
+        "children": list_children(held.links),
         "turn": None if held.turn is None else held.turn.turn,
         "events": [{**{n: getattr(e, n) for n in HEAD}, "data": e.data} for e in events],
     }
@@ -256,8 +258,26 @@ def _describe_restored(page: SessionPage, data: Data) -> list[str]:
     return ["files brought back", *(lines.brief(text, 2 * WIDTH) for text in (*files, *left))]
 
 
-def _subagent(page: SessionPage, data: Data) -> list[str]:
-    return [f"subagent: {page.short(json.dumps(data, ensure_ascii=False))}"]
+def _draw_link(page: SessionPage, data: Data) -> list[str]:
+    """Draw what was recorded of another session that this one began."""
+    child = data.get("child")
+    if child is None:
+        if data.get("continued_in"):
+            return [lines.brief(f"continued in session {data['continued_in']}", WIDTH)]
+        return [f"subagent: {page.short(json.dumps(data, ensure_ascii=False))}"]
+    if "outcome" not in data:
+        return [page.short(f"subagent in session {child}: {data.get('task', '')}")]
+    used = data.get("usage")
+    tokens = sum(n for n in used.values() if type(n) is int) if isinstance(used, Mapping) else 0
+    price = f", ${data['dollars']:,.4f}" if isinstance(data.get("dollars"), float) else ""
+    end = " ".join(str(data[name]) for name in ("outcome", "reason") if data.get(name))
+    return [lines.brief(f"subagent in session {child}: {end}, {tokens:,} tokens{price}", WIDTH)]
+
+
+def _draw_creation(page: SessionPage, data: Data) -> list[str]:
+    del page
+    parent = data.get("parent")
+    return [lines.brief(f"a subagent of session {parent}", WIDTH)] if parent else []
 
 
 _WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingProxyType(
@@ -278,7 +298,8 @@ _WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingPr
         "session_fork": _draw_fork,
         "branch_summary": _draw_branch,
         "skill_activation": _draw_skill,
-        "subagent_event": _subagent,
+        "subagent_event": _draw_link,
+        "session_created": _draw_creation,
     }
 )
 """How each type is drawn: a title, then lines below it; nothing for what people need not see."""

@@ -71,7 +71,7 @@ class Provider:
         return f"Provider({self.model!r}, {mask_url(self.base_url)!r}, {self.dialect!r})"
 
     @property
-    def asked(self) -> str | None:
+    def server_url(self) -> str | None:
         """The server that is asked for the window, None without one."""
         return self.base_url or None
 
