@@ -15,7 +15,7 @@ import pytest
 
 from tests.agent.acting import data, types
 from ullage.agent import Agent, Call, Ended, Live, Pending, Reply, Rule, Session, Subagents
-from ullage.agent.subagents import SubagentTool, make_name, read_end
+from ullage.agent.subagents import SubagentTool, make_name, read_end, run_apart
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import BusyWriter, ConfigurationError
 from ullage.core.session.log.event import Draft, Event
@@ -356,6 +356,32 @@ def test_an_interrupt_is_recorded_in_the_child_first(session: Session, workspace
     assert child.log.leases(child.name)[-1].released is not None
 
 
+def test_a_child_has_the_time_to_record_its_end_however_often_it_is_cancelled():
+    async def go() -> None:
+        cleaning, goes_on, recorded = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def child() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cleaning.set()
+                await goes_on.wait()
+                recorded.set()
+
+        running = asyncio.create_task(run_apart(child()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        running.cancel()
+        await cleaning.wait()
+        running.cancel()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert recorded.is_set()
+
+    asyncio.run(go())
+
+
 def child_of_known(session: Session) -> str:
     return str(session.known.links[-1]["child"])
 
@@ -369,7 +395,7 @@ def cut(session: Session, upto: int) -> Session:
     return made
 
 
-@pytest.mark.parametrize("kept", [0, 1, 3, 5, 6, 9])
+@pytest.mark.parametrize("kept", [0, 1, 3, 5, 6, 9, 10])
 def test_a_parent_that_was_killed_goes_on_with_the_child_that_it_began(
     session: Session, workspace: Path, kept: int
 ):
@@ -377,8 +403,8 @@ def test_a_parent_that_was_killed_goes_on_with_the_child_that_it_began(
     model = Acting(**{"main:": [delegate("look"), says("Seven.")], "look": [read, says("7")]})
     done = run(model, session, workspace)
     whole, child = types(session), child_of(session)
-    link = next(e.seq for e in session.events() if e.type == "subagent_event")
-    left = cut(session, link - (kept < 2))  # with the link in the parent's log, or without
+    first, last = (e.seq for e in session.events() if e.type == "subagent_event")
+    left = cut(session, last if kept > 9 else first - (kept < 2))  # with links to it, or without
     if kept:
         left.log.create(child.name, 1.0)
         known = Session(left.log, child.name)

@@ -177,6 +177,14 @@ def test_a_callers_own_tools_take_the_place_of_the_others(tmp_path) -> None:
     assert ran(executor, "echo", fail="store").text == "error: the store is gone"
 
 
+def test_more_tools_can_be_had_and_the_executor_stays_as_it_is(tmp_path) -> None:
+    bare = Executor(tmp_path, tools=[])
+    assert offered(bare.extend(Echo())) == ["echo"]
+    assert offered(bare) == []
+    with pytest.raises(ConfigurationError, match="same name: echo is there already"):
+        bare.extend(Echo()).extend(Echo())
+
+
 def test_what_cannot_be_an_executor_is_refused(tmp_path) -> None:
     with pytest.raises(ConfigurationError, match="same name"):
         Executor(tmp_path, tools=[Echo(), Echo()])

@@ -217,8 +217,8 @@ class SubagentTool:
         agent = self._make_agent()
         try:
             if fold.turn is None:
-                return await _run_apart(agent.arun(child, task, **options))
-            ended = await _run_apart(agent.aresume(child, **options))
+                return await run_apart(agent.arun(child, task, **options))
+            ended = await run_apart(agent.aresume(child, **options))
             return ended or read_end(child.events())
         finally:
             for end in ends:
@@ -298,7 +298,7 @@ async def _open(parent: Session, name: str, depth: int) -> Session:
     return child
 
 
-async def _run_apart(work: Coroutine[Any, Any, Result]) -> Result:
+async def run_apart(work: Coroutine[Any, Any, Result]) -> Result:
     """Return what comes of a child's turn; a cancellation ends that first, and then goes on."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

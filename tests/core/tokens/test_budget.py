@@ -20,8 +20,10 @@ from ullage.core.tokens.budget import (
     Spent,
     TurnBudget,
     allocate,
+    divide_budget,
     fit,
     overruns,
+    tighten_budget,
 )
 from ullage.core.tokens.window import Window
 
@@ -368,3 +370,48 @@ def test_a_call_that_is_allowed_leaves_room_for_a_recovery(budget, share, charge
 def test_a_budget_that_cannot_be_is_refused(budget, match: str):
     with pytest.raises(ConfigurationError, match=match):
         TurnBudget(**budget)
+
+
+# ── what several share ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "left"),
+    [
+        (None, Spent(), None),
+        (TurnBudget(1_000), Spent().charge("call", 400, None), TurnBudget(300)),
+        (TurnBudget(1_000), Spent().charge("subagent", 1_400, None), TurnBudget(1)),
+        (TurnBudget(dollars=3.0), Spent().charge("call", 9, 1.0), TurnBudget(dollars=1.0)),
+        (TurnBudget(dollars=3.0), Spent().charge("call", 9, None), TurnBudget(dollars=1e-12)),
+    ],
+)
+def test_what_a_budget_has_left_is_divided(
+    budget: TurnBudget | None, spent: Spent, left: TurnBudget | None
+) -> None:
+    assert divide_budget(budget, spent, 2) == left
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 9))
+def test_those_who_share_a_budget_use_no_more_than_it_has(
+    whole: int, spent: int, among: int
+) -> None:
+    left = divide_budget(TurnBudget(whole), Spent().charge("call", spent, 0.0), among)
+    assert left is not None
+    assert left.tokens is not None
+    assert left.tokens * among <= max(whole - spent, among)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (None, None, None),
+        (TurnBudget(5), None, TurnBudget(5)),
+        (None, TurnBudget(5), TurnBudget(5)),
+        (TurnBudget(5), TurnBudget(7, 1.0), TurnBudget(5, 1.0)),
+        (TurnBudget(dollars=2.0), TurnBudget(dollars=1.0), TurnBudget(dollars=1.0)),
+    ],
+)
+def test_a_budget_within_another_keeps_to_both(
+    one: TurnBudget | None, other: TurnBudget | None, both: TurnBudget | None
+) -> None:
+    assert tighten_budget(one, other) == both

@@ -158,6 +158,7 @@ def test_branches_skills_and_lineage_are_kept():
     assert state.skills == {"k": "h"}
     assert state.created == {"workspace": "w"}
     assert state.forked == {"parent": "p", "seq": 4}
+    assert state.links == [{}]
 
 
 def test_the_latest_checkpoint_is_read_when_it_is_asked_for():
@@ -241,3 +242,9 @@ def test_every_call_is_answered_once_or_open(drafts: Sequence[Draft]):
 
 def test_every_durable_type_is_known():
     assert all(replace(events(user())[0], type=kind).known for kind in DURABLE)
+
+
+def test_links_to_other_sessions_are_kept_and_no_model_sees_them():
+    links = [{"child": "a", "key": "t-1-0"}, {"continued_in": "b"}]
+    state = fold(events(*(Draft("subagent_event", link) for link in links)))
+    assert (state.links, state.items) == (links, [])

@@ -105,6 +105,17 @@ def test_calls_that_only_read_run_side_by_side_and_results_keep_the_order():
     assert [r["call_id"] for r in stage.data("tool_result")] == ["c0", "c1", "c2", "c3"]
 
 
+def test_what_tools_used_of_models_is_counted_in_and_bounds_what_follows():
+    stage = Stage([called("read_a", "read_b"), called("write", prefix="w"), said("done")])
+    used = Usage(100, output=10, reasoning=5)
+    stage.outcome = lambda call: ToolOutcome("ok", usage=used if call.name == "read_a" else None)
+    stage.prepare = lambda: Ready(10, 0.0)
+    done = stage.play(budget=TurnBudget(1_000))
+    left = [e.left.tokens for e in stage.effects if isinstance(e, RunTools) and e.left]
+    assert (done.delegated, done.usage, done.dollars) == (used, Usage(30, output=15), None)
+    assert left == [(1_000 - 15) // 2, 1_000 - 30 - 115]
+
+
 def test_results_carry_exit_code_and_marks():
     stage = Stage([called("shell"), said("done")])
     stage.outcome = lambda call: ToolOutcome(
