@@ -13,7 +13,7 @@ import pytest
 from tests.agent.acting import data, types
 from tests.support import tinymodel
 from tests.support.fixtures import StartServer
-from ullage.agent import Agent, Session
+from ullage.agent import Agent, Session, Subagents
 from ullage.core.messages.transcript import DialectName
 from ullage.embedded import Launch, Server
 from ullage.providers import Provider
@@ -96,6 +96,30 @@ def test_real_calls_are_run_and_every_dialect_takes_the_history_then(
         assert done.usage.prompt_tokens > 0
     assert not session.fold.open_calls
     assert verify(session.log, "s") == []
+
+
+def test_a_real_model_gives_tasks_to_another_one_on_a_server_of_its_own(
+    llama_server: StartServer, speaking: Server, session: Session, workspace: Path, tmp_path: Path
+):
+    task = CALL.replace("read", "subagent").replace("path", "task")
+    file = tinymodel.make(tmp_path / "delegating.gguf", sentence=task)
+    server = llama_server(Launch(window=WINDOW, chat_template=CALLING), file)
+    other = Provider("speaking", speaking.base_url, "anthropic")
+    made = Agent(
+        Provider("delegating", server.base_url),
+        workspace=workspace,
+        subagents=Subagents(provider=other),
+    )
+    forced = {"tool_choice": "required", "temperature": 0}
+    done = made.run(session, "Look.", max_iterations=3, provider_options=forced)
+    assert (done.reason, done.rounds) == ("iteration_cap", 3)
+    assert [r["text"] for r in data(session, "tool_result")] == [tinymodel.SENTENCE] * 2
+    assert done.delegated.prompt_tokens > 2_000
+    names = [link["child"] for link in session.fold.links]
+    assert len(set(names)) == 2
+    for name in names:
+        assert verify(session.log, name) == []
+        assert Session(session.log, name).fold.created["parent"] == "s"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
