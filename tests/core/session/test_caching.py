@@ -39,6 +39,7 @@ def marked(messages: list[dict[str, Any]], options: dict[str, Any] | None = None
         (HISTORY[:3], [1, 2]),
         (HISTORY[:1], [0]),
         ([{"role": "user", "content": []}], []),
+        ([{"role": "user", "content": ""}], []),
         ([{"role": "assistant", "content": [{"type": "text", "text": "x"}]}], [0]),
         ([{"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}], []),
         ([*HISTORY[:2], {"role": "user", "content": [{"type": "text", "text": "x"}]}], [1, 2]),
@@ -53,7 +54,7 @@ def test_marks_stand_at_the_end_and_before_what_was_said_last(
 def test_a_mark_stands_on_the_last_block_and_text_becomes_one() -> None:
     made = add_cache_hints({"messages": HISTORY[:3]}, {}, "s", "anthropic", ANTHROPIC)
     assert made["messages"][2]["content"] == [{"type": "text", "text": "three", **MARK}]
-    assert made["messages"][0] is HISTORY[0]
+    assert made["messages"][0]["content"] == [{"type": "text", "text": "one"}]
 
 
 def test_a_caller_who_has_the_provider_place_the_mark_gets_no_others() -> None:

@@ -46,14 +46,15 @@ def add_cache_hints(
         made[key] = f"ullage-{blake2b(root.encode(), digest_size=16).hexdigest()}"
     name = dialect.fields.messages
     if dialect.fields.takes_blocks and "cache_control" not in options:
-        made[name] = _mark_history(list(made[name]))
+        made[name] = _mark_history([_write_blocks(message) for message in made[name]])
     return made
 
 
 def _mark_history(messages: list[Any]) -> list[Any]:
     """Return messages with a mark at the end, and one before what was said last.
 
-    The first serves the next call of the turn, the second the next turn and forks.
+    The first serves the next call of the turn, the second the next turn and forks. Only marks
+    move: to a model that binds thinking to what stands before it, the rest is as it was.
     """
     spoke = [place for place, message in enumerate(messages) if _is_spoken(message)]
     for place in {len(messages) - 1, *(n - 1 for n in spoke[-1:] if n)}:
@@ -61,19 +62,24 @@ def _mark_history(messages: list[Any]) -> list[Any]:
     return messages
 
 
+def _write_blocks(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message whose text is a block, whether that will carry a mark or not."""
+    content = message["content"]
+    if not isinstance(content, str):
+        return message
+    return {**message, "content": [{"type": "text", "text": content}] if content else []}
+
+
 def _is_spoken(message: Mapping[str, Any]) -> bool:
     """Tell whether a message holds what a person said, and not results of tools alone."""
-    content = message["content"]
-    if message["role"] != "user" or isinstance(content, str):
-        return bool(message["role"] == "user")
-    return any(block.get("type") != "tool_result" for block in content)
+    blocks = message["content"]
+    said = any(block.get("type") != "tool_result" for block in blocks)
+    return said and bool(message["role"] == "user")
 
 
 def _mark(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a message with a mark on its last block, as it is where that takes none."""
     content = message["content"]
-    if isinstance(content, str):
-        return {**message, "content": [{"type": "text", "text": content, **MARK}]}
     if not content or content[-1].get("type") in UNMARKED:
         return message
     return {**message, "content": [*content[:-1], {**content[-1], **MARK}]}
