@@ -28,6 +28,7 @@ from ullage.core.messages.media import image_rule
 from ullage.core.messages.transcript import Message, Part, Transcript
 from ullage.core.tokens.calibration import ReportedSize
 from ullage.embedded import Server
+from ullage.lessons import MOST
 from ullage.runtime import (
     BESIDE,
     MOST_METERS,
@@ -163,18 +164,20 @@ def test_threads_that_learn_at_once_lose_nothing(runtime) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(learn, range(8)))
-    lesson = runtime._lessons[question.scope, "m"]
+    lesson = runtime.lessons.find(question.key).calibration
     assert (lesson.ratio, lesson.seen) == (1.5, 800)
 
 
 def test_lessons_are_kept_of_so_many_models_and_a_new_word_on_one_drops_none() -> None:
     runtime = Runtime()
-    for n in range(MOST_METERS):
-        runtime.learn(Question(f"m{n}", "http://127.0.0.1:9/v1"), ReportedSize(150, 100, 0))
-    runtime.learn(Question("m0", "http://127.0.0.1:9/v1"), ReportedSize(300, 100, 0))
-    assert len(runtime._lessons) == MOST_METERS
-    runtime.learn(Question("another", "http://127.0.0.1:9/v1"), ReportedSize(150, 100, 0))
-    assert len(runtime._lessons) == 1
+    at = "http://127.0.0.1:9/v1"
+    for n in range(MOST):
+        runtime.learn(Question(f"m{n}", at), ReportedSize(1500, 1000, 0))
+    runtime.learn(Question("m0", at), ReportedSize(3000, 1000, 0))
+    assert runtime.meter(Question("m1", at)).basis == "calibrated"
+    runtime.learn(Question("another", at), ReportedSize(1500, 1000, 0))
+    assert runtime.meter(Question("m0", at)).basis == "calibrated"
+    assert runtime.meter(Question("m1", at)).basis == "estimate"  # heard of longest ago
 
 
 # --- messages read before -------------------------------------------------------------------------

@@ -20,8 +20,10 @@ from ullage.core.compaction.turns import alternate
 from ullage.core.dialects import registry as dialects
 from ullage.core.dialects.families import NO_LIMITS, find_family
 from ullage.core.errors import MalformedHistoryError
+from ullage.core.guard.learned import NOTHING, calibrate_meter
 from ullage.core.values.pickling import Unpicklable
 from ullage.counters import Vocabularies, remote, vocabulary
+from ullage.lessons import Lessons
 from ullage.storage import MemoryStore, open_store
 from ullage.transport import HttpRequest, Timeouts, Transport
 from ullage.windows import Question, Resolver, ResolverOptions
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from ullage.core.dialects.families import Law, RequestLimits
+    from ullage.core.guard.conversation import Conversation
     from ullage.core.messages.size import Size
     from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
     from ullage.core.tokens.calibration import Calibration, ReportedSize
@@ -122,16 +125,15 @@ class Runtime(Unpicklable):
             folder=Path(held.cache_dir) if held.cache_dir else None,
         )
         self.windows = Resolver(self.transport, now, options)
+        self.lessons = Lessons(options.folder, now)
         self.now = now
         self.metrics: Listener | None = None
         self._store = store
         self._memory = MemoryStore()
-        self._laws: dict[tuple[str, str | None], frozenset[Law]] = {}
         self.vocabularies = Vocabularies()
         self._remembered = remembered
         self._codecs: dict[DialectName, Codec] = {}
         self._counts = remote.Counts()
-        self._lessons: MutableMapping[tuple[str, str | None], Calibration] = _Bounded(MOST_METERS)
         self._meters: dict[object, Meter] = {}
         self._plain: MutableMapping[tuple[str | None, str], Meter] = _Bounded(MOST_METERS)
         self._dropped: MutableMapping[str, frozenset[str]] = _Bounded(MOST_METERS)
@@ -165,7 +167,7 @@ class Runtime(Unpicklable):
 
         Whether roles take turns the server's chat template tells, where it shows one.
         """
-        taught = self._laws.get((question.scope, question.model), frozenset())
+        taught = self.lessons.find(question.key).laws
         served: frozenset[Law] = frozenset()
         if self.windows.wants_turns(question):
             served = frozenset({"alternation"})
@@ -177,11 +179,24 @@ class Runtime(Unpicklable):
             return NO_LIMITS
         return find_family(question.model).limits
 
-    def note_law(self, question: Question, law: Law) -> None:
-        """Remember that a model refused a history by this law."""
-        key = (question.scope, question.model)
-        with self._lock:
-            self._laws[key] = self._laws.get(key, frozenset()) | {law}
+    def take_in(self, question: Question, conversation: Conversation) -> Conversation:
+        """Take in what a conversation remembers of its model, unless somebody forgot that since."""
+        learned = conversation.learned
+        if learned is NOTHING:
+            return conversation
+        before = self.lessons.find(question.key)
+        if not self.lessons.take_in(question.key, learned):
+            return replace(conversation, learned=NOTHING)
+        if self.lessons.find(question.key) is not before:
+            self._plain.clear()
+        self.windows.take_in(question, learned.claims)
+        return conversation
+
+    def forget(self, question: Question | None = None) -> None:
+        """Forget what was heard and learned of a model at its endpoint, or everything."""
+        self.windows.forget(question)
+        self.lessons.forget(None if question is None else question.key)
+        self._plain.clear()
 
     def codec_for(self, dialect: DialectName) -> Codec:
         """Return the codec of a dialect; what it read before is shared."""
@@ -219,7 +234,7 @@ class Runtime(Unpicklable):
             return meter
         known = self.vocabularies.best(vocabulary(question.model))
         hosted = self.windows.is_hosted(question)
-        learned = self._lessons.get((question.scope, question.model))
+        learned = self.lessons.find(question.key).calibration
         key = (known, hosted, question.model, dialect, learned)
         meter = self._meters.get(key)
         if meter is None:
@@ -248,11 +263,9 @@ class Runtime(Unpicklable):
         framing = replace(framing, image=image_rule(model))
         if known.exact and hosted and known.family is None:
             return Meter(counter, framing, EXACT, "exact", seen=self._tools)
-        if learned is None or not learned.seen:
-            scale = EXACT if known.exact and known.family else band(known.family)
-            return Meter(counter, framing, scale, "estimate", seen=self._tools)
-        scale, outside = learned.scale, learned.outside
-        return Meter(counter, framing, scale, "calibrated", outside, seen=self._tools)
+        scale = EXACT if known.exact and known.family else band(known.family)
+        meter = Meter(counter, framing, scale, "estimate", seen=self._tools)
+        return calibrate_meter(meter, learned)
 
     def is_loaded(self, question: Question, dialect: DialectName) -> bool:
         """Tell whether a request for a model can be read and measured without loading anything."""
@@ -270,13 +283,7 @@ class Runtime(Unpicklable):
 
     def learn(self, question: Question, reading: ReportedSize) -> None:
         """Calibrate by one report; one that cannot be true is left out."""
-        from ullage.core.tokens.calibration import learn
-
-        key = (question.scope, question.model)
-        with self._lock:
-            learned = learn(self._lessons.get(key), reading)
-            if learned is not None:
-                self._lessons[key] = learned
+        self.lessons.learn(question.key, reading)
         self._plain.clear()
 
     def server_count(

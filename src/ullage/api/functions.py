@@ -47,11 +47,11 @@ def window(  # noqa: PLR0913 - the public signature is fixed by the API page
     listing and rows are meant where no base URL tells; `refresh` forgets what was heard and
     learned of this model there. Raises ConfigurationError for a bad override or base_url.
     """
-    windows = (runtime or default()).windows
+    chosen = runtime or default()
     question = Question(model, base_url, api_key, override, provider)
     if refresh:
-        windows.forget(question)
-    return windows.window(question)
+        chosen.forget(question)
+    return chosen.windows.window(question)
 
 
 async def awindow(  # noqa: PLR0913 - the same signature
@@ -65,11 +65,11 @@ async def awindow(  # noqa: PLR0913 - the same signature
     runtime: Runtime | None = None,
 ) -> Window:
     """Do as `window`, without blocking the event loop."""
-    windows = (runtime or default()).windows
+    chosen = runtime or default()
     question = Question(model, base_url, api_key, override, provider)
     if refresh:
-        windows.forget(question)
-    return await windows.awindow(question)
+        chosen.forget(question)
+    return await chosen.windows.awindow(question)
 
 
 def window_tokens(model: str | None = None, **options: Any) -> int:

@@ -222,7 +222,7 @@ class Driver:
         if isinstance(need, NeedLoad):
             return self.store.checkpoints.load(need.scope, need.prefixes)
         if isinstance(need, NeedRecall):
-            return self.store.conversations.load(need.scope, need.prefixes)
+            return self._take_in(self.store.conversations.load(need.scope, need.prefixes))
         if isinstance(need, NeedKeep):
             return self.store.originals.keep(need.originals)
         if isinstance(need, NeedUndo):
@@ -238,13 +238,17 @@ class Driver:
         if isinstance(need, NeedLoad):
             return await checkpoints_of(self.store).aload(need.scope, need.prefixes)
         if isinstance(need, NeedRecall):
-            return await conversations_of(self.store).aload(need.scope, need.prefixes)
+            found = await conversations_of(self.store).aload(need.scope, need.prefixes)
+            return self._take_in(found)
         if isinstance(need, NeedKeep):
             return await originals_of(self.store).akeep(need.originals)
         if isinstance(need, NeedUndo):
             return await checkpoints_of(self.store).aundo(need.checkpoint)
         assert isinstance(need, NeedSave)  # noqa: S101 - the needs are a closed union
         return await checkpoints_of(self.store).asave(need.checkpoint)
+
+    def _take_in(self, found: Conversation | None) -> Conversation | None:
+        return None if found is None else self.runtime.take_in(self.question, found)
 
     def remember(self, conversation: Conversation) -> None:
         """Keep what is remembered of a conversation from call to call."""

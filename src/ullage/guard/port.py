@@ -43,6 +43,7 @@ from ullage.sdk.streams import Tracker, explain_stop
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint, Trigger
+    from ullage.core.dialects.families import Law
     from ullage.core.guard.learning import Observation
     from ullage.core.messages.transcript import DialectName
     from ullage.core.tokens.cost import Price
@@ -234,9 +235,9 @@ class Port(Unpicklable):
             if kind.kind == "malformed_history":
                 yield Say(Notice(REFUSED))
             return None
-        setup, request = self._setup(sent.sent.rules.dialect), view.request
         if kind.about is not None:
-            self.driver.runtime.note_law(self.driver.question, TAUGHT[kind.about])
+            self._note_law(TAUGHT[kind.about])
+        setup, request = self._setup(sent.sent.rules.dialect), view.request
         try:
             return (yield from recovery.recover(setup, request, sent, kind, trigger=trigger))
         except ContextTooLargeError as exhausted:
@@ -316,7 +317,8 @@ class Port(Unpicklable):
         if self.driver.heard and not setup.prices:
             setup = replace(setup, prices=self.driver.runtime.windows.prices(self.driver.question))
         if is_unbound(report):
-            self.driver.runtime.note_law(self.driver.question, "bound_thinking")
+            self._note_law("bound_thinking")
+            setup = self._setup(view.prepared.sent.rules.dialect)
         return observe(setup, view.prepared, report)
 
     def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
@@ -389,8 +391,12 @@ class Port(Unpicklable):
             refuses=self.refuses,
             limits=runtime.find_limits(question),
             prices=self._find_prices(),
+            learned=runtime.lessons.find(question.key),
         )
         return setup.with_laws(runtime.find_laws(question))
+
+    def _note_law(self, law: Law) -> None:
+        self.driver.runtime.lessons.note_law(self.driver.question.key, law)
 
     def _remember(self, request: Request, prepared: Prepared) -> View:
         """Remember and tell what was found out on the way, and return the view."""

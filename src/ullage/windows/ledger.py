@@ -8,7 +8,7 @@ is `core.tokens.evidence`'s. It asks nobody.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -55,14 +55,25 @@ class EvidenceLedger:
         claim = replace(claim, where=_where(question), at=self._now())
         with self._lock:
             held = evidence.add(self._claims(question), claim)
-            self._heard.pop(question.key, None)
-            self._heard[question.key] = held
-            if len(self._heard) > MOST:
-                self._heard.pop(next(iter(self._heard)))
+            self._hear(question.key, held)
             confirmed = evidence.confirm(held)
             stored = self._entries().get(question.key, ((), 0.0))[0]
             if evidence.says_more(confirmed, stored):
                 self._keep(question.key, confirmed, self._now() + _lasts(question))
+
+    def take_in(self, question: Question, claims: Sequence[Claim]) -> bool:
+        """Take in events that a conversation remembers; tell whether one of them was news."""
+        with self._lock:
+            held = self._claims(question)
+            known, floor = {(c.source, c.exchange) for c in held}, evidence.find_floor(held)
+            oldest = self._now() - _lasts(question)
+            news = [c for c in claims if (c.source, c.exchange) not in known and c.at > oldest]
+            news = [c for c in news if c.source != "answer" or c.tokens > floor]
+            for claim in news:
+                held = evidence.add(held, claim)
+            if news:
+                self._hear(question.key, held)
+        return bool(news)
 
     def share(self, question: Question, tokens: int, slots: int) -> None:
         """Remember that a pool shared by `slots` ran full: each may take its share for a while."""
@@ -91,6 +102,12 @@ class EvidenceLedger:
             self._tried.pop(question.key, None)
             if self._entries().pop(question.key, None) is not None:
                 self._save()
+
+    def _hear(self, key: str, held: tuple[Claim, ...]) -> None:
+        self._heard.pop(key, None)
+        self._heard[key] = held
+        if len(self._heard) > MOST:
+            self._heard.pop(next(iter(self._heard)))
 
     def _claims(self, question: Question) -> tuple[Claim, ...]:
         heard = self._heard.get(question.key)

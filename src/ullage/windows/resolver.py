@@ -8,7 +8,7 @@ warning. It knows no conversation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -182,6 +182,11 @@ class Resolver:
             return
         self.ledger.record(question, claim)
         self._found.drop(question.key)
+
+    def take_in(self, question: Question, claims: Sequence[Claim]) -> None:
+        """Take in events that a conversation remembers, each as of its own time."""
+        if claims and self.ledger.take_in(question, claims):
+            self._found.drop(question.key)
 
     def start_trial(self, question: Question) -> bool:
         """Tell whether a request over a learned bound may be tried, and remember that one is."""

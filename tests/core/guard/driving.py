@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tests.support.counting import WordCounter
@@ -11,6 +11,7 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.guard.conversation import Conversation
+from ullage.core.guard.learned import NOTHING
 from ullage.core.guard.learning import Observation, observe
 from ullage.core.guard.request import (
     Need,
@@ -46,7 +47,8 @@ def window(tokens: int | None, **claim: Any) -> Window:
 class World:
     """What the machines are answered: a window, a counting server or none, a summariser or none.
 
-    `room` is the summariser's own window.
+    `room` is the summariser's own window. What a conversation remembers of its model is taken in
+    where the world `learns`, as drivers do; else the setup's meter stays.
     """
 
     window: Window
@@ -58,6 +60,7 @@ class World:
     originals: dict[str, str] = field(default_factory=dict)
     needs: list[Need] = field(default_factory=list)
     trial: bool = False
+    learns: bool = False
 
     def answer(self, need: Need) -> Any:
         self.needs.append(need)
@@ -78,14 +81,18 @@ class World:
                 keys = [(need.scope, prefix) for prefix in need.prefixes]
                 found = next((self.kept[key] for key in keys if key in self.kept), None)
             case NeedRecall():
-                keys = [(need.scope, prefix) for prefix in need.prefixes]
-                found = next((self.talks[key] for key in keys if key in self.talks), None)
+                found = self._recall(need)
             case NeedKeep():
                 found = self.originals.update(need.originals)
             case NeedSave() | NeedUndo():
                 change = self._undo if isinstance(need, NeedUndo) else self._saved
                 found = change(need.checkpoint)
         return found
+
+    def _recall(self, need: NeedRecall) -> Conversation | None:
+        keys = [(need.scope, prefix) for prefix in need.prefixes]
+        found = next((self.talks[key] for key in keys if key in self.talks), None)
+        return found if found is None or self.learns else replace(found, learned=NOTHING)
 
     def _saved(self, checkpoint: Checkpoint) -> Checkpoint:
         key = (checkpoint.scope, checkpoint.prefix)

@@ -40,7 +40,8 @@ def test_laws_are_put_into_the_setup_under_scopes_of_their_own() -> None:
     assert GIVEN.with_laws(frozenset()) is GIVEN
     both = GIVEN.with_laws({"bound_thinking", "whole_loops"})
     assert (both.loops, both.bound) == (True, True)
-    assert both.scope == f"{GIVEN.scope}|loops|bound"
+    assert both.checkpoint_scope == f"{GIVEN.scope}|loops|bound"
+    assert both.conversation_scope == GIVEN.conversation_scope
 
 
 @pytest.mark.parametrize(
@@ -129,14 +130,14 @@ def test_a_refusal_of_bound_reasoning_is_followed_by_a_request_without_any(given
     assert len(made.messages) == len(request.messages)
     assert not is_recoverable(BINDING, made)
     (saved,) = [need for need in world.needs if isinstance(need, NeedSave)]
-    assert saved.checkpoint.scope == BOUND.scope
+    assert saved.checkpoint.scope == BOUND.checkpoint_scope
     assert saved.checkpoint.trigger == "unbound_reasoning"
 
 
 def test_tool_loops_are_wanted_whole_once_only_by_the_scope() -> None:
     world, request = World(window(1900)), Request(thinking(12))
-    given = GIVEN.with_loops()
+    given = GIVEN.with_laws({"whole_loops"})
     sent = first(world, request, given)
     made = recover(world, sent, ErrorKind("malformed_history", about="thinking"), request,
                    given=given)  # fmt: skip
-    assert made.checkpoint is None or made.checkpoint.scope == given.scope
+    assert made.checkpoint is None or made.checkpoint.scope == given.checkpoint_scope

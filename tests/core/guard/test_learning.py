@@ -14,6 +14,7 @@ from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ErrorKind
 from ullage.core.guard import machine as guard
 from ullage.core.guard.events import Answered, ContextPressure, Notice, TruncationDetected
+from ullage.core.guard.learned import NOTHING
 from ullage.core.guard.learning import NEXT
 from ullage.core.guard.recovery import recover
 from ullage.core.guard.request import NeedServerCount, Prepared, Request, Setup
@@ -304,7 +305,8 @@ def test_a_truncated_reading_neither_calibrates_nor_is_a_size() -> None:
     made = prepare(world, history, WATCHING)
     seen = world.observe(WATCHING, made, usage(3000))
     assert (seen.reading, seen.checkpoint) == (None, None)
-    assert seen.conversation == made.conversation
+    assert seen.conversation.learned.claims == seen.evidence
+    assert replace(seen.conversation, learned=NOTHING) == made.conversation
     assert seen.assessment == made.assessment
     (cut,) = of(seen, TruncationDetected)
     assert (cut.truncation.signs, cut.truncation.certain) == (("short",), False)

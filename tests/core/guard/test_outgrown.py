@@ -158,7 +158,7 @@ def test_it_never_goes_back_and_forth(steps: list[tuple[int, float]], tokens: in
 def test_reasoning_that_is_bound_to_a_compacted_history_keeps_it() -> None:
     free = replace(setup(), codec=Anthropic())
     world, history = World(SMALL), talk(24)[1:]
-    for asked, whole in ((free, True), (free.with_binding(), False)):
+    for asked, whole in ((free, True), (free.with_laws({"bound_thinking"}), False)):
         world.window = SMALL
         made = prepare(world, history, asked)
         assert made.checkpoint is not None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.errors import StoreError
 from ullage.core.guard.effort import Effort
+from ullage.core.guard.learned import NOTHING, Learned
 from ullage.core.messages.size import Size
 from ullage.core.tokens.counting import Anchor, Measure, part
 from ullage.core.tokens.gauge import Shown
@@ -56,6 +57,7 @@ class Conversation:
     beside: str = ""
     wide: int = 0
     base: tuple[int, int] | None = None
+    learned: Learned = NOTHING
 
     def has_report_of(self, sent: Transcript) -> bool:
         """Tell whether the last report is of the first messages of what is about to be sent.
@@ -100,10 +102,11 @@ class Conversation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
-        data = asdict(self)
+        data = asdict(replace(self, learned=NOTHING))
         if self.anchor is not None:
             data["anchor"] = [self.anchor.tokens, *self.anchor.raw]
         data["shown"]["told"] = sorted(self.shown.told)
+        data["learned"] = self.learned.to_dict()
         return {**data, "version": VERSION}
 
     @classmethod
@@ -127,6 +130,8 @@ class Conversation:
             shown = {**fields["shown"]}
             shown["told"] = frozenset(shown["told"])
             fields |= {"shown": Shown(**shown), "effort": Effort(**fields["effort"])}
+            learned = fields.get("learned")  # written since the agent keeps it, too
+            fields["learned"] = NOTHING if learned is None else Learned.from_dict(learned)
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise StoreError(f"a stored conversation is corrupt ({error}): remove it") from error

@@ -20,7 +20,7 @@ from ullage.core.guard.belief import (
 )
 from ullage.core.guard.events import Answered, ContextPressure, Event, Notice, TruncationDetected
 from ullage.core.messages.thoughts import holds_thoughts
-from ullage.core.tokens.calibration import ReportedSize
+from ullage.core.tokens.calibration import ReportedSize, learn
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
 from ullage.core.tokens.truncation import detect, finish_reason, is_edited_by_server
@@ -28,6 +28,7 @@ from ullage.core.tokens.truncation import detect, finish_reason, is_edited_by_se
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.conversation import Conversation
+    from ullage.core.guard.learned import Learned
     from ullage.core.guard.request import Prepared, Setup
     from ullage.core.tokens.claim import Claim
     from ullage.core.tokens.truncation import Truncation
@@ -60,6 +61,22 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     usage = Usage.from_report(report)
     if usage is None or usage.prompt_tokens == 0:
         return Observation(None, sent.assessment, sent.conversation)
+    seen = _read_report(setup, sent, usage, report)
+    learned = _learn(setup, sent, seen)
+    return replace(seen, conversation=replace(seen.conversation, learned=learned))
+
+
+def _learn(setup: Setup, sent: Prepared, seen: Observation) -> Learned:
+    """Return what is known of the model now, which the conversation carries on."""
+    learned, reading = setup.learned, seen.reading
+    if reading is not None:
+        taught = learn(learned.calibration, reading)
+        learned = replace(learned, calibration=taught, at=setup.now)
+    return learned.keep_events((*sent.window.claims, *seen.evidence), setup.now)
+
+
+def _read_report(setup: Setup, sent: Prepared, usage: Usage, report: Any) -> Observation:
+    """Return what a report says, believed or not."""
     priced = cost(usage, setup.prices) if setup.prices else None
     answered = Answered(usage, priced, setup.model)
     if is_edited_by_server(report):

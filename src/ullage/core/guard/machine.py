@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.guard.events import OverShare
-from ullage.core.guard.request import Need, NeedWindow, Preparing, Request, Setup
+from ullage.core.guard.learned import NOTHING
+from ullage.core.guard.request import Need, NeedRecall, NeedWindow, Preparing, Request, Setup
 from ullage.core.guard.stages.bind import bind
 from ullage.core.guard.stages.compact import compact_if_allowed, compact_request, leave
 from ullage.core.guard.stages.decide import decide, decide_ahead, decide_by_hand, find_overruns
@@ -23,6 +24,7 @@ from ullage.core.guard.stages.replay import replay
 from ullage.core.guard.stages.view import prepare_view
 
 if TYPE_CHECKING:
+    from ullage.core.guard.conversation import Conversation
     from ullage.core.tokens.window import Window
 
 
@@ -36,6 +38,7 @@ def prepare(setup: Setup, request: Request, *, unbinds: bool = False) -> Prepari
     """
     check_request(request)
     measured = yield from open_request(setup, request, NeedWindow(), unbinds=unbinds)
+    setup = measured.setup
     decision = decide(setup, request, measured)
     made, over = leave(measured), decision.over
     if decision.due is not None:
@@ -53,6 +56,7 @@ def prepare_ahead(setup: Setup, request: Request) -> Preparing:
     its place. To be driven beside the conversation; its result is not to be sent.
     """
     measured = yield from open_request(setup, request, NeedWindow())
+    setup = measured.setup
     due, made = decide_ahead(setup, measured), leave(measured)
     if due is not None:
         made = yield from compact_request(setup, request, measured, due)
@@ -62,6 +66,7 @@ def prepare_ahead(setup: Setup, request: Request) -> Preparing:
 def prepare_compacted(setup: Setup, request: Request, target: int) -> Preparing:
     """Compact to `target` tokens because somebody wants it, by the policy's highest rung."""
     measured = yield from open_request(setup, request, NeedWindow())
+    setup = measured.setup
     made = yield from compact_request(setup, request, measured, decide_by_hand(setup, target))
     return (yield from prepare_view(replace(setup, strict=False), request, made))
 
@@ -69,13 +74,18 @@ def prepare_compacted(setup: Setup, request: Request, target: int) -> Preparing:
 def open_request(
     setup: Setup, request: Request, need: NeedWindow, *, unbinds: bool = False
 ) -> Generator[Need, Any, Measured]:
-    """Ask for the window, then read, replay and measure: what every way of a request begins with.
+    """Read, recall, ask for the window, replay and measure: every way of a request begins so.
 
-    Raises MalformedHistoryError and ConfigurationError (a pin on a message that was repaired).
+    What the conversation remembers of its model is in the setup of the result. Raises
+    MalformedHistoryError and ConfigurationError (a pin on a message that was repaired).
     """
+    read = read_request(setup, request)
+    recalled: Conversation | None = yield NeedRecall(setup.conversation_scope, read.prefixes[::-1])
+    if recalled is not None and recalled.learned is not NOTHING:
+        setup, before = setup.with_learned(recalled.learned), setup
+        read = read if setup is before else read_request(setup, request)
     known: Window = yield need
     window = setup.policy.narrow(known, setup.prices)
-    read = read_request(setup, request)
-    replayed = yield from replay(setup, request, read, window)
+    replayed = yield from replay(setup, request, read, window, recalled)
     replayed = yield from bind(setup, request, replayed, forced=unbinds)
     return (yield from measure_request(setup, request, replayed, window))

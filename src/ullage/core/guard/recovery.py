@@ -17,6 +17,7 @@ from ullage.core.compaction.policy import DETERMINISTIC
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import find
 from ullage.core.compaction.turns import takes_turns
+from ullage.core.dialects.families import TAUGHT
 from ullage.core.errors import ContextTooLargeError
 from ullage.core.guard import machine
 from ullage.core.guard.belief import is_about, make_refusal
@@ -83,13 +84,9 @@ def recover(
         lowered = _lower_output(request.max_tokens, sent, error)
         if lowered is not None:
             return replace(sent, max_tokens=lowered, events=(_report_lowered(request, lowered),))
-    if error.about == "binding":
-        bound = setup if setup.bound else setup.with_binding()
-        return (yield from machine.prepare(bound, request, unbinds=True))
-    if error.about == "alternation":
-        return (yield from machine.prepare(replace(setup, alternates=True), request))
-    if error.kind == "malformed_history":
-        return (yield from _whole_loops(setup, request))
+    if error.kind == "malformed_history" and error.about is not None:
+        lawful = setup.with_laws(frozenset({TAUGHT[error.about]}))
+        return (yield from machine.prepare(lawful, request, unbinds=error.about == "binding"))
     if error.kind in ("bytes", "media"):
         return (yield from _without_media(setup, request, sent))
     return (yield from _smaller(setup, request, sent, error, trigger))
@@ -133,6 +130,7 @@ def _smaller(
     if error.input_tokens is not None and not _is_foreseen(setup, sent, refused):
         setup = _rescale(setup, sent, refused)
     measured = yield from machine.open_request(setup, request, NeedWindow(evidence or None))
+    setup = measured.setup
     bound = min(measured.window.input_tokens or refused, proven or refused, refused)
     effort = measured.replayed.conversation.effort
     spent = max(effort.recoveries, sent.conversation.effort.recoveries)  # the bound has changed
@@ -180,6 +178,7 @@ def _is_foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
 def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
     """Strip media (images, files, audio) outside the pins."""
     measured = yield from machine.open_request(setup, request, NeedWindow())
+    setup = measured.setup
     due = Due(max(sent.count.high - 1, 1), (), "overflow_recovery", first=(find("strip_media"),))
     made = yield from compact_request(setup, request, measured, due)
     if made.outcome is None:
@@ -190,12 +189,6 @@ def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
             bound=sent.count.high,
         )
     return (yield from prepare_view(setup, request, made))
-
-
-def _whole_loops(setup: Setup, request: Request) -> Preparing:
-    """Plan anew with whole tool loops as units, under a scope of its own."""
-    whole = setup if setup.loops else setup.with_loops()
-    return (yield from machine.prepare(whole, request))
 
 
 def _lower_output(asked: int, sent: Prepared, error: ErrorKind) -> int | None:

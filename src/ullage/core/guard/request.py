@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.dialects.families import NO_LIMITS
+from ullage.core.guard.learned import NOTHING, calibrate_meter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ullage.core.dialects.server_edits import ServerEdits
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
+    from ullage.core.guard.learned import Learned
     from ullage.core.messages.transcript import Codec, DialectName, Raw, Transcript
     from ullage.core.summary.question import SummaryRequest
     from ullage.core.tokens.budget import Cramped
@@ -136,15 +138,16 @@ class Setup:
     """What stays the same from request to request.
 
     `scope` keeps upstreams and credentials apart; `model` besides what was reported: another
-    model's report is no size of this one's prompt. `shares` are those of the window's sections
-    (`core.tokens.budget.allocate`), None without a budget. `summariser` says that there is one,
-    `background` that summaries may be made beside the conversation, `keeps` that a store keeps
-    originals. `loops` makes whole tool loops units, `bound` leaves out signed reasoning that stands
-    behind an edit. `prices` are the model's, `now` is the time in
-    seconds. Without `repairs` a broken history stays as it is; without `refuses` what cannot fit
-    is handed out all the same, as small as it lawfully gets. With `tries` a request over a learned
-    bound is sent now and then, as a trial. `alternates` says that the server's chat template wants
-    user and assistant to take turns. `limits` are what the provider takes beside tokens.
+    model's report is no size of this one's prompt. `learned` is what the process knows of it.
+    `shares` are those of the window's sections (`core.tokens.budget.allocate`), None without a
+    budget. `summariser` says that there is one, `background` that summaries may be made beside
+    the conversation, `keeps` that a store keeps originals. `loops` makes whole tool loops units,
+    `bound` leaves out signed reasoning that stands behind an edit. `prices` are the model's, `now`
+    is the time in seconds. Without `repairs` a broken history stays as it is; without `refuses`
+    what cannot fit is handed out all the same, as small as it lawfully gets. With `tries` a request
+    over a learned bound is sent now and then, as a trial. `alternates` says that the server's chat
+    template wants user and assistant to take turns. `limits` are what the provider takes beside
+    tokens.
     """
 
     codec: Codec
@@ -166,23 +169,40 @@ class Setup:
     tries: bool = True
     alternates: bool = False
     limits: RequestLimits = NO_LIMITS
+    learned: Learned = NOTHING
 
-    def with_loops(self) -> Setup:
-        """Return the setup for a model that refuses a tool loop which was cut through."""
-        return replace(self, loops=True, scope=f"{self.scope}|loops")
+    @property
+    def checkpoint_scope(self) -> str:
+        """The scope of checkpoints: models with other laws do not take each other's.
 
-    def with_binding(self) -> Setup:
-        """Return the setup for a model that refuses reasoning which stands behind an edit.
-
-        Its checkpoints are of a scope of their own: those of another model leave that reasoning in.
+        Those of a model without whole loops cut through them, those of one whose reasoning is not
+        bound leave it in.
         """
-        return replace(self, bound=True, scope=f"{self.scope}|bound")
+        return f"{self.scope}{'|loops' * self.loops}{'|bound' * self.bound}"
+
+    @property
+    def conversation_scope(self) -> str:
+        """The scope of what is remembered from call to call, whatever laws were learned since."""
+        return f"{self.scope}|{self.model}"
 
     def with_laws(self, laws: Collection[Law]) -> Setup:
         """Return the setup for a model with these laws."""
-        made = self.with_loops() if "whole_loops" in laws else self
-        made = made.with_binding() if "bound_thinking" in laws else made
-        return replace(made, alternates=True) if "alternation" in laws else made
+        if not laws:
+            return self
+        return replace(
+            self,
+            loops=self.loops or "whole_loops" in laws,
+            bound=self.bound or "bound_thinking" in laws,
+            alternates=self.alternates or "alternation" in laws,
+        )
+
+    def with_learned(self, other: Learned) -> Setup:
+        """Return the setup with what a conversation remembers of the model besides."""
+        learned = self.learned.merge(other)
+        if learned is self.learned:
+            return self
+        meter = calibrate_meter(self.meter, learned.calibration)
+        return replace(self.with_laws(learned.laws), meter=meter, learned=learned)
 
 
 @dataclass(frozen=True, slots=True)

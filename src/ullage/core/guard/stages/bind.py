@@ -61,7 +61,7 @@ def _record(setup: Setup, request: Request, replayed: Replayed, script: Script) 
     before = _count(setup, request, replayed.edited)
     known = replayed.checkpoint
     return Checkpoint(
-        scope=setup.scope,
+        scope=setup.checkpoint_scope,
         prefix=read.prefixes[count - 1],
         count=count,
         script=script,

@@ -259,7 +259,7 @@ def _record(
         replayed.read.history,
         compose(replayed.script, was.edited, outcome.script),
         outcome,
-        scope=setup.scope,
+        scope=setup.checkpoint_scope,
         trigger=request.trigger or due.trigger,
         policy=setup.policy.identity,
         generation=replayed.generation,

@@ -34,9 +34,10 @@ class Measured:
     """What is about to be sent, and its size beside the window.
 
     `edited` is the history as it goes out, `size` its measure; `is_counted` tells whether the
-    server counts requests.
+    server counts requests. `setup` has what the conversation remembers of its model.
     """
 
+    setup: Setup
     replayed: Replayed
     window: Window
     edited: Edited
@@ -64,7 +65,7 @@ def measure_request(
     size = measure(edited.transcript, setup.meter, system=request.system, tools=request.tools)
     if replayed.is_reported:
         size = replayed.conversation.anchor_to_report(size)
-    measured = Measured(replayed, window, edited, size)
+    measured = Measured(setup, replayed, window, edited, size)
     if _needs_count(setup, request, measured):
         measured = yield from ask_server(request, measured)
     return measured

@@ -1,7 +1,7 @@
 """The second stage: apply the checkpoint that is known for the beginning of the history.
 
-It also recalls what is remembered of the conversation. It plans nothing, and measures only whether
-a history has room as it is in a window that is larger than that of its checkpoint.
+The conversation begins its turn here. It plans nothing, and measures only whether a history has
+room as it is in a window that is larger than that of its checkpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.core.compaction import laws
 from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.edits import Edited, Script, apply
 from ullage.core.guard.conversation import Conversation
-from ullage.core.guard.request import Need, NeedLoad, NeedRecall
+from ullage.core.guard.request import Need, NeedLoad
 from ullage.core.guard.stages.read import Read, read_history
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.tokens.counting import measure
@@ -42,12 +42,12 @@ class Replayed:
 
 
 def replay(
-    setup: Setup, request: Request, read: Read, window: Window
+    setup: Setup, request: Request, read: Read, window: Window, recalled: Conversation | None
 ) -> Generator[Need, Any, Replayed]:
-    """Recall the conversation; find the known prefix and apply its checkpoint."""
-    scope = f"{setup.scope}|{setup.model}"
-    recalled: Conversation | None = yield NeedRecall(scope, read.prefixes[::-1])
-    began = _begin_turn(recalled or Conversation(scope, ""), read, window)
+    """Go on with the conversation; find the known prefix and apply its checkpoint."""
+    known = recalled or Conversation(setup.conversation_scope, "")
+    learned = setup.learned.keep_events(window.claims, setup.now)
+    began = replace(_begin_turn(known, read, window), learned=learned)
     found = yield from _find_checkpoint(_Search(setup, request, read, window, began))
     script = found.checkpoint.script if found.checkpoint is not None else Script()
     wide = (window.working_tokens or 0) if found.outgrown else 0
@@ -88,7 +88,7 @@ def _find_checkpoint(search: _Search) -> Generator[Need, Any, _Found]:
     setup, read = search.setup, search.read
     left, generation, fits = read.prefixes[::-1], 0, False
     while left:
-        known: Checkpoint | None = yield NeedLoad(setup.scope, left)
+        known: Checkpoint | None = yield NeedLoad(setup.checkpoint_scope, left)
         if known is None:
             break
         generation = max(generation, known.generation + 1)
@@ -160,7 +160,7 @@ def _is_lawful(known: Checkpoint, read: Read, edited: Edited) -> bool:
 def find_checkpoint(setup: Setup, request: Request) -> Generator[Need, Any, Checkpoint | None]:
     """Return the checkpoint that would be re-applied to a request, or None."""
     history, _ = read_history(setup, request.messages)
-    known: Checkpoint | None = yield NeedLoad(setup.scope, chain(history)[::-1])
+    known: Checkpoint | None = yield NeedLoad(setup.checkpoint_scope, chain(history)[::-1])
     return known
 
 

@@ -1,0 +1,90 @@
+"""What was learned of a model at its endpoint: it goes wherever its conversations go.
+
+A process shares it between conversations; a conversation carries it on, so that another process or
+machine goes on with the same numbers. It knows no store and no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.tokens.calibration import Calibration, Outside, ReportedSize
+from ullage.core.tokens.claim import LEARNED, Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ullage.core.dialects.families import Law
+    from ullage.core.tokens.counting import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """How a model counts, what it refused a history for, and what events said of its window.
+
+    `at` is when the newest of it was learned, in seconds since the epoch: what somebody forgot
+    later is not learned again from here.
+    """
+
+    calibration: Calibration | None = None
+    laws: frozenset[Law] = frozenset()
+    claims: tuple[Claim, ...] = ()
+    at: float = 0.0
+
+    def merge(self, other: Learned) -> Learned:
+        """Return what either knows: of two calibrations the one that more reports made."""
+        mine, theirs = self.calibration, other.calibration
+        better = theirs is not None and theirs.seen > (mine.seen if mine is not None else 0)
+        laws = self.laws | other.laws
+        if not better and laws == self.laws:
+            return self
+        return replace(self, calibration=theirs if better else mine, laws=laws)
+
+    def keep_events(self, claims: Iterable[Claim], now: float) -> Learned:
+        """Return this with the events among claims of a window, as of `now`."""
+        heard = tuple(c for c in claims if c.source in LEARNED)
+        return self if heard == self.claims else replace(self, claims=heard, at=now)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can carry."""
+        held = self.calibration
+        return {
+            "calibration": None if held is None else asdict(held),
+            "laws": sorted(self.laws),
+            "claims": [asdict(claim) for claim in self.claims],
+            "at": self.at,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Learned:
+        """Read what `to_dict` wrote; raises KeyError and TypeError for anything else."""
+        held = data["calibration"]
+        return cls(
+            None if held is None else read_calibration(held),
+            frozenset(data["laws"]),
+            tuple(Claim(**claim) for claim in data["claims"]),
+            float(data["at"]),
+        )
+
+
+NOTHING: Final = Learned()
+
+
+def read_calibration(data: Mapping[str, Any]) -> Calibration:
+    """Read a calibration from plain data; raises KeyError and TypeError for anything else."""
+    outside, last = data["outside"], data["last"]
+    return Calibration(
+        float(data["ratio"]),
+        None if outside is None else Outside(int(outside[0]), float(outside[1])),
+        float(data["error"]),
+        int(data["seen"]),
+        None if last is None else ReportedSize(**last),
+    )
+
+
+def calibrate_meter(meter: Meter, learned: Calibration | None) -> Meter:
+    """Return a meter by what reports taught; an exact one needs no lesson."""
+    if meter.basis == "exact" or learned is None or not learned.seen:
+        return meter
+    return replace(meter, scale=learned.scale, outside=learned.outside, basis="calibrated")

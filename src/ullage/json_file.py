@@ -1,0 +1,68 @@
+"""One small JSON file that outlives the process: written whole and atomically.
+
+Several processes may write, the last one wins. A file that cannot be read is replaced, never
+trusted and never fatal. It does not know what is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+log = logging.getLogger("ullage.files")
+
+Content = TypeVar("Content")
+
+UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a file of somebody else's making may raise."""
+
+
+class JsonFile:
+    """The file `name` of a folder, or nothing at all where `folder` is None."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self._path = folder / name if folder is not None else None
+
+    def load(self, read: Callable[[Any], Content]) -> Content | None:
+        """Return what `read` makes of the file; None without one or with trouble."""
+        if self._path is None:
+            return None
+        try:
+            return read(json.loads(self._path.read_text("utf-8")))
+        except FileNotFoundError:
+            return None
+        except UNREADABLE as error:
+            log.warning("%s is unreadable and will be replaced (%s)", self._path, error)
+            return None
+
+    def save(self, content: Any) -> None:
+        """Write everything; trouble is one warning, since the process knows it all anyway."""
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _replace(self._path, json.dumps(content))
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._path, error)
+
+    def clear(self) -> None:
+        """Remove the file."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    import tempfile
+
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

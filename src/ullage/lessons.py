@@ -1,0 +1,166 @@
+"""What was learned of models at their endpoints beside their windows: how they count, their laws.
+
+Conversations share it in the process. How a server counts is kept on disk, too, once two reports
+agree; a law that one refusal named is not, and goes on in its conversation alone. It asks nobody
+and decides nothing: `core.tokens.calibration` does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.guard.learned import NOTHING, Learned, read_calibration
+from ullage.core.tokens.calibration import Calibration, learn
+from ullage.json_file import JsonFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ullage.core.dialects.families import Law
+    from ullage.core.tokens.calibration import ReportedSize
+
+FILE: Final = "counting.json"
+VERSION: Final = 1
+
+MOST: Final = 1_000
+"""Models at endpoints of which something is kept; those that were heard of longest ago go."""
+
+REPEATED: Final = 2
+"""Reports that must agree before a ratio is kept beyond the process."""
+
+MOVED: Final = 0.05
+"""How far a ratio must have moved to be written again, as a share: half of the narrowest band."""
+
+EVERY: Final = "*"
+"""The key under which it is written when everything was forgotten."""
+
+KEPT_S: Final = 30 * 24 * 3600.0
+"""Seconds for which a ratio is kept on disk without a new report."""
+
+
+class Lessons:
+    """Lessons by key, which names endpoint, credential and model. For any thread.
+
+    `now` returns seconds since the epoch. Nothing is kept on disk where `folder` is None.
+    """
+
+    def __init__(self, folder: Path | None, now: Callable[[], float]) -> None:
+        self._file = JsonFile(folder, FILE)
+        self._now = now
+        self._known: dict[str, Learned] = {}
+        self._stored: dict[str, Learned] | None = None
+        self._forgotten: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def find(self, key: str) -> Learned:
+        """Return what is known of a model."""
+        known = self._known.get(key)
+        if known is None:
+            with self._lock:
+                known = self._known.get(key) or self._entries().get(key, NOTHING)
+                self._keep(key, known)
+        return known
+
+    def learn(self, key: str, reading: ReportedSize) -> None:
+        """Calibrate by one report; one that cannot be true changes nothing."""
+        before = self.find(key)
+        with self._lock:
+            held = self._known.get(key, before)
+            taught = learn(held.calibration, reading)
+            self._keep(key, replace(held, calibration=taught, at=self._now()))
+            if taught is not None and self._is_news(key, taught):
+                self._save(key)
+
+    def note_law(self, key: str, law: Law) -> None:
+        """Remember that a model refused a history by this law."""
+        before = self.find(key)
+        with self._lock:
+            held = self._known.get(key, before)
+            self._keep(key, replace(held, laws=held.laws | {law}, at=self._now()))
+
+    def take_in(self, key: str, learned: Learned) -> bool:
+        """Take in what a conversation remembers of a model; tell whether that still holds.
+
+        It does not where somebody forgot the model since.
+        """
+        held = self.find(key)
+        forgotten = self._forgotten
+        if learned.at <= max(forgotten.get(key, -1.0), forgotten.get(EVERY, -1.0)):
+            return False
+        if held.merge(learned) is not held:
+            with self._lock:
+                self._keep(key, self._known.get(key, held).merge(learned))
+        return True
+
+    def forget(self, key: str | None = None) -> None:
+        """Forget what was learned of a model, or everything."""
+        with self._lock:
+            stored = self._entries()
+            for gone in (key,) if key is not None else (*self._known, *stored):
+                self._known.pop(gone, None)
+                stored.pop(gone, None)
+            self._forgotten[EVERY if key is None else key] = self._now()
+            self._write()
+
+    # --- who calls these holds the lock -----------------------------------------------------------
+
+    def _keep(self, key: str, learned: Learned) -> None:
+        self._known.pop(key, None)
+        self._known[key] = learned
+        if len(self._known) > MOST:
+            self._known.pop(next(iter(self._known)))
+
+    def _is_news(self, key: str, taught: Calibration) -> bool:
+        """Tell whether a calibration is worth writing down: it was repeated, and says more."""
+        before = self._entries().get(key, NOTHING).calibration
+        if taught.seen < REPEATED:
+            return False
+        if before is None or taught.seen >= 2 * before.seen:
+            return True
+        return abs(taught.ratio - before.ratio) > MOVED * before.ratio
+
+    def _entries(self) -> dict[str, Learned]:
+        if self._stored is None:
+            self._stored, self._forgotten = self._load()
+        return self._stored
+
+    def _load(self) -> tuple[dict[str, Learned], dict[str, float]]:
+        entries, forgotten = self._file.load(_read) or ({}, {})
+        oldest = self._now() - KEPT_S
+        return (
+            {k: e for k, e in entries.items() if e.at > oldest},
+            {k: at for k, at in forgotten.items() if at > oldest},
+        )
+
+    def _save(self, key: str) -> None:
+        entries, forgotten = self._load()  # read again: another process may have written since
+        self._forgotten = {**forgotten, **self._forgotten}
+        self._stored = {**entries, key: replace(self._known[key], laws=frozenset(), claims=())}
+        self._write()
+
+    def _write(self) -> None:
+        entries = dict(sorted(self._entries().items(), key=_at)[-MOST:])
+        made = {k: {"calibration": _write_down(e), "at": e.at} for k, e in entries.items()}
+        self._file.save({"version": VERSION, "entries": made, "forgotten": self._forgotten})
+
+
+def _at(entry: tuple[str, Learned]) -> float:
+    return entry[1].at
+
+
+def _write_down(learned: Learned) -> dict[str, Any] | None:
+    return None if learned.calibration is None else asdict(learned.calibration)
+
+
+def _read(data: Mapping[str, Any]) -> tuple[dict[str, Learned], dict[str, float]]:
+    if data["version"] != VERSION:
+        raise ValueError(f"its version is {data['version']!r}, this is {VERSION}")
+    entries = {
+        key: Learned(read_calibration(entry["calibration"]), at=float(entry["at"]))
+        for key, entry in data["entries"].items()
+    }
+    return entries, {key: float(at) for key, at in data["forgotten"].items()}
