@@ -23,7 +23,7 @@ from tests.agent.acting import (
 )
 from tests.support.faults import FaultServer, hanging, of_json
 from ullage.agent import Agent, Live, Session
-from ullage.agent.keeping import SessionStore
+from ullage.agent.keeping import Place, SessionStore
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, Fenced
 from ullage.core.session.log.event import Draft, Event
@@ -593,7 +593,7 @@ def test_a_request_without_room_for_its_text_leaves_the_facts_out(session: Sessi
 
 
 def test_a_stores_own_records_are_the_sessions(session: Session):
-    store = SessionStore(session, "openai_chat", list)
+    store = SessionStore(Place(session, "openai_chat", "m", list))
     assert store.url == session.log.url
     assert store.purge(1e12) == 0
     assert store.checkpoints.all() == []

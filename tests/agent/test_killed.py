@@ -50,7 +50,8 @@ NAMED: Final = frozenset(
                 "append user_message+turn_started",
                 "append provider_usage+assistant_message+tool_call",
                 *("append snapshot_taken", "append file_changes", "append tool_result"),
-                "append history_compaction",
+                *("append history_compaction", "append context_state"),
+                "append provider_usage+history_compaction+assistant_message+tool_call",
                 "append provider_usage+assistant_message+turn_completed",
                 *("tool bump", "tool read"),
             )
@@ -61,7 +62,7 @@ NAMED: Final = frozenset(
             for kind in (
                 *("user_message", "turn_started", "provider_usage", "assistant_message"),
                 *("tool_call", "tool_result", "history_compaction", "turn_completed"),
-                *("snapshot_taken", "file_changes"),
+                *("snapshot_taken", "file_changes", "context_state"),
             )
         ),
         *("shown text_delta", "shown status"),

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from ullage import config
-from ullage.agent.keeping import SessionStore
+from ullage.agent.keeping import Place, SessionStore
 from ullage.agent.kit import Asking, Kit, Words, state_window
 from ullage.agent.session import Live, Session, find_folder
 from ullage.agent.subagents import Subagents, make_tool
@@ -424,19 +424,29 @@ class Agent(Unpicklable):
             ),
         )
         before = len(words.messages())
+        question = self._question(provider)
+        prices = self.runtime.windows.prices(question)
         store = SessionStore(
-            session, provider.dialect, lambda: [*[0] * before, *renderer.seqs], dry=dry
+            Place(
+                session,
+                provider.dialect,
+                question.place,
+                lambda: [*[0] * before, *renderer.seqs],
+                prices,
+                dry=dry,
+            )
         )
         kit = Kit(
             session=session,
             provider=provider,
             port=self._port(session, provider, store, executor),
+            store=store,
             executor=executor,
             renderer=renderer,
             posture=posture,
             words=words,
             tools=list(render_tools(executor.specs(posture), provider.dialect)),
-            prices=self.runtime.windows.prices(self._question(provider)),
+            prices=prices,
             ask=options.get("ask"),
         )
         if subagent is not None:

@@ -1,42 +1,78 @@
-"""The log of a session as the store of its guard: checkpoints are events, originals are there.
+"""The log of a session as the store of its guard: what a guard keeps are events of it.
 
-It knows no model. What a guard remembers from call to call lives in memory and is measured anew
-after a restart.
+Checkpoints and what is remembered from call to call are recorded, originals are there. It knows no
+model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.dialects.usage import Usage
+from ullage.core.guard.conversation import Conversation
 from ullage.core.session.log.event import Draft
+from ullage.core.tokens.cost import cost
 from ullage.storage import MemoryStore, StoreLimits
 
 if TYPE_CHECKING:
     from ullage.agent.session import Session
     from ullage.core.messages.transcript import DialectName
-    from ullage.storage.protocol import Conversations
+    from ullage.core.tokens.cost import Price
 
 FOREVER: Final = StoreLimits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)
 """A session keeps what it has; the log is the store."""
 
+REFERENCE: Final = re.compile(r"\bu:[0-9a-f]{16}\b")
+"""A name by which a text that was left out can be read back."""
+
 Seqs = Callable[[], Sequence[int]]
 """The seq of the event that each message of the last request began at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose memory this is: one session, in one dialect, with one model at one endpoint.
+
+    `seqs` tells of the events that messages began at, `prices` are the model's. With `dry` nothing
+    is recorded.
+    """
+
+    session: Session
+    dialect: DialectName
+    model: str
+    seqs: Seqs
+    prices: tuple[Price, ...] = ()
+    dry: bool = False
+
+
+@dataclass(slots=True)
+class Reported:
+    """What an answer taught, to be recorded in one append with its usage."""
+
+    state: dict[str, Any] = field(default_factory=dict)
+    drafts: list[Draft] = field(default_factory=list)
 
 
 class SessionCheckpoints:
     """Checkpoints of one session and dialect; each is recorded before it is used.
 
     Scopes keep upstreams and tenants apart; here the session does, so that a checkpoint holds on
-    whatever server its history goes on. With `dry` nothing is recorded.
+    whatever server its history goes on.
     """
 
-    def __init__(self, session: Session, dialect: DialectName, seqs: Seqs, *, dry: bool) -> None:
-        self._session, self._dialect, self._seqs, self._dry = session, dialect, seqs, dry
+    def __init__(self, place: Place) -> None:
+        self._session, self._dialect, self._dry = place.session, place.dialect, place.dry
+        self._place = place
         self._memory = MemoryStore(FOREVER).checkpoints
         self._seen = 0
+        self.reported: Reported | None = None
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
         """Return what holds under the first of `prefixes` that has something, or None."""
@@ -70,8 +106,10 @@ class SessionCheckpoints:
         return replace(kept, scope=checkpoint.scope)
 
     def save_measured(self, checkpoint: Checkpoint) -> None:
-        """Keep the measured size until the end of the process; the usage itself is recorded."""
+        """Keep the measured size; it is recorded with the usage that tells it."""
         self._memory.save_measured(replace(checkpoint, scope=_apart(checkpoint.scope)))
+        if self.reported is not None:
+            self.reported.drafts.append(self._draft(checkpoint, measured=True))
 
     async def asave_measured(self, checkpoint: Checkpoint) -> None:
         """Do as `save_measured`."""
@@ -104,14 +142,18 @@ class SessionCheckpoints:
         """Do as `all`."""
         return self.all()
 
-    def _draft(self, checkpoint: Checkpoint, *, undone: bool = False) -> Draft:
-        made: dict[str, object] = {"checkpoint": checkpoint.to_dict(), "dialect": self._dialect}
-        seqs = self._seqs()
+    def _draft(self, checkpoint: Checkpoint, **flags: bool) -> Draft:
+        """Return the event of a compaction; `flags` tell that it was `undone` or `measured`."""
+        kept = checkpoint.to_dict()
+        made: dict[str, object] = {"checkpoint": kept, "dialect": self._dialect}
+        made["references"] = sorted(set(REFERENCE.findall(json.dumps(kept["script"]))))
+        made["cost"] = _find_cost(checkpoint, self._place.prices)
+        seqs = self._place.seqs()
         first, end = checkpoint.range
         if 0 <= first < end <= len(seqs):
             last = seqs[end] - 1 if end < len(seqs) else self._session.known.head
             made["events"] = [seqs[first], last]
-        return Draft("history_compaction", {**made, "undone": True} if undone else made)
+        return Draft("history_compaction", {**made, **flags})
 
     def _refresh(self) -> None:
         """Take in what the log has beyond what was seen."""
@@ -123,6 +165,8 @@ class SessionCheckpoints:
             found = replace(found, scope=_apart(found.scope))
             if data.get("undone") is True:
                 self._memory.undo(found)
+            elif data.get("measured") is True:
+                self._memory.save_measured(found)
             else:
                 self._memory.save(found)
         self._seen = len(recorded)
@@ -133,26 +177,111 @@ def _apart(scope: str) -> str:
     return "loops" if scope.endswith("|loops") else "session"
 
 
-class SessionStore:
-    """A `Store` over the log of one session, for one dialect."""
+def _find_cost(checkpoint: Checkpoint, prices: Sequence[Price]) -> dict[str, object]:
+    """Return what a compaction took: a summarizer's usage, and the cache that is written anew."""
+    found: dict[str, object] = {"cached_tokens_lost": checkpoint.cached_tokens_lost}
+    if checkpoint.usage is not None:
+        found["summarizer"] = dict(checkpoint.usage)
+    rewritten = cost(Usage(checkpoint.cached_tokens_lost), prices).total if prices else None
+    return found if rewritten is None else {**found, "dollars": rewritten}
 
-    def __init__(
-        self, session: Session, dialect: DialectName, seqs: Seqs, *, dry: bool = False
-    ) -> None:
-        self._memory = MemoryStore(FOREVER)
-        self._session = session
-        self.checkpoints = SessionCheckpoints(session, dialect, seqs, dry=dry)
-        self.originals = session.originals
+
+class SessionConversations:
+    """What a guard remembers of one session, in its log.
+
+    What an answer taught is recorded with its usage; what changes before a request is sent is an
+    event of its own, and most often nothing does. It goes with the session to other machines and
+    credentials, so that scopes do not matter: the model and its endpoint do.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._fresh: dict[str, Conversation] = {}
+        self._last: Conversation | None = None
+        self.reported: Reported | None = None
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Return what was remembered last of a history that begins with one of `prefixes`.
+
+        Where none does, such as behind another system prompt, it is what was remembered last.
+        """
+        states = self._list_states()
+        found = newest = next(states, None)
+        while found is not None and found[0] not in prefixes:
+            found = next(states, None)
+        found = found or newest
+        if found is None:
+            return None
+        self._last = replace(found[1](), scope=scope)
+        return self._last
+
+    def _list_states(self) -> Iterator[tuple[str, Callable[[], Conversation]]]:
+        """Yield what was remembered, the newest first: its prefix, and how it is read."""
+        for prefix in reversed(self._fresh):
+            yield prefix, partial(self._fresh.__getitem__, prefix)
+        for state in self._place.session.known.states:
+            kept = state["conversation"]
+            if state.get("of") == self._place.model:
+                yield kept["prefix"], partial(Conversation.from_dict, {**kept, "scope": ""})
+
+    async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Do as `load`: what the session knows is in memory."""
+        return self.load(scope, prefixes)
+
+    def save(self, conversation: Conversation) -> None:
+        """Remember a conversation; record it where something changed beside its place."""
+        if self._keep(conversation):
+            self._place.session.record([self._draft(conversation)])
+            self._fresh.clear()
+
+    async def asave(self, conversation: Conversation) -> None:
+        """Do as `save`, without blocking the event loop."""
+        if self._keep(conversation):
+            await self._place.session.arecord([self._draft(conversation)])
+            self._fresh.clear()
+
+    def _keep(self, conversation: Conversation) -> bool:
+        """Tell whether a conversation is to be recorded now."""
+        before, self._last = self._last, conversation
+        self._fresh.pop(conversation.prefix, None)
+        self._fresh[conversation.prefix] = conversation
+        if self.reported is not None:
+            self.reported.state = self._describe(conversation)
+            return False
+        return not self._place.dry and not conversation.is_as_before(before)
+
+    def _describe(self, conversation: Conversation) -> dict[str, Any]:
+        kept = conversation.to_dict()
+        del kept["scope"]
+        return {"of": self._place.model, "conversation": kept}
+
+    def _draft(self, conversation: Conversation) -> Draft:
+        return Draft("context_state", {"state": self._describe(conversation)})
+
+
+class SessionStore:
+    """A `Store` over the log of one session, for one dialect and model."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.checkpoints = SessionCheckpoints(place)
+        self.conversations = SessionConversations(place)
+        self.originals = place.session.originals
 
     @property
     def url(self) -> str:
         """What opens the log."""
-        return self._session.log.url
+        return self._place.session.log.url
 
-    @property
-    def conversations(self) -> Conversations:
-        """What is remembered from call to call; in memory."""
-        return self._memory.conversations
+    @contextmanager
+    def reporting(self) -> Iterator[Reported]:
+        """Hold back what an answer teaches, so that it is recorded with the answer."""
+        held = Reported()
+        self.checkpoints.reported = self.conversations.reported = held
+        try:
+            yield held
+        finally:
+            self.checkpoints.reported = self.conversations.reported = None
 
     def purge(self, now: float) -> int:
         """Forget nothing: what a session has is kept."""
@@ -160,5 +289,4 @@ class SessionStore:
         return 0
 
     def close(self) -> None:
-        """Let go of memory; the log is the session's."""
-        self._memory.close()
+        """Let go of nothing: the log is the session's."""

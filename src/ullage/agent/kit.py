@@ -18,6 +18,7 @@ from ullage.core.session.permissions import Consent
 from ullage.core.session.tools import Pending
 
 if TYPE_CHECKING:
+    from ullage.agent.keeping import SessionStore
     from ullage.agent.session import Session
     from ullage.core.compaction.checkpoint import Trigger
     from ullage.core.dialects.dialect import Dialect
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ullage.core.session.permissions import Posture
     from ullage.core.tokens.budget import TurnBudget
     from ullage.core.tokens.cost import Price
+    from ullage.core.tokens.gauge import Assessment
     from ullage.guard.port import Port
     from ullage.guard.view import View
     from ullage.providers import Provider
@@ -54,6 +56,21 @@ def state_window(provider: Provider, window: int | None) -> tuple[Provider, int 
         return provider, window
     options = {**provider.options, str(place.fields.inside): written}
     return replace(provider, options=options), window
+
+
+def describe_context(view: View, found: Assessment) -> dict[str, Any]:
+    """Return how full the window was by a report, or why that cannot be said."""
+    window = view.prepared.window
+    if not found.available:
+        return {"reason": found.reason, "tokens": found.input_tokens}
+    return {
+        "window": found.window_tokens,
+        "source": window.source,
+        "tier": found.tier,
+        "ratio": round(found.ratio or 0.0, 4),
+        "tokens": found.input_tokens,
+        "basis": "reported" if found.state == "known" else view.prepared.count.basis,
+    }
 
 
 Asking = Callable[[Pending, str], Word | Awaitable[Word]]
@@ -124,6 +141,7 @@ class Kit:
     session: Session
     provider: Provider
     port: Port
+    store: SessionStore
     executor: Executor
     renderer: Renderer
     posture: Posture

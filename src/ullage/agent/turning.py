@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.agent.calling import open_caller
 from ullage.agent.journal import TurnJournal
+from ullage.agent.kit import describe_context
 from ullage.agent.session import Live
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import (
@@ -203,10 +204,12 @@ class Turning:
             return self._note_failure(error)
         finally:
             self._flush()
-        await view.aobserve(reply.report)
+        with kit.store.reporting() as learned:
+            found = await view.aobserve(reply.report)
         priced = cost(reply.usage, kit.prices).total if reply.usage and kit.prices else None
         self._partial = ""
-        return Heard(reply, priced)
+        context = {"context": describe_context(view, found), "state": learned.state}
+        return Heard(reply, priced, context, tuple(learned.drafts))
 
     def _note_failure(self, error: CallFailed) -> Failed:
         self._trouble = Trouble(error.kind, error.lost, str(error))

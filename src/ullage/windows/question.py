@@ -56,8 +56,16 @@ class Question:
     def scope(self) -> str:
         """Name endpoint and credential (hashed), so that tenants never share what is learned."""
         key = hashlib.blake2b((self.api_key or "").encode(), digest_size=8).hexdigest()
-        where = root(self.base_url) if self.base_url else self.provider or ""
-        return f"{where}#{key}"
+        return f"{self._endpoint}#{key}"
+
+    @property
+    def place(self) -> str:
+        """Name endpoint and model, whoever asks."""
+        return f"{self._endpoint}|{self.model or ''}"
+
+    @property
+    def _endpoint(self) -> str:
+        return root(self.base_url) if self.base_url else self.provider or ""
 
     @cached_property
     def key(self) -> str:

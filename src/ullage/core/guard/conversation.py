@@ -14,6 +14,7 @@ from ullage.core.errors import StoreError
 from ullage.core.guard.effort import Effort
 from ullage.core.guard.learned import NOTHING, Learned
 from ullage.core.messages.size import Size
+from ullage.core.tokens.claim import CAPS
 from ullage.core.tokens.counting import Anchor, Measure, part
 from ullage.core.tokens.gauge import Shown
 
@@ -100,6 +101,13 @@ class Conversation:
         """Return the state after a report that takes the last one out of use, too."""
         return replace(self, anchor=None, covered=0, sent="", odd=odd)
 
+    def is_as_before(self, before: Conversation | None) -> bool:
+        """Tell whether nothing changed since but the prefix, and what answers said of the window.
+
+        Answers are told by the next report. Effort that was not spent is none.
+        """
+        return _find_lasting(self) == _find_lasting(before or Conversation(self.scope, ""))
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
         data = asdict(replace(self, learned=NOTHING))
@@ -135,3 +143,15 @@ class Conversation:
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise StoreError(f"a stored conversation is corrupt ({error}): remove it") from error
+
+
+def _find_lasting(found: Conversation) -> Conversation:
+    spent = found.effort.recoveries or found.effort.fruitless
+    caps = tuple(c for c in found.learned.claims if c.source in CAPS)
+    return replace(
+        found,
+        prefix="",
+        effort=found.effort if spent else Effort(),
+        shown=replace(found.shown, told=found.shown.told - {"none"}),
+        learned=replace(found.learned, claims=caps, at=0.0),
+    )

@@ -25,6 +25,7 @@ FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "tool_result": {"call_id": str, "text": str},
     "permission_decision": {"call_id": str, "decision": str},
     "provider_usage": {"model": str},
+    "context_state": {"state": Mapping},
     "history_compaction": {"checkpoint": Mapping},
     "turn_started": {"turn": str},
     "turn_completed": {"turn": str},

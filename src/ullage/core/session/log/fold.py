@@ -7,7 +7,8 @@ knows no store and no dialect; whoever renders it decides what its model may see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ullage.core.compaction.checkpoint import Checkpoint
@@ -119,6 +120,9 @@ class Restored(NamedTuple):
 
 Item = User | FailedUser | Round | Branch | ActivatedSkill | Restored
 
+STATES: Final = 64
+"""Requests back of which it is known what the guard remembered then: for who goes back."""
+
 DIED: Final = "process_died"
 """Why a turn ended that nobody ended: its text was not at fault, and is sent on."""
 
@@ -141,6 +145,7 @@ class Fold:
     answer no open call, `unknown` events that this program does not know: they stay in the log.
     `turns` are the ids of all turns; `links` the data of what was recorded of other sessions that
     this one began; `files` are seq, type and data of what was done to files.
+    What a guard remembered last is in `states`.
     """
 
     def __init__(self, upcasts: Upcasts = UPCASTS, current: int = VERSION) -> None:
@@ -160,6 +165,7 @@ class Fold:
         self.unknown: list[int] = []
         self._upcasts = upcasts
         self._current = current
+        self._states: deque[Event] = deque(maxlen=STATES)
         self._report: Event | None = None  # read when it is asked for, as most never are
         self._begun: Event | None = None
         self._lost: Event | None = None  # the start of the last turn, where that has no answer
@@ -177,6 +183,7 @@ class Fold:
             "tool_call": self._apply_call,
             "tool_result": self._apply_result,
             "provider_usage": self._apply_usage,
+            "context_state": self._states.append,
             "history_compaction": self._apply_compaction,
             "turn_started": self._apply_start,
             "turn_completed": self._apply_end,
@@ -222,6 +229,14 @@ class Fold:
         if "input" not in data or any(type(tokens) is not int for tokens in buckets):
             return None
         return Usage(*buckets), data["model"]
+
+    @property
+    def states(self) -> Iterator[Data]:
+        """What a guard remembered of the conversation, the newest first, for `STATES` requests."""
+        for event in reversed(self._states):
+            state = self._data(event).get("state")
+            if isinstance(state, Mapping):
+                yield state
 
     @property
     def turn(self) -> Turn | None:
@@ -337,17 +352,20 @@ class Fold:
     def _apply_usage(self, event: Event) -> None:
         self._round = None
         self._report = event
+        self._states.append(event)
 
     def _apply_compaction(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
         self.compactions.append(data)
-        if data.get("undone") is not True:
+        key, measured = _read_checkpoint_key(data["checkpoint"]), data.get("measured") is True
+        held = [_read_checkpoint_key(found) for _, found in self.checkpoints]
+        same = [i for i, found in enumerate(held) if found == key]
+        if measured and same:
+            self.checkpoints[same[-1]] = (self.checkpoints[same[-1]][0], data["checkpoint"])
+        elif data.get("undone") is True:
+            self.checkpoints = [h for i, h in enumerate(self.checkpoints) if i not in same]
+        elif not measured:  # one that was undone meanwhile stays undone
             self.checkpoints.append((seq, data["checkpoint"]))
-            return
-        gone = _read_checkpoint_key(data["checkpoint"])
-        self.checkpoints = [
-            held for held in self.checkpoints if _read_checkpoint_key(held[1]) != gone
-        ]
 
     def _apply_start(self, event: Event) -> None:
         """Begin a turn; one that tries the last one again answers what was said in that."""

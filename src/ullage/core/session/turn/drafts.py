@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ullage.core.session.log.fold import Fold
     from ullage.core.session.permissions import Consent, Decision
     from ullage.core.session.tools import Intent, ToolOutcome
-    from ullage.core.session.turn.effects import TurnOrder
+    from ullage.core.session.turn.effects import Heard, TurnOrder
 
 
 GO_ON: Final = "Go on."
@@ -59,12 +59,15 @@ def key(order: TurnOrder, number: int, place: int) -> str:
     return f"{order.turn}-{number}-{place}"
 
 
-def usage(order: TurnOrder, number: int, reply: Reply) -> Draft:
-    """Return the report of a round; what was not reported is not made up."""
+def usage(order: TurnOrder, number: int, heard: Heard) -> tuple[Draft, ...]:
+    """Return the report of a round and what goes with it; what was not reported is not made up."""
+    reply = heard.reply
     data: dict[str, Any] = {"model": order.model, "round": number, "stop": reply.stop}
     if reply.usage is not None:
         data |= {name: getattr(reply.usage, name) for name in Usage.__slots__}
-    return Draft("provider_usage", data)
+    if heard.dollars is not None:
+        data["dollars"] = heard.dollars
+    return (Draft("provider_usage", {**data, **heard.context}), *heard.beside)
 
 
 def answer(order: TurnOrder, number: int, reply: Reply) -> Iterator[Draft]:

@@ -119,10 +119,16 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An answer of the model, whole, and what it cost."""
+    """An answer of the model, whole, and what it cost.
+
+    `context` is how full the window was and what is to be remembered, recorded with the usage;
+    `beside` are events that are recorded in the same append.
+    """
 
     reply: Reply
     dollars: float | None = None
+    context: Mapping[str, Any] = field(default_factory=dict)
+    beside: tuple[Draft, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,12 +162,13 @@ def _rounds(turn: _Turn) -> Generator[Effect, Any, Ended]:
     number = sum(isinstance(item, Round) and item.seq > began for item in turn.fold.items)
     while True:
         number += 1
-        reply = yield from _answer(turn, number)
-        if isinstance(reply, Ended):
-            return reply
-        told = (drafts.usage(order, number, reply), *drafts.answer(order, number, reply))
+        heard = yield from _answer(turn, number)
+        if isinstance(heard, Ended):
+            return heard
+        reply, report = heard.reply, drafts.usage(order, number, heard)
+        told = (*report, *drafts.answer(order, number, reply))
         if not reply.calls:
-            return (yield from _last(turn, reply, told))
+            return (yield from _last(turn, reply, report, told))
         if most is not None and number >= most:
             yield Record(told)
             error = f"the cap of {most} calls of the model is reached, and it asked for tools again"
@@ -180,10 +181,12 @@ def _rounds(turn: _Turn) -> Generator[Effect, Any, Ended]:
             return ended
 
 
-def _last(turn: _Turn, reply: Reply, told: tuple[Draft, ...]) -> Generator[Effect, Any, Ended]:
+def _last(
+    turn: _Turn, reply: Reply, report: tuple[Draft, ...], told: tuple[Draft, ...]
+) -> Generator[Effect, Any, Ended]:
     """End a turn with the answer, or with the lack of one; all in one append."""
     if not reply.text:
-        yield Record(told[:1])  # reasoning that led to nothing is not sent, nor worth keeping
+        yield Record(report)  # reasoning that led to nothing is not sent, nor worth keeping
         error = f"the model ended without an answer (it stopped by {reply.stop})"
         return (yield from _fail_turn(turn, "no_answer", error))
     return (yield from _complete_turn(turn, reply.text, told, reply.stop))
@@ -199,7 +202,7 @@ def _complete_turn(
 # ── the model ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _answer(turn: _Turn, number: int) -> Generator[Effect, Any, Reply | Ended]:
+def _answer(turn: _Turn, number: int) -> Generator[Effect, Any, Heard | Ended]:
     """Return the model's answer, after recovering where that may help; else how the turn ended."""
     prepared: Ready | NotReady = yield Prepare()
     if isinstance(prepared, NotReady):
@@ -211,7 +214,8 @@ def _answer(turn: _Turn, number: int) -> Generator[Effect, Any, Reply | Ended]:
             return (yield from _fail_turn(turn, "budget", over))
         heard: Heard | Failed = yield Send()
         if isinstance(heard, Heard):
-            return _count_answer(turn, heard)
+            _count_answer(turn, heard)
+            return heard
         if heard.partial:
             yield Record((drafts.draft_answer(turn.order, number, heard.partial, partial=True),))
         plain += heard.lost
@@ -233,7 +237,7 @@ def _over_budget(turn: _Turn, ready: Ready, *, recovering: bool) -> str:
     return refusal.text if refusal is not None else ""
 
 
-def _count_answer(turn: _Turn, heard: Heard) -> Reply:
+def _count_answer(turn: _Turn, heard: Heard) -> None:
     """Count an answer in; what was not reported counts nothing."""
     turn.rounds += 1
     found = heard.reply.usage
@@ -241,7 +245,6 @@ def _count_answer(turn: _Turn, heard: Heard) -> Reply:
         turn.usage += found
         tokens = found.prompt_tokens + found.output + found.reasoning
         turn.spent = turn.spent.charge("call", tokens, heard.dollars)
-    return heard.reply
 
 
 def _count_delegated(turn: _Turn, outcomes: Sequence[ToolOutcome]) -> None:
