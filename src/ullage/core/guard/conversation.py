@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ullage.core.messages.transcript import Transcript
 
-VERSION: Final = 2
-"""Schema version of a stored conversation."""
+VERSION: Final = 3
+"""Schema version of a stored conversation; 3 came with `learned` and `Effort.stuck`."""
 
 
 BASE: Final = 200
@@ -122,9 +122,9 @@ class Conversation:
         """Read what `to_dict` wrote; raises StoreError on a newer version or a corrupt record."""
         version = data.get("version")
         if version == 1:  # had a flag where the ledger of evidence is now
-            data = {**data, "odd": None, "version": VERSION}
+            data = {**data, "odd": None}
             data = {k: v for k, v in data.items() if k != "cut"}
-        elif version != VERSION:
+        elif version not in (2, VERSION):
             raise StoreError(
                 f"a conversation of schema version {version!r} cannot be read: this ullage reads "
                 f"version {VERSION}; upgrade ullage or start from an empty store"
@@ -138,7 +138,7 @@ class Conversation:
             shown = {**fields["shown"]}
             shown["told"] = frozenset(shown["told"])
             fields |= {"shown": Shown(**shown), "effort": Effort(**fields["effort"])}
-            learned = fields.get("learned")  # written since the agent keeps it, too
+            learned = fields.get("learned")
             fields["learned"] = NOTHING if learned is None else Learned.from_dict(learned)
             return cls(**fields)
         except (KeyError, TypeError) as error:

@@ -29,7 +29,8 @@ class Effort:
     """What was tried in a turn, which is known by its `request` and the `bound` of the window.
 
     `request` is the chain hash of the history up to the user's last message. `fruitless` counts
-    compactions in a row that led nowhere; `since` is when the last of them was, in seconds.
+    compactions in a row that led nowhere; `since` is when the last of them was, in seconds, and
+    `stuck` the chain hash of the history then.
     """
 
     request: str = ""
@@ -37,6 +38,7 @@ class Effort:
     recoveries: int = 0
     fruitless: int = 0
     since: float = 0.0
+    stuck: str = ""
 
     def at(self, request: str, bound: int) -> Effort:
         """Return the effort of this turn: a new one where the user spoke or the window changed."""
@@ -48,8 +50,12 @@ class Effort:
         """Tell whether a compaction may be tried: the breaker is closed, or half open."""
         return self.fruitless < FRUITLESS or now - self.since >= HALF_OPEN_S
 
-    def after(self, before: int, after: int, now: float) -> Effort:
-        """Return the effort after a compaction from `before` to `after` tokens."""
+    def has_news(self, history: str) -> bool:
+        """Tell whether a history, by its chain hash, has grown since a compaction led nowhere."""
+        return history != self.stuck
+
+    def after(self, before: int, after: int, now: float, history: str = "") -> Effort:
+        """Return the effort after a compaction of a history from `before` to `after` tokens."""
         if after <= before * (1 - PROGRESS):
-            return replace(self, fruitless=0)
-        return replace(self, fruitless=self.fruitless + 1, since=now)
+            return replace(self, fruitless=0, stuck="")
+        return replace(self, fruitless=self.fruitless + 1, since=now, stuck=history)

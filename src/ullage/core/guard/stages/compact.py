@@ -66,9 +66,12 @@ def leave(measured: Measured) -> Made:
 def compact_if_allowed(
     setup: Setup, request: Request, measured: Measured, due: Due
 ) -> Generator[Need, Any, Made]:
-    """Compact, unless that has led nowhere too often in this turn."""
-    effort = measured.replayed.conversation.effort
-    if effort.allows(setup.now):
+    """Compact, unless that has led nowhere too often in this turn.
+
+    What does not fit at all is compacted all the same, where anything came since the last try.
+    """
+    effort, whole = measured.replayed.conversation.effort, measured.replayed.read.whole
+    if effort.allows(setup.now) or (measured.is_beyond and effort.has_news(whole)):
         return (yield from compact_request(setup, request, measured, due))
     tried = f"breaker_open: {effort.fruitless} compactions in this turn freed next to nothing"
     made = leave(measured)
@@ -104,7 +107,7 @@ def compact_request(
     if outcome.reason != "would_not_last":
         # counted alike: before it a report may carry the size, after it none does
         shrunk = was.size.raw().best, now.size.raw().best
-        effort = conversation.effort.after(*shrunk, setup.now)
+        effort = conversation.effort.after(*shrunk, setup.now, was.replayed.read.whole)
         conversation = replace(conversation, effort=effort)
     made = replace(made, conversation=conversation, is_short=short, events=(*made.events, *flaws))
     if not outcome.changed:

@@ -37,6 +37,11 @@ class Read:
     sections: Mapping[int, str] = field(default_factory=dict)
 
     @property
+    def whole(self) -> str:
+        """The chain hash of the whole history, "" for an empty one."""
+        return self.prefixes[-1] if self.prefixes else ""
+
+    @property
     def pins(self) -> frozenset[int]:
         """The positions of the pinned messages."""
         return frozenset(self.wanted)

@@ -170,6 +170,6 @@ def _begin_turn(conversation: Conversation, read: Read, window: Window) -> Conve
     turn = prefixes[asked] if asked is not None else ""
     return replace(
         conversation,
-        prefix=prefixes[-1] if prefixes else "",
+        prefix=read.whole,
         effort=conversation.effort.at(turn, window.input_tokens or 0),
     )

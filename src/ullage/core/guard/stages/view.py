@@ -106,25 +106,27 @@ def _refuse(
 ) -> Generator[Need, Any, tuple[Event, ...]]:
     """Raise ContextTooLargeError for what surely does not fit, where the setup refuses anything.
 
-    What was learned may be wrong: against such a bound a request is sent now and then, as a trial.
-    Returns what to tell of it.
+    Surely means that the lower edge of the count does not; where only the upper edge does not, the
+    answer will tell. A strict guard goes by the upper edge. What was learned may be wrong: against
+    such a bound a request is sent now and then, as a trial. Returns what to tell of it.
     """
     window, bound = measured.window, measured.window.input_tokens
-    if bound is None or count.high < bound or not setup.refuses:
+    size = count.high if setup.strict else count.low
+    if bound is None or size < bound or not setup.refuses:
         return ()
     if not (window.proven or setup.strict):
         return ()
     if window.is_learned and setup.tries and (yield NeedTrial()):
         return (
             Notice(
-                f"{count.high:,} tokens are over {bound:,} ({window.name_source()}): sent all the "
+                f"{size:,} tokens are over {bound:,} ({window.name_source()}): sent all the "
                 "same, as a trial of what was learned"
             ),
         )
     raise ContextTooLargeError(
-        f"{count.high:,} tokens ({count.basis}) do not fit into {bound:,} "
+        f"{size:,} tokens ({count.basis}) do not fit into {bound:,} "
         f"({window.name_source()}): {explain_immovable(measured)}",
-        tokens=count.high,
+        tokens=size,
         bound=bound,
     )
 
