@@ -78,13 +78,14 @@ def proxied(
     *,
     store: Any = None,
     rules: tuple[ModelRule, ...] = (ModelRule(window=8192),),
+    runtime: Runtime | None = None,
     **more: Any,
 ) -> Iterator[Proxy]:
     """Put a proxy in front of an address; by default the operator names the window."""
     given: dict[str, Any] = {"store": "memory:", "usage": "passive", "rules": rules, **more}
     if "upstreams" not in given:
         given["upstreams"] = (Upstream("main", base_url),)
-    app = App(Serve(**given), runtime=Runtime(), store=store or MemoryStore())
+    app = App(Serve(**given), runtime=runtime or Runtime(), store=store or MemoryStore())
     with (
         listening(app) as url,
         httpx2.Client(timeout=20, trust_env=False) as client,

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.guard.planning import load_dialects
 from ullage.proxy import head as heads
@@ -36,6 +36,10 @@ log = logging.getLogger("ullage.proxy")
 
 LONGEST_PATH = 80
 """Characters of a path that a line in the log has of it."""
+
+
+SETTLE_S: Final = 5.0
+"""Seconds that the end of the process waits for what is still to be written."""
 
 
 class App:
@@ -200,6 +204,9 @@ class App:
         sender, self._sender = self._sender, None
         if sender is not None:
             await sender.aclose()
+        if self._kept is not None:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._kept.conversations.settle(), SETTLE_S)
         own, self._own = self._own, None
         if own is not None:
             self._store = self._kept = self._guarding = None

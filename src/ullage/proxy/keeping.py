@@ -1,20 +1,32 @@
-"""What a proxy keeps, and where: checkpoints in the store, what every request changes in memory.
+"""What a proxy keeps, and where: in the store, and what every request changes in memory first.
 
-A checkpoint is written once, and looked up with every request, since another replica may have made
-it. What was reported last of a conversation is measured anew where it is not known, so it never
-costs a write. It knows no requests.
+A checkpoint is written before it is used, and looked up with every request, since another replica
+may have made it. What is remembered from call to call is read from the store once a conversation
+and written behind the answers: no request waits for that. It knows no requests.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
 
+from ullage.core.errors import StoreError
 from ullage.storage import MemoryStore, StoreLimits
-from ullage.storage.threaded import desk_of
+from ullage.storage.threaded import conversations_of, desk_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.core.guard.conversation import Conversation
     from ullage.storage import Store
-    from ullage.storage.protocol import Checkpoints, Conversations, Originals
+    from ullage.storage.protocol import Checkpoints, Originals
+
+log = logging.getLogger("ullage.proxy")
+
+MOST: Final = 1_000
+"""Conversations that wait to be written; of more, those that changed longest ago are left out."""
 
 
 class Keeping:
@@ -22,7 +34,7 @@ class Keeping:
 
     def __init__(self, store: Store, limits: StoreLimits) -> None:
         self._store = store
-        self._near = MemoryStore(limits)
+        self.conversations = WrittenBehind(store, limits)
         self.desk = desk_of(store)
 
     @property
@@ -36,11 +48,6 @@ class Keeping:
         return self._store.checkpoints
 
     @property
-    def conversations(self) -> Conversations:
-        """What is remembered from call to call, in memory."""
-        return self._near.conversations
-
-    @property
     def originals(self) -> Originals:
         """The texts that placeholders stand for, where they are kept at all."""
         return self._store.originals
@@ -51,4 +58,87 @@ class Keeping:
 
     def close(self) -> None:
         """Let go of memory; the store is its opener's."""
+        self.conversations.close()
+
+
+class WrittenBehind:
+    """What is remembered of conversations: in memory at once, in the store soon after.
+
+    One writer at a time; what changed again meanwhile is written once. A store that cannot be
+    written is told once, and costs the next process what came since.
+    """
+
+    def __init__(self, store: Store, limits: StoreLimits) -> None:
+        self._store = store
+        self._near = MemoryStore(limits)
+        self._before: OrderedDict[str, Conversation] = OrderedDict()
+        self._waiting: OrderedDict[str, Conversation] = OrderedDict()
+        self._writing: asyncio.Task[None] | None = None
+        self._failed = False
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Return what is kept under the first of `prefixes` that has something, or None."""
+        found = self._near.conversations.load(scope, prefixes)
+        if found is None:
+            found = self._store.conversations.load(scope, prefixes)
+        return self._note(prefixes, found)
+
+    async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
+        """Do as `load`, without blocking the event loop."""
+        found = self._near.conversations.load(scope, prefixes)
+        if found is None:
+            found = await conversations_of(self._store).aload(scope, prefixes)
+        return self._note(prefixes, found)
+
+    def save(self, conversation: Conversation) -> None:
+        """Keep the state of a conversation; it is written at the next chance."""
+        self._near.conversations.save(conversation)
+        before = self._before.pop(conversation.prefix, None)
+        if not conversation.is_as_before(before):
+            self._waiting.pop(conversation.prefix, None)
+            self._waiting[conversation.prefix] = conversation
+        self._remember(conversation.prefix, conversation)
+        if len(self._waiting) > MOST:
+            self._waiting.popitem(last=False)
+
+    async def asave(self, conversation: Conversation) -> None:
+        """Do as `save`, and begin to write unless somebody does."""
+        self.save(conversation)
+        if self._waiting and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def settle(self) -> None:
+        """Wait until all that is to be written is written, or cannot be."""
+        while self._waiting or not (self._writing is None or self._writing.done()):
+            if self._writing is None or self._writing.done():
+                self._writing = asyncio.get_running_loop().create_task(self._write_all())
+            await self._writing
+            if self._failed:
+                return
+
+    def close(self) -> None:
+        """Let go of memory."""
         self._near.close()
+
+    def _note(self, prefixes: Sequence[str], found: Conversation | None) -> Conversation | None:
+        if found is not None and prefixes:
+            self._remember(prefixes[0], found)
+        return found
+
+    def _remember(self, prefix: str, conversation: Conversation) -> None:
+        self._before[prefix] = conversation
+        if len(self._before) > MOST:
+            self._before.popitem(last=False)
+
+    async def _write_all(self) -> None:
+        conversations = conversations_of(self._store)
+        while self._waiting:
+            _, conversation = self._waiting.popitem(last=False)
+            try:
+                await conversations.asave(conversation)
+            except StoreError as error:
+                if not self._failed:
+                    log.warning("what is remembered of conversations cannot be written: %s", error)
+                self._failed = True
+                return
+            self._failed = False

@@ -18,6 +18,7 @@ from ullage.core.tokens.calibration import ENOUGH, SANE
 from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
 from ullage.core.tokens.counting import STRANGE, medium
 from ullage.core.tokens.truncation import (
+    JITTER,
     SLACK_ESTIMATED,
     SLACK_GROWN,
     ReportRange,
@@ -37,9 +38,6 @@ NAMED: Final = 2
 
 CLOSED: Final = 0.05
 """The share of a prompt that reasoning of earlier turns may be of one whose report calibrates."""
-
-JITTER: Final = 16
-"""Tokens by which reports of the same messages may differ, such as by a date in the template."""
 
 SPREAD: Final = 1.6
 """How many times the ratio of the first report what came since may be counted with: kinds of text
@@ -65,7 +63,9 @@ def find_range(sent: Prepared, meter: Meter, reported: int) -> ReportRange:
     around = partial(ReportRange.around, low, high, exact=exact, counted=counted)
     found = around()
     if reported >= found.least:
-        return found
+        if anchor is None or counted or holds_thoughts(sent.sent):
+            return found
+        return replace(found, before=anchor.tokens, reach=sent.count.high)
     if anchor is not None and not counted:
         return around(lawful=_count_unsettled(sent, meter))
     return around(lawful=count_reasoning(sent, meter) + sent.measured.outside().best)

@@ -16,12 +16,14 @@ from ullage.core.guard.learned import NOTHING, Learned
 from ullage.core.messages.size import Size
 from ullage.core.tokens.claim import CAPS
 from ullage.core.tokens.counting import Anchor, Measure, part
+from ullage.core.tokens.evidence import PASSING_S
 from ullage.core.tokens.gauge import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ullage.core.messages.transcript import Transcript
+    from ullage.core.tokens.window import Window
 
 VERSION: Final = 3
 """Schema version of a stored conversation; 3 came with `learned` and `Effort.stuck`."""
@@ -59,6 +61,7 @@ class Conversation:
     wide: int = 0
     base: tuple[int, int] | None = None
     learned: Learned = NOTHING
+    suspect: tuple[int, float] | None = None
 
     def has_report_of(self, sent: Transcript) -> bool:
         """Tell whether the last report is of the first messages of what is about to be sent.
@@ -108,6 +111,12 @@ class Conversation:
         """
         return _find_lasting(self) == _find_lasting(before or Conversation(self.scope, ""))
 
+    def narrow(self, window: Window, now: float) -> Window:
+        """Return a window under the bound that is suspected, as long as that was not long ago."""
+        if self.suspect is None or now - self.suspect[1] >= PASSING_S:
+            return window
+        return window.suspect(self.suspect[0])
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
         data = asdict(replace(self, learned=NOTHING))
@@ -135,6 +144,7 @@ class Conversation:
             fields["anchor"] = anchor and Anchor(anchor[0], Size(*anchor[1:]))
             fields["odd"] = fields["odd"] and tuple(fields["odd"])
             fields["base"] = fields.get("base") and tuple(fields["base"])
+            fields["suspect"] = fields.get("suspect") and tuple(fields["suspect"])
             shown = {**fields["shown"]}
             shown["told"] = frozenset(shown["told"])
             fields |= {"shown": Shown(**shown), "effort": Effort(**fields["effort"])}

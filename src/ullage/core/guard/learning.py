@@ -96,7 +96,9 @@ def _read_report(setup: Setup, sent: Prepared, usage: Usage, report: Any) -> Obs
         seen = _believe(setup, sent, usage)
         return replace(seen, evidence=(*evidence, *seen.evidence), events=(*seen.events, *events))
     conversation = sent.conversation
-    if cut is None:
+    if cut is not None:
+        conversation = replace(conversation, suspect=(cut.limit, setup.now))
+    else:
         odd = note_odd(sent, usage.prompt_tokens)
         less = growth == "less" and not holds_thoughts(sent.sent)
         conversation = conversation.without_report(odd) if less else replace(conversation, odd=odd)

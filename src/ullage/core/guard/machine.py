@@ -86,6 +86,7 @@ def open_request(
         read = read if setup is before else read_request(setup, request)
     known: Window = yield need
     window = setup.policy.narrow(known, setup.prices)
+    window = window if recalled is None else recalled.narrow(window, setup.now)
     replayed = yield from replay(setup, request, read, window, recalled)
     replayed = yield from bind(setup, request, replayed, forced=unbinds)
     return (yield from measure_request(setup, request, replayed, window))

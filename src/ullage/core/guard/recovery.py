@@ -126,10 +126,10 @@ def _smaller(
     refused, proven = error.input_tokens or sent.count.tokens, None
     if error.certainty == "certain" and trigger != "transport_recovery":
         proven = error.limit or find_refuted_bound(sent, error)
-    evidence = proven and make_refusal(sent, error, proven)
+    evidence = None if proven is None else make_refusal(sent, error, proven)
     if error.input_tokens is not None and not _is_foreseen(setup, sent, refused):
         setup = _rescale(setup, sent, refused)
-    measured = yield from machine.open_request(setup, request, NeedWindow(evidence or None))
+    measured = yield from machine.open_request(setup, request, NeedWindow(evidence))
     setup = measured.setup
     bound = min(measured.window.input_tokens or refused, proven or refused, refused)
     effort = measured.replayed.conversation.effort
@@ -153,7 +153,9 @@ def _smaller(
             bound=bound,
         )
     effort = replace(made.conversation.effort, recoveries=spent + 1)
-    made = replace(made, conversation=replace(made.conversation, effort=effort))
+    suspect = made.conversation.suspect if evidence is None else (evidence.tokens, setup.now)
+    conversation = replace(made.conversation, effort=effort, suspect=suspect)
+    made = replace(made, conversation=conversation)
     return (yield from prepare_view(setup, request, made))
 
 

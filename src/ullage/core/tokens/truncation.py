@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ullage.core.dialects.usage import Usage
 
-Sign = Literal["short", "at_window", "at_half", "length_without_output"]
+Sign = Literal["short", "crossed", "at_window", "at_half", "length_without_output"]
 
 SLACK_EXACT, SLACK_ESTIMATED = 0.10, 0.25
 """How far outside of the counted band a report may lie, as a share of its edge."""
@@ -44,6 +44,9 @@ KEPT_HALF: Final = (2, 3)
 """Tokens beside half of num_ctx that Ollama keeps when it cuts the middle out: 4,096 became 2,050
 (ollama pull request 18399); the measuring of others found num_ctx / 2 + 3."""
 
+JITTER: Final = 16
+"""Tokens by which reports of the same messages may differ, such as by a date in the template."""
+
 COMMON: Final = tuple(2**power for power in range(11, 21))
 """Windows that servers have by default, in tokens: 2,048 to 1,048,576."""
 
@@ -61,6 +64,8 @@ class ReportRange:
     least: int
     most: int
     is_counted: bool = False
+    before: int = 0
+    reach: int = 0
 
     @classmethod
     def around(
@@ -105,6 +110,8 @@ def detect(
     found = next(_find_cuts(reported, expected.low, window), None)
     short = reported < expected.least and _can_be_cut(reported, expected, window)
     signs: list[Sign] = ["short"] if short else []
+    if found is None and not short:
+        found = next(_find_crossed(reported, expected, window), None)
     if found is not None:
         signs.append(found[0])
     spoken = usage.output + usage.reasoning
@@ -118,7 +125,8 @@ def detect(
         limit = found[1]
     if window is not None:
         limit = min(window, limit)
-    certain = found is not None or (short and expected.is_counted)
+    exact = found is not None and found[0] != "crossed"
+    certain = exact or (short and expected.is_counted)
     return Truncation(tuple(signs), reported, expected.high, limit, certain)
 
 
@@ -131,6 +139,24 @@ def _find_cuts(reported: int, low: int, window: int | None) -> Iterator[tuple[Si
             yield "at_window", bound
         if reported - bound // 2 in KEPT_HALF:
             yield "at_half", bound
+
+
+def _find_crossed(
+    reported: int, expected: ReportRange, window: int | None
+) -> Iterator[tuple[Sign, int]]:
+    """Yield the bounds that a growing prompt went over while its report stayed below them.
+
+    A server that drops the oldest messages reads about as much as fits. What came since the last
+    report is known well where it is little: the report has to miss it by more than its band.
+    """
+    missed = expected.low - reported
+    if not expected.before or missed <= JITTER + expected.reach - expected.low:
+        return
+    for bound in (window, *COMMON):
+        if bound is None or reported < LEFT * bound:
+            continue
+        if max(reported, expected.before) <= bound <= expected.reach:
+            yield "crossed", bound
 
 
 def _can_be_cut(reported: int, expected: ReportRange, window: int | None) -> bool:

@@ -26,15 +26,20 @@ HINT: Final = (
 )
 
 
+SUSPECTED: Final = f"after one refusal or cut prompt; {FORGET}"
+"""Who says a suspected bound, and how to take it back."""
+
+
 class WorkingBound(NamedTuple):
     """A bound under the window that thresholds work on, in tokens, and who says it.
 
     `effective`: up to here the quality of answers holds. `economic`: beyond it carrying a
-    conversation costs more than compacting it. Nothing is refused by it.
+    conversation costs more than compacting it. `suspected`: one refusal or cut prompt speaks for
+    it. Nothing is refused by it.
     """
 
     tokens: int
-    name: Literal["effective", "economic"]
+    name: Literal["effective", "economic", "suspected"]
     source: str
 
     def describe(self) -> str:
@@ -66,9 +71,18 @@ class Window:
     @property
     def working_tokens(self) -> int | None:
         """The bound that thresholds work on: the window, or a lower one that somebody told."""
-        if self.working is None or self.input_tokens is None:
+        if self.working is None:
             return self.input_tokens
-        return min(self.working.tokens, self.input_tokens)
+        return min(self.working.tokens, self.input_tokens or self.working.tokens)
+
+    def suspect(self, tokens: int) -> Window:
+        """Return the window for a conversation of which one request met a bound of so many tokens.
+
+        One event closes no window: it is worked under, and nothing is refused by it.
+        """
+        if tokens <= self.answered or (self.working_tokens or tokens + 1) <= tokens:
+            return self
+        return replace(self, working=WorkingBound(tokens, "suspected", SUSPECTED))
 
     @property
     def known(self) -> bool:
