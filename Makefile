@@ -82,6 +82,11 @@ test-long: setup ## the same suite with 10,000 examples a property, and the test
 	@$(PY) -m tests.support.browser
 	@$(PYTEST) --hypothesis-profile=long -m "" --timeout=3600 $(ARGS)
 
+.PHONY: matrix
+matrix: setup ## every face on every kind of server, as the table of docs/matrix.md (half an hour)
+	@echo "== matrix"
+	@$(PY) -m tests.support.matrix docs/matrix.md
+
 .PHONY: nightly
 nightly: setup ## every property with SEEDS=50 drawn seeds; what fails names its seed
 	@echo "== nightly"

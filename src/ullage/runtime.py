@@ -186,7 +186,7 @@ class Runtime(Unpicklable):
             return conversation
         before = self.lessons.find(question.key)
         if not self.lessons.take_in(question.key, learned):
-            return replace(conversation, learned=NOTHING)
+            return replace(conversation, learned=NOTHING, suspect=None)
         if self.lessons.find(question.key) is not before:
             self._plain.clear()
         self.windows.take_in(question, learned.claims)

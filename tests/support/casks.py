@@ -1,11 +1,11 @@
 """A loopback server of Chat Completions with a window of its own and a vocabulary of its own.
 
-It counts what it is sent by Llama 3's vocabulary and a ChatML template, tools as JSON in the system
-text. `counts` is a vLLM: it counts requests when asked and refuses in its words. `silent` reports no
-usage. `cuts` reads operator text and the newest messages that fit, as Ollama does, and says
-nothing. `numbers`
-refuses with numbers in OpenAI's words, `words` without any. What its window is claimed to be stands
-in its list of models. Sources: vLLM's and OpenAI's API references, Ollama's docs/faq.
+It counts what it is sent by Llama 3's vocabulary and a ChatML template, tools as JSON in the
+system text. `counts` is a vLLM: it counts requests when asked and refuses in its words. `silent`
+reports no usage. `cuts` reads operator text and the newest messages that fit, as Ollama does, and
+says nothing. `numbers` refuses with numbers in OpenAI's words, `words` without any. What its window
+is claimed to be stands in its list of models. Sources: vLLM's and OpenAI's API references, Ollama's
+docs/faq.
 """
 
 from __future__ import annotations

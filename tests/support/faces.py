@@ -1,15 +1,18 @@
 """The faces of ullage, each as a person would use it: one turn after the other, with restarts.
 
-A face keeps what it learned where it would for its users: in a store and a cache folder, or in the
-log of a session. A restart leaves only that. The real OpenAI SDK and a real process are behind them.
+A face keeps what it learned where it would for its users: in a store and a cache folder, or in
+the log of a session. A restart leaves only that. The real OpenAI SDK and a real process are behind
+them.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -20,9 +23,10 @@ from tests.proxy.serving import proxied
 from tests.support.casks import MODEL, Cask
 from ullage import Agent, Guard, Provider, Session, open_log, wrap
 from ullage.config.settings import Settings
-from ullage.core.guard.events import ContextPressure, Event, Notice
+from ullage.core.guard.events import Compacted, ContextPressure, Event, Notice
 from ullage.core.session.log.render import render_tools
 from ullage.core.session.permissions import Posture
+from ullage.core.tokens.gauge import STANDARD
 from ullage.runtime import Runtime
 from ullage.storage import open_store
 from ullage.tools import Executor
@@ -30,11 +34,57 @@ from ullage.tools import Executor
 SYSTEM: Final = {"role": "system", "content": "You keep the log of a sailing ship. Be brief."}
 
 
+NOTICE: Final = re.compile(r"Context window at (\d+) %")
+
+Band = tuple[int, int]
+
+
+class Telling:
+    """What a face told: `told` are sentences in order, `sizes` what the server counted of answered
+    requests beside the band that ullage had for them.
+    """
+
+    def __init__(self, server: Cask) -> None:
+        self.told: list[str] = []
+        self.sizes: list[tuple[int, Band]] = []
+        self._band: Band | None = None
+        self._server = server
+
+    def count_repeated(self) -> int:
+        """Return how often a tier was told again without a compaction in between."""
+        seen: set[str] = set()
+        repeated = 0
+        for text in self.told:
+            if text.strip().startswith("compacted"):
+                seen.clear()
+            if found := NOTICE.search(text):
+                tier = STANDARD.tier(int(found[1]) / 100)
+                repeated += tier in seen
+                seen.add(tier)
+        return repeated
+
+    def note_pressure(self, best: int | None, ratio: float | None, window: int | None) -> None:
+        """Note the band of the request that is about to be sent; the best value is its middle."""
+        if best is not None and ratio is not None and window is not None:
+            high = math.ceil(ratio * window)
+            self._band = (2 * best - high, high)
+
+    def note_answer(self) -> None:
+        """Note what the server counted of the request that was just answered."""
+        if self._band is not None and self._server.sent[-1] not in self._server.cut:
+            self.sizes.append((self._server.sent[-1], self._band))
+        self._band = None
+
+
 class Face(Protocol):
-    """A way to use ullage: `told` are the notices that people saw."""
+    """A way to use ullage."""
 
     told: list[str]
-    pressures: list[ContextPressure]
+    sizes: list[tuple[int, Band]]
+
+    def count_repeated(self) -> int:
+        """Return how often a tier was told again."""
+        ...
 
     def say(self, text: str) -> None:
         """Say something and wait for the answer; raises where there is none."""
@@ -49,13 +99,12 @@ class Face(Protocol):
         ...
 
 
-class _Client:
+class _Client(Telling):
     """What faces of the SDK share: the history that its caller keeps."""
 
     def __init__(self, server: Cask, folder: Path) -> None:
-        self.told: list[str] = []
-        self.pressures: list[ContextPressure] = []
-        self._server, self._folder = server, folder
+        super().__init__(server)
+        self._folder = folder
         self._history: list[Any] = [SYSTEM]
         specs = Executor(folder).specs(Posture())
         self._tools: list[Any] = list(render_tools(specs, "openai_chat"))
@@ -79,12 +128,16 @@ class _Client:
     def _hear(self, event: Event) -> None:
         if isinstance(event, Notice):
             self.told.append(event.text)
-        if isinstance(event, ContextPressure):
-            self.pressures.append(event)
+        if isinstance(event, Compacted):
+            self.told.append("compacted")
+        if isinstance(event, ContextPressure) and event.phase == "prepared":
+            found = event.assessment
+            self.note_pressure(found.input_tokens, found.ratio, found.window_tokens)
 
     def say(self, text: str) -> None:
         self._history.append({"role": "user", "content": text})
         made = self._send()
+        self.note_answer()
         self._history.append(made.choices[0].message.model_dump(exclude_none=True))
 
     def restart(self) -> None:
@@ -140,13 +193,12 @@ class Relayed(_Client):
         return create(model=MODEL, messages=self._history, tools=self._tools)
 
 
-class Acting:
+class Acting(Telling):
     """`Agent` on a session of a log."""
 
     def __init__(self, server: Cask, folder: Path) -> None:
-        self.told: list[str] = []
-        self.pressures: list[ContextPressure] = []
-        self._server, self._folder = server, folder
+        super().__init__(server)
+        self._folder = folder
         (folder / "work").mkdir()
         self._begun = False
         self._open()
@@ -162,13 +214,17 @@ class Acting:
         self._session.hear(self._hear)
 
     def _hear(self, event: Any) -> None:
-        if event.type == "status":
+        if event.type == "status" and "text" in event.data:
             self.told.append(event.data["text"])
+        if event.type == "context_pressure" and event.data["phase"] == "prepared":
+            found = (event.data.get(name) for name in ("input_tokens", "ratio", "window_tokens"))
+            self.note_pressure(*found)
 
     def say(self, text: str) -> None:
         ended = self._agent.run(self._session, text)
         if not ended.ok:
             raise AssertionError(f"{ended.reason}: {ended.error}")
+        self.note_answer()
 
     def restart(self) -> None:
         self.close()
@@ -179,12 +235,11 @@ class Acting:
         self._log.close()
 
 
-class Typed:
+class Typed(Telling):
     """`ullage run`, a process for each turn."""
 
     def __init__(self, server: Cask, folder: Path) -> None:
-        self.told: list[str] = []
-        self.pressures: list[ContextPressure] = []
+        super().__init__(server)
         (folder / "work").mkdir()
         self._command = [
             *(sys.executable, "-m", "ullage", "run", "--base-url", server.url, "--model", MODEL),
@@ -221,7 +276,7 @@ def _find_session(told: str) -> str:
     return next(line.split()[1] for line in told.splitlines() if line.startswith("session "))
 
 
-FACES: Final = {
+FACES: Final[Mapping[str, Callable[[Cask, Path], Face]]] = {
     "library": Library,
     "wrap": Wrapped,
     "proxy": Relayed,

@@ -306,7 +306,8 @@ def test_a_truncated_reading_neither_calibrates_nor_is_a_size() -> None:
     seen = world.observe(WATCHING, made, usage(3000))
     assert (seen.reading, seen.checkpoint) == (None, None)
     assert seen.conversation.learned.claims == seen.evidence
-    assert replace(seen.conversation, learned=NOTHING) == made.conversation
+    assert seen.conversation.suspect == (seen.evidence[0].tokens, 0.0)
+    assert replace(seen.conversation, learned=NOTHING, suspect=None) == made.conversation
     assert seen.assessment == made.assessment
     (cut,) = of(seen, TruncationDetected)
     assert (cut.truncation.signs, cut.truncation.certain) == (("short",), False)

@@ -75,12 +75,19 @@ class Window:
             return self.input_tokens
         return min(self.working.tokens, self.input_tokens or self.working.tokens)
 
+    @property
+    def likely_tokens(self) -> int | None:
+        """The bound beyond which a request is likely lost: the window, or one that is suspected."""
+        suspected = self.working is not None and self.working.name == "suspected"
+        return self.working_tokens if suspected else self.input_tokens
+
     def suspect(self, tokens: int) -> Window:
         """Return the window for a conversation of which one request met a bound of so many tokens.
 
-        One event closes no window: it is worked under, and nothing is refused by it.
+        One event closes no window: it is worked under, and nothing is refused by it. It says
+        nothing against the operator's word.
         """
-        if tokens <= self.answered or (self.working_tokens or tokens + 1) <= tokens:
+        if self.source == "override" or tokens <= self.answered or (self.working_tokens or tokens + 1) <= tokens:
             return self
         return replace(self, working=WorkingBound(tokens, "suspected", SUSPECTED))
 

@@ -46,8 +46,8 @@ class Measured:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether the request is over the window."""
-        bound = self.window.input_tokens
+        """Whether the request is over the window, or over a bound that is suspected."""
+        bound = self.window.likely_tokens
         return bound is not None and self.size.count().high >= bound
 
     def places(self, positions: Collection[int]) -> frozenset[int]:

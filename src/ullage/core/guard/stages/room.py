@@ -27,7 +27,7 @@ def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
     An answer of any length, or a very long one, gets what is above the critical pressure.
     """
     high, window = measured.size.count().high, measured.window
-    total, bound = window.total_tokens, window.input_tokens
+    total, bound = window.total_tokens, window.likely_tokens
     spare = int((1 - setup.policy.thresholds.critical) * (total or 0))
     room = max(min_output(setup.policy, total or 0), spare)
     if total is not None and high + min(request.max_tokens or room, room) > total:
