@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,3 +262,39 @@ def test_why_an_answer_ended_is_read_in_every_dialect(report: Any, finish: str |
 )
 def test_what_the_server_left_out_itself_is_read_in_every_dialect(report: Any, edited: bool):
     assert is_edited_by_server(report) is edited
+
+
+# --- a prompt that grew over a bound while its report did not -----------------------------------
+
+
+def grown(before: int, low: int, reach: int) -> ReportRange:
+    found = ReportRange.around(low, 2 * reach, exact=False)
+    return replace(found, before=before, reach=reach)
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected", "crossed"),
+    [
+        (4_044, grown(4_022, 4_142, 4_160), True),  # as Ollama reads it: what fits of the newest
+        (4_044, grown(0, 4_142, 4_160), False),  # it goes on from no report
+        (4_120, grown(4_022, 4_142, 4_160), False),  # it misses by less than the band
+        (4_044, grown(4_022, 4_090, 4_094), False),  # no bound was reached
+        (5_000, grown(4_990, 5_142, 5_160), False),  # no bound that servers have lies there
+        (1_000, grown(4_022, 4_142, 4_160), False),  # what was not cached, more likely
+        (4_097, grown(4_022, 4_242, 4_260), False),  # more than the bound was read
+    ],
+)
+def test_a_report_that_stays_under_a_bound_which_the_prompt_went_over(
+    reported: int, expected: ReportRange, crossed: bool
+) -> None:
+    found = detect(Usage(reported, output=1), expected, 131_072)
+    assert (found is not None and found.signs == ("crossed",)) == crossed
+    if found is not None and crossed:
+        assert (found.limit, found.certain) == (4_096, False)
+
+
+def test_the_window_itself_is_such_a_bound() -> None:
+    expected = grown(5_022, 5_142, 5_160)
+    found = detect(Usage(5_044, output=1), expected, 5_100)
+    assert found is not None
+    assert (found.signs, found.limit) == (("crossed",), 5_100)
