@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,7 @@ def test_a_new_process_counts_as_the_last_one_did(tmp_path: Path) -> None:
 def test_events_come_with_a_conversation_as_of_their_own_time_and_once() -> None:
     runtime = Runtime(now=lambda: 1_000.0)
     answer = Claim("total", 900, "answer", exchange="a", at=990.0)
-    learned = Learned(claims=(Claim(**{**vars_of(ONE), "at": 990.0}), answer), at=991.0)
+    learned = Learned(claims=(replace(ONE, at=990.0), answer), at=991.0)
     conversation = Conversation("s", "p", learned=learned)
     for _ in range(2):
         assert runtime.take_in(AT, conversation) is conversation
@@ -150,7 +151,3 @@ def test_events_come_with_a_conversation_as_of_their_own_time_and_once() -> None
     gone = runtime.take_in(AT, conversation)
     assert (gone.learned.claims, gone.suspect) == ((), None)
     assert runtime.windows.window(AT).claims == ()
-
-
-def vars_of(claim: Claim) -> dict[str, object]:
-    return {name: getattr(claim, name) for name in claim.__slots__}

@@ -1,4 +1,4 @@
-"""What a proxy remembers of conversations: at once in memory, soon in the store, never in the way."""
+"""What a proxy remembers of conversations: in memory, soon in the store, never in the way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
 from ullage.proxy.keeping import MOST, Keeping, WrittenBehind
-from ullage.storage import STANDARD, MemoryStore
-from ullage.storage.protocol import Conversations
+from ullage.storage import MemoryStore
+from ullage.storage.protocol import STANDARD, Conversations
 
 
 def make(prefix: str, cramped: int = 9) -> Conversation:
@@ -78,35 +78,24 @@ class Sick:
         self.beneath.save(conversation)
 
 
-class SickStore(MemoryStore):
-    """A store with such conversations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sick = Sick(super().conversations)
-
-    @property
-    def conversations(self) -> Conversations:
-        return self.sick
-
-
 def test_a_store_that_cannot_be_written_is_told_once_and_stops_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = SickStore()
+    store = MemoryStore()
+    sick = store.conversations = Sick(store.conversations)  # type: ignore[assignment]
     kept = behind(store)
 
     async def talk() -> None:
         await save(kept, make("p"))
         await save(kept, make("q"))
-        store.sick.well = True
+        sick.well = True
         await save(kept, make("r"))
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(talk())
     assert caplog.text.count("cannot be written: the disk is full") == 1
     assert kept.load("s", ["p"]) == make("p")
-    assert store.sick.beneath.load("s", ["r"]) == make("r")
+    assert sick.beneath.load("s", ["r"]) == make("r")
 
 
 def test_no_more_than_a_number_waits_to_be_written() -> None:

@@ -35,7 +35,7 @@ MESSAGE: Final = 4
 class Cask(ThreadingHTTPServer):
     """The server. `sent` are the sizes of answered requests, as they came; `refused` and `cut`
     those that were over its window; `lost` are those of `marks` that did not stand in what
-    the model read, for each answered one.
+    the model read, for each answered one. `bodies` takes what was sent, where it is a list.
     """
 
     daemon_threads = True
@@ -47,6 +47,7 @@ class Cask(ThreadingHTTPServer):
         self.refused: list[int] = []
         self.cut: list[int] = []
         self.lost: list[tuple[str, ...]] = []
+        self.bodies: list[Body] | None = None
         self._counter = Vocabularies().counter("llama3")
         self._counted: dict[str, int] = {}
         self._ids = count()
@@ -88,6 +89,8 @@ class Cask(ThreadingHTTPServer):
 
     def answer(self, body: Body) -> tuple[int, Any, dict[str, int] | None]:
         """Return status, error or text, and the usage of a request."""
+        if self.bodies is not None:
+            self.bodies.append(body)
         size = self.measure(body)
         if size > self.window and self.kind != "cuts":
             self.refused.append(size)

@@ -76,19 +76,14 @@ def test_only_events_are_kept_of_a_window_and_their_time_is_that_of_the_news() -
 
 def test_a_conversation_brings_its_calibration_to_a_process_that_has_none() -> None:
     world, history = World(window(100_000), learns=True), talk(40)
-    world.observe(
-        ESTIMATING,
-        first := prepare(world, history, ESTIMATING),
-        {"prompt_tokens": 1_500, "completion_tokens": 1},
-    )
+    first = prepare(world, history, ESTIMATING)
+    world.observe(ESTIMATING, first, {"prompt_tokens": 1_500, "completion_tokens": 1})
     assert first.count.basis == "estimate"
     other = [*talk(1, 9), *history[1:]]  # nothing of it was reported: the ratio alone is known
     known = world.talks[first.conversation.scope, first.conversation.prefix]
     assert known.learned.calibration is not None
-    world.talks = {
-        (known.scope, key): known for key in [prepare(World(world.window), other, ESTIMATING)
-                                              .conversation.prefix]
-    }  # fmt: skip
+    prefix = prepare(World(world.window), other, ESTIMATING).conversation.prefix
+    world.talks = {(known.scope, prefix): known}
     again = prepare(world, other, ESTIMATING)
     assert again.count.basis == "calibrated"
     ratio = again.count.tokens / first.count.tokens

@@ -87,7 +87,10 @@ class Window:
         One event closes no window: it is worked under, and nothing is refused by it. It says
         nothing against the operator's word.
         """
-        if self.source == "override" or tokens <= self.answered or (self.working_tokens or tokens + 1) <= tokens:
+        bound = self.working_tokens
+        if self.source == "override" or tokens <= self.answered:
+            return self
+        if bound is not None and bound <= tokens:
             return self
         return replace(self, working=WorkingBound(tokens, "suspected", SUSPECTED))
 
