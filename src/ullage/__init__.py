@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         UnknownSession,
     )
     from ullage.core.guard import events
-    from ullage.core.session.instructions import developer_context, system_prompt
+    from ullage.core.session.instructions import Context, developer_context, system_prompt
     from ullage.core.session.permissions import Consent
     from ullage.core.summary.question import Answer, SummaryRequest
     from ullage.core.tokens.budget import Fit, Spent, TurnBudget, allocate, fit
@@ -94,7 +94,7 @@ _HOME: Mapping[str, Sequence[str]] = {
         "ProviderError", "StoreError", "UllageError", "UnknownSession",
     ),
     "ullage.core.tokens.gauge": ("Assessment", "Thresholds"),
-    "ullage.core.session.instructions": ("developer_context", "system_prompt"),
+    "ullage.core.session.instructions": ("Context", "developer_context", "system_prompt"),
     "ullage.core.session.permissions": ("Consent",),
     "ullage.core.compaction.policy": ("Policy", "Rung"),
     "ullage.core.compaction.strategy": ("Strategy",),
@@ -126,14 +126,13 @@ _ROOMS: Mapping[str, str] = {
 
 __all__ = [
     "Agent", "Answer", "Assessment", "BusyWriter", "Claim", "Compaction", "CompactionError",
-    "ConfigurationError", "Consent", "Contents", "ContextTooLargeError", "ContextWindowUnknown",
-    "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced", "Fit", "Guard", "Live",
-    "MalformedHistoryError", "Pause", "Policy", "Provider", "ProviderError", "Rung", "Runtime",
-    "Session", "Spent", "Store", "StoreError", "Strategy", "StreamProvider", "Summarizer",
-    "SummaryRequest", "Tally",
-    "Thresholds", "Truncation", "TurnBudget", "UllageError", "UnknownSession", "Usage", "View",
-    "Window",
-    "acompact", "acount", "agent", "allocate", "amodels", "answer_recall", "assess", "awindow",
+    "ConfigurationError", "Consent", "Contents", "Context", "ContextTooLargeError",
+    "ContextWindowUnknown", "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced",
+    "Fit", "Guard", "Live", "MalformedHistoryError", "Pause", "Policy", "Provider",
+    "ProviderError", "Rung", "Runtime", "Session", "Spent", "Store", "StoreError", "Strategy",
+    "StreamProvider", "Summarizer", "SummaryRequest", "Tally", "Thresholds", "Truncation",
+    "TurnBudget", "UllageError", "UnknownSession", "Usage", "View", "Window", "acompact",
+    "acount", "agent", "allocate", "amodels", "answer_recall", "assess", "awindow",
     "classify_error", "classify_exception", "compact", "context", "cost", "count", "count_text",
     "detect_truncation", "developer_context", "edits", "errors", "events", "fit", "metrics",
     "models", "open_log", "open_store", "recall", "recall_tool", "register_store", "repair",

@@ -196,7 +196,7 @@ def test_a_listener_that_quotes_the_key_and_crashes_is_told_without_it(turn: Cal
         if event.type == "tool_call":
             raise RuntimeError(f"cannot show {KEY}")
 
-    seen = turn(called(("list", {})), hear=crash)
+    seen = turn(called(("list", {})), said("ok"), hear=crash)
     assert leaks(seen.kept) == []
     assert leaks(seen.told) == []
 

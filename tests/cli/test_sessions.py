@@ -53,12 +53,14 @@ def test_sessions_are_listed_newest_first_with_their_state(run: Run, tmp_path, c
         "EVENT",
         "EVENTS",
         "TURNS",
+        "WINDOW",
+        "COST",
         "STATE",
         "ABOUT",
     ]
     assert [row.split()[0] for row in rows] == ["branch", "attic", "cellar"]
-    assert "1      cut off  Look up" in rows[1]
-    assert "3       0      idle     What is in the cellar? (fork of cellar at 2)" in rows[0]
+    assert rows[1].split()[-5:] == ["1", "cut", "off", "Look", "up"]
+    assert "idle     What is in the cellar? (fork of cellar at 2)" in rows[0]
     assert err == ""
 
 
@@ -124,20 +126,22 @@ def test_a_session_is_shown_as_people_read_it(run: Run, capsys: Capture):
     out, err = capsys.readouterr()
     shown = out.splitlines()
     assert shown[0].startswith("session cellar, begun ")
-    assert shown[1:7] == [
+    assert shown[1:8] == [
         "#2    you",
         "      What is in the cellar?",
+        "#4    100 tokens sent, 5 answered",
         "#5    gpt-5",
         "      Let me look.",
         '#6    call read {"path": "cellar.txt"}',
         "#7    result read",
     ]
-    assert shown[-3:] == [
+    assert shown[-4:] == [
         "      ... 18 more lines: --full shows them",
+        "#8    200 tokens sent, 5 answered",
         "#9    gpt-5",
         "      Thirty casks.",
     ]
-    assert err == ""
+    assert err == "2 requests, 300 tokens sent, 10 answered\n"
 
 
 def test_full_shows_results_whole(run: Run, capsys: Capture):
@@ -325,3 +329,44 @@ def _sql(url: str, statement: str) -> None:
     connection = apsw.Connection(url.removeprefix("sqlite:"))
     connection.execute(statement)
     connection.close()
+
+
+# ── what a session came to ──────────────────────────────────────────────────────────────────────
+
+GAUGED = {
+    "model": "m",
+    "input": 900,
+    "cache_read": 100,
+    "output": 20,
+    "reasoning": 5,
+    "dollars": 0.01,
+    "context": {"window": 2_000, "source": "probe", "tier": "advisory", "ratio": 0.5},
+}
+BARE = {"model": "m", "input": 700, "context": {"reason": "context_window_unknown"}}
+
+
+def test_sums_and_pressure_over_time_are_shown_and_listed(tmp_path: Path, capsys: Capture):
+    drafts = [Draft("provider_usage", data) for data in (BARE, GAUGED, {"model": "m"})]
+    url = made.recorded(tmp_path, "voyage", [made.said("Go"), *drafts])
+    assert main(["show", "voyage", "--store", url]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-3:] == [
+        "#3    700 tokens sent, 0 answered, window unavailable (context_window_unknown)",
+        "#4    1,000 tokens sent, 25 answered, window at 50% (advisory), $0.0100",
+        "#5    0 tokens sent, 0 answered",
+    ]
+    sums = "3 requests, 1,700 tokens sent, 25 answered, $0.0100, window at 50%, at most 50%"
+    assert err.splitlines()[0] == sums
+    assert main(["sessions", "--store", url]) == 0
+    assert "50%     $0.0100" in capsys.readouterr().out
+    for command in (["show", "voyage"], ["sessions"]):
+        assert main([*command, "--json", "--store", url]) == 0
+        document = json.loads(capsys.readouterr().out)
+        found = document if "totals" in document else document["sessions"][0]
+        assert found["totals"] == {
+            "requests": 3,
+            "prompt_tokens": 1_700,
+            "output_tokens": 25,
+            "dollars": 0.01,
+            "pressures": [0.5],
+        }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -486,3 +487,24 @@ def test_eight_conversations_through_one_guard_do_not_mix(runtime, chat, tiny_se
         for used in pool.map(converse, range(8)):
             assert len(used) == 8
             assert all(0 < tokens < WINDOW for tokens in used)
+
+
+def test_without_a_listener_notices_and_compactions_are_logged(
+    runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="ullage.guard"):
+        guard = ullage.Guard(MODEL, window=4_000, runtime=runtime)
+        for turns in range(5, 90, 5):
+            guard.prepare(log_of(turns))
+    logged = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "ullage.guard"]
+    assert any(
+        level == "WARNING" and text.startswith("Context window at") for level, text in logged
+    )
+    assert any(level == "INFO" and text.startswith("compacted ") for level, text in logged)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="ullage.guard"):
+        heard: list[Event] = []
+        guard = ullage.Guard(MODEL, window=4_000, runtime=runtime, on_event=heard.append)
+        guard.prepare(log_of(81))
+    assert heard
+    assert caplog.records == []

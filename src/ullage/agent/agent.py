@@ -567,7 +567,8 @@ def _publish_guard_event(session: Session, event: GuardEvent) -> None:
     """Show what a guard tells; what lasts is recorded by then."""
     if isinstance(event, ContextPressure):
         found = event.assessment
-        data = {**found.to_dict(), "tier": event.tier, "phase": event.phase, "meter": found.meter()}
+        tier = event.tier if found.available else found.tier
+        data = {**found.to_dict(), "tier": tier, "phase": event.phase, "meter": found.meter()}
         session.publish(Live(session.name, "context_pressure", data))
     elif isinstance(event, Notice):
         text = event.text.replace(NEXT, f"Look first: ullage compact {session.name} --dry-run")

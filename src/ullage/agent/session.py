@@ -6,6 +6,7 @@ What is recorded is stamped and on disk before anybody hears of it. It knows no 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 import uuid
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from ullage.agent.files import Undone
     from ullage.core.session.permissions import Grant
     from ullage.storage.log import AsyncEventLog, EventLog, Lease
+
+
+log = logging.getLogger("ullage.agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,11 +384,16 @@ class Session(Unpicklable):
         return lambda: self._heard.remove(listener)
 
     def publish(self, event: Told) -> None:
-        """Tell all who listen; what a listener raises reaches the caller."""
+        """Tell all who listen; what a listener raises is logged, and ends nothing."""
         if isinstance(event, Live):
             event = replace(event, data=self.redactor.data(event.data))
         for listener in tuple(self._heard):
-            listener(event)
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 - whatever it raises, the turn is not at fault
+                said = self.redactor.text(f"{type(error).__name__}: {error}")
+                where = self.name, event.type  # a trace might quote a secret
+                log.error("a listener of session %s failed on %s: %s", *where, said)  # noqa: TRY400
 
 
 def _cancel_later() -> None:

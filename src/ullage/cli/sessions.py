@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from ullage.cli import desk
 from ullage.cli.lines import brief, out, when
+from ullage.cli.totals import Totals, add_up
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.session.log.event import Event, upcast_data
 from ullage.storage import open_store
@@ -51,6 +52,7 @@ class SessionRow:
     children: tuple[str, ...] = ()
     about: str = ""
     fault: str = ""
+    totals: Totals = Totals()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +146,7 @@ def alive(log: EventLog, session: str) -> str | None:
 
 
 def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
-    """Return turns, the open one, what is linked and what was said first; reads no other data."""
+    """Return turns, the open one, what is linked, what was said first, and the sums of usage."""
     turns, turn, forked, about = 0, None, None, ""
     parent, links = None, []
     for event in events:
@@ -162,6 +164,7 @@ def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
         elif event.type == "user_message" and not about:
             about = brief(_data(event).get("text", ""), ABOUT)
     told = {"turns": turns, "turn": turn, "forked_from": forked, "about": about}
+    told["totals"] = add_up(events)
     return {**told, "parent": parent, "children": tuple(list_children(links))}
 
 
@@ -184,7 +187,9 @@ def draw_table(rows: Sequence[SessionRow]) -> list[str]:
     """Return rows as a table with its head, or no line for no row."""
     if not rows:
         return []
-    cells = [("SESSION", "BEGUN", "LAST EVENT", "EVENTS", "TURNS", "STATE", "ABOUT")]
+    cells = [
+        ("SESSION", "BEGUN", "LAST EVENT", "EVENTS", "TURNS", "WINDOW", "COST", "STATE", "ABOUT")
+    ]
     cells += [
         (
             row.name,
@@ -192,13 +197,15 @@ def draw_table(rows: Sequence[SessionRow]) -> list[str]:
             when(row.last),
             f"{row.events:,}",
             f"{row.turns:,}",
+            f"{row.totals.pressures[-1]:.0%}" if row.totals.pressures else "",
+            "" if row.totals.dollars is None else f"${row.totals.dollars:,.4f}",
             row.state,
             _about(row),
         )
         for row in rows
     ]
-    widths = [max(len(line[i]) for line in cells) for i in range(6)]
-    return ["  ".join([*map(str.ljust, line[:6], widths), line[6]]).rstrip() for line in cells]
+    widths = [max(len(line[i]) for line in cells) for i in range(8)]
+    return ["  ".join([*map(str.ljust, line[:8], widths), line[8]]).rstrip() for line in cells]
 
 
 def _about(row: SessionRow) -> str:

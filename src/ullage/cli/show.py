@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ullage.agent import Session
-from ullage.cli import desk, lines
+from ullage.cli import desk, lines, totals
 from ullage.cli.sessions import alive, list_children
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.log.event import HEAD, Event, upcast_data
@@ -59,6 +59,8 @@ def run(given: argparse.Namespace) -> int:
     else:
         for line in SessionPage(full=given.full).draw_events(events):
             lines.out(line)
+        if (sums := totals.add_up(events)).requests:
+            desk.say(sums.describe())
         _close(events, writer)
     return 0
 
@@ -83,6 +85,7 @@ def document(events: Sequence[Event]) -> dict[str, Any]:
         "parent": held.created.get("parent"),
         "children": list_children(held.links),
         "turn": None if held.turn is None else held.turn.turn,
+        "totals": totals.add_up(events).to_dict(),
         "events": [{**{n: getattr(e, n) for n in HEAD}, "data": e.data} for e in events],
     }
 
@@ -192,8 +195,15 @@ def _draw_compaction(page: SessionPage, data: Data) -> list[str]:
     span = data.get("events")
     over = f", events {span[0]} to {span[1]}" if isinstance(span, list) and len(span) == 2 else ""
     verb = "a compaction was undone" if data.get("undone") is True else "compacted"
+    if data.get("measured") is True:
+        verb = f"the compaction was measured at {made.get('tokens_after_measured'):,}"
     said = f"{verb}: {told} tokens ({made.get('strategy')}, {made.get('trigger')}){over}"
     return [lines.brief(said, WIDTH)]
+
+
+def _draw_usage(page: SessionPage, data: Data) -> list[str]:
+    del page
+    return [lines.brief(totals.describe_report(data), WIDTH)]
 
 
 def _draw_start(page: SessionPage, data: Data) -> list[str]:
@@ -288,6 +298,7 @@ _WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingPr
         "tool_call": _draw_call,
         "tool_result": _draw_result,
         "permission_decision": _draw_decision,
+        "provider_usage": _draw_usage,
         "history_compaction": _draw_compaction,
         "turn_started": _draw_start,
         "turn_completed": _draw_completion,

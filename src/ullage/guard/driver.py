@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ullage.core.guard.events import Event, Notice
+from ullage.core.guard.events import Compacted, Event, Notice
 from ullage.core.guard.request import (
     Need,
     NeedKeep,
@@ -295,15 +295,29 @@ class Driver:
             self.runtime.windows.record(self.question, claim)
 
     def tell(self, event: Event) -> None:
-        """Call the listener. Its faults are logged: they must not cost an answer already paid."""
+        """Call the listener; without one, log what somebody should know of.
+
+        Its faults are logged: they must not cost an answer already paid.
+        """
         if self.runtime.metrics is not None:
             self.runtime.metrics.record_event(event, self.question.model)
         if self.listener is None:
+            _log_event(event)
             return
         try:
             self.listener(event)
         except Exception:
             log.exception("on_event failed on %s", type(event).__name__)
+
+
+def _log_event(event: Event) -> None:
+    """Log what somebody should know of, where nobody listens."""
+    if isinstance(event, Notice):
+        log.warning("%s", event.text)
+    elif isinstance(event, Compacted):
+        made = event.checkpoint
+        sizes = f"{made.tokens_before:,} -> {made.tokens_after:,} tokens"
+        log.info("compacted %s (%s, %s)", sizes, made.strategy, made.trigger)
 
 
 @dataclass(frozen=True, slots=True)

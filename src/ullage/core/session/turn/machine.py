@@ -185,7 +185,7 @@ def _last(
     turn: _Turn, reply: Reply, report: tuple[Draft, ...], told: tuple[Draft, ...]
 ) -> Generator[Effect, Any, Ended]:
     """End a turn with the answer, or with the lack of one; all in one append."""
-    if not reply.text:
+    if not reply.text.strip():
         yield Record(report)  # reasoning that led to nothing is not sent, nor worth keeping
         error = f"the model ended without an answer (it stopped by {reply.stop})"
         return (yield from _fail_turn(turn, "no_answer", error))
