@@ -115,6 +115,8 @@ class Script:
 
         Reasoning is no part of what a message is known by: to leave it out is neither.
         """
+        if not positions:
+            return False
         edited = {*self.drops, *(c.message for c in self.clears)}
         return not edited.isdisjoint(positions)
 

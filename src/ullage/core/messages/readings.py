@@ -24,6 +24,10 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 BESIDE: Final = 500
 """Bytes, about, that the copy of a message takes besides its text."""
 
+MOST_STEPS: Final = 4
+"""Lengths of a history whose numbers are kept. Clients move cache marks on their last messages, and
+take back an answer or two: then what was derived before that still holds."""
+
 ReadMessage = Callable[[Raw, int], Message]
 """Reads the message at a position."""
 
@@ -31,16 +35,22 @@ ReadMessage = Callable[[Raw, int], Message]
 class Reading(NamedTuple):
     """A history as it was read, up to the first message that cannot be copied.
 
-    `memo` is that of its transcript, if that has no more messages. `weight` is in bytes, about.
+    `steps` are the memos of the transcripts that were read on the way, by their lengths, the
+    longest first; those of a transcript with more messages are left out. `weight` is in bytes,
+    about.
     """
 
     copies: tuple[Raw, ...]
     messages: tuple[Message, ...]
-    memo: dict[str, Any]
+    steps: tuple[tuple[int, dict[str, Any]], ...]
     weight: int
 
+    def recall(self, length: int) -> dict[str, Any]:
+        """Return what was derived of its first messages, of `length` at most."""
+        return next((dict(memo) for size, memo in self.steps if size <= length), {})
 
-NOTHING: Final = Reading((), (), {}, 0)
+
+NOTHING: Final = Reading((), (), (), 0)
 
 
 class Readings:
@@ -68,11 +78,10 @@ class Readings:
             messages.append(read_message(raws[index], index))
             if plain:
                 try:
-                    copies.append(_copy_value(raws[index]))
+                    copies.append(copy_value(raws[index]))
                 except (TypeError, RecursionError):
                     plain = False  # from here on nothing can be compared
-        memo = dict(known.memo) if length == len(known.copies) else {}
-        transcript = Transcript(raws, tuple(messages), rules, memo)
+        transcript = Transcript(raws, tuple(messages), rules, known.recall(length))
         self._keep(known, length, copies, transcript)
         return transcript
 
@@ -81,14 +90,20 @@ class Readings:
         found, longest = NOTHING, 0
         for reading in reversed(self._kept):
             copies = reading.copies
-            # the second message tells most conversations apart: the first is an operator's
-            if raws[1:2] != copies[1:2] and len(raws) > 1 < len(copies):
-                continue
             size = len(copies)
+            if size <= longest:
+                continue
+            # the second message tells most conversations apart: the first is an operator's
+            if raws[1:2] != copies[1:2] and len(raws) > 1 < size:
+                continue
+            if raws[longest : longest + 1] != copies[longest : longest + 1]:
+                continue  # shares no more than what was found
             if raws[:size] != copies:
                 size = sum(1 for _ in takewhile(bool, map(eq, raws, copies)))
             if size > longest:
                 found, longest = reading, size
+            if longest == len(raws):
+                break
         return found, longest
 
     def _keep(self, known: Reading, length: int, new: list[Raw], transcript: Transcript) -> None:
@@ -100,8 +115,11 @@ class Readings:
         messages = transcript.messages[:size]
         weighed = messages[length:] if whole else messages
         weight = sum([BESIDE + message.characters for message in weighed])
-        memo = transcript.memo if size == len(transcript) else {}
-        made = Reading(copies, messages, memo, weight + (known.weight if whole else 0))
+        steps = [step for step in known.steps if step[0] <= length and step[0] < size]
+        if size == len(transcript):
+            steps.insert(0, (size, transcript.memo))
+        del steps[MOST_STEPS:]
+        made = Reading(copies, messages, tuple(steps), weight + (known.weight if whole else 0))
         kept = [other for other in self._kept if other is not known or not whole]
         total = made.weight + sum([reading.weight for reading in kept])
         gone = max(len(kept) + 1 - MOST_READINGS, 0)
@@ -127,15 +145,15 @@ class _Number:  # noqa: PLW1641 - a value in a copy, never a key
         return type(other) is type(self._value) and other == self._value
 
 
-def _copy_value(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
     """Return a copy that equals `value` until that is changed; raises TypeError for the unknown."""
     kind = type(value)
     if kind is str or value is None:
         return value
     if kind is dict:
-        return {_name(key): _copy_value(held) for key, held in value.items()}
+        return {_name(key): copy_value(held) for key, held in value.items()}
     if kind is list or kind is tuple:
-        return kind(map(_copy_value, value))
+        return kind(map(copy_value, value))
     if kind in (bool, int, float):
         return _Number(value)
     if callable(getattr(value, "model_dump", None)) and "__eq__" in _list_defined(kind):

@@ -211,6 +211,8 @@ def digest(
 _DIGEST = "digest"
 _REPLACED = "replaced"
 _MEDIA = "media"
+_TASK = "task"
+_REQUEST = "request"
 
 
 class HeldMedia(NamedTuple):
@@ -270,15 +272,21 @@ class Transcript:
 
     def task(self) -> int | None:
         """Return the position of the task: the first user message, or None without one."""
-        return next((i for i, m in enumerate(self.messages) if asks(m)), None)
+        done, place = self.memo.get(_TASK, (0, None))
+        if place is None and done < len(self.messages):
+            behind = enumerate(self.messages[done:], done)
+            place = next((i for i, m in behind if asks(m)), None)
+            self.memo[_TASK] = (len(self.messages), place)
+        return cast("int | None", place)
 
     def request(self) -> int | None:
         """Return the position of the current request: the last user message, or None."""
-        messages = self.messages
-        for i in range(len(messages) - 1, -1, -1):
-            if asks(messages[i]):
-                return i
-        return None
+        done, place = self.memo.get(_REQUEST, (0, None))
+        if done < len(self.messages):
+            behind = range(len(self.messages) - 1, done - 1, -1)
+            place = next((i for i in behind if asks(self.messages[i])), place)
+            self.memo[_REQUEST] = (len(self.messages), place)
+        return cast("int | None", place)
 
     def has_answer(self) -> bool:
         """Tell whether anything was said to the task yet, before the current request."""

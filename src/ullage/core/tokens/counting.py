@@ -371,7 +371,9 @@ def part(measured: Measure, messages: int) -> Size:
     """Return the size of the fixed part and the first `messages` messages, in counter tokens."""
     if messages == len(measured.messages):
         return measured.raw()
-    low, best, high = (sum(edges) for edges in zip(*measured.sizes[messages:], strict=True))
+    left = max(measured.replaced - messages, 0)
+    since = _sizes(measured.messages[messages:], measured.key, left)
+    low, best, high = (sum(edges) for edges in zip(*since, strict=True))
     raw = measured.raw()
     return Size(raw.low - low, raw.best - best, raw.high - high)
 

@@ -92,9 +92,13 @@ def _map_marked(marked: Mapping[int, object], mended: Mended) -> dict[int, int]:
 
 
 def _read(setup: Setup, messages: Sequence[Raw]) -> Transcript:
-    """Read messages under the rules of the setup; what other rules made of them is forgotten."""
+    """Read messages under the rules of the setup; what these made of them is kept apart."""
     found = setup.codec.read(messages)
     bound = setup.bound and found.rules.signed
     if not (setup.loops or bound):
         return found
-    return replace(found, rules=replace(found.rules, loops=setup.loops, bound=bound), memo={})
+    key = f"rules {setup.loops} {bound}"
+    _, known = found.memo.get(key, (0, {}))
+    memo = dict(known)
+    found.memo[key] = (len(found), memo)
+    return replace(found, rules=replace(found.rules, loops=setup.loops, bound=bound), memo=memo)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ullage.core.compaction import laws
+from ullage.core.compaction.applied import apply_again
 from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.edits import Edited, Script, apply
 from ullage.core.guard.conversation import Conversation
@@ -93,7 +94,7 @@ def _find_checkpoint(search: _Search) -> Generator[Need, Any, _Found]:
             break
         generation = max(generation, known.generation + 1)
         fits = fits or (_is_of_smaller(known, search.window) and _fits_whole(search))
-        edited = apply(read.history, known.script, setup.codec)
+        edited = apply_again(read.history, known.script, setup.codec)
         if not (fits and _is_of_smaller(known, search.window)) and _is_lawful(known, read, edited):
             return _Found(known, edited, generation, fits)
         left = left[left.index(known.prefix) + 1 :]

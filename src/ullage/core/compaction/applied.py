@@ -1,0 +1,120 @@
+"""An edit script on a history that grew: what it made of the beginning is used again.
+
+A checkpoint is applied to every request of a conversation, and its script names the same few
+messages each time. It knows no dialect, no tokens and no policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.compaction.edits import Edited, apply
+from ullage.core.messages.readings import copy_value
+from ullage.core.messages.transcript import Transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ullage.core.compaction.edits import Script
+    from ullage.core.messages.transcript import Codec, Message, Raw
+
+MOST: Final = 2
+"""Scripts of one history that are kept: the one that holds, and the one that takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a script made of the first `reach` messages of a history; it touches none behind them.
+
+    The caller's own messages are not held: `pick` takes those that stay from the history at hand,
+    with anything in the places of the `written` ones. `copies` tell whether somebody changed what
+    was written and handed out.
+    """
+
+    script: Script
+    reach: int
+    pick: Callable[[Sequence[Raw]], tuple[Raw, ...]]
+    written: tuple[tuple[int, Raw], ...]
+    copies: tuple[Any, ...]
+    origin: tuple[int | None, ...]
+    messages: tuple[Message, ...]
+    parts: Mapping[int, tuple[int, ...]]
+
+    def is_unchanged(self) -> bool:
+        """Tell whether the written messages are as they were made."""
+        return tuple([raw for _, raw in self.written]) == self.copies
+
+    def go_on(self, history: Transcript, memo: dict[str, Any]) -> Edited:
+        """Return what the script makes of a history with this beginning."""
+        reach, was = self.reach, history.raws
+        raws = list(self.pick(was))
+        for place, raw in self.written:
+            raws[place] = raw
+        raws += was[reach:]
+        messages = self.messages + history.messages[reach:]
+        edited = Transcript(tuple(raws), messages, history.rules, memo)
+        return Edited(edited, (*self.origin, *range(reach, len(history))), self.parts)
+
+
+_Known = tuple[tuple[Beginning, dict[str, Any]], ...]
+
+
+def apply_again(history: Transcript, script: Script, codec: Codec) -> Edited:
+    """Do as `edits.apply`; where the script was applied to its beginning, only what is new costs.
+
+    What was derived of the result before is in its memo. What the script writes are the same
+    objects each time, until somebody changes one: then it is written anew.
+    """
+    _, known = history.memo.get(_APPLIED, (0, ()))
+    found = next((each for each in known if _is_same(each[0].script, script)), None)
+    if found is not None and found[0].is_unchanged():
+        beginning, memo = found[0], dict(found[1])
+        edited = beginning.go_on(history, memo)
+    else:
+        edited = apply(history, script, codec)
+        made = _cut(history, script, edited)
+        if made is None:
+            return edited
+        beginning, memo = made, edited.transcript.memo
+    rest = tuple([each for each in known if each is not found])
+    history.memo[_APPLIED] = (len(history), ((beginning, memo), *rest)[:MOST])
+    return edited
+
+
+_APPLIED: Final = "applied"
+
+
+def _is_same(one: Script, other: Script) -> bool:
+    return one is other or one == other
+
+
+def _cut(history: Transcript, script: Script, edited: Edited) -> Beginning | None:
+    """Return what can be used again of a script's result, None where there is nothing."""
+    reach, made = script.reach(), edited.transcript
+    size = len(made) - (len(history) - reach)
+    if not (reach and size):
+        return None
+    origin = edited.origin[:size]
+    written = [i for i, old in enumerate(origin) if old is None or made.raws[i] is not history.raws[old]]
+    try:
+        copies = tuple([copy_value(made.raws[i]) for i in written])
+    except (TypeError, RecursionError):
+        return None
+    return Beginning(
+        script,
+        reach,
+        _make_pick([old or 0 for old in origin]),
+        tuple([(i, made.raws[i]) for i in written]),
+        copies,
+        origin,
+        made.messages[:size],
+        edited.parts,
+    )
+
+
+def _make_pick(places: list[int]) -> Callable[[Sequence[Raw]], tuple[Raw, ...]]:
+    if len(places) == 1:
+        return lambda raws: (raws[places[0]],)
+    return itemgetter(*places)
