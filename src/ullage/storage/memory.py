@@ -98,26 +98,26 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(most, ttl_s=ttl_s, now=now)
-        self._under: dict[tuple[str, str], list[CheckpointKey]] = {}
+        self._under: dict[str, dict[str, list[CheckpointKey]]] = {}
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
         """Return what holds under the first of `prefixes` that has something, or None."""
         with self._lock:
             if not self._kept:
                 return None
-            for prefix in prefixes:
-                keys = self._under.get((scope, prefix))
-                if keys is not None:
-                    key = max(reversed(keys), key=_generation)
-                    self._touch(key)
-                    return self._kept[key]
-        return None
+            under = self._under.get(scope, {})
+            prefix = next(filter(under.__contains__, prefixes), None)
+            if prefix is None:
+                return None
+            key = max(reversed(under[prefix]), key=_generation)
+            self._touch(key)
+            return self._kept[key]
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Store a checkpoint unless one of its generation is there; return what is stored."""
         key = _key(checkpoint)
         with self._lock:
-            under = self._under.setdefault(key[:2], [])
+            under = self._under.setdefault(key[0], {}).setdefault(key[1], [])
             held = max((k for k in under if k[2] == key[2]), key=_generation, default=None)
             if held is not None and _generation(held) >= checkpoint.generation:
                 self._touch(held)
@@ -179,10 +179,13 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
         return self.all()
 
     def _forget(self, key: CheckpointKey) -> Checkpoint:
-        under = self._under[key[:2]]
-        under.remove(key)
+        scope, prefix, *_ = key
+        under = self._under[scope]
+        under[prefix].remove(key)
+        if not under[prefix]:
+            del under[prefix]
         if not under:
-            del self._under[key[:2]]
+            del self._under[scope]
         return super()._forget(key)
 
 

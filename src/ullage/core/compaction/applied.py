@@ -55,7 +55,7 @@ class Beginning:
         raws += was[reach:]
         messages = self.messages + history.messages[reach:]
         edited = Transcript(tuple(raws), messages, history.rules, memo)
-        return Edited(edited, (*self.origin, *range(reach, len(history))), self.parts)
+        return Edited(edited, self.origin + history.list_places()[reach:], self.parts)
 
 
 _Known = tuple[tuple[Beginning, dict[str, Any]], ...]
@@ -97,7 +97,9 @@ def _cut(history: Transcript, script: Script, edited: Edited) -> Beginning | Non
     if not (reach and size):
         return None
     origin = edited.origin[:size]
-    written = [i for i, old in enumerate(origin) if old is None or made.raws[i] is not history.raws[old]]
+    written = [
+        i for i, old in enumerate(origin) if old is None or made.raws[i] is not history.raws[old]
+    ]
     try:
         copies = tuple([copy_value(made.raws[i]) for i in written])
     except (TypeError, RecursionError):

@@ -157,7 +157,7 @@ class Edited:
 def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
     """Apply a script. Untouched messages are the same objects, and the input is not changed."""
     if not script:
-        return Edited(transcript, tuple(range(len(transcript))))
+        return Edited(transcript, transcript.list_places())
     parts: dict[int, dict[int, str]] = {}
     calls: dict[int, dict[int, str]] = {}
     for clear in script.clears:

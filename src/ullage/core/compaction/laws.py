@@ -65,7 +65,25 @@ def survey(transcript: Transcript) -> Survey:
     return found
 
 
+def is_lawful(transcript: Transcript) -> bool:
+    """Tell whether a history breaks no law of its dialect, without a list of its units.
+
+    Of one that grew, only what is new is looked at, from the beginning of its last unit on.
+    """
+    done, start = transcript.memo.get(_LAWFUL, (0, 0))
+    if done == len(transcript) and done:
+        return True
+    starts = None if transcript.rules.loops else _find_unit_starts(transcript, start)
+    if starts is None:
+        return not survey(transcript).violations
+    if _order(transcript, start):
+        return False
+    transcript.memo[_LAWFUL] = (len(transcript), starts[-1] if starts else start)
+    return True
+
+
 _SURVEY: Final = "survey"
+_LAWFUL: Final = "lawful"
 
 
 def units(transcript: Transcript) -> tuple[Unit, ...]:

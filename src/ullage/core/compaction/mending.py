@@ -15,7 +15,7 @@ from ullage.core.compaction.laws import (
     find_end,
     find_lone_thoughts,
     is_late,
-    survey,
+    is_lawful,
 )
 from ullage.core.messages.transcript import asks
 from ullage.core.values.shown import line
@@ -82,7 +82,7 @@ def repair(transcript: Transcript, codec: Codec) -> Mended:
     user message is written in front of a history that lost its first one. Reasoning that led to
     nothing is left out where a response is split over messages.
     """
-    if not survey(transcript).violations:
+    if is_lawful(transcript):
         return skip_repair(transcript)
     if transcript.rules.joins:
         return _Joining(transcript, cast("Joiner", codec)).run()
@@ -91,7 +91,7 @@ def repair(transcript: Transcript, codec: Codec) -> Mended:
 
 def skip_repair(transcript: Transcript) -> Mended:
     """Return a history as it arrived."""
-    return Mended(list(transcript.raws), (), tuple(range(len(transcript))))
+    return Mended(list(transcript.raws), (), transcript.list_places())
 
 
 _Place = tuple[int, int]

@@ -66,12 +66,14 @@ def fingerprint(raw: object) -> bytes | None:
 
 def field_of(value: Any, name: str) -> Any:
     """Return a field of a mapping or of an SDK object, None without it."""
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    if type(value) is dict or isinstance(value, Mapping):  # the first look is the quick one
+        return value.get(name)
+    return getattr(value, name, None)
 
 
 def as_mapping(value: Any) -> Mapping[str, Any] | None:
     """Return a mapping as it is, an SDK object as a mapping, anything else as None."""
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return value
     dump = getattr(value, "model_dump", None)
     if callable(dump):
@@ -85,7 +87,7 @@ def pick(value: Any, name: str) -> Any:
 
     pydantic is slow to say that a field is missing, and a stream has many events.
     """
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return value.get(name)
     fields = getattr(value, "__dict__", None)
     if fields is not None and name in fields:

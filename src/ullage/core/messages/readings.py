@@ -32,25 +32,37 @@ ReadMessage = Callable[[Raw, int], Message]
 """Reads the message at a position."""
 
 
+class Step(NamedTuple):
+    """A length that a history had, what was derived of it then, and its weight in bytes, about."""
+
+    size: int
+    memo: dict[str, Any]
+    weight: int
+
+
 class Reading(NamedTuple):
     """A history as it was read, up to the first message that cannot be copied.
 
-    `steps` are the memos of the transcripts that were read on the way, by their lengths, the
-    longest first; those of a transcript with more messages are left out. `weight` is in bytes,
-    about.
+    `steps` are those on the way to it, the longest first; the first is the whole. The memo is that
+    of a transcript; it is empty where that has messages besides.
     """
 
     copies: tuple[Raw, ...]
     messages: tuple[Message, ...]
-    steps: tuple[tuple[int, dict[str, Any]], ...]
-    weight: int
+    steps: tuple[Step, ...]
 
-    def recall(self, length: int) -> dict[str, Any]:
-        """Return what was derived of its first messages, of `length` at most."""
-        return next((dict(memo) for size, memo in self.steps if size <= length), {})
+    @property
+    def weight(self) -> int:
+        """Its weight in bytes, about."""
+        return self.steps[0].weight
+
+    def find_step(self, length: int) -> Step:
+        """Return the longest step of `length` messages at most."""
+        return next((step for step in self.steps if step.size <= length), START)
 
 
-NOTHING: Final = Reading((), (), (), 0)
+START: Final = Step(0, {}, 0)
+NOTHING: Final = Reading((), (), (START,))
 
 
 class Readings:
@@ -81,7 +93,8 @@ class Readings:
                     copies.append(copy_value(raws[index]))
                 except (TypeError, RecursionError):
                     plain = False  # from here on nothing can be compared
-        transcript = Transcript(raws, tuple(messages), rules, known.recall(length))
+        memo = dict(known.find_step(length).memo)
+        transcript = Transcript(raws, tuple(messages), rules, memo)
         self._keep(known, length, copies, transcript)
         return transcript
 
@@ -113,13 +126,12 @@ class Readings:
             return
         size, whole = len(copies), length == len(known.copies)
         messages = transcript.messages[:size]
-        weighed = messages[length:] if whole else messages
-        weight = sum([BESIDE + message.characters for message in weighed])
-        steps = [step for step in known.steps if step[0] <= length and step[0] < size]
-        if size == len(transcript):
-            steps.insert(0, (size, transcript.memo))
-        del steps[MOST_STEPS:]
-        made = Reading(copies, messages, tuple(steps), weight + (known.weight if whole else 0))
+        begun = known.find_step(length)
+        weight = begun.weight + sum([BESIDE + m.characters for m in messages[begun.size :]])
+        memo = transcript.memo if size == len(transcript) else {}
+        steps = [step for step in known.steps if 0 < step.size <= length and step.size < size]
+        steps.insert(0, Step(size, memo, weight))
+        made = Reading(copies, messages, tuple(steps[:MOST_STEPS]))
         kept = [other for other in self._kept if other is not known or not whole]
         total = made.weight + sum([reading.weight for reading in kept])
         gone = max(len(kept) + 1 - MOST_READINGS, 0)

@@ -211,6 +211,7 @@ def digest(
 _DIGEST = "digest"
 _REPLACED = "replaced"
 _MEDIA = "media"
+_PLACES = "places"
 _TASK = "task"
 _REQUEST = "request"
 
@@ -238,6 +239,14 @@ class Transcript:
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    def list_places(self) -> tuple[int, ...]:
+        """Return the positions of its messages, in order; numbers that were made are used again."""
+        done, known = self.memo.get(_PLACES, (0, ()))
+        if done < len(self.messages):
+            known = (*known, *range(done, len(self.messages)))
+            self.memo[_PLACES] = (len(self.messages), known)
+        return cast("tuple[int, ...]", known)
 
     def count_replaced(self) -> int:
         """Return how many of the first messages a compaction by the provider stands for.
