@@ -234,7 +234,9 @@ class Runtime(Unpicklable):
             return meter
         known = self.vocabularies.best(vocabulary(question.model))
         hosted = self.windows.is_hosted(question)
-        learned = self.lessons.find(question.key).calibration
+        learned = None
+        if not _is_exact(known, hosted=hosted):
+            learned = self.lessons.find(question.key).calibration
         key = (known, hosted, question.model, dialect, learned)
         meter = self._meters.get(key)
         if meter is None:
@@ -261,7 +263,7 @@ class Runtime(Unpicklable):
         counter = self.vocabularies.counter(known.name)
         framing = dialects.find(dialect).framing if hosted else UNKNOWN_TEMPLATE
         framing = replace(framing, image=image_rule(model))
-        if known.exact and hosted and known.family is None:
+        if _is_exact(known, hosted=hosted):
             return Meter(counter, framing, EXACT, "exact", seen=self._tools)
         scale = EXACT if known.exact and known.family else band(known.family)
         meter = Meter(counter, framing, scale, "estimate", seen=self._tools)
@@ -384,6 +386,11 @@ class Measurable:
                 f"{_instead(messages)}"
             )
         return replace(self, dialect=self.find_dialect())
+
+
+def _is_exact(known: Vocabulary, *, hosted: bool) -> bool:
+    """Tell whether a vocabulary and its framing are the model's own: then no report corrects it."""
+    return known.exact and hosted and known.family is None
 
 
 SAID: Final = '[{"role": "user", "content": text}]'

@@ -29,6 +29,9 @@ Bindings = Mapping[str, Any]
 ASKED_AT_ONCE: Final = 256
 """Prefixes of one query, the longest first: what is known is nearly always among the first."""
 
+MOST_PARSED: Final = 32
+"""Checkpoints that are kept as they were read: all requests of a conversation load the same one."""
+
 MOST_TOUCHES: Final = 1_000
 """Loads that are noted before a save must write them."""
 
@@ -285,11 +288,20 @@ class SqlCheckpoints:
 
     def __init__(self, records: SqlRecords) -> None:
         self._records, self._sql = records, records.engine.statements
+        self._parsed: dict[bytes, Checkpoint] = {}
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
         """Return what holds under the first of `prefixes` that has something, or None."""
         body = self._records.read_first("checkpoint", scope, prefixes)
-        return None if body is None else self._read(body)
+        if body is None:
+            return None
+        found = self._parsed.get(body)
+        if found is None:
+            found = self._read(body)
+            if len(self._parsed) >= MOST_PARSED:
+                self._parsed.clear()
+            self._parsed[body] = found
+        return found
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Store a checkpoint unless one of its generation is there; return what is stored."""

@@ -67,7 +67,7 @@ def apply_again(history: Transcript, script: Script, codec: Codec) -> Edited:
     What was derived of the result before is in its memo. What the script writes are the same
     objects each time, until somebody changes one: then it is written anew.
     """
-    _, known = history.memo.get(_APPLIED, (0, ()))
+    known: _Known = history.memo.get(_APPLIED, (0, ()))[1]
     found = next((each for each in known if _is_same(each[0].script, script)), None)
     if found is not None and found[0].is_unchanged():
         beginning, memo = found[0], dict(found[1])
