@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from bench import compacted, log
+from bench import compacted, known, log
 from bench.cells import Row
 from bench.cells import cell as _cell
 from bench.cells import middle as _median
@@ -306,6 +306,7 @@ PARTS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("trim", trimming),
     ("after", compacted.after),
     ("loop", loops),
+    ("known", known.shown),
     ("sweep", sweep),
     ("survival", compacted.survival),
     ("cover", compacted.cover),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench import compacting, costs, log, survival, textual
+from bench import compacting, costs, known, log, survival, textual
 from bench.measure import Bench, Results
 
 
@@ -22,6 +22,7 @@ SECTIONS: Mapping[str, Section] = {
     "trimming": Section(Bench.trimming, ("trim",)),
     "after": Section(compacting.after, ("after",)),
     "loops": Section(Bench.loops, ("loop", "manage")),
+    "known": Section(known.known, ("known",)),
     "sweep": Section(Bench.sweep, ("sweep",)),
     "cover": Section(compacting.cover, ("cover",)),
     "survival": Section(survival.survival, ("survival",)),

@@ -39,7 +39,7 @@ RAISED = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, 
 
 def count(peer: Peer, job: Job) -> Answer:
     """Count all but the last messages, and again, as a user would, after each further one."""
-    history = peer.read(_messages(job["transcript"]))
+    history = peer.read(load_messages(job["transcript"]))
     more = history[-MORE:]
     del history[-MORE:]
     first_s, _ = timed(lambda: peer.count(history))
@@ -59,13 +59,13 @@ def count(peer: Peer, job: Job) -> Answer:
 
 def tokens(peer: Peer, job: Job) -> Answer:
     """Count a transcript once."""
-    return {"tokens": peer.count(peer.read(_messages(job["transcript"])))}
+    return {"tokens": peer.count(peer.read(load_messages(job["transcript"])))}
 
 
 def held(peer: Peer, job: Job) -> Answer:
     """Hold a history in the library's own types, then count it: megabytes for each."""
     before = held_mb()
-    history = peer.read(_messages(job["transcript"]))
+    history = peer.read(load_messages(job["transcript"]))
     read = held_mb()
     peer.count(history)
     return {"messages_mb": read - before, "counted_mb": held_mb() - read}
@@ -73,7 +73,7 @@ def held(peer: Peer, job: Job) -> Answer:
 
 def context(peer: Any, job: Job) -> Answer:
     """Tell what fills the window; only ullage's peer can."""
-    messages = _messages(job["transcript"])
+    messages = load_messages(job["transcript"])
     context_s, _ = timed(lambda: peer.context(messages, job["window"]))
     again_s, _ = timed(lambda: peer.context(messages, job["window"]))
     return {"context_s": context_s, "again_s": again_s}
@@ -88,7 +88,7 @@ def session(peer: Any, job: Job) -> Answer:
 
 def trim(peer: Peer, job: Job) -> Answer:
     """Trim once, in a process that has not seen the history before."""
-    history = peer.read(_messages(job["transcript"]))
+    history = peer.read(load_messages(job["transcript"]))
     seconds, kept = timed(lambda: peer.trim(history, job["budget"]))
     _save(job["out"], peer.plain(kept))
     return {"trim_s": seconds}
@@ -96,7 +96,7 @@ def trim(peer: Peer, job: Job) -> Answer:
 
 def after(peer: Peer, job: Job) -> Answer:
     """Count once, then trim, and trim again: the second time a library may know more."""
-    history = peer.read(_messages(job["transcript"]))
+    history = peer.read(load_messages(job["transcript"]))
     peer.count(history)
     trim_s, kept = timed(lambda: peer.trim(history, job["budget"]))
     _save(job["out"], peer.plain(kept))
@@ -109,7 +109,7 @@ def after(peer: Peer, job: Job) -> Answer:
 
 def chain(peer: Any, job: Job) -> Answer:
     """Compact a growing session part by part and save what is left."""
-    history = peer.read(_messages(job["transcript"]))
+    history = peer.read(load_messages(job["transcript"]))
     chained = getattr(peer, "chained", None) or partial(_chained, peer)
     chain_s, left = timed(lambda: chained(history, job))
     _save(job["out"], peer.plain(left))
@@ -127,7 +127,7 @@ def _chained(peer: Peer, history: History, job: Job) -> History:
 
 def cover(peer: Any, job: Job) -> Answer:
     """Compact with a summariser that keeps what it is asked; only ullage's peer can."""
-    history = _messages(job["transcript"])
+    history = load_messages(job["transcript"])
     kept, asked = peer.covered(history, job["budget"], job["window"])
     _save(job["out"], {"kept": kept, "asked": asked})
     return {"requests": len(asked)}
@@ -136,7 +136,7 @@ def cover(peer: Any, job: Job) -> Answer:
 def covered(peer: Any, job: Job) -> Answer:
     """Judge what a summariser was asked."""
     found = json.loads(Path(job["out"]).read_text(encoding="utf-8"))
-    before = _messages(job["transcript"])
+    before = load_messages(job["transcript"])
     answer: Answer = peer.judge.covered(before, found["kept"], found["asked"], job["window"])
     return answer
 
@@ -179,7 +179,7 @@ def sweep(peer: Peer, job: Job) -> Answer:
     """Trim to every budget; a result that raised is its error's name."""
     results: dict[str, Any] = {}
     for budget in job["budgets"]:
-        history = peer.read(_messages(job["transcript"]))
+        history = peer.read(load_messages(job["transcript"]))
         try:
             results[budget] = peer.plain(peer.trim(history, budget))
         except RAISED as error:
@@ -200,14 +200,14 @@ def versions(peer: Peer, job: Job) -> Answer:
 
 def verdict(peer: Any, job: Job) -> Answer:
     """Judge one result; only the plain tiktoken peer has a judge."""
-    before, after = _messages(job["transcript"]), _messages(job["out"])
+    before, after = load_messages(job["transcript"]), load_messages(job["out"])
     answer: Answer = peer.judge.verdict(before, after, job["budget"])
     return answer
 
 
 def verdicts(peer: Any, job: Job) -> Answer:
     """Judge the results of a sweep."""
-    before = _messages(job["transcript"])
+    before = load_messages(job["transcript"])
     results = json.loads(Path(job["out"]).read_text(encoding="utf-8"))
     return {
         budget: {"raised": after}
@@ -248,7 +248,7 @@ def _turns(
 ) -> tuple[float, int]:
     total, done = 0.0, 0
     gc.collect()
-    for turn in list(transcript.turns(_messages(job["transcript"])))[: job["turns"]]:
+    for turn in list(transcript.turns(load_messages(job["transcript"])))[: job["turns"]]:
         start = time.process_time()
         step(turn)
         total += time.process_time() - start
@@ -264,7 +264,8 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or bool(one == other)
 
 
-def _messages(path: str) -> list[Message]:
+def load_messages(path: str) -> list[Message]:
+    """Return a transcript from its file."""
     messages: list[Message] = json.loads(Path(path).read_text(encoding="utf-8"))
     return messages
 
