@@ -83,6 +83,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "Usage": lambda: ullage.Usage(3, 1, 0, 2, 0),
     "Window": lambda: ullage.window("gpt-4o"),
     "Consent": lambda: ullage.Consent(allowed=False, reason="not now"),
+    "Context": lambda: ullage.Context("s", "none"),
     "agent.Grant": lambda: agent.Grant(SUBJECT, "tool"),
     "agent.Pending": lambda: agent.Pending.over(
         Call("c1", "run", "{}"), agent.Preview("command", "ls"), SUBJECT
