@@ -95,11 +95,8 @@ def change(data: st.DataObject, raw: Any) -> None:
         held = held[data.draw(st.sampled_from(inner))]
 
 
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["grow", "grow", "back", "edit", "fork", "copy"]), st.integers(1, 3)),
-    min_size=4,
-    max_size=10,
-)
+KINDS = ("grow", "grow", "back", "edit", "mark", "fork", "copy")
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 3)), min_size=4, max_size=10)
 
 
 @pytest.mark.parametrize("dialect", HISTORIES)
@@ -117,6 +114,9 @@ def test_what_is_known_of_a_history_is_what_is_found_from_scratch(
             whole = copy.deepcopy(whole)
         elif step == "edit":
             change(data, data.draw(st.sampled_from(whole[:end])))
+        elif step == "mark":
+            raw = data.draw(st.sampled_from(whole[:end]))
+            raw["cache_control"] = None if raw.pop("cache_control", None) else {"type": "ephemeral"}
         end = max(1, min(len(whole), end + (-far if step == "back" else far)))
         fresh = new_codec(dialect)
         again, scratch = codec.read(whole[:end]), fresh.read(copy.deepcopy(whole[:end]))
@@ -169,6 +169,20 @@ def test_a_message_that_was_changed_in_place_is_written_from_what_it_is_now() ->
     assert made.raws[2] == {**said("short"), "name": "ada"}
 
 
+@pytest.mark.parametrize("marked", [1, 2])
+def test_a_mark_that_moves_is_where_it_is_now(marked: int) -> None:
+    codec, history = new_codec("openai_chat"), [said("a"), said("long"), said("c")]
+    mark = {"cache_control": {"type": "ephemeral"}}
+    history[marked] = {**history[marked], **mark}
+    first = apply_again(codec.read(history), CLEARED, codec)
+    derive(first.transcript)
+    history = [said("a"), said("long"), said("c"), {**said("d"), **mark}]
+    made = apply_again(codec.read(history), CLEARED, codec)
+    assert describe(made) == describe(apply(codec.read(history), CLEARED, codec))
+    assert [m for m in made.transcript.raws if "cache_control" in m] == history[3:]
+    assert (made.transcript.raws[2] is first.transcript.raws[2]) is (marked == 2)
+
+
 def test_what_cannot_be_compared_is_written_each_time() -> None:
     codec, history = new_codec("openai_chat"), [said("a"), {**said("long"), "x": {1, 2}}]
     first = apply_again(codec.read(history), CLEARED, codec).transcript
@@ -207,7 +221,7 @@ def test_of_many_scripts_the_newest_are_kept() -> None:
     read = codec.read(history)
     made = [apply_again(read, script, codec).transcript.raws[1] for script in scripts]
     _, kept = read.memo["applied"]
-    assert len(kept) == MOST
+    assert len(kept.entries) == MOST
     newest = Script.from_list(json.loads(json.dumps(scripts[-1].to_list())))  # as a store reads it
     assert apply_again(read, newest, codec).transcript.raws[1] is made[-1]
     assert apply_again(read, scripts[0], codec).transcript.raws[1] is not made[0]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage
 
-from ullage.core.messages.readings import BESIDE, MOST_READINGS, Readings
+from ullage.core.messages.readings import BESIDE, MOST_READINGS, MOST_STEPS, Readings
 from ullage.core.messages.transcript import Message, Part, Rules
 
 RULES = Rules("openai_chat")
@@ -96,6 +96,65 @@ def test_a_history_that_went_back_is_read_from_there():
     read(history)
     assert read([*history[:60], said("again")]) == [60]
     assert read([*history, said("on")]) == [100]
+
+
+class Deriving:
+    """Reads, and writes down of how many messages something was derived before."""
+
+    def __init__(self, most: int = 1_000_000) -> None:
+        self.readings = Readings(most)
+
+    def __call__(self, history: list[Any]) -> int:
+        made = self.readings.read(tuple(history), RULES, _read_text)
+        known, _ = made.memo.get("words", (0, 0))
+        made.memo["words"] = (len(made), 0)
+        return int(known)
+
+
+def test_what_was_derived_a_few_steps_back_still_holds():
+    read, history = Deriving(), chat(10)
+    assert read(history) == 0
+    for _ in range(MOST_STEPS):
+        history = [*history, said("more")]
+        assert read(history) == len(history) - 1
+    for back in range(1, MOST_STEPS):
+        assert read([*history[:-back], said(f"instead {back}")]) == len(history) - back
+    assert read([*history[:5], said("far back")]) == 0
+    assert read(history) == len(history)
+
+
+def test_what_moves_at_the_end_costs_the_end_alone():
+    read = Deriving()
+    for length in range(10, 30):  # clients mark the last message for the provider's cache
+        marked = {**said(f"q{length - 1}"), "cache_control": {"type": "ephemeral"}}
+        assert read([*chat(length), marked]) == (length if length > 10 else 0)
+
+
+def test_a_conversation_that_goes_again_through_another_derives_its_own_once():
+    read, whole = Deriving(), chat(40)
+    for length in range(10, 41):
+        read(whole[:length])
+    assert read(whole[:20]) == 0
+    for length in range(21, 35):
+        assert read(whole[:length]) == length - 1
+    assert len(read.readings) == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), min_size=1, max_size=12))
+def test_the_weight_of_a_reading_is_that_of_its_messages(steps: list[tuple[int, int]]):
+    readings = Readings(10_000_000)
+    for name, length in steps:
+        made = readings.read(tuple(chat(length, "q" * (name + 1))), RULES, _read_text)
+        newest = readings._kept[-1]
+        assert newest.weight == sum(BESIDE + m.characters for m in made.messages)
+        assert [step.size for step in newest.steps] == sorted(
+            {step.size for step in newest.steps}, reverse=True
+        )
+        assert newest.steps[0].size == len(newest.copies) == length
+
+
+def _read_text(raw: Any, index: int) -> Message:
+    return Message("user", (Part("text", raw["content"]),))
 
 
 @given(st.data())

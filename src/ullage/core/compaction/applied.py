@@ -58,7 +58,18 @@ class Beginning:
         return Edited(edited, self.origin + history.list_places()[reach:], self.parts)
 
 
-_Known = tuple[tuple[Beginning, dict[str, Any]], ...]
+_Entry = tuple[Beginning, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Scripts that were applied to a history, the newest first, each with the result's memo."""
+
+    entries: tuple[_Entry, ...] = ()
+
+    def keep_before(self, place: int) -> Applied:
+        """Return those that touch no message from `place` on."""
+        return Applied(tuple([each for each in self.entries if each[0].reach <= place]))
 
 
 def apply_again(history: Transcript, script: Script, codec: Codec) -> Edited:
@@ -67,7 +78,7 @@ def apply_again(history: Transcript, script: Script, codec: Codec) -> Edited:
     What was derived of the result before is in its memo. What the script writes are the same
     objects each time, until somebody changes one: then it is written anew.
     """
-    known: _Known = history.memo.get(_APPLIED, (0, ()))[1]
+    known: tuple[_Entry, ...] = history.memo.get(_APPLIED, (0, Applied()))[1].entries
     found = next((each for each in known if _is_same(each[0].script, script)), None)
     if found is not None and found[0].is_unchanged():
         beginning, memo = found[0], dict(found[1])
@@ -79,7 +90,7 @@ def apply_again(history: Transcript, script: Script, codec: Codec) -> Edited:
             return edited
         beginning, memo = made, edited.transcript.memo
     rest = tuple([each for each in known if each is not found])
-    history.memo[_APPLIED] = (len(history), ((beginning, memo), *rest)[:MOST])
+    history.memo[_APPLIED] = (len(history), Applied(((beginning, memo), *rest)[:MOST]))
     return edited
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import islice, takewhile
 from operator import eq
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ullage.core.messages.transcript import Message, Raw, Rules, Transcript
 
@@ -25,11 +25,33 @@ BESIDE: Final = 500
 """Bytes, about, that the copy of a message takes besides its text."""
 
 MOST_STEPS: Final = 4
-"""Lengths of a history whose numbers are kept. Clients move cache marks on their last messages, and
-take back an answer or two: then what was derived before that still holds."""
+"""Lengths of a history whose numbers are kept: where an answer or two are taken back, what was
+derived before those still holds."""
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ReadMessage = Callable[[Raw, int], Message]
 """Reads the message at a position."""
+
+
+class Written(Protocol):
+    """What a memo holds that was derived of messages as they are written, not of what they say."""
+
+    def keep_before(self, place: int) -> Written:
+        """Return what still holds where messages from `place` on are written otherwise."""
+        ...
+
+
+def limit_memo(memo: Mapping[str, Any], place: int) -> dict[str, Any]:
+    """Return what holds of a memo where messages from `place` on say the same in another way.
+
+    Clients move cache marks on their last messages with every request.
+    """
+    return {
+        key: (done, value.keep_before(place)) if hasattr(value, "keep_before") else (done, value)
+        for key, (done, value) in memo.items()
+    }
 
 
 class Step(NamedTuple):
@@ -83,56 +105,55 @@ class Readings:
 
         Raises what `read_message` raises.
         """
-        known, length = self._find(raws)
-        messages, copies = list(known.messages[:length]), []
+        known = self._find(raws)
+        length = known.length
+        new: list[Message] = []
+        copies: list[Raw] = []
         plain = True
         for index in range(length, len(raws)):
-            messages.append(read_message(raws[index], index))
+            new.append(read_message(raws[index], index))
             if plain:
                 try:
                     copies.append(copy_value(raws[index]))
                 except (TypeError, RecursionError):
                     plain = False  # from here on nothing can be compared
-        memo = dict(known.find_step(length).memo)
-        transcript = Transcript(raws, tuple(messages), rules, memo)
-        self._keep(known, length, copies, transcript)
+        known = known.extend(new)
+        same = known.same - length
+        messages = (*known.reading.messages[: known.same], *new[same:])
+        transcript = Transcript(raws, messages, rules, known.recall())
+        self._keep(known, copies, transcript)
         return transcript
 
-    def _find(self, raws: tuple[Raw, ...]) -> tuple[Reading, int]:
-        """Return the reading that shares the longest beginning with `raws`, and its length."""
-        found, longest = NOTHING, 0
-        for reading in reversed(self._kept):
-            copies = reading.copies
-            size = len(copies)
-            if size <= longest:
-                continue
-            # the second message tells most conversations apart: the first is an operator's
-            if raws[1:2] != copies[1:2] and len(raws) > 1 < size:
-                continue
-            if raws[longest : longest + 1] != copies[longest : longest + 1]:
-                continue  # shares no more than what was found
-            if raws[:size] != copies:
-                size = sum(1 for _ in takewhile(bool, map(eq, raws, copies)))
-            if size > longest:
-                found, longest = reading, size
-            if longest == len(raws):
-                break
-        return found, longest
+    def _find(self, raws: tuple[Raw, ...]) -> _Found:
+        """Return the reading that shares the longest beginning with `raws`, and the longest step.
 
-    def _keep(self, known: Reading, length: int, new: list[Raw], transcript: Transcript) -> None:
-        """Keep a history as the newest; one that it continues gives way to it."""
-        copies = (*known.copies[:length], *new)
+        The two may be of different readings: where a conversation goes again through what another
+        said, that one has the messages, and what was derived of them is its own.
+        """
+        found, longest, step, giver = NOTHING, 0, START, NOTHING
+        for reading in reversed(self._kept):
+            if len(reading.copies) <= step.size:
+                continue
+            shared = _count_shared(raws, reading.copies, longest)
+            if shared > longest:
+                found, longest = reading, shared
+            begun = reading.find_step(shared)
+            if begun.size > step.size:
+                step, giver = begun, reading
+        return _Found(found, longest, longest, step, giver)
+
+    def _keep(self, known: _Found, new: list[Raw], transcript: Transcript) -> None:
+        """Keep a history as the newest; those that it continues give way to it."""
+        copies = (*known.reading.copies[: known.length], *new)
         if not copies:
             return
-        size, whole = len(copies), length == len(known.copies)
+        size, begun = len(copies), known.step
         messages = transcript.messages[:size]
-        begun = known.find_step(length)
         weight = begun.weight + sum([BESIDE + m.characters for m in messages[begun.size :]])
         memo = transcript.memo if size == len(transcript) else {}
-        steps = [step for step in known.steps if 0 < step.size <= length and step.size < size]
-        steps.insert(0, Step(size, memo, weight))
-        made = Reading(copies, messages, tuple(steps[:MOST_STEPS]))
-        kept = [other for other in self._kept if other is not known or not whole]
+        steps = [s for s in known.giver.steps if 0 < s.size <= begun.size and s.size < size]
+        made = Reading(copies, messages, (Step(size, memo, weight), *steps)[:MOST_STEPS])
+        kept = [other for other in self._kept if not known.holds(other)]
         total = made.weight + sum([reading.weight for reading in kept])
         gone = max(len(kept) + 1 - MOST_READINGS, 0)
         total -= sum([reading.weight for reading in kept[:gone]])
@@ -140,6 +161,59 @@ class Readings:
             total -= kept[gone].weight
             gone += 1
         self._kept = (*kept[gone:], made)
+
+
+class _Found(NamedTuple):
+    """A reading that shares `length` messages with a history, and a step that it has gone, too.
+
+    The first `same` messages say the same, however they are written. `giver` is the reading that
+    the step is of.
+    """
+
+    reading: Reading
+    length: int
+    same: int
+    step: Step
+    giver: Reading
+
+    def extend(self, new: list[Message]) -> _Found:
+        """Return it with the messages behind `length` that say the same, and their step."""
+        if not new or len(self.reading.messages) == self.length:
+            return self
+        behind = islice(self.reading.messages, self.length, None)
+        same = self.length + sum(1 for _ in takewhile(bool, map(eq, behind, new)))
+        step = self.reading.find_step(same)
+        if step.size <= self.step.size:
+            return self._replace(same=same)
+        return self._replace(same=same, step=step, giver=self.reading)
+
+    def recall(self) -> dict[str, Any]:
+        """Return what was derived of the first messages, as far as it still holds."""
+        memo = dict(self.step.memo)
+        return memo if self.step.size <= self.length else limit_memo(memo, self.length)
+
+    def holds(self, other: Reading) -> bool:
+        """Tell whether the history goes on with all of a reading."""
+        if other is self.reading:
+            return len(other.copies) == self.length
+        return other is self.giver and len(other.copies) == self.step.size
+
+
+def _count_shared(raws: tuple[Raw, ...], copies: tuple[Raw, ...], least: int) -> int:
+    """Return how many of the first messages are equal, 0 where neither over `least` nor all are.
+
+    What differs is mostly found by one look at a message that must be equal.
+    """
+    size = len(copies)
+    # the second message tells most conversations apart: the first is an operator's
+    if raws[1:2] != copies[1:2] and len(raws) > 1 < size:
+        return 0
+    place = min(least, size - 1)
+    if raws[place : place + 1] != copies[place : place + 1]:
+        return 0
+    if raws[:size] == copies:
+        return size
+    return sum(1 for _ in takewhile(bool, map(eq, raws, copies))) if size > least else 0
 
 
 class _Number:  # noqa: PLW1641 - a value in a copy, never a key

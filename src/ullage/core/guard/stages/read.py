@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ullage.core.compaction import mending
 from ullage.core.compaction import pins as pinned
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.errors import ConfigurationError
+from ullage.core.messages.readings import limit_memo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,17 @@ class Read:
     def pins(self) -> frozenset[int]:
         """The positions of the pinned messages."""
         return frozenset(self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What was derived of a history under rules of a setup: a memo in that of the codec's own."""
+
+    memo: dict[str, Any]
+
+    def keep_before(self, place: int) -> Apart:
+        """Return what still holds where messages from `place` on are written otherwise."""
+        return Apart(limit_memo(self.memo, place))
 
 
 def check_request(request: Request) -> None:
@@ -98,7 +110,6 @@ def _read(setup: Setup, messages: Sequence[Raw]) -> Transcript:
     if not (setup.loops or bound):
         return found
     key = f"rules {setup.loops} {bound}"
-    _, known = found.memo.get(key, (0, {}))
-    memo = dict(known)
-    found.memo[key] = (len(found), memo)
+    memo = dict(found.memo.get(key, (0, Apart({})))[1].memo)
+    found.memo[key] = (len(found), Apart(memo))
     return replace(found, rules=replace(found.rules, loops=setup.loops, bound=bound), memo=memo)
