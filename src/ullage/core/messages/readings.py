@@ -35,10 +35,10 @@ ReadMessage = Callable[[Raw, int], Message]
 """Reads the message at a position."""
 
 
-class Written(Protocol):
+class AsWritten(Protocol):
     """What a memo holds that was derived of messages as they are written, not of what they say."""
 
-    def keep_before(self, place: int) -> Written:
+    def keep_before(self, place: int) -> AsWritten:
         """Return what still holds where messages from `place` on are written otherwise."""
         ...
 
@@ -54,7 +54,7 @@ def limit_memo(memo: Mapping[str, Any], place: int) -> dict[str, Any]:
     }
 
 
-class Step(NamedTuple):
+class ReadStep(NamedTuple):
     """A length that a history had, what was derived of it then, and its weight in bytes, about."""
 
     size: int
@@ -71,19 +71,19 @@ class Reading(NamedTuple):
 
     copies: tuple[Raw, ...]
     messages: tuple[Message, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ReadStep, ...]
 
     @property
     def weight(self) -> int:
         """Its weight in bytes, about."""
         return self.steps[0].weight
 
-    def find_step(self, length: int) -> Step:
+    def find_step(self, length: int) -> ReadStep:
         """Return the longest step of `length` messages at most."""
         return next((step for step in self.steps if step.size <= length), START)
 
 
-START: Final = Step(0, {}, 0)
+START: Final = ReadStep(0, {}, 0)
 NOTHING: Final = Reading((), (), (START,))
 
 
@@ -152,7 +152,7 @@ class Readings:
         weight = begun.weight + sum([BESIDE + m.characters for m in messages[begun.size :]])
         memo = transcript.memo if size == len(transcript) else {}
         steps = [s for s in known.giver.steps if 0 < s.size <= begun.size and s.size < size]
-        made = Reading(copies, messages, (Step(size, memo, weight), *steps)[:MOST_STEPS])
+        made = Reading(copies, messages, (ReadStep(size, memo, weight), *steps)[:MOST_STEPS])
         kept = [other for other in self._kept if not known.holds(other)]
         total = made.weight + sum([reading.weight for reading in kept])
         gone = max(len(kept) + 1 - MOST_READINGS, 0)
@@ -173,7 +173,7 @@ class _Found(NamedTuple):
     reading: Reading
     length: int
     same: int
-    step: Step
+    step: ReadStep
     giver: Reading
 
     def extend(self, new: list[Message]) -> _Found:
