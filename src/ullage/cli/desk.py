@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ullage import config
 from ullage.agent import Agent, Session, TurnOptions
 from ullage.agent import folders as skills
-from ullage.cli import lines, progress
+from ullage.cli import lines, presenting, progress
 from ullage.core.compaction.policy import Policy, known_policies
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, ProviderError
@@ -345,6 +345,7 @@ def add_policy(group: argparse._ActionsContainer) -> None:
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Declare what the agent may do, and with what."""
     group = parser.add_argument_group("work")
+    presenting.add_context(group)
     group.add_argument(
         "--workspace", metavar="DIR", help="the folder that tools work in (the session's, or here)"
     )
@@ -420,4 +421,5 @@ def turn_options(given: argparse.Namespace) -> TurnOptions:
         "permission": given.permission,
         "dry_run": given.dry_run,
         "max_iterations": given.max_iterations,
+        "presenter_context": presenting.read_context(given.context),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ullage.cli import desk, origin
+from ullage.cli import desk, origin, stream
 from ullage.cli import run as running
 from ullage.cli.stdin import read_prompt
 
@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("session", help="its name, or how it begins")
     parser.add_argument("text", nargs="?", help=running.TEXT)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    stream.add_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     desk.add_log(parser)
     desk.add_model(parser)

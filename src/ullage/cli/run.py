@@ -7,7 +7,7 @@ import shlex
 import sys
 
 from ullage.agent import Agent, Ended, Session
-from ullage.cli import activity, desk, lines, origin
+from ullage.cli import activity, desk, lines, origin, stream
 from ullage.cli.stdin import read_prompt
 from ullage.core.errors import ConfigurationError
 from ullage.storage.postgres_url import hide_password
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("text", nargs="?", help=TEXT)
     parser.add_argument("--session", metavar="NAME", help="go on in this session (else a new one)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    stream.add_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     desk.add_log(parser)
     desk.add_model(parser)
@@ -51,9 +51,12 @@ def run(given: argparse.Namespace) -> int:
 
 def one(agent: Agent, session: Session, text: str | None, given: argparse.Namespace) -> int:
     """Run one turn, or go on with the one that was cut off, and print how it ended."""
-    streams = lines.is_terminal(sys.stdout) and not given.json
+    streams = lines.is_terminal(sys.stdout) and not (given.json or given.events)
     shown = activity.Activity(quiet=given.quiet, streams=streams)
     session.hear(shown.hear)
+    written = stream.EventStream()
+    if given.events:
+        session.hear(written.hear)
     options = desk.turn_options(given)
     options["ask"] = shown.ask
     before = session.fold.head
@@ -71,7 +74,9 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
             f"session {session.name} has no turn that was cut off or failed: say something to "
             f"go on, ullage resume {session.name} TEXT"
         )
-    if given.json:
+    if given.events:
+        written.end(session, ended)
+    elif given.json:
         lines.out(activity.document(session, ended))
     elif ended.ok and not shown.has_answered:
         lines.out(lines.visible(ended.text) if streams else ended.text)

@@ -1,0 +1,58 @@
+"""`--context`: what a person looks at, told to the model beside the request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+
+LARGEST: Final = 1_000_000
+"""Bytes of a file of presented facts: they go beside every request."""
+
+
+def add_context(parser: argparse._ActionsContainer) -> None:
+    """Declare what a person looks at."""
+    parser.add_argument(
+        "--context",
+        metavar="JSON",
+        help="what the person looks at, as a JSON object or @FILE: the model is shown it beside "
+        "the request, as facts that may be out of date",
+    )
+
+
+def read_context(given: str | None) -> dict[str, Any] | None:
+    """Return presented facts; raises ConfigurationError for what is no JSON object."""
+    if given is None:
+        return None
+    text = _read_file(given[1:]) if given.startswith("@") else given
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--context is no JSON object or @FILE: {error}") from None
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise ConfigurationError(
+            f'--context is a JSON {kind}: give an object, such as {{"open_file": "a.py"}}'
+        )
+    return found
+
+
+def _read_file(name: str) -> str:
+    path = Path(name)
+    try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise ConfigurationError(
+                f"--context @{name} has {size:,} bytes, at most {LARGEST:,} are read: it goes "
+                "beside every request"
+            )
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--context @{name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"--context @{name} is no UTF-8 text") from None
