@@ -468,8 +468,8 @@ def test_another_model_is_told_and_its_smaller_window_compacts_first(session: Se
     told: list[str] = []
     session.hear(lambda e: told.append(e.data["text"]) if e.type == "status" else None)
     with scripted(said("a")) as server:
-        runner = agent(server, window=4_000)
-        runner.run(session, "hello", provider=Provider("other", server.base_url, limits=QUICK))
+        other = Provider("other", server.base_url, limits=QUICK, window=4_000)
+        agent(server).run(session, "hello", provider=other)
         assert bodies(server)[0]["model"] == "other"
     made = data(session, "history_compaction")
     assert made[0]["checkpoint"]["trigger"] == "model_switch"

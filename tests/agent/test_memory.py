@@ -181,6 +181,22 @@ def test_another_model_has_a_memory_of_its_own(session: Session) -> None:
     assert again.load("y", ["q"]) == found  # nothing begins so: what was remembered last
 
 
+def test_a_window_holds_for_the_model_it_was_said_of_and_another_one_is_asked(
+    session: Session, server: Cask
+) -> None:
+    with scripted(said("Yes.")) as first:
+        told = agent(first, window=50_000, runtime=Runtime())
+        assert told.run(session, "Is it?").ok
+        other = Provider(MODEL, server.url)
+        assert told.run(session, "And there?", provider=other).ok
+        assert asyncio.run(told.aswitch(session, other)).prepared.window.input_tokens == 6_000
+    contexts = [event.data["context"] for event in usages(session)]
+    assert [(c["window"], c["source"]) for c in contexts] == [
+        (50_000, "override"),
+        (6_000, "probe"),
+    ]
+
+
 def test_what_did_not_change_is_not_recorded_again_and_a_dry_run_records_nothing(
     session: Session,
 ) -> None:

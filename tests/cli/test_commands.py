@@ -393,7 +393,7 @@ def test_a_providers_key_goes_to_its_own_host_only(
     monkeypatch.setenv("GROQ_API_KEY", "g")
     monkeypatch.delenv("GEMINI_API_KEY", raising=False)
     monkeypatch.setenv("GOOGLE_API_KEY", "second")
-    assert window._key(None, base_url, provider) == key
+    assert window.read_key(None, base_url, provider) == key
 
 
 def test_a_provider_is_taken_by_its_listings_or_its_tables_name(

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.casks import MODEL, Cask
+from tests.support.faults import closed_port
+from tests.support.loopback import serve
 from ullage.cli.main import main
 from ullage.windows.rows import pack
 from ullage.windows.table import FILE, WindowTable, folder
@@ -72,6 +75,19 @@ def test_list_of_one_provider_takes_any_of_its_names(capsys: pytest.CaptureFixtu
 def test_list_of_an_unknown_provider_names_the_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "list", "--provider", "nobody"]) == 1
     assert "no provider 'nobody'; it has ai21, alibaba" in capsys.readouterr().err
+
+
+def test_a_server_is_asked_for_its_models(capsys: pytest.CaptureFixture[str]) -> None:
+    with serve(Cask("numbers", 4_096, 8_192)) as server:
+        assert main(["models", "list", "--base-url", server.url]) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith(f"{MODEL}\t8,192\t")
+        assert "1 models listed by" in err
+        assert main(["models", "list", "--base-url", server.url, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["model"], row["input_tokens"]) == (MODEL, 8_192)
+    with closed_port() as port:
+        assert main(["models", "list", "--base-url", f"http://127.0.0.1:{port}/v1"]) == 1
 
 
 def test_show_tells_limits_losses_reason_and_prices(capsys: pytest.CaptureFixture[str]) -> None:

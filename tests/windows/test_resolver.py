@@ -27,7 +27,7 @@ from ullage.transport import HttpResponse as Got
 from ullage.windows import Question, Resolver, ResolverOptions
 from ullage.windows.flights import MOST
 from ullage.windows.ledger import HOSTED_S, LOCAL_S
-from ullage.windows.resolver import NEGATIVE_S, POSITIVE_S, _note_said
+from ullage.windows.resolver import LOCAL, NEGATIVE_S, POSITIVE_S, _note_said
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
 HOUR = 3600.0
@@ -386,6 +386,12 @@ def test_where_a_server_counts_is_known_once_it_was_recognised(resolver) -> None
         resolver.window(question)
         assert resolver.counts_at(question) == ("llama.cpp", server.root_url)
     assert resolver.counts_at(Question("m")) is None
+
+
+@pytest.mark.parametrize("kind", sorted(LOCAL))
+def test_a_kind_of_local_server_is_a_hint_and_no_error(resolver, kind) -> None:
+    assert not resolver.window(Question("qwen3:8b", provider=kind)).known
+    assert resolver.models(Question(None, provider=kind)) == resolver.models(Question())
 
 
 def test_a_provider_that_counts_is_known_by_its_host_and_not_asked_offline(resolver) -> None:

@@ -18,14 +18,12 @@ from ullage import config
 from ullage.agent.keeping import Place, SessionStore
 from ullage.agent.kit import Asking, Kit, Words, state_window
 from ullage.agent.session import Live, Session, find_folder
+from ullage.agent.showing import show_event
 from ullage.agent.subagents import Subagents, make_tool
 from ullage.agent.turning import Turning
-from ullage.core.compaction.plan import explain_reason
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, StoreError
-from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressure, Notice
-from ullage.core.guard.events import Event as GuardEvent
-from ullage.core.guard.learning import NEXT
+from ullage.core.guard.events import CompactionFailed
 from ullage.core.messages.redaction import Redactor
 from ullage.core.session.caching import find_root
 from ullage.core.session.instructions import SUBAGENT, Context, briefing
@@ -63,7 +61,6 @@ SHELL: Final = Sandbox()
 
 HALF: Final = 0.5
 """The share of the window that a compaction by hand aims at by default."""
-
 
 BRIEF: Final = 0.2
 """The share of the window that a session's summary goes to, at most, with what it leaves whole."""
@@ -171,6 +168,7 @@ class Agent(Unpicklable):
         self.skills = tuple(equipment.get("skills", ()))
         self.runtime = runtime if runtime is not None else default()
         self._equipment = equipment
+        self._said_of = (self.provider.base_url, self.provider.model)
         policy = equipment.get("policy")
         self._policy = Policy.read(self.runtime.settings.policy if policy is None else policy)
         if self._policy.client_compacts:
@@ -403,7 +401,7 @@ class Agent(Unpicklable):
         provider = replace(
             provider, options={**provider.options, **(options.get("provider_options") or {})}
         )
-        provider, _ = state_window(provider, self._equipment.get("window"))
+        provider, _ = self._state_window(provider)
         mode, permission = options.get("mode", "build"), options.get("permission", "auto")
         posture = Posture(mode, permission, tuple(self._equipment.get("writes", ())))
         asked = getattr(self._summarizer, "secrets", ())
@@ -462,12 +460,12 @@ class Agent(Unpicklable):
             provider.model,
             base_url=provider.server_url,
             api_key=provider.api_key,
-            window=state_window(provider, self._equipment.get("window"))[1],
+            window=self._state_window(provider)[1],
             dialect=provider.dialect,
             policy=replace(policy, results={**traits, **policy.results}, new_session=False),
             summarizer=self._summarizer,
             store=store,
-            on_event=lambda event: _publish_guard_event(session, event),
+            on_event=lambda event: show_event(session, event),
             runtime=self.runtime,
         ).port
 
@@ -492,8 +490,13 @@ class Agent(Unpicklable):
         found = (s.text for s in self.skills if (s.name, s.hash) == (name, wanted))
         return next(found, None)
 
+    def _state_window(self, provider: Provider) -> tuple[Provider, int | None]:
+        """Return a provider and its window: the agent's is that of the model it was said of."""
+        same = (provider.base_url, provider.model) == self._said_of
+        return state_window(provider, self._equipment.get("window") if same else None)
+
     def _question(self, provider: Provider) -> Question:
-        provider, window = state_window(provider, self._equipment.get("window"))
+        provider, window = self._state_window(provider)
         return Question(provider.model, provider.server_url, provider.api_key, window)
 
 
@@ -561,31 +564,6 @@ def _free(session: Session) -> None:
         raise BusyWriter(
             f"a turn of session {session.name} is under way: wait for it, or interrupt it"
         )
-
-
-def _publish_guard_event(session: Session, event: GuardEvent) -> None:
-    """Show what a guard tells; what lasts is recorded by then."""
-    if isinstance(event, ContextPressure):
-        found = event.assessment
-        tier = event.tier if found.available else found.tier
-        data = {**found.to_dict(), "tier": tier, "phase": event.phase, "meter": found.meter()}
-        session.publish(Live(session.name, "context_pressure", data))
-    elif isinstance(event, Notice):
-        text = event.text.replace(NEXT, f"Look first: ullage compact {session.name} --dry-run")
-        session.publish(Live(session.name, "status", {"text": text}))
-    elif isinstance(event, Compacted):
-        made = event.checkpoint
-        text = (
-            f"compacted {made.tokens_before:,} -> {made.tokens_after:,} tokens "
-            f"({made.strategy}, {made.trigger})"
-        )
-        session.publish(Live(session.name, "status", {"text": text}))
-    elif isinstance(event, CompactionFailed):
-        text = f"not compacted: {explain_reason(event.reason)}"
-        session.publish(Live(session.name, "status", {"text": text}))
-    elif reason := getattr(event, "reason", ""):
-        name = type(event).__name__
-        session.publish(Live(session.name, "status", {"text": f"{name}: {reason}"}))
 
 
 def _blocking(work: Coroutine[Any, Any, Result]) -> Result:

@@ -11,7 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import ullage
 from ullage import config
+from ullage.cli.window import read_key
 from ullage.core.dialects.families import ModelFamily, Thinking, find_family
 from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.errors.nearest import suggest
@@ -29,6 +31,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="list|show|update", required=True)
     listed = verbs.add_parser("list", help="list ids with their bounds")
     listed.add_argument("--provider", metavar="P", help="only this provider's")
+    listed.add_argument("--base-url", metavar="U", help="ask this server for its models instead")
+    listed.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        help="the environment variable that holds its key (else the provider's usual one)",
+    )
     listed.add_argument("--json", action="store_true", help="print one JSON document")
     one = verbs.add_parser("show", help="show one row, with the claims that lost")
     one.add_argument("id", help="a model id, as the provider spells it")
@@ -52,7 +60,25 @@ def _cache() -> Path | None:
     return Path(held) if held else None
 
 
+def _list_served(given: argparse.Namespace) -> int:
+    """Print what a server lists, each with its window."""
+    found = ullage.models(
+        base_url=given.base_url, api_key=read_key(given.api_key_env, given.base_url, given.provider)
+    )
+    rows = [(name, window.input_tokens, window.name_source()) for name, window in found]
+    if given.json:
+        keys = ("model", "input_tokens", "source")
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+        return 0
+    for name, tokens, source in rows:
+        print(f"{name}\t{'unknown' if tokens is None else f'{tokens:,}'}\t{source}")
+    print(f"{len(rows):,} models listed by {mask_url(given.base_url)}", file=sys.stderr)
+    return 0 if rows else 1
+
+
 def _list(given: argparse.Namespace) -> int:
+    if given.base_url is not None:
+        return _list_served(given)
     table = WindowTable(_cache())
     providers = table.providers()
     if given.provider is not None:

@@ -92,7 +92,7 @@ def run(given: argparse.Namespace) -> int:
         given.model,
         base_url=base_url,
         provider=provider,
-        api_key=_key(given.api_key_env, base_url, provider),
+        api_key=read_key(given.api_key_env, base_url, provider),
         override=given.window,
         refresh=given.refresh,
     )
@@ -143,7 +143,7 @@ def _find_base_url(url: str | None, provider: str | None) -> str | None:
     return None
 
 
-def _key(variable: str | None, base_url: str | None, provider: str | None) -> str | None:
+def read_key(variable: str | None, base_url: str | None, provider: str | None) -> str | None:
     """Return the key to send, or None. Without a named variable only a provider's own host gets it.
 
     Raises ConfigurationError for a variable that is not set.

@@ -52,6 +52,15 @@ class ResolverOptions:
     folder: Path | None = None
 
 
+LOCAL: Final = frozenset(
+    {
+        *("llama.cpp", "llamacpp", "llama-server", "llama-swap", "llamafile", "local", "ollama"),
+        *("lmstudio", "lm-studio", "koboldcpp", "vllm", "sglang", "tgi", "tabbyapi", "mlx"),
+    }
+)
+"""Kinds of servers that people run themselves: a hint, and no provider with a listing or rows."""
+
+
 class Resolver:
     """Resolve windows. Safe to share between threads; `now` returns seconds since the epoch."""
 
@@ -362,6 +371,8 @@ class Resolver:
         given = question.provider
         if given is None:
             return self.listings.provider_for(question.base_url) if question.base_url else None
+        if given in LOCAL:
+            return None
         if self.listings.row(given) is None and self.table.provider(given) is None:
             known = sorted({*self.listings.names(), *self.table.providers()})
             hint = suggest(given, known, f"known are {', '.join(known)}")

@@ -1,0 +1,42 @@
+"""What a guard tells, shown to whoever listens to the session.
+
+It records nothing: what lasts is in the log by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ullage.agent.session import Live
+from ullage.core.compaction.plan import explain_reason
+from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressure, Notice
+from ullage.core.guard.learning import NEXT
+
+if TYPE_CHECKING:
+    from ullage.agent.session import Session
+    from ullage.core.guard.events import Event
+
+
+def show_event(session: Session, event: Event) -> None:
+    """Show what a guard tells; what lasts is recorded by then."""
+    if isinstance(event, ContextPressure):
+        found = event.assessment
+        tier = event.tier if found.available else found.tier
+        data = {**found.to_dict(), "tier": tier, "phase": event.phase, "meter": found.meter()}
+        session.publish(Live(session.name, "context_pressure", data))
+    elif isinstance(event, Notice):
+        text = event.text.replace(NEXT, f"Look first: ullage compact {session.name} --dry-run")
+        session.publish(Live(session.name, "status", {"text": text}))
+    elif isinstance(event, Compacted):
+        made = event.checkpoint
+        text = (
+            f"compacted {made.tokens_before:,} -> {made.tokens_after:,} tokens "
+            f"({made.strategy}, {made.trigger})"
+        )
+        session.publish(Live(session.name, "status", {"text": text}))
+    elif isinstance(event, CompactionFailed):
+        text = f"not compacted: {explain_reason(event.reason)}"
+        session.publish(Live(session.name, "status", {"text": text}))
+    elif reason := getattr(event, "reason", ""):
+        name = type(event).__name__
+        session.publish(Live(session.name, "status", {"text": f"{name}: {reason}"}))
