@@ -181,6 +181,8 @@ def test_a_mark_that_moves_is_where_it_is_now(marked: int) -> None:
     assert describe(made) == describe(apply(codec.read(history), CLEARED, codec))
     assert [m for m in made.transcript.raws if "cache_control" in m] == history[3:]
     assert (made.transcript.raws[2] is first.transcript.raws[2]) is (marked == 2)
+    back = apply_again(codec.read(history[:3]), CLEARED, codec).transcript
+    assert not [m for m in back.raws if "cache_control" in m]
 
 
 def test_what_cannot_be_compared_is_written_each_time() -> None:

@@ -12,11 +12,14 @@ import pytest
 
 from tests import presets
 from tests.core.guard.driving import World, setup, talk, window
+from ullage.core.compaction.checkpoint import chain
 from ullage.core.compaction.edits import reference
 from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.guard import machine as guard
 from ullage.core.guard.events import Compacted, CompactionFailed
 from ullage.core.guard.request import Need, NeedKeep, NeedSave, Prepared, Request, Setup
+from ullage.core.guard.stages.read import read_history
 from ullage.core.guard.stages.replay import find_checkpoint
 
 KEEPING = setup(keeps=True)
@@ -207,3 +210,24 @@ SHARES = {
     "conversation": 0.6,
     "output_buffer": 0.1,
 }
+
+
+# --- from one request to the next -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [setup(), setup().with_loops()])
+def test_of_a_history_that_grew_only_what_is_new_is_derived(given: Setup) -> None:
+    history, whole = talk(20), talk(40)
+    prepare(World(window(100_000)), history, given)
+    marked = [*whole[:-1], {**whole[-1], "cache_control": {"type": "ephemeral"}}]
+    for grown in (whole, marked, [*marked[:-1], whole[-1], whole[1]]):
+        read, _ = read_history(given, grown)
+        known = [count for key, (count, _) in read.memo.items() if key != "applied"]
+        assert known
+        assert min(known) >= len(history)
+        world = World(window(100_000))
+        again = prepare(world, grown, given)
+        scratch = prepare(World(window(100_000)), grown, replace(given, codec=OpenAIChat()))
+        assert chain(again.sent) == chain(scratch.sent)
+        assert again.count == scratch.count
+        history = grown

@@ -151,7 +151,8 @@ class Readings:
         messages = transcript.messages[:size]
         weight = begun.weight + sum([BESIDE + m.characters for m in messages[begun.size :]])
         memo = transcript.memo if size == len(transcript) else {}
-        steps = [s for s in known.giver.steps if 0 < s.size <= begun.size and s.size < size]
+        steps = [known.limit(s) for s in known.giver.steps if 0 < s.size <= begun.size]
+        steps = [step for step in steps if step.size < size]
         made = Reading(copies, messages, (ReadStep(size, memo, weight), *steps)[:MOST_STEPS])
         kept = [other for other in self._kept if not known.holds(other)]
         total = made.weight + sum([reading.weight for reading in kept])
@@ -189,8 +190,13 @@ class _Found(NamedTuple):
 
     def recall(self) -> dict[str, Any]:
         """Return what was derived of the first messages, as far as it still holds."""
-        memo = dict(self.step.memo)
-        return memo if self.step.size <= self.length else limit_memo(memo, self.length)
+        return dict(self.limit(self.step).memo)
+
+    def limit(self, step: ReadStep) -> ReadStep:
+        """Return a step with what still holds of it."""
+        if step.size <= self.length:
+            return step
+        return step._replace(memo=limit_memo(step.memo, self.length))
 
     def holds(self, other: Reading) -> bool:
         """Tell whether the history goes on with all of a reading."""
