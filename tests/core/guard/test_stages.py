@@ -215,7 +215,7 @@ SHARES = {
 # --- from one request to the next -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [setup(), setup().with_loops()])
+@pytest.mark.parametrize("given", [setup(), setup().with_laws(frozenset({"whole_loops"}))])
 def test_of_a_history_that_grew_only_what_is_new_is_derived(given: Setup) -> None:
     history, whole = talk(20), talk(40)
     prepare(World(window(100_000)), history, given)
