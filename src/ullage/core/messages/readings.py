@@ -54,7 +54,7 @@ def limit_memo(memo: Mapping[str, Any], place: int) -> dict[str, Any]:
     }
 
 
-class ReadStep(NamedTuple):
+class Derived(NamedTuple):
     """A length that a history had, what was derived of it then, and its weight in bytes, about."""
 
     size: int
@@ -71,19 +71,19 @@ class Reading(NamedTuple):
 
     copies: tuple[Raw, ...]
     messages: tuple[Message, ...]
-    steps: tuple[ReadStep, ...]
+    steps: tuple[Derived, ...]
 
     @property
     def weight(self) -> int:
         """Its weight in bytes, about."""
         return self.steps[0].weight
 
-    def find_step(self, length: int) -> ReadStep:
+    def find_step(self, length: int) -> Derived:
         """Return the longest step of `length` messages at most."""
         return next((step for step in self.steps if step.size <= length), START)
 
 
-START: Final = ReadStep(0, {}, 0)
+START: Final = Derived(0, {}, 0)
 NOTHING: Final = Reading((), (), (START,))
 
 
@@ -153,7 +153,7 @@ class Readings:
         memo = transcript.memo if size == len(transcript) else {}
         steps = [known.limit(s) for s in known.giver.steps if 0 < s.size <= begun.size]
         steps = [step for step in steps if step.size < size]
-        made = Reading(copies, messages, (ReadStep(size, memo, weight), *steps)[:MOST_STEPS])
+        made = Reading(copies, messages, (Derived(size, memo, weight), *steps)[:MOST_STEPS])
         kept = [other for other in self._kept if not known.holds(other)]
         total = made.weight + sum([reading.weight for reading in kept])
         gone = max(len(kept) + 1 - MOST_READINGS, 0)
@@ -174,7 +174,7 @@ class _Found(NamedTuple):
     reading: Reading
     length: int
     same: int
-    step: ReadStep
+    step: Derived
     giver: Reading
 
     def extend(self, new: list[Message]) -> _Found:
@@ -192,7 +192,7 @@ class _Found(NamedTuple):
         """Return what was derived of the first messages, as far as it still holds."""
         return dict(self.limit(self.step).memo)
 
-    def limit(self, step: ReadStep) -> ReadStep:
+    def limit(self, step: Derived) -> Derived:
         """Return a step with what still holds of it."""
         if step.size <= self.length:
             return step
