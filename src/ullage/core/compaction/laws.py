@@ -74,10 +74,8 @@ def is_lawful(transcript: Transcript) -> bool:
     if done == len(transcript) and done:
         return True
     starts = None if transcript.rules.loops else _find_unit_starts(transcript, start)
-    if starts is None:
+    if starts is None or _order(transcript, start):
         return not survey(transcript).violations
-    if _order(transcript, start):
-        return False
     transcript.memo[_LAWFUL] = (len(transcript), starts[-1] if starts else start)
     return True
 
