@@ -23,7 +23,7 @@ from ullage.storage.log_sqlite import SqliteLog
 from ullage.storage.ndjson import bring_in, export, lines, parse, verify
 
 V1: Final = Path(__file__).parent / "v1"
-NAMES: Final = ("plain", "tools", "compacted", "crashed", "fork", "strange", "files")
+NAMES: Final = ("plain", "tools", "compacted", "crashed", "fork", "strange", "files", "remembered")
 
 
 def logged(name: str) -> tuple[Event, ...]:

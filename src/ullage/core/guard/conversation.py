@@ -14,7 +14,6 @@ from ullage.core.errors import StoreError
 from ullage.core.guard.effort import Effort
 from ullage.core.guard.learned import NOTHING, Learned
 from ullage.core.messages.size import Size
-from ullage.core.tokens.claim import CAPS
 from ullage.core.tokens.counting import Anchor, Measure, part
 from ullage.core.tokens.evidence import PASSING_S
 from ullage.core.tokens.gauge import Shown
@@ -105,9 +104,10 @@ class Conversation:
         return replace(self, anchor=None, covered=0, sent="", odd=odd)
 
     def is_as_before(self, before: Conversation | None) -> bool:
-        """Tell whether nothing changed since but the prefix, and what answers said of the window.
+        """Tell whether nothing changed since but the prefix, and what is known of the model.
 
-        Answers are told by the next report. Effort that was not spent is none.
+        That is the process's, and goes along with the next change. Effort that was not spent is
+        none.
         """
         return _find_lasting(self) == _find_lasting(before or Conversation(self.scope, ""))
 
@@ -157,11 +157,10 @@ class Conversation:
 
 def _find_lasting(found: Conversation) -> Conversation:
     spent = found.effort.recoveries or found.effort.fruitless
-    caps = tuple(c for c in found.learned.claims if c.source in CAPS)
     return replace(
         found,
         prefix="",
         effort=found.effort if spent else Effort(),
         shown=replace(found.shown, told=found.shown.told - {"none"}),
-        learned=replace(found.learned, claims=caps, at=0.0),
+        learned=NOTHING,
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.compaction.laws import find_operator_text
 from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies.strip_media import keep_newest
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 FIXED: Final = 0.2
 """The share of a window that tools and system text may take before targets make room for the
-conversation beside them. Of 4,096 tokens an agent's standard tools and prompt took 0.4."""
+conversation beside them. Of 4,096 tokens an agent's standard tools took 0.3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +182,11 @@ def _may_shrink(setup: Setup, request: Request, measured: Measured, rung: Rung |
 
 
 def _find_target(rung: Rung, measured: Measured, bound: int) -> int:
-    """Return the tokens to compact to, higher where tools and system text take much of the window.
+    """Return the tokens to compact to, higher where what stands beside the messages takes much.
 
-    A target that these fill alone would leave nothing of the conversation.
+    A target that tools and system text fill alone would leave nothing of the conversation.
     """
-    size, messages = measured.size, measured.edited.transcript.messages
-    operator = sum(size.sizes[i].best for i in find_operator_text(messages))
-    fixed = size.outside().best + round(size.scale.best * operator)
+    fixed = measured.size.outside().best
     share = rung.target + (1 - rung.target) * max(fixed / bound - FIXED, 0.0)
     return int(min(share, (rung.at + rung.target) / 2) * bound)
 
