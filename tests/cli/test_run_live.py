@@ -17,6 +17,7 @@ from tests.agent.acting import bodies, called, chunk, said, scripted
 from tests.cli.room import ULLAGE, Room, running
 from tests.cli.terminal import Terminal
 from tests.support.faults import FaultServer, hanging, sse
+from tests.support.waiting import eventually
 from ullage.agent import Session
 from ullage.cli import desk
 from ullage.cli.main import main, parser
@@ -159,8 +160,9 @@ def test_ctrl_c_while_a_cut_off_turn_is_finished_keeps_the_chat(room: Room):
         session.record([Draft("turn_started", {"turn": "t"})])
     log.close()
     words = ("chat", "--session", "s")
-    with running(room, (hanging(), said("Still here.")), *words) as (terminal, _):
+    with running(room, (hanging(), said("Still here.")), *words) as (terminal, server):
         terminal.until(r"going on with it(?s:.*)waiting \d s")
+        eventually(lambda: bool(bodies(server)))  # it hangs, and is not merely slow to ask
         terminal.press(b"\x03")
         terminal.until(rf"interrupted(?s:.*){PROMPT}")
         terminal.type("hello?")
