@@ -169,6 +169,23 @@ def test_the_latest_checkpoint_is_read_when_it_is_asked_for():
         state.checkpoint()
 
 
+def test_a_measured_size_takes_the_place_of_the_planned_one_and_brings_nothing_back():
+    planned = {"prefix": "p", "generation": 1}
+    known = {**planned, "tokens_after_measured": 7}
+    made = Draft("history_compaction", {"checkpoint": planned})
+    measured = Draft("history_compaction", {"checkpoint": known, "measured": True})
+    undone = Draft("history_compaction", {"checkpoint": planned, "undone": True})
+    assert fold(events(made, measured)).checkpoints == [(1, known)]
+    assert fold(events(made, undone, measured)).checkpoints == []
+
+
+def test_what_a_guard_remembered_is_told_the_newest_first():
+    state = Draft("context_state", {"state": {"of": "m"}})
+    reported = Draft("provider_usage", {"model": "m", "state": {"of": "n"}})
+    bare = Draft("provider_usage", {"model": "m"})
+    assert list(fold(events(state, reported, bare)).states) == [{"of": "n"}, {"of": "m"}]
+
+
 def test_a_compaction_that_was_undone_holds_no_more_and_its_record_stays():
     first, second = ({"version": 1, "prefix": "p", "generation": n} for n in (0, 1))
     made = [Draft("history_compaction", {"checkpoint": c}) for c in (first, second)]
