@@ -18,11 +18,19 @@ from ullage import config
 from ullage.agent.keeping import SessionStore
 from ullage.agent.kit import Asking, Kit, Words, state_window
 from ullage.agent.session import Live, Session, find_folder
+from ullage.agent.summarizing import OwnModel, choose_summarizer
 from ullage.agent.turning import Turning
+from ullage.config.settings import SAME
 from ullage.core.compaction.plan import explain_reason
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, StoreError
-from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressure, Notice
+from ullage.core.guard.events import (
+    Compacted,
+    CompactionFailed,
+    ContextPressure,
+    Notice,
+    SummaryProgress,
+)
 from ullage.core.guard.events import Event as GuardEvent
 from ullage.core.guard.learning import NEXT
 from ullage.core.messages.redaction import Redactor
@@ -34,9 +42,9 @@ from ullage.core.session.permissions import Posture, Rule
 from ullage.core.session.skills import find_mentioned
 from ullage.core.session.turn.effects import Ended, TurnOrder
 from ullage.core.summary import pieces
+from ullage.core.summary.flaws import name_strategies
 from ullage.core.tokens.budget import TurnBudget
 from ullage.core.values.pickling import Unpicklable
-from ullage.guard.defaults import find_summarizer
 from ullage.guard.guard import Guard
 from ullage.guard.port import Port
 from ullage.providers import Provider
@@ -115,13 +123,13 @@ class Equipment(TypedDict, total=False):
     `writes` are write policies by path. `skills` are listed in the prompt and read when named.
     `secrets` are values that no log and no model may see, besides the provider's key and what the
     environment names as keys, tokens, secrets and passwords. `policy`, `summarizer` and `window`
-    are those of `Guard`, as is `runtime`.
+    are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that answers.
     """
 
     executor: Callable[[Session], Executor] | None
     shell: Sandbox | None
     policy: Policy | str | None
-    summarizer: Summarize | None
+    summarizer: Summarize | str | None
     window: int | None
     writes: Sequence[Rule]
     skills: Sequence[Skill]
@@ -174,7 +182,7 @@ class Agent(Unpicklable):
                 f"the policy {self._policy.name} leaves compaction to a proxy's clients, and an "
                 'agent has none: take another one, such as "ladder"'
             )
-        self._summarizer = find_summarizer(self.runtime, equipment.get("summarizer"))
+        self._summarizer = choose_summarizer(self.runtime, equipment.get("summarizer"))
         self._secrets = (*equipment.get("secrets", ()), *config.credentials())
 
     @property
@@ -438,11 +446,22 @@ class Agent(Unpicklable):
             window=state_window(provider, self._equipment.get("window"))[1],
             dialect=provider.dialect,
             policy=replace(policy, results={**traits, **policy.results}, new_session=False),
-            summarizer=self._summarizer,
+            summarizer=self._find_summarizer(session, provider),
             store=store,
             on_event=lambda event: _publish_guard_event(session, event),
             runtime=self.runtime,
         ).port
+
+    def _find_summarizer(self, session: Session, provider: Provider) -> Summarize | None:
+        """Return who writes the summaries of a session: by "same", the model that answers in it."""
+        if self._summarizer != SAME:
+            return self._summarizer
+
+        def tell(characters: int) -> None:
+            told = {"state": "summarising", "characters": characters}
+            session.publish(Live(session.name, "status", told))
+
+        return OwnModel(provider, self.runtime, self._question(provider), tell)
 
     def _context(self, session: Session) -> Context:
         root = session.known.forked.get("root")
@@ -549,9 +568,12 @@ def _publish_guard_event(session: Session, event: GuardEvent) -> None:
         made = event.checkpoint
         text = (
             f"compacted {made.tokens_before:,} -> {made.tokens_after:,} tokens "
-            f"({made.strategy}, {made.trigger})"
+            f"({name_strategies(made.strategy, made.fallback_reason)}, {made.trigger})"
         )
         session.publish(Live(session.name, "status", {"text": text}))
+    elif isinstance(event, SummaryProgress):
+        told = {"state": "summarising", "done": event.done, "total": event.total}
+        session.publish(Live(session.name, "status", told))
     elif isinstance(event, CompactionFailed):
         text = f"not compacted: {explain_reason(event.reason)}"
         session.publish(Live(session.name, "status", {"text": text}))

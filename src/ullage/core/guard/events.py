@@ -40,6 +40,14 @@ class OverShare:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryProgress:
+    """How far a summary is: `done` of `total` requests for it are answered."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Compacted:
     """A checkpoint was made."""
 
@@ -110,6 +118,7 @@ class RecoveryExhausted:
 Event = (
     ContextPressure
     | OverShare
+    | SummaryProgress
     | Compacted
     | CompactionFailed
     | Repaired

@@ -27,12 +27,14 @@ from ullage.core.guard.request import (
 )
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable, measure_surely
 from ullage.core.guard.stages.room import has_room
+from ullage.core.summary.flaws import explain_written
 
 if TYPE_CHECKING:
     from ullage.core.compaction.plan import Asking, Order, Outcome
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.request import Request, Setup
     from ullage.core.guard.stages.decide import Due
+    from ullage.core.messages.transcript import DialectName
     from ullage.core.tokens.counting import Measure
 
 ROUNDS: Final = 3
@@ -94,7 +96,7 @@ def compact_request(
     if found is None:
         found = yield from _tighten(setup, request, was, order, fits=fits)
     outcome, now = found
-    flaws = tuple(map(Notice, outcome.flaws))
+    flaws = tuple(map(Notice, (*outcome.flaws, *explain_written(outcome.written))))
     short = due.waits and not outcome.reached
     if outcome.changed:
         outcome = _compare(outcome, was, now, due)
@@ -194,7 +196,9 @@ def _tighten(
 
     wanted, size, before = order.target, was.size, was.edited.transcript
     meter = replace(setup.meter, scale=size.scale)
-    outcome = yield from _ask(compact(before, size, meter, setup.codec, order))
+    outcome = yield from _ask(
+        compact(before, size, meter, setup.codec, order), before.rules.dialect
+    )
     now, left = was, ROUNDS
     while outcome.changed and not (fits and not outcome.reached):
         now = replace(now, edited=outcome.edited, size=_resize(now.size, outcome))
@@ -206,8 +210,10 @@ def _tighten(
         if outcome.reached or outcome.reason is not None or not left:
             break
         left -= 1
-        order = replace(order, target=order.target * wanted // after.high)
-        again = yield from _ask(compact(before, size, meter, setup.codec, order))
+        order = _keep_prose(replace(order, target=order.target * wanted // after.high), outcome)
+        again = yield from _ask(
+            compact(before, size, meter, setup.codec, order), before.rules.dialect
+        )
         if again.script == outcome.script:
             break
         outcome = again
@@ -216,18 +222,27 @@ def _tighten(
     return outcome, now
 
 
+def _keep_prose(order: Order, outcome: Outcome) -> Order:
+    """Return an order in which a summary that was made stands: it is not paid for twice."""
+    from ullage.core.compaction.plan import PaidProse
+
+    if outcome.written is None or not outcome.written.requests or order.paid is not None:
+        return order
+    return replace(order, paid=PaidProse(outcome.written, outcome.room))
+
+
 def _resize(size: Measure, outcome: Outcome) -> Measure:
     """Return the measure of an outcome, counted as it was made, by the ratios of `size`."""
     made = cast("Measure", outcome.after.measured)
     return replace(size, total=made.total, messages=made.messages, key=made.key, anchor=None)
 
 
-def _ask(asking: Asking) -> Generator[Need, Any, Outcome]:
+def _ask(asking: Asking, dialect: DialectName) -> Generator[Need, Any, Outcome]:
     """Run a compaction, turning its questions into needs."""
     try:
         questions = next(asking)
         while True:
-            questions = asking.send((yield NeedSummaries(questions)))
+            questions = asking.send((yield NeedSummaries(questions, dialect)))
     except StopIteration as done:
         outcome: Outcome = done.value
         return outcome
