@@ -38,10 +38,9 @@ def choose_summarizer(
 
     Raises ConfigurationError for what cannot be called.
     """
-    wanted = runtime.settings.summarizer if given is None else given
-    if wanted == SAME:
-        return SAME
-    return make_summarizer(runtime) if given is None else check_summarizer(given)
+    if given is None:
+        return make_summarizer(runtime, runtime.settings.summarizer)
+    return SAME if given == SAME else check_summarizer(given)
 
 
 class OwnModel:

@@ -18,6 +18,7 @@ from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import wants_prose
 from ullage.core.errors import CompactionError, ConfigurationError, ContextWindowUnknown
 from ullage.core.summary.flaws import explain_written
+from ullage.core.summary.question import Answer
 from ullage.core.tokens.counting import Count, Meter, measure
 from ullage.core.tokens.window import HINT, Window
 from ullage.core.values.progress import Progress, ignore
@@ -31,7 +32,6 @@ from ullage.windows import Question, read_window
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Transcript
-    from ullage.core.summary.question import Answer
     from ullage.storage import Store
 
 

@@ -37,7 +37,7 @@ VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class Replaced(dict[str, Any]):
-    """A table that takes the place of what earlier layers said: a policy or a summarizer by its name."""
+    """A table that takes the place of what earlier layers said: a policy or summarizer by name."""
 
 
 @dataclass(slots=True)
@@ -141,8 +141,11 @@ class _Reader:
         if kind is PolicyTable and isinstance(value, str):
             return Replaced({"preset": self._leaf(_preset(), value, at)})
         if kind is SummarizerTable and isinstance(value, str):
-            if value != SAME:
-                self._refuse(at, value, f'"{SAME}" or a table with model and base_url')
+            if value != SAME:  # the text is not quoted: a secret may stand in it
+                raise ConfigurationError(
+                    f'{self.layer.where(at)}: {spell(at)} is a text other than "{SAME}": write '
+                    "it for the conversation's own model, or a table with model and base_url"
+                )
             return Replaced({"same": True})
         if kind is ServeTable and self.layer.foreign:
             raise ConfigurationError(
@@ -216,8 +219,10 @@ class _Reader:
 
     def _decode(self, kind: Any, text: Word, at: Path) -> Any:
         """Return what a text of the environment stands for, where it is a table or a list."""
-        if bare(kind) in (PolicyTable, SummarizerTable) and not text.lstrip().startswith("{"):
+        if bare(kind) is PolicyTable and not text.lstrip().startswith("{"):
             return text
+        if bare(kind) is SummarizerTable and text == SAME:
+            return SAME
         try:
             return json.loads(text)
         except ValueError as error:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
-from ullage.config.settings import SAME
+from ullage.config.settings import SAME, SummarizerSettings
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
 
@@ -52,21 +52,23 @@ def find_summarizer(
 
     Of the settings, "same" holds for conversations whose server is known.
     """
-    wanted = runtime.settings.summarizer if summarizer is None else summarizer
-    if wanted == SAME:
-        if summarizer is None and not (question.model and question.base_url):
-            return None
-        from ullage.guard.same import SameModel
-
-        return SameModel(runtime, question)
-    return make_summarizer(runtime) if summarizer is None else check_summarizer(summarizer)
-
-
-def make_summarizer(runtime: Runtime) -> Summarize | None:
-    """Return the summarizer of its own that the settings name, None without one."""
-    found = runtime.settings.summarizer
-    if found is None or isinstance(found, str):
+    given = summarizer is not None
+    wanted = summarizer if given else make_summarizer(runtime, runtime.settings.summarizer)
+    if wanted is None or (not given and wanted == SAME and not question.base_url):
         return None
+    if wanted != SAME:
+        return check_summarizer(wanted)
+    from ullage.guard.same import SameModel
+
+    return SameModel(runtime, question)
+
+
+def make_summarizer(
+    runtime: Runtime, found: SummarizerSettings | Literal["same"] | None
+) -> Summarize | Literal["same"] | None:
+    """Return the summarizer that settings name, None without one; "same" as it is."""
+    if found is None or found == SAME:
+        return found
     from ullage.guard import summarizer
 
     given = {name: value for name, value in asdict(found).items() if value is not None}

@@ -322,7 +322,7 @@ async def aanswers(
         nonlocal done
         async with turn:
             try:
-                answer = ask(request) if awaits else await THREADS.run(ask, request)
+                answer = ask(request) if awaits else await THREADS.run(_call, ask, request)
                 return _read_answer(await answer if inspect.isawaitable(answer) else answer)
             except Exception as error:  # noqa: BLE001 - returned: the caller records it
                 return error
@@ -340,8 +340,16 @@ async def aanswers(
         raise
 
 
+def _call(ask: Callable[[SummaryRequest], Any], request: SummaryRequest) -> Any:
+    """Return what a function answers or fails with: no future can carry StopIteration."""
+    try:
+        return ask(request)
+    except Exception as error:  # noqa: BLE001 - returned: the caller records it
+        return error
+
+
 def _read_answer(answer: object) -> Answer | Exception:
-    if isinstance(answer, Answer):
+    if isinstance(answer, Answer | Exception):
         return answer
     if isinstance(answer, str):
         return Answer(answer)
