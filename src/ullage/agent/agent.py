@@ -15,41 +15,38 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from ullage import config
+from ullage.agent.continuing import begin_next, hold_back, is_full
 from ullage.agent.keeping import SessionStore
 from ullage.agent.kit import Asking, Kit, Words, state_window
 from ullage.agent.session import Live, Session, find_folder
 from ullage.agent.summarizing import OwnModel, choose_summarizer
+from ullage.agent.telling import publish_guard_event
 from ullage.agent.turning import Turning
 from ullage.config.settings import SAME
-from ullage.core.compaction.plan import explain_reason
 from ullage.core.compaction.policy import Policy
-from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, StoreError
-from ullage.core.guard.events import (
-    Compacted,
-    CompactionFailed,
-    ContextPressure,
-    Notice,
-    SummaryProgress,
+from ullage.core.errors import (
+    BusyWriter,
+    ConfigurationError,
+    ContextWindowUnknown,
+    StoreError,
+    UllageError,
 )
-from ullage.core.guard.events import Event as GuardEvent
-from ullage.core.guard.learning import NEXT
+from ullage.core.guard.events import (
+    CompactionFailed,
+)
 from ullage.core.messages.redaction import Redactor
 from ullage.core.session.instructions import Context, briefing
-from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import FailedUser
 from ullage.core.session.log.render import Renderer, render_tools
 from ullage.core.session.permissions import Posture, Rule
 from ullage.core.session.skills import find_mentioned
 from ullage.core.session.turn.effects import Ended, TurnOrder
-from ullage.core.summary import pieces
-from ullage.core.summary.flaws import name_strategies
 from ullage.core.tokens.budget import TurnBudget
 from ullage.core.values.pickling import Unpicklable
 from ullage.guard.guard import Guard
 from ullage.guard.port import Port
 from ullage.providers import Provider
 from ullage.runtime import Runtime, default
-from ullage.storage.threaded import desk_of
 from ullage.tools import Executor, Sandbox
 from ullage.tools.telling import PlanTool, RecallTool
 from ullage.windows import Question
@@ -69,16 +66,6 @@ SHELL: Final = Sandbox()
 
 HALF: Final = 0.5
 """The share of the window that a compaction by hand aims at by default."""
-
-
-BRIEF: Final = 0.2
-"""The share of the window that a session's summary goes to, at most, with what it leaves whole."""
-
-LEAST_SUMMARY: Final = 1_024
-"""Tokens of a request with a summary below which nothing more is left out."""
-
-SMALL: Final = 8_192
-"""Tokens of a window that is unknown, for the size of a summary alone."""
 
 
 WANTED: Final[Mapping[str, type]] = MappingProxyType(
@@ -201,7 +188,14 @@ class Agent(Unpicklable):
         """
         if type(text) is not str or not (text.strip() or options.get("parts")):
             raise ConfigurationError(f"a turn begins with what a person says, not {text!r:.80}")
-        return await self._turn(session, text, options)
+        made = await self._move_on(session, text, options)
+        if made is None:
+            return await self._turn(session, text, options)
+        try:
+            ended = await self._turn(made, text, options)
+        finally:
+            await made.aclose()
+        return replace(ended, continued=ended.continued or made.name)
 
     async def aresume(self, session: Session, **options: Unpack[TurnOptions]) -> Ended | None:
         """Go on with the turn that was cut off, or try the last one again that failed.
@@ -250,18 +244,42 @@ class Agent(Unpicklable):
             session.busy = False
         return await self._continue_in_new_session(kit, ended)
 
+    async def _move_on(self, session: Session, text: str, options: TurnOptions) -> Session | None:
+        """Begin a new session where the policy wants one before this turn; None where not."""
+        if not self.policy.new_session:
+            return None
+        _check_options(options, TurnOptions)
+        _free(session)
+        session.busy = True
+        try:
+            await session.arenew()
+            kit = self._kit(session, options, dry=True)
+            full = await is_full(kit, self.policy, text)
+            made = await self._begin_next(kit) if full else None
+        finally:
+            session.busy = False
+        if made is not None:
+            session.hand_on(made)
+        return made
+
     async def _continue_in_new_session(self, kit: Kit, ended: Ended) -> Ended:
         """Begin a new session after a turn that ended under pressure, where the policy wants it."""
-        policy, usage = self.policy, kit.session.known.usage
-        window = await kit.port.awindow()
-        if not (policy.new_session and ended.ok and policy.rungs and usage) or not window.known:
+        if not ended.ok or not await is_full(kit, self.policy):
             return ended
-        at = max(rung.at for rung in policy.rungs) * window.tokens()
-        if usage[0].prompt_tokens < at:
+        made = await self._begin_next(kit)
+        if made is None:
             return ended
-        made = await self.asummarise(kit.session)
         await made.aclose()
         return replace(ended, continued=made.name)
+
+    async def _begin_next(self, kit: Kit) -> Session | None:
+        """Begin the session that goes on; where that fails it is told, and this one goes on."""
+        try:
+            return await begin_next(kit)
+        except UllageError as error:
+            told = {"text": f"no new session was begun: {error}"}
+            kit.session.publish(Live(kit.session.name, "status", told))
+            return None
 
     def _order(self, kit: Kit, text: str | None, options: TurnOptions) -> TurnOrder:
         most = options.get("max_iterations")
@@ -333,23 +351,12 @@ class Agent(Unpicklable):
     async def asummarise(self, session: Session, name: str | None = None) -> Session:
         """Begin a new session that knows of this one by a summary, each linked to the other.
 
-        Raises ConfigurationError where there is nothing to summarise.
+        Raises ConfigurationError where there is nothing to summarise, CompactionError where the
+        summarizer gave nothing: then no session is begun.
         """
         if all(isinstance(item, FailedUser) for item in (await session.afold()).items):
             raise ConfigurationError(f"session {session.name} has nothing to summarise yet")
-        kit = self._kit(session, {}, dry=True)
-        window = await kit.port.awindow()
-        target = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
-        sent = (await _compact_history(kit, target)).view.prepared.sent
-        said = [message for message in sent.messages if not message.is_system]
-        text = "\n".join(map(pieces.line, pieces.scraps(said)))
-        head = session.known.head
-        made = await desk_of(session.log).writes.run(Session.create, session.log, name)
-        made.redactor = session.redactor
-        summary = {"text": text, "parent": session.name, "seq": head}
-        await made.arecord([Draft("branch_summary", summary)])
-        await session.arecord([Draft("subagent_event", {"continued_in": made.name, "seq": head})])
-        return made
+        return await begin_next(self._kit(session, {}, dry=True), name)
 
     def uncompact(self, session: Session) -> Checkpoint | None:
         """Undo the last compaction; return it, or None without one."""
@@ -445,10 +452,10 @@ class Agent(Unpicklable):
             api_key=provider.api_key,
             window=state_window(provider, self._equipment.get("window"))[1],
             dialect=provider.dialect,
-            policy=replace(policy, results={**traits, **policy.results}, new_session=False),
+            policy=replace(hold_back(policy), results={**traits, **policy.results}),
             summarizer=self._find_summarizer(session, provider),
             store=store,
-            on_event=lambda event: _publish_guard_event(session, event),
+            on_event=lambda event: publish_guard_event(session, event),
             runtime=self.runtime,
         ).port
 
@@ -553,33 +560,6 @@ def _free(session: Session) -> None:
         raise BusyWriter(
             f"a turn of session {session.name} is under way: wait for it, or interrupt it"
         )
-
-
-def _publish_guard_event(session: Session, event: GuardEvent) -> None:
-    """Show what a guard tells; what lasts is recorded by then."""
-    if isinstance(event, ContextPressure):
-        found = event.assessment
-        data = {**found.to_dict(), "tier": event.tier, "phase": event.phase, "meter": found.meter()}
-        session.publish(Live(session.name, "context_pressure", data))
-    elif isinstance(event, Notice):
-        text = event.text.replace(NEXT, f"Look first: ullage compact {session.name} --dry-run")
-        session.publish(Live(session.name, "status", {"text": text}))
-    elif isinstance(event, Compacted):
-        made = event.checkpoint
-        text = (
-            f"compacted {made.tokens_before:,} -> {made.tokens_after:,} tokens "
-            f"({name_strategies(made.strategy, made.fallback_reason)}, {made.trigger})"
-        )
-        session.publish(Live(session.name, "status", {"text": text}))
-    elif isinstance(event, SummaryProgress):
-        told = {"state": "summarising", "done": event.done, "total": event.total}
-        session.publish(Live(session.name, "status", told))
-    elif isinstance(event, CompactionFailed):
-        text = f"not compacted: {explain_reason(event.reason)}"
-        session.publish(Live(session.name, "status", {"text": text}))
-    elif reason := getattr(event, "reason", ""):
-        name = type(event).__name__
-        session.publish(Live(session.name, "status", {"text": f"{name}: {reason}"}))
 
 
 def _blocking(work: Coroutine[Any, Any, Result]) -> Result:

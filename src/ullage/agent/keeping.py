@@ -106,6 +106,10 @@ class SessionCheckpoints:
 
     def _draft(self, checkpoint: Checkpoint, *, undone: bool = False) -> Draft:
         made: dict[str, object] = {"checkpoint": checkpoint.to_dict(), "dialect": self._dialect}
+        if not undone:
+            made["originals"] = self._session.originals.take_unrecorded(
+                self._session.known, checkpoint
+            )
         seqs = self._seqs()
         first, end = checkpoint.range
         if 0 <= first < end <= len(seqs):

@@ -7,10 +7,10 @@ most requests fit.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
@@ -30,12 +30,15 @@ from ullage.core.guard.stages.room import has_room
 from ullage.core.summary.flaws import explain_written
 
 if TYPE_CHECKING:
-    from ullage.core.compaction.plan import Asking, Order, Outcome
+    from ullage.core.compaction.plan import Order, Outcome
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.request import Request, Setup
     from ullage.core.guard.stages.decide import Due
     from ullage.core.messages.transcript import DialectName
+    from ullage.core.summary.question import Answer, SummaryRequest
     from ullage.core.tokens.counting import Measure
+
+Result = TypeVar("Result")
 
 ROUNDS: Final = 3
 """How often a plan made on estimates is tightened when the server's count is over the target."""
@@ -196,7 +199,7 @@ def _tighten(
 
     wanted, size, before = order.target, was.size, was.edited.transcript
     meter = replace(setup.meter, scale=size.scale)
-    outcome = yield from _ask(
+    outcome = yield from ask_summaries(
         compact(before, size, meter, setup.codec, order), before.rules.dialect
     )
     now, left = was, ROUNDS
@@ -211,7 +214,7 @@ def _tighten(
             break
         left -= 1
         order = _keep_prose(replace(order, target=order.target * wanted // after.high), outcome)
-        again = yield from _ask(
+        again = yield from ask_summaries(
             compact(before, size, meter, setup.codec, order), before.rules.dialect
         )
         if again.script == outcome.script:
@@ -237,14 +240,17 @@ def _resize(size: Measure, outcome: Outcome) -> Measure:
     return replace(size, total=made.total, messages=made.messages, key=made.key, anchor=None)
 
 
-def _ask(asking: Asking, dialect: DialectName) -> Generator[Need, Any, Outcome]:
-    """Run a compaction, turning its questions into needs."""
+def ask_summaries(
+    asking: Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Result],
+    dialect: DialectName,
+) -> Generator[Need, Any, Result]:
+    """Run what asks for summaries, turning its questions into needs."""
     try:
         questions = next(asking)
         while True:
             questions = asking.send((yield NeedSummaries(questions, dialect)))
     except StopIteration as done:
-        outcome: Outcome = done.value
+        outcome: Result = done.value
         return outcome
 
 
