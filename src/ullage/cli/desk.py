@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from ullage import config
 from ullage.agent import Agent, Session, TurnOptions
 from ullage.agent import folders as skills
+from ullage.agent.continuing import follow_session
 from ullage.cli import lines, progress
 from ullage.config.settings import SAME
 from ullage.core.compaction.policy import Policy, known_policies
@@ -101,6 +102,15 @@ def find_session(log: EventLog, name: str | None) -> Session:
             )
         return Session(log, name or "")
     return Session(log, found[0])
+
+
+def find_open_session(log: EventLog, name: str | None) -> Session:
+    """Return the session of this name, or the one that it goes on in; what was followed is told."""
+    named = find_session(log, name)
+    found = follow_session(named)
+    if found.name != named.name:
+        say(f"session {named.name} goes on in session {found.name}")
+    return found
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────────

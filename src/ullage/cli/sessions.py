@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from ullage.agent.continuing import read_link
 from ullage.cli import desk
 from ullage.cli.lines import brief, out, when
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.session.log.event import Event, upcast_data
+from ullage.core.session.originals import find_parents
 from ullage.storage import open_store
 from ullage.storage.log import LEASE_S, EventLog, Head, dead
 from ullage.storage.place import PROXY, default_url
@@ -47,6 +49,8 @@ class SessionRow:
     turn: str | None = None
     writer: str | None = None
     forked_from: tuple[str, int] | None = None
+    continues: str | None = None
+    continued_in: str | None = None
     about: str = ""
     fault: str = ""
 
@@ -144,6 +148,7 @@ def alive(log: EventLog, session: str) -> str | None:
 def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
     """Return turns, the open one, the fork and what was said first; reads no other data."""
     turns, turn, forked, about = 0, None, None, ""
+    parent = next(find_parents(events), None)
     for event in events:
         if event.type == "turn_started":
             turns, turn = turns + 1, _data(event).get("turn")
@@ -154,7 +159,9 @@ def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
             forked = (data.get("parent"), data.get("seq"))
         elif event.type == "user_message" and not about:
             about = brief(_data(event).get("text", ""), ABOUT)
-    return {"turns": turns, "turn": turn, "forked_from": forked, "about": about}
+    links = list(filter(None, map(read_link, events)))
+    told = {"turns": turns, "turn": turn, "forked_from": forked, "about": about}
+    return {**told, "continues": parent, "continued_in": links[-1] if links else None}
 
 
 def _data(event: Event) -> dict[str, Any]:
@@ -194,6 +201,10 @@ def _about(row: SessionRow) -> str:
     notes = (
         [] if row.forked_from is None else [f"fork of {row.forked_from[0]} at {row.forked_from[1]}"]
     )
+    if row.continues is not None:
+        notes.append(f"goes on from {row.continues}")
+    if row.continued_in is not None:
+        notes.append(f"goes on in {row.continued_in}")
     if row.writer is not None:
         notes.append(f"written by {row.writer}")
     return f"{row.about} ({brief('; '.join(notes), 2 * ABOUT)})" if notes else row.about
