@@ -27,17 +27,16 @@ class SameModel:
     """
 
     def __init__(self, runtime: Runtime, question: Question) -> None:
-        for name, value in (("model", question.model), ("base_url", question.base_url)):
-            if not value:
-                raise ConfigurationError(
-                    f'summarizer="{SAME}" asks the model of the conversation, and no {name} is '
-                    f"given: give {name}=, or ullage.Summarizer(model, base_url=...)"
-                )
+        if not question.base_url:
+            raise ConfigurationError(
+                f'summarizer="{SAME}" asks the model of the conversation, and no base_url is given: '
+                "give base_url=, or ullage.Summarizer(model, base_url=...)"
+            )
         self._runtime, self._question = runtime, question
         self._spoken: dict[DialectName, Summarizer] = {}
 
     def speak(self, dialect: DialectName) -> Summarizer:
-        """Return the summarizer that asks in this dialect."""
+        """Return the summarizer that asks in this dialect; ConfigurationError without a model."""
         made = self._spoken.get(dialect)
         if made is None:
             asked, spoken = self._question, registry.find(dialect)
