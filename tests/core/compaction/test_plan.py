@@ -13,7 +13,7 @@ import pytest
 from tests.core.guard.driving import setup, talk
 from ullage.core.compaction.block import SPOKEN
 from ullage.core.compaction.edits import reference
-from ullage.core.compaction.plan import Order, Outcome, compact, make_checkpoint
+from ullage.core.compaction.plan import Order, Outcome, PaidProse, compact, make_checkpoint
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import find
 from ullage.core.compaction.strategies.knowledge import leave_out
@@ -417,3 +417,31 @@ def test_a_size_that_nobody_measured_keeps_no_cache() -> None:
     assert make_checkpoint(read, made.script, made, **why).kept_tokens > 0
     bare = replace(made, after=replace(made.after, measured=None))
     assert make_checkpoint(read, made.script, bare, **why).kept_tokens == 0
+
+
+def run_paid(order: Order) -> tuple[Outcome, list[SummaryRequest]]:
+    asked: list[SummaryRequest] = []
+    return run(talk(40), order, GOOD, asked), asked
+
+
+@pytest.mark.parametrize("target", range(150, 1_600, 50))
+def test_prose_that_was_asked_for_stands_whole_and_else_none_is_asked_for(target: int) -> None:
+    """Before, a summary was paid for at every size, and cut or left out where rules took room."""
+    made, asked = run_paid(Order(target, 200, ALL, summariser=True, window=4000))
+    if asked:
+        assert made.fallback_reason is None
+        assert made.block.endswith(f"\n{GOOD}")
+    else:
+        assert made.fallback_reason in {"no_room", None}
+        assert GOOD not in made.block
+
+
+def test_prose_that_was_paid_for_is_not_asked_for_again() -> None:
+    first, asked = run_paid(Order(1_000, 200, ALL, summariser=True, window=4000))
+    assert asked
+    assert first.written is not None
+    paid = PaidProse(first.written, first.room)
+    again, more = run_paid(Order(800, 200, ALL, summariser=True, window=4000, paid=paid))
+    assert more == []
+    assert again.block.endswith(f"\n{GOOD}")
+    assert again.after.high < first.after.high

@@ -7,7 +7,7 @@ be read back by its name. It is a generator as `plan.compact` is; it begins no s
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import block
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ullage.core.summary.request import Written
 
 LAST: Final = "Last messages:"
+EARLIER: Final = "Earlier messages:"
+"""What the last messages of a session become where the one behind it is handed over in turn."""
+
 SHARE: Final = 3
 """A third of the room goes to the last messages as they were; the rest is the block's."""
 
@@ -63,6 +66,7 @@ def hand_over(
     whole = json_text([transcript.raws[i] for i in places], places[0])
     named = f"; recall {reference(whole)}"
     kept = block.gather(said)
+    kept = replace(kept, prose=kept.prose.replace(LAST, EARLIER))
     last = _quote_last(said, order.tokens // SHARE, order.count)
     room = order.tokens - order.count(last)
     written = yield from _write(said, kept, order, (room, named))
