@@ -152,7 +152,7 @@ def test_a_cancelled_summary_leaves_nothing_behind(full: Session):
             runner = agent(server, summarizer=slow)
             for work in (runner.asummarise(full), runner.acompact(full, target_tokens=6_000)):
                 asked.clear()
-                task = asyncio.ensure_future(work)  # type: ignore[arg-type]  # two kinds of result
+                task = asyncio.ensure_future(work)
                 await asked.wait()
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -203,17 +203,16 @@ def test_every_reference_is_read_back_after_restarts_and_compactions(tmp_path: P
     while left := [name for name in names if name not in seen]:
         seen |= set(left)
         for name in left:
-            text = made.originals.read(name)
-            assert text is not None, name
-            assert recall(name, store=url) == recall(name, store=log) == text
-            assert recall(name, store=made) == text
-            names += find_references(text)
+            held = made.originals.read(name)
+            assert held is not None, name
+            assert recall(name, store=url) == recall(name, store=log) == held
+            assert recall(name, store=made) == held
+            names += find_references(held)
     whole = "".join(made.originals.read(name) or "" for name in seen)
     assert all(f"question {c}.{n} " in whole for c in range(3) for n in range(11))
     log.close()
-    name = min(seen)
-    assert main(["recall", name, "--log", url]) == 0
-    assert capfd.readouterr().out == recall(name, store=url)
+    assert main(["recall", min(seen), "--log", url]) == 0
+    assert capfd.readouterr().out == recall(min(seen), store=url)
     with pytest.raises(StoreError, match="holds no text"):
         recall("u:0000000000000000", store=url)
 

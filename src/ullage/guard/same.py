@@ -29,8 +29,8 @@ class SameModel:
     def __init__(self, runtime: Runtime, question: Question) -> None:
         if not question.base_url:
             raise ConfigurationError(
-                f'summarizer="{SAME}" asks the model of the conversation, and no base_url is given: '
-                "give base_url=, or ullage.Summarizer(model, base_url=...)"
+                f'summarizer="{SAME}" asks the model of the conversation, and no base_url is '
+                "given: give base_url=, or ullage.Summarizer(model, base_url=...)"
             )
         self._runtime, self._question = runtime, question
         self._spoken: dict[DialectName, Summarizer] = {}

@@ -276,16 +276,23 @@ def answers(
     found: list[Answer | Exception] = []
     for request in requests:
         report(len(found), len(requests))
-        found.append(_ask_one(summarizer, request))
+        answer = _ask_one(summarizer, request)
+        _refuse_awaitable(answer)
+        found.append(_read_answer(answer))
     report(len(found), len(requests))
     return found
 
 
-def _ask_one(summarizer: Summarize, request: SummaryRequest) -> Answer | Exception:
+def _ask_one(ask: Callable[[SummaryRequest], Any], request: SummaryRequest) -> Any:
+    """Return what a function answers or fails with: no future can carry StopIteration."""
     try:
-        answer = summarizer(request)
+        return ask(request)
     except Exception as error:  # noqa: BLE001 - returned: the caller records it
         return error
+
+
+def _refuse_awaitable(answer: object) -> None:
+    """Raise ConfigurationError for what can only be awaited."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
@@ -293,7 +300,6 @@ def _ask_one(summarizer: Summarize, request: SummaryRequest) -> Answer | Excepti
             "the summarizer is async: use the async twin (aprepare, acall, acompact), or give a "
             "plain function"
         )
-    return _read_answer(answer)
 
 
 THREADS: Final = Threads("ullage-summaries", 8)
@@ -322,7 +328,7 @@ async def aanswers(
         nonlocal done
         async with turn:
             try:
-                answer = ask(request) if awaits else await THREADS.run(_call, ask, request)
+                answer = ask(request) if awaits else await THREADS.run(_ask_one, ask, request)
                 return _read_answer(await answer if inspect.isawaitable(answer) else answer)
             except Exception as error:  # noqa: BLE001 - returned: the caller records it
                 return error
@@ -338,14 +344,6 @@ async def aanswers(
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         raise
-
-
-def _call(ask: Callable[[SummaryRequest], Any], request: SummaryRequest) -> Any:
-    """Return what a function answers or fails with: no future can carry StopIteration."""
-    try:
-        return ask(request)
-    except Exception as error:  # noqa: BLE001 - returned: the caller records it
-        return error
 
 
 def _read_answer(answer: object) -> Answer | Exception:

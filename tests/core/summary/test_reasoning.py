@@ -43,7 +43,7 @@ def ask(messages: Any) -> str:
 
 @pytest.mark.parametrize("dialect", registry.DIALECTS)
 def test_reasoning_of_every_dialect_is_left_out(dialect: Any) -> None:
-    form, codec = registry.find(dialect).make_form(), registry.find(dialect).make_codec()
+    form, codec = registry.find(dialect).make_form(), registry.find(dialect).make_codec(None, None)
     parts = RoundParts(2, ((2, THOUGHTS[dialect]),), (f"<think>\n{SECRET}\n</think>\n\nDone.",), ())
     said = [raw for _, raw in form.answer(parts)]
     read = codec.read([form.user("Mend the pump."), *said]).messages
