@@ -244,6 +244,18 @@ def test_sessions_show_the_link_on_both_sides(full: Session, capsys: Any):
     assert (found["s"]["continued_in"], found["next"]["continues"]) == ("next", "s")
 
 
+def test_a_link_that_a_crash_left_on_one_side_is_shown_on_both(session: Session, capsys: Any):
+    created = Draft("session_created", {"continues": "s"})
+    summary = Draft("branch_summary", {"text": "x", "parent": "s", "seq": 1})
+    session.log.create("next", 0.0)
+    with Session(session.log, "next") as made:
+        made.record([created, summary])
+    assert main(["sessions", "--store", session.log.url]) == 0
+    rows = capsys.readouterr().out
+    assert "goes on in next" in rows
+    assert "goes on from s" in rows
+
+
 def test_run_follows_into_the_new_session(full: Session, capsys: Any, tmp_path: Path):
     full.close()
     with scripted(said("one"), said("two")) as server:

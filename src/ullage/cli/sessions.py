@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from ullage.agent.continuing import read_link
@@ -80,7 +80,7 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigurationError(f"--limit is how many sessions to list, 1 or more: {given.limit}")
     with desk.lend_log(given) as log:
         heads = log.sessions()[::-1]
-        rows = [read(log, head) for head in heads[: given.limit]]
+        rows = link_rows([read(log, head) for head in heads[: given.limit]])
         url = log.url
     if given.json:
         document = {
@@ -125,6 +125,17 @@ def read(log: EventLog, head: Head) -> SessionRow:
     return SessionRow(
         head.session, head.created, last, len(events), state=state, writer=writer, **found
     )
+
+
+def link_rows(rows: Sequence[SessionRow]) -> list[SessionRow]:
+    """Return rows with the link on both sides, also where a crash left it on one."""
+    begun = {row.continues: row.name for row in reversed(rows) if row.continues is not None}
+    return [
+        row
+        if row.continued_in is not None or row.name not in begun
+        else replace(row, continued_in=begun[row.name])
+        for row in rows
+    ]
 
 
 def state_of(turn: str | None, writer: str | None) -> State:
