@@ -17,7 +17,7 @@ from tests.support.faults import FaultServer, of_json
 from ullage import config
 from ullage.cli.main import main
 from ullage.core.dialects import registry
-from ullage.core.guard.events import Compacted, Notice, SummaryProgress
+from ullage.core.guard.events import Compacted, SummaryFailed, SummaryProgress
 from ullage.core.session.log.event import Draft
 from ullage.core.summary.question import Answer, SummaryRequest
 from ullage.embedded import Launch, Server
@@ -182,7 +182,7 @@ def test_what_a_summarizer_fails_with_is_told_once_without_secrets() -> None:
         policy=ullage.Policy(rungs=(LADDER,)), runtime=Runtime(),
     )  # fmt: skip
     guard.prepare(talk(25))
-    texts = [event.text for event in told if type(event) is Notice]
+    texts = [event.text for event in told if type(event) is SummaryFailed]
     assert texts.count("the summarizer failed: CallFailed: no answer for [redacted]") == 1
     assert any("gave no summary (it did not answer)" in text for text in texts)
     assert guard.policy.rungs == (LADDER,)
@@ -262,6 +262,6 @@ def test_run_and_compact_name_the_own_model_and_a_server(
     assert main([*base, out, "--model", "tiny", "--summarizer", recording.base_url]) == 0
     assert "by summarise_middle" in capsys.readouterr().err
     assert main([*base, out, "--model", "tiny"]) == 0
-    assert "by kept by rule" in capsys.readouterr().err
+    assert "and is kept by rule" in capsys.readouterr().err
     assert main([*base, out, *served]) != 0
     assert "--base-url is for sessions" in capsys.readouterr().err

@@ -186,7 +186,7 @@ def _report_answers(bar: progress.Bar, done: int, total: int | None) -> None:
     """Draw how many requests for a summary are answered."""
     if bar.unit != "answers":
         bar.begin("summarising", "answers")
-    bar(done, total)
+    bar(done, total if done else None)  # the seconds show until the first is there
 
 
 # ── a file ──────────────────────────────────────────────────────────────────────────────────────
@@ -287,7 +287,8 @@ def _format_outcome(found: Outcome, *, dry: bool) -> str:
     did = "would go" if dry else "went"
     missed = "" if found.reached else f"; missed: {found.reason}"
     how = name_strategies(found.strategy, found.fallback_reason)
-    return f"{_most(found.before)} {did} to {found.after.high:,} by {how} ({kinds}){missed}"
+    how = f"by {how}" if found.fallback_reason is None else f"and is {how}"
+    return f"{_most(found.before)} {did} to {found.after.high:,} {how} ({kinds}){missed}"
 
 
 def _most(count: Count) -> str:

@@ -22,7 +22,7 @@ from ullage.cli import lines, progress
 from ullage.config.settings import SAME
 from ullage.core.compaction.policy import Policy, known_policies
 from ullage.core.dialects import registry
-from ullage.core.errors import ConfigurationError, ProviderError
+from ullage.core.errors import ConfigurationError, ProviderError, UllageError
 from ullage.core.errors.extras import explain_missing
 from ullage.core.messages.transcript import DialectName
 from ullage.core.session.permissions import Rule
@@ -354,7 +354,7 @@ def add_summarizer(group: argparse._ActionsContainer) -> None:
         "(else the setting `summarizer`; without one they are kept by rule)",
     )
     group.add_argument(
-        "--summarizer-model", metavar="ID", help="its model (else the only one that is served)"
+        "--summarizer-model", metavar="ID", help="its model (else the --model, or the only one)"
     )
 
 
@@ -377,8 +377,18 @@ def name_summarizer(given: argparse.Namespace, model: str | None) -> dict[str, A
         )
     variable = _key_variable(argparse.Namespace(api_key_env=None), registry.DEFAULT, url)
     key = None if variable is None else os.environ.get(variable)
-    found = name or _find_served_model(url, key, registry.find(registry.DEFAULT).endpoint, model)
-    return {"model": found, "base_url": url, **({} if key is None else {"api_key": key})}
+    if name is None:
+        endpoint = registry.find(registry.DEFAULT).endpoint
+        try:
+            name = _find_served_model(url, key, endpoint, model)
+        except UllageError as error:
+            if model is None:
+                raise ConfigurationError(
+                    f"the model of the summarizer is unknown ({error}): name it by "
+                    "--summarizer-model"
+                ) from error
+            name = model
+    return {"model": name, "base_url": url, **({} if key is None else {"api_key": key})}
 
 
 def find_summarizer(given: argparse.Namespace, model: str | None) -> Summarizer | str | None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ullage.core.guard.events import Event, Notice, SummaryProgress
+from ullage.core.guard.events import Event, SummaryFailed, SummaryProgress
 from ullage.core.guard.request import (
     Need,
     NeedKeep,
@@ -275,7 +275,7 @@ class Driver:
         faults = [answer for answer in found if isinstance(answer, Exception)]
         private = (*getattr(self.summarizer, "secrets", ()), *filter(None, [self.question.api_key]))
         for text in dict.fromkeys(f"{type(fault).__name__}: {fault}" for fault in faults):
-            self.tell(Notice(f"the summarizer failed: {redact(text, private)[:SHOWN]}"))
+            self.tell(SummaryFailed(f"the summarizer failed: {redact(text, private)[:SHOWN]}"))
         return [answer if isinstance(answer, Answer) else None for answer in found]
 
     def learn(self, seen: Observation) -> None:

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.guard.events import Answered, ContextPressure, Notice, TruncationDetected
+from ullage.core.guard.events import (
+    Answered,
+    ContextPressure,
+    SummaryFailed,
+    TruncationDetected,
+    WindowCramped,
+)
 from ullage.core.guard.request import Request
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.summary.flaws import name_strategies
@@ -562,7 +568,7 @@ def _log_event(event: Any) -> None:
     """Log what an operator has to know; the rest is in headers, pages and metrics."""
     if isinstance(event, TruncationDetected):
         log.warning("a server cut a prompt in silence: %s", event.truncation)
-    elif isinstance(event, Notice):
+    elif isinstance(event, WindowCramped | SummaryFailed):
         log.warning("%s", event.text)
 
 

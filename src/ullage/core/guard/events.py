@@ -79,6 +79,11 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryFailed(Notice):
+    """A summarizer raised, or gave no summary; what follows from it is said."""
+
+
+@dataclass(frozen=True, slots=True)
 class WindowCramped(Notice):
     """The window is too small for what must stay in every request; told once a conversation."""
 

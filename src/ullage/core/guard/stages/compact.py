@@ -16,7 +16,14 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
 from ullage.core.compaction.strategies import names, wants_prose
 from ullage.core.guard.effort import PROGRESS
-from ullage.core.guard.events import Compacted, CompactionFailed, Event, Notice, Repaired
+from ullage.core.guard.events import (
+    Compacted,
+    CompactionFailed,
+    Event,
+    Notice,
+    Repaired,
+    SummaryFailed,
+)
 from ullage.core.guard.request import (
     Need,
     NeedKeep,
@@ -99,7 +106,8 @@ def compact_request(
     if found is None:
         found = yield from _tighten(setup, request, was, order, fits=fits)
     outcome, now = found
-    flaws = tuple(map(Notice, (*outcome.flaws, *explain_written(outcome.written))))
+    untold = map(SummaryFailed, explain_written(outcome.written))
+    flaws = (*map(Notice, outcome.flaws), *untold)
     short = due.waits and not outcome.reached
     if outcome.changed:
         outcome = _compare(outcome, was, now, due)
