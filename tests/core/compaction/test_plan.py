@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ ALL: tuple[str, ...] = ("summarise_middle", *BOTH)
 def run(
     history: list[Any],
     order: Order,
-    answer: str | None = None,
+    answer: str | Callable[[SummaryRequest], str] | None = None,
     asked: list[SummaryRequest] | None = None,
 ) -> Outcome:
     """Return what comes of a compaction whose every request gets this answer; `asked` has them."""
@@ -42,7 +43,8 @@ def run(
             assert all(isinstance(request, SummaryRequest) for request in requests)
             if asked is not None:
                 asked += requests
-            requests = steps.send([None if answer is None else Answer(answer) for _ in requests])
+            texts = [answer(r) if callable(answer) else answer for r in requests]
+            requests = steps.send([None if text is None else Answer(text) for text in texts])
     except StopIteration as done:
         outcome: Outcome = done.value
         return outcome
@@ -445,3 +447,24 @@ def test_prose_that_was_paid_for_is_not_asked_for_again() -> None:
     assert more == []
     assert again.block.endswith(f"\n{GOOD}")
     assert again.after.high < first.after.high
+
+
+@pytest.mark.parametrize("target", range(300, 2_400, 150))
+@pytest.mark.parametrize("rules", [0, 6, 20])
+def test_all_that_was_paid_for_stands_beside_the_rules(target: int, rules: int) -> None:
+    """Before, rules took the room that prose was asked and paid for."""
+    history = talk(40)
+    for n in range(rules):
+        history[3 + 2 * n]["content"] += f" Never touch the file number {n} of the cellar."
+    asked: list[SummaryRequest] = []
+
+    def answer(request: SummaryRequest) -> str:
+        lines = ["Goal:", *(f"- question {n} a q" for n in range(request.max_tokens // 6))]
+        return "\n".join(lines)
+
+    order = Order(target, 200, ALL, summariser=True, window=8_000)
+    made = run(history, order, answer, asked)
+    if asked:
+        assert made.written is not None
+        assert made.written.prose is not None
+        assert set(made.written.prose.split("\n")) <= set(made.block.split("\n"))
