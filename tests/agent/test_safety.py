@@ -91,7 +91,7 @@ def test_a_summarizer_is_given_quoted_data_and_no_tools():
     with Session.create(MemoryLog()) as session:
         read(session, [f"{text}\n{'a long file. ' * 30}" for text in CANARIES.values()])
         runner = Agent(Provider("model", NOWHERE), window=16_000, summarizer=listens)
-        asyncio.run(runner.acompact(session, target_tokens=1_800))
+        asyncio.run(runner.acompact(session, target_tokens=3_200))
     assert {word for request in asked for word in held(request.quoted)} == set(CANARIES)
     for request in asked:
         assert not held(request.system)

@@ -460,4 +460,4 @@ def test_a_model_that_is_no_name_is_refused(ask: Callable[[], object]) -> None:
 
 def test_a_summarizer_that_cannot_be_called_is_refused_at_once() -> None:
     with pytest.raises(ullage.ConfigurationError, match=r"summarizer is 'gpt-4o': give ullage\."):
-        ullage.Guard("gpt-4o", summarizer="gpt-4o")  # type: ignore[arg-type]
+        ullage.Guard("gpt-4o", summarizer="gpt-4o")

@@ -300,7 +300,7 @@ def test_a_variable_that_cannot_be_is_named(path: str, text: str, why: str) -> N
 def test_a_secret_is_read_from_its_variable_and_is_in_no_error() -> None:
     data = {"base_url": "http://h", "summarizer": {"model": "m", "api_key": "$KEY"}}
     found = read(Layer("f", data), environment={"KEY": "sentinel"}).settings.summarizer
-    assert found is not None
+    assert isinstance(found, SummarizerSettings)
     assert found.api_key == "sentinel"
     with pytest.raises(ConfigurationError, match=r"api_key is \$KEY, and that variable is not set"):
         read(Layer("f", data))
@@ -318,7 +318,7 @@ def test_the_projects_file_reads_no_variables_and_starts_no_proxy() -> None:
         read(Layer("ullage.toml", {"serve": {"port": 1}}, foreign=True))
     data["summarizer"]["api_key"] = "their-own"
     found = read(Layer("ullage.toml", data, foreign=True)).settings.summarizer
-    assert found is not None
+    assert isinstance(found, SummarizerSettings)
     assert found.api_key == "their-own"
 
 
@@ -401,7 +401,7 @@ def test_any_names_of_models_are_read_back(windows: dict[str, int]) -> None:
         (PolicyTable, Policy, {"preset"}),
         (ThresholdsTable, Thresholds, set()),
         (RungTable, Rung, set()),
-        (SummarizerTable, SummarizerSettings, set()),
+        (SummarizerTable, SummarizerSettings, {"same"}),
         (UpstreamTable, Upstream, set()),
         (RuleTable, ModelRule, set()),
     ],
@@ -413,7 +413,7 @@ def test_the_schema_has_every_field_of_its_value(table: Any, value: Any, more: s
 
 def test_the_schema_has_every_field_of_the_proxy_and_every_share() -> None:
     assert {f.name for f in fields(ServeTable)} == {
-        f.name for f in dataclasses.fields(Serve) if f.name != "policy"
+        f.name for f in dataclasses.fields(Serve) if f.name not in ("policy", "summarizer")
     }
     assert {f.name for f in fields(SharesTable)} == set(SHARES)
 

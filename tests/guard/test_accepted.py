@@ -114,6 +114,15 @@ def compacted(speaker: Speaker, history: list[Any], **options: Any) -> ullage.Co
     return ullage.compact(history, **given)
 
 
+class Small:
+    """A summarizer whose window holds a part of the history."""
+
+    window = 2_000
+
+    def __call__(self, request: ullage.SummaryRequest) -> str:
+        return SUMMARY
+
+
 @pytest.mark.parametrize(
     ("kind", "turns", "options"),
     [
@@ -121,7 +130,7 @@ def compacted(speaker: Speaker, history: list[Any], **options: Any) -> ullage.Co
         ("trim_oldest", 14, {"policy": presets.trim(4)}),
         ("summarise_middle", 14, {"policy": presets.summarise(3)}),
         ("summarise_middle", 14, {"summarizer": lambda request: SUMMARY}),
-        ("hierarchical", 105, {"summarizer": lambda request: SUMMARY, "policy": SUMMARISE}),
+        ("hierarchical", 105, {"summarizer": Small(), "policy": SUMMARISE, "target_tokens": 1700}),
     ],
 )
 def test_each_kind_of_compaction_is_taken(speaker, kind, turns, options) -> None:
@@ -130,7 +139,7 @@ def test_each_kind_of_compaction_is_taken(speaker, kind, turns, options) -> None
 
 
 def test_an_updated_summary_is_taken(speaker) -> None:
-    options = {"summarizer": lambda r: SUMMARY, "policy": SUMMARISE, "target_tokens": 1400}
+    options = {"summarizer": lambda r: SUMMARY, "policy": SUMMARISE, "target_tokens": 1700}
     first = compacted(speaker, talk(speaker, 14), **options)
     more = [*first.messages, speaker.words("So far."), *talk(speaker, 12)]
     made = compacted(speaker, more, **options)

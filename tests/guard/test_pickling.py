@@ -46,6 +46,8 @@ def told() -> Mapping[type, Any]:
     heard += [
         events.OverShare((Overrun("tools", 20, 10),)),
         events.CompactionFailed("nothing_to_compact"),
+        events.SummaryProgress(1, 3),
+        events.SummaryFailed("no model there"),
         events.Notice("a word"),
         events.WindowCramped("too small"),
         events.TruncationDetected(ullage.Truncation(("short",), 10, 2_000, 9)),

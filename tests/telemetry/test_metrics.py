@@ -27,6 +27,7 @@ from ullage.core.guard.events import (
     RecoveryExhausted,
     Refused,
     Repaired,
+    SummaryProgress,
     TruncationDetected,
 )
 from ullage.core.tokens.cost import Price, cost
@@ -119,8 +120,8 @@ def test_every_metric_has_a_line_of_help_that_prometheus_reads():
 
 
 def test_every_event_is_counted_or_known_to_be_no_metric():
-    assert {*COUNTED, OverShare, Repaired, Notice} == set(get_args(Event))
-    assert told(Notice("text"), OverShare(()), Repaired(())) == {}
+    assert {*COUNTED, OverShare, Repaired, Notice, SummaryProgress} == set(get_args(Event))
+    assert told(Notice("text"), OverShare(()), Repaired(()), SummaryProgress(0, 1)) == {}
 
 
 def test_the_share_of_a_window_is_counted_once_a_send():

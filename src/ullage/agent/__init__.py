@@ -1,7 +1,8 @@
 """Sessions and the agent that runs their turns: a durable loop over the guard."""
 
-from ullage.agent.agent import Agent, Compacting, Equipment, TurnOptions
+from ullage.agent.agent import Agent, Compacting
 from ullage.agent.folders import load as load_skills
+from ullage.agent.options import Equipment, TurnOptions
 from ullage.agent.session import Live, Session
 from ullage.agent.subagents import Subagents
 from ullage.core.dialects.reply import Reply

@@ -8,48 +8,50 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from ullage import config
+from ullage.agent.continuing import begin_next, hold_back, is_full
 from ullage.agent.keeping import Place, SessionStore
-from ullage.agent.kit import Asking, Kit, Words, state_window
+from ullage.agent.kit import Kit, Words, state_window
+from ullage.agent.options import Equipment, TurnOptions, check_names, check_values, restrict
 from ullage.agent.session import Live, Session, find_folder
 from ullage.agent.showing import show_event
 from ullage.agent.subagents import Subagents, make_tool
+from ullage.agent.summarizing import OwnModel, choose_summarizer
 from ullage.agent.turning import Turning
+from ullage.config.settings import SAME
 from ullage.core.compaction.policy import Policy
-from ullage.core.errors import BusyWriter, ConfigurationError, ContextWindowUnknown, StoreError
+from ullage.core.errors import (
+    BusyWriter,
+    ConfigurationError,
+    ContextWindowUnknown,
+    StoreError,
+    UllageError,
+)
 from ullage.core.guard.events import CompactionFailed
 from ullage.core.messages.redaction import Redactor
 from ullage.core.session.caching import find_root
 from ullage.core.session.instructions import SUBAGENT, Context, briefing
-from ullage.core.session.log.event import Draft
 from ullage.core.session.log.fold import FailedUser
 from ullage.core.session.log.render import Renderer, render_tools
-from ullage.core.session.permissions import Posture, Rule
+from ullage.core.session.permissions import Posture
 from ullage.core.session.skills import find_mentioned
 from ullage.core.session.turn.effects import Ended, TurnOrder
-from ullage.core.summary import pieces
-from ullage.core.tokens.budget import TurnBudget
 from ullage.core.values.pickling import Unpicklable
-from ullage.guard.defaults import find_summarizer
 from ullage.guard.guard import Guard
 from ullage.guard.port import Port
 from ullage.providers import Provider, StreamProvider, read_provider
-from ullage.runtime import Runtime, default
-from ullage.storage.threaded import desk_of
+from ullage.runtime import default
 from ullage.tools import Executor, Sandbox
 from ullage.tools.telling import PlanTool, RecallTool
 from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
-    from ullage.core.session.permissions import Mode, Permission
-    from ullage.core.session.skills import Skill
     from ullage.core.tokens.window import Window
     from ullage.guard.summarizer import Summarize
     from ullage.guard.view import View
@@ -61,72 +63,6 @@ SHELL: Final = Sandbox()
 
 HALF: Final = 0.5
 """The share of the window that a compaction by hand aims at by default."""
-
-BRIEF: Final = 0.2
-"""The share of the window that a session's summary goes to, at most, with what it leaves whole."""
-
-LEAST_SUMMARY: Final = 1_024
-"""Tokens of a request with a summary below which nothing more is left out."""
-
-SMALL: Final = 8_192
-"""Tokens of a window that is unknown, for the size of a summary alone."""
-
-
-WANTED: Final[Mapping[str, type]] = MappingProxyType(
-    {
-        "provider_options": Mapping,
-        "presenter_context": Mapping,
-        "parts": Sequence,
-        "dry_run": bool,
-        "budget": TurnBudget,
-    }
-)
-"""What the value of an option is, where it is not None."""
-
-
-class TurnOptions(TypedDict, total=False):
-    """How one turn is run; every key may be left out.
-
-    `provider` takes the place of the agent's own, `provider_options` are body fields that go to it
-    untouched. `mode` is build or plan, `permission` auto, ask or read_only; `dry_run` runs no
-    tool. `max_iterations` bounds the calls of the model. `presenter_context` holds what a person
-    looks at. `parts` is content beside the text. `budget` bounds what the turn may use.
-    """
-
-    provider: Provider | StreamProvider | None
-    provider_options: Mapping[str, Any] | None
-    dry_run: bool
-    mode: Mode
-    permission: Permission
-    max_iterations: int | None
-    presenter_context: Mapping[str, Any] | None
-    parts: Sequence[Mapping[str, Any]]
-    budget: TurnBudget | None
-    ask: Asking | None
-
-
-class Equipment(TypedDict, total=False):
-    """What an agent has; every key may be left out.
-
-    `executor` makes the tools of a session, in place of the standard ones. `shell` says what
-    commands may reach, None turns them off; where the system cannot hold them to it they are off.
-    `writes` are write policies by path. `skills` are listed in the prompt and read when named.
-    `secrets` are values that no log and no model may see, besides the provider's key and what the
-    environment names as keys, tokens, secrets and passwords. `policy`, `summarizer` and `window`
-    are those of `Guard`, as is `runtime`. `subagents` lets the model give tasks to subagents: True,
-    a depth, or `Subagents(...)`.
-    """
-
-    executor: Callable[[Session], Executor] | None
-    shell: Sandbox | None
-    policy: Policy | str | None
-    summarizer: Summarize | None
-    window: int | None
-    writes: Sequence[Rule]
-    skills: Sequence[Skill]
-    secrets: Sequence[str]
-    runtime: Runtime | None
-    subagents: Subagents | bool | int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +97,7 @@ class Agent(Unpicklable):
         workspace: Path | str | None = None,
         **equipment: Unpack[Equipment],
     ) -> None:
-        _check_options(equipment, Equipment)
+        check_names(equipment, Equipment)
         runtime = equipment.get("runtime")
         self.provider = read_provider(provider)
         self.workspace = None if workspace is None else Path(workspace)
@@ -176,7 +112,7 @@ class Agent(Unpicklable):
                 f"the policy {self._policy.name} leaves compaction to a proxy's clients, and an "
                 'agent has none: take another one, such as "ladder"'
             )
-        self._summarizer = find_summarizer(self.runtime, equipment.get("summarizer"))
+        self._summarizer = choose_summarizer(self.runtime, equipment.get("summarizer"))
         self._secrets = (*equipment.get("secrets", ()), *config.credentials())
         self._subagents = Subagents.read(equipment.get("subagents"))
 
@@ -203,7 +139,14 @@ class Agent(Unpicklable):
         """
         if type(text) is not str or not (text.strip() or options.get("parts")):
             raise ConfigurationError(f"a turn begins with what a person says, not {text!r:.80}")
-        return await self._turn(session, text, options)
+        made = await self._move_on(session, text, options)
+        if made is None:
+            return await self._turn(session, text, options)
+        try:
+            ended = await self._turn(made, text, options)
+        finally:
+            await made.aclose()
+        return replace(ended, continued=ended.continued or made.name)
 
     async def aresume(self, session: Session, **options: Unpack[TurnOptions]) -> Ended | None:
         """Go on with the turn that was cut off, or try the last one again that failed.
@@ -216,7 +159,7 @@ class Agent(Unpicklable):
         begun = session.known.turn or session.known.unanswered
         if begun is None:
             return None
-        return await self._turn(session, None, _stricter(begun.data, options))
+        return await self._turn(session, None, restrict(begun.data, options))
 
     def run(self, session: Session, text: str, **options: Unpack[TurnOptions]) -> Ended:
         """Do as `arun`, blocking; for programs without an event loop."""
@@ -237,8 +180,8 @@ class Agent(Unpicklable):
         return asyncio.get_running_loop().create_task(self.arun(session, text, **options))
 
     async def _turn(self, session: Session, text: str | None, options: TurnOptions) -> Ended:
-        _check_options(options, TurnOptions)
-        _sound(options)
+        check_names(options, TurnOptions)
+        check_values(options)
         _free(session)
         session.busy = True
         try:
@@ -252,18 +195,42 @@ class Agent(Unpicklable):
             session.busy = False
         return await self._continue_in_new_session(kit, ended)
 
+    async def _move_on(self, session: Session, text: str, options: TurnOptions) -> Session | None:
+        """Begin a new session where the policy wants one before this turn; None where not."""
+        if not self.policy.new_session:
+            return None
+        check_names(options, TurnOptions)
+        _free(session)
+        session.busy = True
+        try:
+            await session.arenew()
+            kit = self._kit(session, options, dry=True)
+            full = await is_full(kit, self.policy, text)
+            made = await self._begin_next(kit) if full else None
+        finally:
+            session.busy = False
+        if made is not None:
+            session.hand_on(made)
+        return made
+
     async def _continue_in_new_session(self, kit: Kit, ended: Ended) -> Ended:
         """Begin a new session after a turn that ended under pressure, where the policy wants it."""
-        policy, usage = self.policy, kit.session.known.usage
-        window = await kit.port.awindow()
-        if not (policy.new_session and ended.ok and policy.rungs and usage) or not window.known:
+        if not ended.ok or not await is_full(kit, self.policy):
             return ended
-        at = max(rung.at for rung in policy.rungs) * window.tokens()
-        if usage[0].prompt_tokens < at:
+        made = await self._begin_next(kit)
+        if made is None:
             return ended
-        made = await self.asummarise(kit.session)
         await made.aclose()
         return replace(ended, continued=made.name)
+
+    async def _begin_next(self, kit: Kit) -> Session | None:
+        """Begin the session that goes on; where that fails it is told, and this one goes on."""
+        try:
+            return await begin_next(kit)
+        except UllageError as error:
+            told = {"text": f"no new session was begun: {error}"}
+            kit.session.publish(Live(kit.session.name, "status", told))
+            return None
 
     def _order(self, kit: Kit, text: str | None, options: TurnOptions) -> TurnOrder:
         most = options.get("max_iterations")
@@ -335,23 +302,12 @@ class Agent(Unpicklable):
     async def asummarise(self, session: Session, name: str | None = None) -> Session:
         """Begin a new session that knows of this one by a summary, each linked to the other.
 
-        Raises ConfigurationError where there is nothing to summarise.
+        Raises ConfigurationError where there is nothing to summarise, CompactionError where the
+        summarizer gave nothing: then no session is begun.
         """
         if all(isinstance(item, FailedUser) for item in (await session.afold()).items):
             raise ConfigurationError(f"session {session.name} has nothing to summarise yet")
-        kit = self._kit(session, {}, dry=True)
-        window = await kit.port.awindow()
-        target = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
-        sent = (await _compact_history(kit, target)).view.prepared.sent
-        said = [message for message in sent.messages if not message.is_system]
-        text = "\n".join(map(pieces.line, pieces.scraps(said)))
-        head = session.known.head
-        made = await desk_of(session.log).writes.run(Session.create, session.log, name)
-        made.redactor = session.redactor
-        summary = {"text": text, "parent": session.name, "seq": head}
-        await made.arecord([Draft("branch_summary", summary)])
-        await session.arecord([Draft("subagent_event", {"continued_in": made.name, "seq": head})])
-        return made
+        return await begin_next(self._kit(session, {}, dry=True), name)
 
     def uncompact(self, session: Session) -> Checkpoint | None:
         """Undo the last compaction; return it, or None without one."""
@@ -462,12 +418,23 @@ class Agent(Unpicklable):
             api_key=provider.api_key,
             window=self._state_window(provider)[1],
             dialect=provider.dialect,
-            policy=replace(policy, results={**traits, **policy.results}, new_session=False),
-            summarizer=self._summarizer,
+            policy=replace(hold_back(policy), results={**traits, **policy.results}),
+            summarizer=self._find_summarizer(session, provider),
             store=store,
             on_event=lambda event: show_event(session, event),
             runtime=self.runtime,
         ).port
+
+    def _find_summarizer(self, session: Session, provider: Provider) -> Summarize | None:
+        """Return who writes the summaries of a session: by "same", the model that answers in it."""
+        if self._summarizer != SAME:
+            return self._summarizer
+
+        def tell(characters: int) -> None:
+            told = {"state": "summarising", "characters": characters}
+            session.publish(Live(session.name, "status", told))
+
+        return OwnModel(provider, self.runtime, self._question(provider), tell)
 
     def _context(self, session: Session) -> Context:
         where = "none" if self.workspace is None else str(self.workspace.absolute())
@@ -500,42 +467,11 @@ class Agent(Unpicklable):
         return Question(provider.model, provider.server_url, provider.api_key, window)
 
 
-def _stricter(begun: Mapping[str, Any], options: TurnOptions) -> TurnOptions:
-    """Return the options of a turn that goes on: the stricter of those now and those then."""
-    made: TurnOptions = {**options}
-    if begun.get("mode") == "plan":
-        made["mode"] = "plan"
-    order: tuple[Permission, ...] = ("auto", "ask", "read_only")
-    then = begun.get("permission")
-    if then in order:
-        made["permission"] = max(then, options.get("permission", "auto"), key=order.index)
-    made["dry_run"] = bool(begun.get("dry_run")) or options.get("dry_run", False)
-    return made
-
-
 async def _compact_history(kit: Kit, target: int) -> Compacting:
     view = await kit.port.acompact(kit.request(), kit.provider.dialect, target)
     made = view.prepared.checkpoint
     reasons = [e.reason for e in view.prepared.events if isinstance(e, CompactionFailed)]
     return Compacting(made, reasons[-1] if reasons else "", view)
-
-
-def _check_options(given: Mapping[str, object], options: type) -> None:
-    """Raise TypeError for an unknown option."""
-    names: frozenset[str] = options.__optional_keys__  # type: ignore[attr-defined]  # a TypedDict
-    unknown = given.keys() - names
-    if unknown:
-        raise TypeError(f"no option {min(unknown)!r}: there are {', '.join(sorted(names))}")
-
-
-def _sound(options: TurnOptions) -> None:
-    """Raise ConfigurationError for the value of an option that cannot be."""
-    for name, wanted in WANTED.items():
-        value = options.get(name)
-        if value is not None and not isinstance(value, wanted):
-            raise ConfigurationError(f"{name} is {value!r:.60}, not a {wanted.__name__}")
-    if not all(isinstance(part, Mapping) for part in options.get("parts") or ()):
-        raise ConfigurationError("parts are mappings, such as {'type': 'text', 'text': ...}")
 
 
 def _state(url: str, workspace: Path) -> Path | None:

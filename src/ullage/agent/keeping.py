@@ -148,6 +148,10 @@ class SessionCheckpoints:
         made: dict[str, object] = {"checkpoint": kept, "dialect": self._dialect}
         made["references"] = sorted(set(REFERENCE.findall(json.dumps(kept["script"]))))
         made["cost"] = _find_cost(checkpoint, self._place.prices)
+        if not flags:
+            made["originals"] = self._session.originals.take_unrecorded(
+                self._session.known, checkpoint
+            )
         seqs = self._place.seqs()
         first, end = checkpoint.range
         if 0 <= first < end <= len(seqs):

@@ -5,29 +5,40 @@ It knows neither guards nor how placeholders are written.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ullage.core.compaction.edits import reference
-from ullage.core.session.log.fold import Branch, Round, User
+from ullage.core.session.log.fold import Branch, FailedUser, Round, User
+from ullage.core.session.originals import read_originals
 from ullage.storage.threaded import SHARED
 
 if TYPE_CHECKING:
+    from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.session.log.fold import Fold, Item
 
 
 class SessionOriginals:
-    """What was left out, found in the log by its reference; the log lost nothing."""
+    """What was left out, found in the log by its reference; the log lost nothing.
 
-    def __init__(self, fold: Callable[[], Fold]) -> None:
+    `find_other` gives those of another session of the log: of one that this one goes on from.
+    """
+
+    def __init__(
+        self,
+        fold: Callable[[], Fold],
+        find_other: Callable[[str], SessionOriginals | None],
+    ) -> None:
         self._fold = fold
-        self._others: dict[str, str] = {}
+        self._find_other = find_other
+        self._unrecorded: dict[str, str] = {}
         self._known: dict[str, str] = {}
-        self._items = 0
+        self._items = self._compactions = 0
 
     def keep(self, items: Mapping[str, str]) -> None:
-        """Keep texts that the log may not have as they are."""
-        self._others.update(items)
+        """Keep texts until they are recorded with the compaction that names them."""
+        self._unrecorded.update(items)
 
     async def aread(self, name: str) -> str | None:
         """Do as `read`, without blocking the event loop: it may read the log."""
@@ -37,18 +48,58 @@ class SessionOriginals:
         """Do as `keep`."""
         self.keep(items)
 
-    def read(self, name: str) -> str | None:
-        """Return the text of a reference, or None for an unknown one."""
-        items = self._fold().items
-        for item in items[max(self._items - 1, 0) :]:  # the last round may have grown
+    def take_unrecorded(self, fold: Fold, checkpoint: Checkpoint) -> dict[str, str]:
+        """Return the texts that a checkpoint names and the log has nowhere: they go along with it.
+
+        `fold` is what the log holds.
+        """
+        self._learn(fold)
+        named = json.dumps(checkpoint.script.to_list())
+        kept = {name: text for name, text in self._unrecorded.items() if name in named}
+        for name in kept:
+            del self._unrecorded[name]
+        lacking = {name: text for name, text in kept.items() if name not in self._known}
+        self._known.update(lacking)
+        return lacking
+
+    def _learn(self, fold: Fold) -> None:
+        """Take in what the log has beyond what was seen."""
+        for item in fold.items[max(self._items - 1, 0) :]:  # the last round may have grown
             self._known.update((reference(text), text) for text in _texts(item))
-        self._items = len(items)
-        found = self._known.get(name)
-        return self._others.get(name) if found is None else found
+            if isinstance(item, Branch):
+                self._known.update(read_originals(item.data))
+        for data in fold.compactions[self._compactions :]:
+            self._known.update(read_originals(data))
+        self._items, self._compactions = len(fold.items), len(fold.compactions)
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a reference, or None for an unknown one.
+
+        It may stand in the session that this one goes on from, or in one further back.
+        """
+        found, seen, left = self.find(name), set[str](), self.list_parents()
+        while found is None and left:
+            parent = left.pop()
+            other = None if parent in seen else self._find_other(parent)
+            seen.add(parent)
+            if other is not None:
+                found = other.find(name)
+                left += other.list_parents()
+        return found
+
+    def find(self, name: str) -> str | None:
+        """Return the text of a reference that this session itself has, or None."""
+        self._learn(self._fold())
+        return self._known.get(name, self._unrecorded.get(name))
+
+    def list_parents(self) -> list[str]:
+        """Return the sessions that this one goes on from."""
+        found = (item.data.get("parent") for item in self._fold().items if isinstance(item, Branch))
+        return [parent for parent in found if isinstance(parent, str)]
 
 
 def _texts(item: Item) -> Iterator[str]:
-    if isinstance(item, User | Branch):
+    if isinstance(item, User | FailedUser | Branch):
         yield item.text
     elif isinstance(item, Round):
         yield from item.texts

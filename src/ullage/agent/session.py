@@ -96,7 +96,7 @@ class Session(Unpicklable):
         self.redactor = Redactor()
         self.busy = False
         self.grants: list[Grant] = []
-        self._now = now
+        self.now = now
         self._fold = Fold()
         self._head = 0
         self._unfolded: deque[tuple[Event, bool]] = deque()
@@ -105,7 +105,7 @@ class Session(Unpicklable):
         self._awaiting: int | None = None  # the thread whose event loop is amid a step
         self._lease: Lease | None = None
         self._heard: list[Hear] = []
-        self.originals = SessionOriginals(lambda: self.fold)
+        self.originals = SessionOriginals(lambda: self.fold, self._find_originals)
         self._blobs: Blobs | None = None
 
     @classmethod
@@ -299,7 +299,7 @@ class Session(Unpicklable):
 
     async def _take_lease(self, log: AsyncEventLog) -> Lease:
         if self._lease is None:
-            self._lease = lease = await log.aacquire(self.name, Owner.here(), self._now())
+            self._lease = lease = await log.aacquire(self.name, Owner.here(), self.now())
             if lease.taken:
                 text = f"taken over: {lease.taken}"
                 self._unheard.append(Live(self.name, "status", {"text": text}))
@@ -315,7 +315,7 @@ class Session(Unpicklable):
     async def _beat(self, log: AsyncEventLog) -> None:
         lease = await self._hold_lease(log)
         try:
-            await log.aheartbeat(self.name, lease.epoch, self._now())
+            await log.aheartbeat(self.name, lease.epoch, self.now())
         except Fenced:
             self._lease = None
             raise
@@ -327,7 +327,7 @@ class Session(Unpicklable):
         if not self._head and clean and clean[0].type != "session_created":
             clean.insert(0, Draft("session_created", {}))
         try:
-            events = await log.aappend(self.name, lease.epoch, self._head, clean, self._now())
+            events = await log.aappend(self.name, lease.epoch, self._head, clean, self.now())
         except Fenced:
             self._lease = None
             raise
@@ -346,7 +346,7 @@ class Session(Unpicklable):
         """Give the lease back."""
         lease, self._lease = self._lease, None
         if lease is not None:
-            await log.arelease(self.name, lease.epoch, self._now())
+            await log.arelease(self.name, lease.epoch, self.now())
 
     def _tell_news(self) -> None:
         """Fold what was read and written, and publish what was written."""
@@ -370,11 +370,18 @@ class Session(Unpicklable):
         shared = [Draft(e.type, e.data, e.v) for e in events]
         root = find_root(fold(events), self.name)
         shared.append(Draft("session_fork", {"parent": self.name, "seq": upto, "root": root}))
-        self.log.create(chosen, self._now())
-        made = Session(self.log, chosen, now=self._now)
+        self.log.create(chosen, self.now())
+        made = Session(self.log, chosen, now=self.now)
         made.redactor = self.redactor
         made.record(shared)
         return made
+
+    def _find_originals(self, name: str) -> SessionOriginals | None:
+        """Return what was left out of another session of this log, None where it is gone."""
+        try:
+            return Session(self.log, name).originals
+        except StoreError:
+            return None
 
     # --- listening ------------------------------------------------------------------------------
 
@@ -382,6 +389,11 @@ class Session(Unpicklable):
         """Have events told to `listener`; return what ends that."""
         self._heard.append(listener)
         return lambda: self._heard.remove(listener)
+
+    def hand_on(self, other: Session) -> None:
+        """Have those who listen here told of another session too; what was allowed holds there."""
+        other._heard = list(self._heard)
+        other.grants = self.grants
 
     def publish(self, event: Told) -> None:
         """Tell all who listen; what a listener raises is logged, and ends nothing."""

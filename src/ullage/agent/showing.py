@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 
 from ullage.agent.session import Live
 from ullage.core.compaction.plan import explain_reason
-from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressure, Notice
+from ullage.core.guard.events import (
+    Compacted,
+    CompactionFailed,
+    ContextPressure,
+    Notice,
+    SummaryProgress,
+)
 from ullage.core.guard.learning import NEXT
+from ullage.core.summary.flaws import name_strategies
 
 if TYPE_CHECKING:
     from ullage.agent.session import Session
@@ -31,9 +38,12 @@ def show_event(session: Session, event: Event) -> None:
         made = event.checkpoint
         text = (
             f"compacted {made.tokens_before:,} -> {made.tokens_after:,} tokens "
-            f"({made.strategy}, {made.trigger})"
+            f"({name_strategies(made.strategy, made.fallback_reason)}, {made.trigger})"
         )
         session.publish(Live(session.name, "status", {"text": text}))
+    elif isinstance(event, SummaryProgress):
+        told = {"state": "summarising", "done": event.done, "total": event.total}
+        session.publish(Live(session.name, "status", told))
     elif isinstance(event, CompactionFailed):
         text = f"not compacted: {explain_reason(event.reason)}"
         session.publish(Live(session.name, "status", {"text": text}))

@@ -28,8 +28,9 @@ from ullage.storage.threaded import desk_of
 from ullage.tools.tool import Fault
 
 if TYPE_CHECKING:
-    from ullage.agent.agent import Agent, Equipment, TurnOptions
+    from ullage.agent.agent import Agent
     from ullage.agent.kit import Asking, Kit
+    from ullage.agent.options import Equipment, TurnOptions
     from ullage.agent.session import Hear, Told
     from ullage.core.session.permissions import Mode, Posture
     from ullage.core.session.tools import Pending

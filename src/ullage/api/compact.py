@@ -6,7 +6,7 @@ Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. It d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from ullage.core.compaction import laws, mending, pins
@@ -17,10 +17,14 @@ from ullage.core.compaction.policy import Policy
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import wants_prose
 from ullage.core.errors import CompactionError, ConfigurationError, ContextWindowUnknown
+from ullage.core.summary.flaws import explain_written
+from ullage.core.summary.question import Answer
 from ullage.core.tokens.counting import Count, Meter, measure
 from ullage.core.tokens.window import HINT, Window
+from ullage.core.values.progress import Progress, ignore
 from ullage.core.values.shown import line, table
 from ullage.guard.defaults import find_pins, find_summarizer
+from ullage.guard.same import SameModel
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Measurable, Runtime, default, system_text
 from ullage.storage import check_store
@@ -28,7 +32,6 @@ from ullage.windows import Question, read_window
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Transcript
-    from ullage.core.summary.question import Answer
     from ullage.storage import Store
 
 
@@ -43,7 +46,8 @@ class Compaction(Generic[Element]):
 
     The caller's own objects stand where nothing was edited. `repairs` were made before anything
     else; `history` is what was compacted then, `policy` names what it was done by. `obstacle`
-    says what keeps the target from being reached, with sizes, None where it was reached.
+    says what keeps the target from being reached, with sizes, None where it was reached. `faults`
+    are what the summarizer failed with.
     """
 
     messages: list[Element]
@@ -53,6 +57,7 @@ class Compaction(Generic[Element]):
     policy: str
     repairs: tuple[mending.Repair, ...] = ()
     obstacle: str | None = None
+    faults: tuple[str, ...] = ()
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -101,8 +106,9 @@ class Compaction(Generic[Element]):
 
     @property
     def flaws(self) -> tuple[str, ...]:
-        """What was wrong with strategies of your own that took no part."""
-        return self.outcome.flaws
+        """What was wrong with strategies of your own that took no part, and with the summarizer."""
+        told = (f"the summarizer failed: {fault}" for fault in self.faults)
+        return (*self.outcome.flaws, *told, *explain_written(self.outcome.written))
 
     @property
     def violations(self) -> tuple[laws.Violation, ...]:
@@ -159,19 +165,21 @@ def compact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compa
     """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
 
     Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
-    options: `policy`, `summarizer`, `pins` (positions), `tools`, `system`, `model`, `dialect`
-    (found out from the shape where it is not given), `dry_run`, `runtime`, and `store`: what is
-    left out is kept there, and placeholders name it (see `ullage.recall`). Raises CompactionError
+    options: `policy`, `summarizer` ("same" asks `model` at `base_url` with `api_key`), `pins`
+    (positions), `tools`, `system`, `model`, `dialect` (found out from the shape where it is not
+    given), `dry_run`, `runtime`, `report`, which is told how many requests for a summary are
+    answered, and `store`: what is left out is kept there, and placeholders name it (see
+    `ullage.recall`). What the summarizer failed with is in `faults`. Raises CompactionError
     for a missing or senseless target; ConfigurationError for a pin that is no position;
     ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError for what is no
     list of messages.
     """
     job = _Job(messages, **options)
-    asking = job.start(window_of(job.options.summarizer))
+    asking = job.start(window_of(job.summarizer))
     try:
         requests = next(asking)
         while True:
-            requests = asking.send(_keep_answers(answers(job.summarizer, requests)))
+            requests = asking.send(job.read(answers(job.writer, requests, job.options.report)))
     except StopIteration as done:
         return job.result(done.value)
 
@@ -187,11 +195,13 @@ async def acompact(
 async def acompact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compaction[Any]:
     """Do as `compact`, with a summarizer that may be async."""
     job = _Job(messages, **options)
-    asking = job.start(await awindow_of(job.options.summarizer))
+    asking = job.start(await awindow_of(job.summarizer))
     try:
         requests = next(asking)
         while True:
-            requests = asking.send(_keep_answers(await aanswers(job.summarizer, requests)))
+            requests = asking.send(
+                job.read(await aanswers(job.writer, requests, job.options.report))
+            )
     except StopIteration as done:
         return job.result(done.value)
 
@@ -202,15 +212,18 @@ class _Options:
     target_ratio: float | None = None
     window: Window | int | None = None
     policy: Policy | str | None = None
-    summarizer: Summarize | None = None
+    summarizer: Summarize | str | None = None
     pins: Iterable[int] = ()
     tools: Sequence[Any] | None = None
     system: Any = None
     model: str | None = None
+    base_url: str | None = None
+    api_key: str | None = None
     dialect: str | None = None
     store: Store | None = None
     dry_run: bool = False
     runtime: Runtime | None = None
+    report: Progress = ignore
 
 
 class CompactOptions(TypedDict, total=False):
@@ -220,15 +233,18 @@ class CompactOptions(TypedDict, total=False):
     target_ratio: float | None
     window: Window | int | None
     policy: Policy | str | None
-    summarizer: Summarize | None
+    summarizer: Summarize | str | None
     pins: Iterable[int]
     tools: Sequence[Any] | None
     system: Any
     model: str | None
+    base_url: str | None
+    api_key: str | None
     dialect: str | None
     store: Store | None
     dry_run: bool
     runtime: Runtime | None
+    report: Progress
 
 
 class _Job(Generic[Element]):
@@ -243,13 +259,13 @@ class _Job(Generic[Element]):
             ) from None
         self.runtime = self.options.runtime or default()
         check_store(self.options.store)
-        summarizer = find_summarizer(self.runtime, self.options.summarizer)
-        self.options = replace(self.options, summarizer=summarizer)
         self.policy = self._policy()
+        self.faults: list[Exception] = []
         asked = self.options
         body = Measurable(messages, asked.tools, asked.system, asked.dialect).normalise()
         self.messages = body.messages
         self.dialect = body.find_dialect()
+        self.summarizer = self._find_summarizer()
         self.codec = self.runtime.codec_for(self.dialect)
         arrived = self.codec.read(self.messages)
         self.mended = mending.repair(arrived, self.codec)
@@ -258,6 +274,13 @@ class _Job(Generic[Element]):
         pins.check_mended(self.pins, self.mended, self.messages)
         mended = self.mended
         self.transcript = self.codec.read(mended.messages) if mended.repairs else arrived
+
+    def _find_summarizer(self) -> Summarize | None:
+        """Return who writes the summary: of the conversation's own model, in its dialect."""
+        asked = self.options
+        question = Question(asked.model, asked.base_url, asked.api_key)
+        found = find_summarizer(self.runtime, asked.summarizer, question)
+        return found.speak(self.dialect) if isinstance(found, SameModel) else found
 
     def _policy(self) -> Policy:
         """Return the policy that is given, else that of the settings where it compacts at all."""
@@ -276,14 +299,14 @@ class _Job(Generic[Element]):
         policy = self.policy
         rung = max(policy.rungs, key=lambda r: r.at, default=None)
         strategies = rung.strategies if rung is not None else ()
-        if options.summarizer is None and options.policy is None and policy == Policy.ladder():
+        if self.summarizer is None and options.policy is None and policy == Policy.ladder():
             strategies = tuple(s for s in strategies if not wants_prose(s))
         order = Order(
             target=target,
             tail=min(policy.tail_tokens, int(policy.tail_share * bound)),
             strategies=strategies,
             pins=mended.map_positions(self.pins),
-            summariser=options.summarizer is not None,
+            summariser=self.summarizer is not None,
             keep=None if policy.keep_last is None else Keep(policy.keep_last, whole=True),
             carry=policy.carry_share,
             traits=policy.results,
@@ -349,9 +372,15 @@ class _Job(Generic[Element]):
         return max(int(ratio * bound), 1), bound
 
     @property
-    def summarizer(self) -> Summarize:
-        assert self.options.summarizer is not None  # noqa: S101 - the order says that there is one
-        return self.options.summarizer
+    def writer(self) -> Summarize:
+        """Who is asked; there is one where anything is asked."""
+        assert self.summarizer is not None  # noqa: S101 - the order says that there is one
+        return self.summarizer
+
+    def read(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
+        """Keep what the summarizer failed with, and return the answers, None for each failure."""
+        self.faults += [answer for answer in found if isinstance(answer, Exception)]
+        return [answer if isinstance(answer, Answer) else None for answer in found]
 
     def result(self, outcome: Outcome) -> Compaction[Element]:
         original = list(self.messages)
@@ -361,8 +390,5 @@ class _Job(Generic[Element]):
             store.originals.keep(outcome.originals)
         policy = self.policy.identity
         found = self.mended.repairs, self._obstacle(outcome)
-        return Compaction(made, outcome, original, self.transcript, policy, *found)
-
-
-def _keep_answers(found: Sequence[Answer | Exception]) -> list[Answer | None]:
-    return [answer if not isinstance(answer, Exception) else None for answer in found]
+        faults = tuple(dict.fromkeys(f"{type(f).__name__}: {f}" for f in self.faults))
+        return Compaction(made, outcome, original, self.transcript, policy, *found, faults)

@@ -6,43 +6,116 @@ The texts are the store's; this knows neither guards nor how placeholders are wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, StoreError, UllageError
+from ullage.core.session.originals import find_original
 from ullage.core.session.recall import SPEC, Page, cut_page, read_arguments
-from ullage.storage import open_store
+from ullage.storage import has_log, hide_password, open_log, open_store
 
 if TYPE_CHECKING:
-    from ullage.storage import Store
+    from ullage.storage.log import EventLog
 
 
-def recall(reference: str, *, store: Store | str, offset: int = 0, limit: int | None = None) -> str:
+class ReadsOriginals(Protocol):
+    """What reads left-out texts back."""
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a reference, or None for an unknown one."""
+        ...
+
+
+@runtime_checkable
+class HoldsOriginals(Protocol):
+    """What has left-out texts: a store, or a session."""
+
+    @property
+    def originals(self) -> ReadsOriginals:
+        """The texts, by their references."""
+        ...
+
+
+class Closing(Protocol):
+    """What is opened and closed."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+Opened = TypeVar("Opened", bound=Closing)
+
+
+def recall(
+    reference: str,
+    *,
+    store: HoldsOriginals | EventLog | str,
+    offset: int = 0,
+    limit: int | None = None,
+) -> str:
     """Return the text that a placeholder stands for, whole or `limit` characters from `offset`.
 
-    `store` is an open store or the URL of one that exists. Raises StoreError for a reference that
-    is not there, naming it and the store, and ConfigurationError for a senseless offset or limit.
+    `store` is an open store, a log of sessions, a session, or the URL of a store or log that
+    exists. Raises StoreError for a reference that is not there, naming it and where it was looked
+    for, and ConfigurationError for a senseless offset or limit.
     """
     return page(reference, store=store, offset=offset, limit=limit).text
 
 
-def page(reference: str, *, store: Store | str, offset: int = 0, limit: int | None = None) -> Page:
+def page(
+    reference: str,
+    *,
+    store: HoldsOriginals | EventLog | str,
+    offset: int = 0,
+    limit: int | None = None,
+) -> Page:
     """Do as `recall`, and tell where the page stands in the text."""
     if type(offset) is not int or offset < 0:
         raise ConfigurationError(f"offset is a number of characters from 0 on, not {offset!r}")
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ConfigurationError(f"limit is a number of characters above 0, not {limit!r}")
-    with _lend_store(store) as held:
-        text = held.originals.read(reference)
-        if text is None:
-            raise StoreError(
-                f"{held.url} holds no text for {reference!r}: check the reference (u: and 16 "
-                "digits) and the store; texts are forgotten some days after their last use"
-            )
+    text = find_text(reference, store)
+    if text is None:
+        where = hide_password(store) if isinstance(store, str) else getattr(store, "url", store)
+        raise StoreError(
+            f"{where} holds no text for {reference!r}: check the reference (u: and 16 digits) and "
+            "the store; texts in a store are forgotten some days after their last use"
+        )
     return cut_page(text, offset, limit)
+
+
+def find_text(reference: str, store: HoldsOriginals | EventLog | str) -> str | None:
+    """Return the text of a reference in a store or in any session of a log, None without it."""
+    if not isinstance(store, str):
+        return _find_kept(reference, store)
+    with _lend(open_store, store) as opened:
+        found = _find_kept(reference, opened)
+    if found is None and has_log(store):
+        with _lend(open_log, store) as log:
+            found = _find_in_log(reference, log)
+    return found
+
+
+def _find_kept(reference: str, store: HoldsOriginals | EventLog) -> str | None:
+    if isinstance(store, HoldsOriginals):
+        return store.originals.read(reference)
+    return _find_in_log(reference, store)
+
+
+def _find_in_log(reference: str, log: EventLog) -> str | None:
+    """Return the text that a session of a log has, the newest one first."""
+    for head in reversed(log.sessions()):
+        try:
+            found = find_original(log.read(head.session), reference)
+        except StoreError:
+            continue  # one that cannot be read hides no other
+        if found is not None:
+            return found
+    return None
 
 
 def recall_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:
@@ -54,7 +127,7 @@ def recall_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:
     return deepcopy(form.tool(SPEC))  # the caller may change it
 
 
-def answer_recall(arguments: Any, store: Store | str) -> str:
+def answer_recall(arguments: Any, store: HoldsOriginals | EventLog | str) -> str:
     """Return the result of a call of the tool: a page, or a sentence that says what is wrong.
 
     `arguments` is the JSON text of OpenAI's calls or the mapping of Anthropic's. Nothing that a
@@ -67,12 +140,9 @@ def answer_recall(arguments: Any, store: Store | str) -> str:
 
 
 @contextmanager
-def _lend_store(store: Store | str) -> Iterator[Store]:
-    """Lend a store: the caller's own, or one that is opened for this and closed again."""
-    if not isinstance(store, str):
-        yield store
-        return
-    opened = open_store(store, create=False)
+def _lend(opens: Callable[..., Opened], url: str) -> Iterator[Opened]:
+    """Lend what a URL opens, where it is there, and close it again."""
+    opened = opens(url, create=False)
     try:
         yield opened
     finally:

@@ -67,10 +67,12 @@ class Activity:
     _sign: Sign = field(default_factory=Sign)
     _calls: dict[str, str] = field(default_factory=dict)
     _asks: bool = False
+    _summary: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, what: str = WAITING) -> None:
         """Begin a turn, or other work that is waited for."""
         self.has_answered = False
+        self._summary.clear()
         self._sign = Sign(what)
 
     def end(self) -> None:
@@ -127,6 +129,9 @@ class Activity:
                 self._say(f"  [{step['status']}] {picture.clean(step['text'])}")
         elif event.type == "status" and "text" in data:
             self._say(f"  {picture.clean(data['text'])}")
+        elif event.type == "status" and data.get("state") == "summarising":
+            self._summary.update(data)
+            self._sign.describe(describe_summary(self._summary))
         elif event.type == "status" and data.get("state") == "running":
             self._sign.begin(f"running {_short(str(data.get('tool', '')))}")
 
@@ -149,6 +154,14 @@ class Activity:
         self.end()
         if not self.quiet:
             say(text)
+
+
+def describe_summary(told: Mapping[str, Any]) -> str:
+    """Return how far a summary is: parts of the history that are done, characters written."""
+    done, total = told.get("done", 0), told.get("total", 0)
+    parts = f", {done:,} of {total:,} parts" if total > 1 else ""
+    written = told.get("characters", 0)
+    return f"summarising{parts}{f', {written:,} characters written' if written else ''}"
 
 
 def _short(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from ullage import context
 from ullage.agent import Agent, Ended, Session
+from ullage.agent.continuing import follow_session
 from ullage.cli import activity, desk, lines, origin, picture, undo
 from ullage.core.errors import UllageError
 
@@ -40,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
     """Talk until the input ends; 130 where it was broken off."""
     with desk.lend_log(given, create=True) as log:
         name = None if given.session == "-" else given.session
-        found = None if given.session is None else desk.find_session(log, name)
+        found = None if given.session is None else desk.find_open_session(log, name)
         given = given if found is None else origin.complete(given, found)
         with desk.lend_provider(given) as provider:
             agent = desk.make_agent(given, provider)
@@ -144,18 +145,25 @@ class Chat:
         options["mode"] = "plan" if self.mode == "plan" else "build"
         options["ask"] = self.shown.ask
         ended: Ended | None
-        if text is None:
-            ended = self._await(self.agent.aresume(self.session, **options))
-        else:
-            ended = self._await(self.agent.arun(self.session, text, **options))
+        try:
+            if text is None:
+                ended = self._await(self.agent.aresume(self.session, **options))
+            else:
+                ended = self._await(self.agent.arun(self.session, text, **options))
+        finally:
+            self._follow()
         if ended is not None and not ended.ok:
             desk.say(f"ullage: {ended.error} ({ended.reason})")
             if self.session.fold.unanswered is not None:
                 desk.say("/retry tries it again")
         elif ended is not None and ended.stop == "length":
             desk.say(activity.CUT)
-        if ended is not None and ended.continued:
-            self._move(Session(self.session.log, ended.continued))
+
+    def _follow(self) -> None:
+        """Go on where the session went on in another one, also where its turn was broken off."""
+        now = follow_session(self.session)
+        if now.name != self.session.name:
+            self._move(now)
 
     def _await(self, work: Coroutine[Any, Any, Result], what: str = activity.WAITING) -> Result:
         """Return what comes of some work; the seconds are shown meanwhile, with what it is."""
@@ -211,7 +219,7 @@ class Chat:
             desk.say("nothing changed")
 
     def summary(self, _: str) -> None:
-        """Go on in a new session that knows of this one by a summary."""
+        """Go on in a new session that knows of this one by a summary; else this one goes on."""
         self._move(self._await(self.agent.asummarise(self.session), "summarising"))
 
     def model(self, rest: str) -> None:

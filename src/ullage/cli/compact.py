@@ -7,8 +7,9 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +17,16 @@ import ullage
 from ullage import importers
 from ullage.agent import Agent
 from ullage.agent.agent import Compacting
+from ullage.agent.session import Live, Told
 from ullage.api.context import strip_window_mark
 from ullage.cli import desk, lines, notes, offline, origin, progress
+from ullage.config.settings import SAME
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.plan import Outcome, explain_reason
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, UnknownSession
-from ullage.core.summary.question import Answer, SummaryRequest
+from ullage.core.summary.flaws import BY_RULE, explain_flaw, name_strategies
 from ullage.core.tokens.counting import Count
 from ullage.importers.files import is_file
 from ullage.runtime import default
@@ -50,10 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", type=int, metavar="TOKENS", help="the size to reach")
     parser.add_argument("--ratio", type=float, help=f"the share of the window to reach ({RATIO})")
     desk.add_policy(parser)
-    parser.add_argument(
-        "--summarizer", metavar="URL", help="base URL of the server that writes the summary"
-    )
-    parser.add_argument("--summarizer-model", metavar="ID", help="its model (else the --model)")
+    desk.add_summarizer(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.add_argument(
         "--store",
@@ -77,13 +77,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 FILES: Final = ("source", "out")
-SESSIONS: Final = ("base_url", "embedded", "api_key_env", "workspace", "tools")
+SESSIONS: Final = ("embedded", "api_key_env", "workspace", "tools")
 
 
 def run(given: argparse.Namespace) -> int:
     """Do the work; 1 where the target is missed."""
     if given.file == "-" or is_file(given.file):
         _without(given, SESSIONS, "sessions")
+        if given.summarizer != SAME:
+            _without(given, ("base_url",), "sessions, and for --summarizer same")
         return _file(given)
     _without(given, FILES, "files")
     return _compact_session(given)
@@ -93,7 +95,7 @@ def _without(given: argparse.Namespace, names: tuple[str, ...], whose: str) -> N
     found = [name for name in names if getattr(given, name) is not None]
     if found:
         option = {"source": "from"}.get(found[0], found[0].replace("_", "-"))
-        other = {"files": "no file that is there", "sessions": "a file"}[whose]
+        other = "no file that is there" if whose == "files" else "a file"
         raise ConfigurationError(f"--{option} is for {whose}, and {given.file} is {other}")
 
 
@@ -122,11 +124,12 @@ def _compact_session(given: argparse.Namespace) -> int:
                 else None,
                 shell=Sandbox(),
                 policy=_policy(given),
-                summarizer=_summarizer(given, lent.provider.model, bar),
+                summarizer=desk.find_summarizer(given, lent.provider.model),
                 window=lent.window,
                 runtime=lent.runtime,
                 subagents=given.subagents or None,
             )
+            session.hear(_watch_session(bar))
             made = agent.acompact(
                 session,
                 target_tokens=given.target,
@@ -169,46 +172,22 @@ def _policy(given: argparse.Namespace) -> Policy | None:
     return None if given.policy is None else Policy.from_name(given.policy)
 
 
-class Watched(ullage.Summarizer):
-    """A summarizer that tells how many of its requests were answered."""
+def _watch_session(bar: progress.Bar) -> Callable[[Told], None]:
+    """Return what draws how far a summary of a session is."""
 
-    bar: progress.Bar
-    answered = 0
+    def hear(event: Told) -> None:
+        told = event.data if isinstance(event, Live) else {}
+        if told.get("state") == "summarising" and "total" in told:
+            _report_answers(bar, told["done"], told["total"])
 
-    def __call__(self, request: SummaryRequest) -> Answer:
-        """Answer a request."""
-        self._tell(0)
-        answer = super().__call__(request)
-        self._tell(1)
-        return answer
-
-    async def acall(self, request: SummaryRequest) -> Answer:
-        """Answer a request, without blocking the event loop."""
-        self._tell(0)
-        answer = await super().acall(request)
-        self._tell(1)
-        return answer
-
-    def _tell(self, more: int) -> None:
-        if self.bar.unit != "answers":
-            self.bar.begin("summarising", "answers")
-        self.answered += more
-        self.bar(self.answered, None)
+    return hear
 
 
-def _summarizer(
-    given: argparse.Namespace, model: str | None, bar: progress.Bar
-) -> ullage.Summarizer | None:
-    if given.summarizer is None:
-        return None
-    name = given.summarizer_model or model
-    if name is None:
-        raise ConfigurationError(
-            "the model of the summarizer is unknown: name it by --summarizer-model"
-        )
-    made = Watched(name, base_url=given.summarizer)
-    made.bar = bar
-    return made
+def _report_answers(bar: progress.Bar, done: int, total: int | None) -> None:
+    """Draw how many requests for a summary are answered."""
+    if bar.unit != "answers":
+        bar.begin("summarising", "answers")
+    bar(done, total if done else None)  # the seconds show until the first is there
 
 
 # ── a file ──────────────────────────────────────────────────────────────────────────────────────
@@ -235,10 +214,13 @@ def _file(given: argparse.Namespace) -> int:
     if _ratio(given) is not None:
         options["target_ratio"] = _ratio(given)
     with _store(given) as store, progress.watch("compacting") as bar:
-        if given.summarizer is not None:
-            options["summarizer"] = _summarizer(given, options["model"], bar)
+        options["summarizer"] = desk.find_summarizer(given, options["model"])
+        options["base_url"] = given.base_url
+        options["report"] = partial(_report_answers, bar)
         found = ullage.compact(session.current, store=store, **options)
     to = sys.stdout if given.dry_run else sys.stderr
+    for flaw in found.flaws:
+        desk.say(f"ullage: {flaw}")
     print(_format_outcome(found.outcome, dry=given.dry_run), file=to)
     if found.checkpoint is not None:
         print(_pays(found.checkpoint, options["model"]), file=to)
@@ -288,7 +270,8 @@ def _pays(made: Checkpoint, model: str | None) -> str:
     prices = default().windows.prices(Question(model)) if model is not None else ()
     saved = made.saving(TURNS, prices)
     dollars = f", about ${saved.dollars:.4f}" if prices and saved.dollars is not None else ""
-    by = f"; the summary is by rule ({made.fallback_reason})" if made.fallback_reason else ""
+    reason = made.fallback_reason
+    by = f"; {BY_RULE} ({explain_flaw(reason)})" if reason else ""
     seen = f"; the summarizer saw {made.seen:.0%} of it" if made.seen is not None else ""
     return (
         f"saves {saved.tokens:,} tokens over {TURNS} more calls{dollars}; "
@@ -304,9 +287,9 @@ def _format_outcome(found: Outcome, *, dry: bool) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(edits.items()))
     did = "would go" if dry else "went"
     missed = "" if found.reached else f"; missed: {found.reason}"
-    return (
-        f"{_most(found.before)} {did} to {found.after.high:,} by {found.strategy} ({kinds}){missed}"
-    )
+    how = name_strategies(found.strategy, found.fallback_reason)
+    how = f"by {how}" if found.fallback_reason is None else f"and is {how}"
+    return f"{_most(found.before)} {did} to {found.after.high:,} {how} ({kinds}){missed}"
 
 
 def _most(count: Count) -> str:

@@ -16,6 +16,7 @@ from ullage.api.functions import count
 from ullage.cli import desk, scenario
 from ullage.cli.duel import DuelClient, Guarded, Score, Step, Unguarded, play
 from ullage.core.compaction.policy import Policy, Rung
+from ullage.core.summary.flaws import name_strategies
 from ullage.transport import Transport
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class _Progress:
 def _show(step: Step) -> None:
     line = f"  turn {step.number:>3}  {step.meter}"
     for made in step.compactions:
-        line += f"  compacted {made.tokens_before:,} -> {made.tokens_after:,} ({made.strategy})"
+        how = name_strategies(made.strategy, made.fallback_reason)
+        line += f"  compacted {made.tokens_before:,} -> {made.tokens_after:,} ({how})"
     line += "".join(f"  {note}" for note in step.notes)
     if step.error:
         line += f"  FAILED: {step.error[:140]}"

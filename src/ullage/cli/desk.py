@@ -17,13 +17,16 @@ from urllib.parse import urlsplit
 from ullage import config
 from ullage.agent import Agent, Session, TurnOptions
 from ullage.agent import folders as skills
+from ullage.agent.continuing import follow_session
 from ullage.cli import lines, presenting, progress
+from ullage.config.settings import SAME
 from ullage.core.compaction.policy import Policy, known_policies
 from ullage.core.dialects import registry
-from ullage.core.errors import ConfigurationError, ProviderError
+from ullage.core.errors import ConfigurationError, ProviderError, UllageError
 from ullage.core.errors.extras import explain_missing
 from ullage.core.messages.transcript import DialectName
 from ullage.core.session.permissions import Rule
+from ullage.guard.summarizer import Summarizer
 from ullage.providers import Limits, Provider
 from ullage.runtime import default
 from ullage.storage import open_log
@@ -107,6 +110,15 @@ def _find_newest(log: EventLog, heads: Sequence[Head]) -> Session:
         if not any(event.data.get("parent") for event in log.read(head.session, upto=1)):
             return Session(log, head.session)
     return Session(log, heads[-1].session)
+
+
+def find_open_session(log: EventLog, name: str | None) -> Session:
+    """Return the session of this name, or the one that it goes on in; what was followed is told."""
+    named = find_session(log, name)
+    found = follow_session(named)
+    if found.name != named.name:
+        say(f"session {named.name} goes on in session {found.name}")
+    return found
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────────
@@ -342,6 +354,58 @@ def add_policy(group: argparse._ActionsContainer) -> None:
     )
 
 
+def add_summarizer(group: argparse._ActionsContainer) -> None:
+    """Declare who writes summaries."""
+    group.add_argument(
+        "--summarizer",
+        metavar="URL|same",
+        help="who writes summaries: the base URL of a server, or same for the model that answers "
+        "(else the setting `summarizer`; without one they are kept by rule)",
+    )
+    group.add_argument(
+        "--summarizer-model", metavar="ID", help="its model (else the --model, or the only one)"
+    )
+
+
+def name_summarizer(given: argparse.Namespace, model: str | None) -> dict[str, Any] | str | None:
+    """Return who writes summaries by the options, as settings name it; None leaves it to them.
+
+    Of a server with several models it is `model`, where that is one of them.
+    """
+    url, name = given.summarizer, given.summarizer_model
+    if url is None or url == SAME:
+        if name is not None:
+            raise ConfigurationError(
+                "--summarizer-model names a model of a server: give that by --summarizer URL"
+            )
+        return None if url is None else SAME
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ConfigurationError(
+            f'--summarizer is {url!r:.80}: give a base URL such as http://127.0.0.1:8080/v1, or "'
+            f'{SAME}" for the model that answers'
+        )
+    variable = _key_variable(argparse.Namespace(api_key_env=None), registry.DEFAULT, url)
+    key = None if variable is None else os.environ.get(variable)
+    if name is None:
+        endpoint = registry.find(registry.DEFAULT).endpoint
+        try:
+            name = _find_served_model(url, key, endpoint, model)
+        except UllageError as error:
+            if model is None:
+                raise ConfigurationError(
+                    f"the model of the summarizer is unknown ({error}): name it by "
+                    "--summarizer-model"
+                ) from error
+            name = model
+    return {"model": name, "base_url": url, **({} if key is None else {"api_key": key})}
+
+
+def find_summarizer(given: argparse.Namespace, model: str | None) -> Summarizer | str | None:
+    """Return who writes summaries by the options; None leaves it to the settings."""
+    named = name_summarizer(given, model)
+    return Summarizer(**named) if isinstance(named, dict) else named
+
+
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Declare what the agent may do, and with what."""
     group = parser.add_argument_group("work")
@@ -376,6 +440,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         "--skills", metavar="DIR", action="append", default=[], help="a folder of SKILL.md folders"
     )
     add_policy(group)
+    add_summarizer(group)
     group.add_argument(
         "--max-iterations", type=int, metavar="N", help="the most calls of the model in a turn"
     )
@@ -407,6 +472,7 @@ def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
         executor=(lambda _: Executor(workspace, tools=())) if given.tools is False else None,
         shell=Sandbox(network=given.network) if given.shell else None,
         policy=None if given.policy is None else Policy.from_name(given.policy),
+        summarizer=find_summarizer(given, provider.model),
         window=None if given.embedded is not None else given.window,
         writes=rules,
         skills=found,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from ullage import config
-from ullage.api.recall import page
+from ullage.api.recall import find_text, page
 from ullage.core.errors import ConfigurationError
+from ullage.core.session.recall import Page
+from ullage.storage.place import PROXY, SESSIONS, default_url
 
 SUMMARY = "print the text that a placeholder stands for, by its reference"
 
@@ -16,7 +19,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("reference", help="the reference in the placeholder (u:0123456789abcdef)")
     parser.add_argument(
-        "--store", metavar="URL", help="where it is kept: sqlite:FILE (else the setting `store`)"
+        "--store",
+        "--log",
+        metavar="URL",
+        help="where it is kept, a store or a log of sessions: sqlite:FILE or postgresql://... "
+        "(else the setting `store`, then the user's own sessions and the proxy's store)",
     )
     parser.add_argument(
         "--offset", type=int, default=0, metavar="CHARACTERS", help="how many to skip"
@@ -26,12 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the text as it was; say on stderr how much of it is left."""
-    url = given.store or config.load().settings.store
-    if url is None:
-        raise ConfigurationError(
-            "no store is named: give --store sqlite:FILE, or set `store` (ULLAGE_STORE)"
-        )
-    found = page(given.reference, store=url, offset=given.offset, limit=given.limit)
+    found = _find(given)
     sys.stdout.flush()
     # Bytes, since a terminal's encoding may lack a character and Windows would change line ends.
     sys.stdout.buffer.write(found.text.encode("utf-8", "backslashreplace"))
@@ -43,3 +45,22 @@ def run(given: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
+
+
+def _find(given: argparse.Namespace) -> Page:
+    """Return the page of the text, from the first of the places that has it."""
+    named = given.store or config.load().settings.store
+    places = [named] if named else list(filter(_is_there, map(default_url, (SESSIONS, PROXY))))
+    if not places:
+        raise ConfigurationError(
+            "no store is named: give --store sqlite:FILE, or set `store` (ULLAGE_STORE); there are "
+            "no sessions of `ullage run` yet either"
+        )
+    for url in places[:-1]:
+        if find_text(given.reference, url) is not None:
+            places = [url]
+    return page(given.reference, store=places[-1], offset=given.offset, limit=given.limit)
+
+
+def _is_there(url: str) -> bool:
+    return Path(url.partition(":")[2]).is_file()

@@ -19,6 +19,7 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.log.event import upcast_data
+from ullage.core.summary.flaws import name_strategies
 from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.composition import PartRow, Report
 from ullage.core.tokens.counting import Count
@@ -208,7 +209,8 @@ def _entry(told: Mapping[str, Any], url: str) -> RecordedConversation:
 
 
 def _checkpoint(made: Checkpoint, url: str) -> RecordedConversation:
-    title = f"{made.count:,} messages, compacted by {made.strategy}"
+    how = name_strategies(made.strategy, made.fallback_reason)
+    title = f"{made.count:,} messages, compacted by {how}"
     left = f"{made.source_count:,} messages were left out"
     sizes = f"{made.tokens_before:,} -> {made.tokens_after:,} tokens"
     return RecordedConversation(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import replace
 
 from ullage.agent import Agent, Ended, Session
+from ullage.agent.continuing import follow_session
 from ullage.cli import activity, desk, lines, origin, stream
 from ullage.cli.stdin import read_prompt
 from ullage.core.errors import ConfigurationError
@@ -41,7 +43,7 @@ def run(given: argparse.Namespace) -> int:
     if text is None or not text.strip():
         raise ConfigurationError("there is nothing to say: give a text, or pipe one into stdin")
     with desk.lend_log(given, create=True) as log:
-        found = None if given.session is None else desk.find_session(log, given.session)
+        found = None if given.session is None else desk.find_open_session(log, given.session)
         given = given if found is None else origin.complete(given, found)
         with desk.lend_provider(given) as provider:
             agent = desk.make_agent(given, provider)
@@ -66,7 +68,10 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
         else:
             ended = activity.run_work(agent.arun(session, text, **options), shown.tick)
     except KeyboardInterrupt:
-        ended = activity.read_interrupted_turn(session.events(after=before))
+        now = follow_session(session)
+        moved = now.name != session.name
+        ended = activity.read_interrupted_turn(now.events(after=0 if moved else before))
+        ended = replace(ended, continued=now.name if moved else "")
     finally:
         shown.end()
     if ended is None:
@@ -80,22 +85,22 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
         lines.out(activity.document(session, ended))
     elif ended.ok and not shown.has_answered:
         lines.out(lines.visible(ended.text) if streams else ended.text)
-    _tell(session, ended, given)
+    _tell(ended.continued or session.name, ended, given)
     return activity.code(ended)
 
 
-def _tell(session: Session, ended: Ended, given: argparse.Namespace) -> None:
+def _tell(name: str, ended: Ended, given: argparse.Namespace) -> None:
     """Say on stderr how the turn ended, and how to go on."""
     if not ended.ok:
         desk.say(f"ullage: {ended.error} ({ended.reason})")
         store = _store(given)
-        desk.say(f"try it again: ullage resume {session.name}{store}")
-        desk.say(f"go on with: ullage resume {session.name} TEXT{store}")
+        desk.say(f"try it again: ullage resume {name}{store}")
+        desk.say(f"go on with: ullage resume {name} TEXT{store}")
         return
     if ended.stop == "length":
         desk.say(activity.CUT)
     if not given.quiet:
-        desk.say(f"session {ended.continued or session.name}")
+        desk.say(f"session {name}")
 
 
 def _store(given: argparse.Namespace) -> str:

@@ -94,6 +94,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_argument_group("what is done")
     desk.add_policy(what)
+    desk.add_summarizer(what)
     what.add_argument("--observe", action="store_true", help="change nothing, only measure")
     what.add_argument("--window", type=int, metavar="TOKENS", help="the window, if you know better")
     what.add_argument(
@@ -202,6 +203,7 @@ def read(
         ("--passive", "serve.usage", "passive" if given.passive else None),
         ("--token-env", "serve.tokens.client", token),
         ("--upstream", "serve.upstreams", named or None),
+        ("--summarizer", "summarizer", desk.name_summarizer(given, None)),
         (", ".join(f"--{name}" for name in rule), "serve.rules", [rule] if rule else None),
     ]
     file = None if given.config is None else Path(given.config)

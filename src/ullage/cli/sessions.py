@@ -6,14 +6,16 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
+from ullage.agent.continuing import read_link
 from ullage.cli import desk
 from ullage.cli.lines import brief, out, when
 from ullage.cli.totals import Totals, add_up
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.session.log.event import Event, upcast_data
+from ullage.core.session.originals import find_parents
 from ullage.storage import open_store
 from ullage.storage.log import LEASE_S, EventLog, Head, dead
 from ullage.storage.place import PROXY, default_url
@@ -50,6 +52,8 @@ class SessionRow:
     forked_from: tuple[str, int] | None = None
     parent: str | None = None
     children: tuple[str, ...] = ()
+    continues: str | None = None
+    continued_in: str | None = None
     about: str = ""
     fault: str = ""
     totals: Totals = Totals()
@@ -80,7 +84,7 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigurationError(f"--limit is how many sessions to list, 1 or more: {given.limit}")
     with desk.lend_log(given) as log:
         heads = log.sessions()[::-1]
-        rows = [read(log, head) for head in heads[: given.limit]]
+        rows = link_rows([read(log, head) for head in heads[: given.limit]])
         url = log.url
     if given.json:
         document = {
@@ -127,6 +131,17 @@ def read(log: EventLog, head: Head) -> SessionRow:
     )
 
 
+def link_rows(rows: Sequence[SessionRow]) -> list[SessionRow]:
+    """Return rows with the link on both sides, also where a crash left it on one."""
+    begun = {row.continues: row.name for row in reversed(rows) if row.continues is not None}
+    return [
+        row
+        if row.continued_in is not None or row.name not in begun
+        else replace(row, continued_in=begun[row.name])
+        for row in rows
+    ]
+
+
 def state_of(turn: str | None, writer: str | None) -> State:
     """Return the state of a session with this open turn and this living writer."""
     if turn is None:
@@ -148,7 +163,7 @@ def alive(log: EventLog, session: str) -> str | None:
 def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
     """Return turns, the open one, what is linked, what was said first, and the sums of usage."""
     turns, turn, forked, about = 0, None, None, ""
-    parent, links = None, []
+    parent, links, nexts = None, [], list(filter(None, map(read_link, events)))
     for event in events:
         if event.type == "turn_started":
             turns, turn = turns + 1, _data(event).get("turn")
@@ -164,7 +179,8 @@ def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
         elif event.type == "user_message" and not about:
             about = brief(_data(event).get("text", ""), ABOUT)
     told = {"turns": turns, "turn": turn, "forked_from": forked, "about": about}
-    told["totals"] = add_up(events)
+    told |= {"continues": next(find_parents(events), None)}
+    told |= {"continued_in": nexts[-1] if nexts else None, "totals": add_up(events)}
     return {**told, "parent": parent, "children": tuple(list_children(links))}
 
 
@@ -216,6 +232,10 @@ def _about(row: SessionRow) -> str:
         notes.append(f"fork of {row.forked_from[0]} at {row.forked_from[1]}")
     if row.children:
         notes.append(f"subagents {', '.join(row.children)}")
+    if row.continues is not None:
+        notes.append(f"goes on from {row.continues}")
+    if row.continued_in is not None:
+        notes.append(f"goes on in {row.continued_in}")
     if row.writer is not None:
         notes.append(f"written by {row.writer}")
     return f"{row.about} ({brief('; '.join(notes), 2 * ABOUT)})" if notes else row.about

@@ -15,6 +15,7 @@ from ullage.cli.sessions import alive, list_children
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.log.event import HEAD, Event, upcast_data
 from ullage.core.session.log.fold import fold
+from ullage.core.summary.flaws import name_strategies
 from ullage.storage import ndjson
 
 SUMMARY = "show a session as people read it, up to any of its events"
@@ -194,10 +195,11 @@ def _draw_compaction(page: SessionPage, data: Data) -> list[str]:
     told = " -> ".join(f"{n:,}" if type(n) is int else "?" for n in sizes)
     span = data.get("events")
     over = f", events {span[0]} to {span[1]}" if isinstance(span, list) and len(span) == 2 else ""
+    how = name_strategies(str(made.get("strategy")), made.get("fallback_reason"))
     verb = "a compaction was undone" if data.get("undone") is True else "compacted"
     if data.get("measured") is True:
         verb = f"the compaction was measured at {made.get('tokens_after_measured'):,}"
-    said = f"{verb}: {told} tokens ({made.get('strategy')}, {made.get('trigger')}){over}"
+    said = f"{verb}: {told} tokens ({how}, {made.get('trigger')}){over}"
     return [lines.brief(said, WIDTH)]
 
 

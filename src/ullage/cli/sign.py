@@ -30,6 +30,10 @@ class Sign:
             self.clear()
             self.what, self._since = what, time.monotonic()
 
+    def describe(self, what: str) -> None:
+        """Say more of what is waited for; the seconds go on."""
+        self.what = what
+
     def tick(self) -> None:
         """Show how long it has been."""
         if not lines.fits(sys.stderr):

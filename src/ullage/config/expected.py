@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from types import NoneType, UnionType
+from collections.abc import Mapping
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from msgspec import Meta
 
-from ullage.config.schema import MOST_SECONDS, PolicyTable, Table
+from ullage.config.schema import MOST_SECONDS, PolicyTable, SummarizerTable, Table
 
 WORDS: Final = (
     (bool, "true or false"),
@@ -44,6 +45,12 @@ def extra(kind: Any, name: str) -> Any:
     return next((m.extra[name] for m in metas(kind) if m.extra and name in m.extra), None)
 
 
+NAMES: Final[Mapping[type, str]] = MappingProxyType(
+    {PolicyTable: "the name of a policy", SummarizerTable: '"same"'}
+)
+"""What may be written in the place of a table."""
+
+
 def describe(kind: Any) -> str:
     """Say what a type takes: `a whole number of 1 or more`."""
     inner, known = bare(kind), extra(kind, "known")
@@ -53,7 +60,7 @@ def describe(kind: Any) -> str:
     if form is not None:
         return _describe_form(form, parts)
     if issubclass(inner, Table):
-        return "the name of a policy, or a table" if inner is PolicyTable else "a table"
+        return f"{NAMES[inner]}, or a table" if inner in NAMES else "a table"
     return next(word for each, word in WORDS if inner is each) + _bounds(metas(kind))
 
 

@@ -24,9 +24,11 @@ from ullage.config.schema import (
     RungTable,
     ServeTable,
     SettingsTable,
+    SummarizerTable,
     Table,
     UpstreamTable,
 )
+from ullage.config.settings import SAME
 from ullage.config.values import make_rung, naming
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import find, suggest
@@ -35,7 +37,7 @@ VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class Replaced(dict[str, Any]):
-    """A table that takes the place of what earlier layers said: a policy by its name."""
+    """A table that takes the place of what earlier layers said: a policy or summarizer by name."""
 
 
 @dataclass(slots=True)
@@ -138,6 +140,13 @@ class _Reader:
         """Return a table in a table."""
         if kind is PolicyTable and isinstance(value, str):
             return Replaced({"preset": self._leaf(_preset(), value, at)})
+        if kind is SummarizerTable and isinstance(value, str):
+            if value != SAME:  # the text is not quoted: a secret may stand in it
+                raise ConfigurationError(
+                    f'{self.layer.where(at)}: {spell(at)} is a text other than "{SAME}": write '
+                    "it for the conversation's own model, or a table with model and base_url"
+                )
+            return Replaced({"same": True})
         if kind is ServeTable and self.layer.foreign:
             raise ConfigurationError(
                 f"{self.layer.where(at)}: the project's file starts no proxy, because it may come "
@@ -212,6 +221,8 @@ class _Reader:
         """Return what a text of the environment stands for, where it is a table or a list."""
         if bare(kind) is PolicyTable and not text.lstrip().startswith("{"):
             return text
+        if bare(kind) is SummarizerTable and text == SAME:
+            return SAME
         try:
             return json.loads(text)
         except ValueError as error:

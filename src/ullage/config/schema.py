@@ -126,8 +126,9 @@ class SharesTable(Table, frozen=True, kw_only=True):
 
 
 class SummarizerTable(Table, frozen=True, kw_only=True):
-    """The model that writes summaries; without one they are made by rule.
+    """The model that writes summaries; without one they are kept by rule.
 
+    same: whether the conversation's own model writes them; `summarizer = "same"` is short for it
     model: its id on its server (required)
     base_url: its server (the setting `base_url`)
     dialect: how it is spoken to (Chat Completions)
@@ -138,6 +139,7 @@ class SummarizerTable(Table, frozen=True, kw_only=True):
     parallel: requests at once (4)
     """
 
+    same: bool | None = None
     model: Text | None = None
     base_url: Text | None = None
     dialect: DialectText | None = None
@@ -249,7 +251,7 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     context_windows: tokens by model id, your own word; a smaller proven window still caps it
     base_models: model id by deployment name (Azure); `PROVIDER/ID` for a gateway of your own
     shares: what each section of a request gets of the window (no budget)
-    summarizer: the model that writes summaries (none)
+    summarizer: the model that writes summaries: "same", the conversation's own, or a table (none)
     serve: the proxy
     """
 

@@ -21,7 +21,7 @@ from ullage.core.errors.nearest import suggest
 
 if TYPE_CHECKING:
     from ullage.config.schema import PolicyTable, RuleTable, Table, UpstreamTable
-    from ullage.config.settings import Configured
+    from ullage.config.settings import Configured, SummarizerSettings
 
 Usage = Literal["inject", "passive"]
 
@@ -131,7 +131,7 @@ class Serve:
     nobody used. `max_body` is in bytes, the other limits are counts; `connect_s`, `first_byte_s`,
     `idle_s` (between two chunks) and `drain_s` (streams at the end) are seconds. `num_ctx` is put
     into requests to Ollama's own API, in tokens. `policy` holds where no rule and no upstream names
-    another.
+    another; `summarizer` writes summaries for all.
     """
 
     upstreams: tuple[Upstream, ...]
@@ -156,6 +156,7 @@ class Serve:
     drain_s: float = 30.0
     num_ctx: int | None = None
     policy: Policy = field(default_factory=Policy.ladder)
+    summarizer: SummarizerSettings | Literal["same"] | None = None
 
     def __post_init__(self) -> None:
         self._check_upstreams()
@@ -266,7 +267,9 @@ def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ())
         return find_place(configured.places, *paths, "serve") or "ullage serve"
 
     with naming(place):
-        return Serve(**values, policy=Policy.read(configured.settings.policy))
+        settings = configured.settings
+        policy = Policy.read(settings.policy)
+        return Serve(**values, policy=policy, summarizer=settings.summarizer)
 
 
 def _list_given(table: Table) -> dict[str, Any]:

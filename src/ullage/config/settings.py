@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from ullage.core.compaction.policy import Policy
 
 DEFAULT: Final = "default"
 """The origin of a value that nobody set."""
+
+
+SAME: Final = "same"
+"""What names the conversation's own model as its summarizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,8 @@ class Settings:
     deployment name (Azure) to the model behind it; `offline` asks no server and no provider;
     `store` is the URL of the store, as `storage.open_store` reads it. `policy` is a Policy or the
     name of a preset; `shares` divide the window as in `ullage.allocate`; `pins` are positions that
-    stay in every history, besides those of a call; `summarizer` writes summaries.
+    stay in every history, besides those of a call; `summarizer` writes summaries, "same" is the
+    conversation's own model.
     """
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
@@ -53,7 +58,7 @@ class Settings:
     store: str | None = None
     shares: Mapping[str, float] | None = None
     pins: tuple[int, ...] = ()
-    summarizer: SummarizerSettings | None = None
+    summarizer: SummarizerSettings | Literal["same"] | None = None
 
     def __reduce__(self) -> tuple[type[Settings], tuple[Any, ...]]:
         """Pickle the tables as plain ones: a view that cannot be written to cannot be pickled."""

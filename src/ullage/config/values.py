@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec.structs import asdict
 
-from ullage.config.settings import DEFAULT, KEYS, Configured, Settings, SummarizerSettings
+from ullage.config.settings import DEFAULT, KEYS, SAME, Configured, Settings, SummarizerSettings
 from ullage.core.compaction.policy import Policy, Rung, known_policies
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.budget import allocate
@@ -105,15 +105,32 @@ def _thresholds(table: ThresholdsTable, preset: Thresholds) -> Thresholds:
     return replace(preset, **changes)
 
 
-def _summarizer(table: SummarizerTable, base_url: str | None) -> SummarizerSettings:
+def _summarizer(
+    table: SummarizerTable, base_url: str | None
+) -> SummarizerSettings | Literal["same"] | None:
+    given = _set(table)
+    same = given.pop("same", None)
+    if same:
+        other = next(iter(given), None)
+        if other is not None:
+            raise ConfigurationError(
+                f"summarizer.same is true and {other} is set: the conversation's own model takes "
+                "nothing else; leave out one of the two"
+            )
+        return SAME
+    if same is False and not given:
+        return None
     if table.model is None:
-        raise ConfigurationError("summarizer needs model: write the id that its server knows")
+        raise ConfigurationError(
+            'summarizer needs model: write the id that its server knows, or summarizer = "same" '
+            "for the conversation's own model"
+        )
     if table.base_url is None and base_url is None:
         raise ConfigurationError(
             "summarizer needs base_url, such as http://127.0.0.1:8080/v1: the setting base_url is "
             "not there either"
         )
-    return SummarizerSettings(**{"base_url": base_url, **_set(table)})
+    return SummarizerSettings(**{"base_url": base_url, **given})
 
 
 def _set(table: Table | SettingsTable) -> dict[str, Any]:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, cast
 
+from ullage.config.settings import SAME, SummarizerSettings
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ullage.core.guard.request import Request
+    from ullage.guard.same import SameModel
     from ullage.guard.summarizer import Summarize
     from ullage.runtime import Runtime
+    from ullage.windows import Question
 
 LARGEST: Final = 1_000_000
 """A window on which shares are tried before there is a real one."""
@@ -42,29 +45,43 @@ def find_shares(runtime: Runtime, shares: Mapping[str, float] | None) -> Mapping
     return shares
 
 
-def find_summarizer(runtime: Runtime, summarizer: Summarize | None) -> Summarize | None:
-    """Return who writes summaries; raises ConfigurationError for what cannot be called."""
-    return _make_summarizer(runtime) if summarizer is None else check_summarizer(summarizer)
+def find_summarizer(
+    runtime: Runtime, summarizer: Summarize | str | None, question: Question
+) -> Summarize | SameModel | None:
+    """Return who writes summaries; raises ConfigurationError for what cannot be called.
 
-
-def _make_summarizer(runtime: Runtime) -> Summarize | None:
-    """Return the summarizer of the settings, None without one."""
-    found = runtime.settings.summarizer
-    if found is None:
+    Of the settings, "same" holds for conversations whose server is known.
+    """
+    given = summarizer is not None
+    wanted = summarizer if given else make_summarizer(runtime, runtime.settings.summarizer)
+    if wanted is None or (not given and wanted == SAME and not question.base_url):
         return None
+    if wanted != SAME:
+        return check_summarizer(wanted)
+    from ullage.guard.same import SameModel
+
+    return SameModel(runtime, question)
+
+
+def make_summarizer(
+    runtime: Runtime, found: SummarizerSettings | Literal["same"] | None
+) -> Summarize | Literal["same"] | None:
+    """Return the summarizer that settings name, None without one; "same" as it is."""
+    if found is None or found == SAME:
+        return found
     from ullage.guard import summarizer
 
     given = {name: value for name, value in asdict(found).items() if value is not None}
     return summarizer.Summarizer(**given, runtime=runtime)
 
 
-def check_summarizer(summarizer: Summarize | None) -> Summarize | None:
+def check_summarizer(summarizer: object) -> Summarize:
     """Return what makes summaries; raise ConfigurationError for what cannot be called."""
-    if summarizer is None or callable(summarizer):
-        return summarizer
+    if callable(summarizer):
+        return cast("Summarize", summarizer)
     raise ConfigurationError(
         f"summarizer is {summarizer!r:.80}: give ullage.Summarizer(model, base_url=...), "
-        "or a function from a SummaryRequest to a text"
+        'a function from a SummaryRequest to a text, or "same" for the conversation\'s own model'
     )
 
 

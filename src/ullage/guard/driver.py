@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ullage.core.guard.events import Compacted, Event, Notice
+from ullage.core.guard.events import Compacted, Event, Notice, SummaryFailed, SummaryProgress
 from ullage.core.guard.request import (
     Need,
     NeedKeep,
@@ -30,8 +30,10 @@ from ullage.core.guard.request import (
 )
 from ullage.core.summary.question import Answer
 from ullage.guard import native
+from ullage.guard.same import SameModel
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Measurable, Runtime
+from ullage.transport import redact
 from ullage.windows import Question
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ class Say:
 
     event: Event
 
+
+SHOWN: Final = 300
+"""Characters of what a summarizer failed with that are told."""
 
 STORED: Final = (NeedKeep, NeedLoad, NeedRecall, NeedSave, NeedUndo)
 """What a store answers."""
@@ -107,7 +112,7 @@ class Driver:
 
     runtime: Runtime
     question: Question
-    summarizer: Summarize | None = None
+    summarizer: Summarize | SameModel | None = None
     listener: Listener | None = None
     pause: Pause = Pause()
     own_store: Store | None = None
@@ -196,16 +201,25 @@ class Driver:
             return native.compact(self.runtime, self.question, need)
         if isinstance(need, NeedSummariserWindow):
             return window_of(self.summarizer)
-        assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
-        return self._report_failures(answers(self.summarizer, need.requests))
+        found = answers(self._find_summarizer(need), need.requests, self._report_progress)
+        return self._report_failures(found)
 
     async def _aask_model(self, need: NeedSummaries | NeedSummariserWindow | NeedNative) -> Any:
         if isinstance(need, NeedNative):
             return await native.acompact(self.runtime, self.question, need)
         if isinstance(need, NeedSummariserWindow):
             return await awindow_of(self.summarizer)
-        assert self.summarizer is not None  # noqa: S101 - the setup says that there is one
-        return self._report_failures(await aanswers(self.summarizer, need.requests))
+        asked = self._find_summarizer(need)
+        return self._report_failures(await aanswers(asked, need.requests, self._report_progress))
+
+    def _find_summarizer(self, need: NeedSummaries) -> Summarize:
+        """Return who is asked: of a conversation's own model, as it is spoken to in this one."""
+        asked = self.summarizer
+        assert asked is not None  # noqa: S101 - the setup says that there is one
+        return asked.speak(need.dialect) if isinstance(asked, SameModel) else asked
+
+    def _report_progress(self, done: int, total: int | None) -> None:
+        self.tell(SummaryProgress(done, total or done))
 
     def _record(self, evidence: Claim | None) -> None:
         if evidence is not None:
@@ -261,10 +275,11 @@ class Driver:
         await conversations_of(self.store).asave(conversation)
 
     def _report_failures(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
-        for answer in found:
-            if isinstance(answer, Exception):
-                kind = type(answer).__name__
-                self.tell(Notice(f"the summariser failed ({kind}): the summary is by rule"))
+        """Tell what went wrong, each fault once; what follows from it is told with the outcome."""
+        faults = [answer for answer in found if isinstance(answer, Exception)]
+        private = (*getattr(self.summarizer, "secrets", ()), *filter(None, [self.question.api_key]))
+        for text in dict.fromkeys(f"{type(fault).__name__}: {fault}" for fault in faults):
+            self.tell(SummaryFailed(f"the summarizer failed: {redact(text, private)[:SHOWN]}"))
         return [answer if isinstance(answer, Answer) else None for answer in found]
 
     def learn(self, seen: Observation) -> None:

@@ -49,7 +49,8 @@ class Guard(Unpicklable):
 
     Safe to share between threads and event loops. `window` is the operator's word in tokens;
     `policy` is a Policy or the name of a preset, such as "ladder";
-    `summarizer` gets a SummaryRequest and returns text; `on_event` is called with each event;
+    `summarizer` gets a SummaryRequest and returns text, "same" asks the conversation's own model;
+    `on_event` is called with each event;
     `strict` refuses before the send also on a bound that is not proven. `shares` divides the
     window (see `ullage.allocate`): a section over its share is told of, and knowledge over its
     share is left out, oldest first. `dialect` is openai_chat, openai_responses, anthropic or
@@ -72,7 +73,7 @@ class Guard(Unpicklable):
         window: int | None = None,
         provider: str | None = None,
         policy: Policy | str | None = None,
-        summarizer: Summarize | None = None,
+        summarizer: Summarize | str | None = None,
         store: Store | None = None,
         on_event: Listener | None = None,
         strict: bool = False,
@@ -84,7 +85,7 @@ class Guard(Unpicklable):
         self._dialect = dialects.parse_name(dialect) if dialect is not None else None
         runtime = runtime if runtime is not None else default()
         self._question = Question(model, base_url, api_key, window, provider)
-        asked, kept = find_summarizer(runtime, summarizer), check_store(store)
+        asked, kept = find_summarizer(runtime, summarizer, self._question), check_store(store)
         self._policy = find_policy(runtime, policy)
         divided = find_shares(runtime, shares)
 

@@ -43,6 +43,7 @@ from ullage.sdk.streams import Tracker, explain_stop
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint, Trigger
+    from ullage.core.compaction.handover import Handover
     from ullage.core.dialects.families import Law
     from ullage.core.guard.learning import Observation
     from ullage.core.messages.transcript import DialectName
@@ -172,6 +173,22 @@ class Port(Unpicklable):
         request = add_pins(self.driver.runtime, request)
         steps = machine.prepare_compacted(self._setup(dialect), request, target)
         return await self._aremember(request, await self._arun(steps, request))
+
+    async def ahand_over(self, request: Request, dialect: DialectName, tokens: int) -> Handover:
+        """Return what a new session begins with that goes on from this conversation."""
+        from ullage.core.guard.handing import hand_over_request
+
+        await self._aopen(dialect)
+        steps = hand_over_request(self._setup(dialect), request, tokens)
+        return await self._arun(steps, request)
+
+    async def afind_pressure(self, request: Request, dialect: DialectName) -> float | None:
+        """Return how full the window surely is at most, as rungs see it; None where unknown."""
+        await self._aopen(dialect)
+        watched = self._watch(request, dialect, refuses=False)
+        prepared = await self._arun(watched, request)
+        bound = prepared.window.working_tokens
+        return None if bound is None else prepared.count.high / bound
 
     def undo(self, request: Request, dialect: DialectName) -> Checkpoint | None:
         """Take the last checkpoint of a conversation away; return it, None where there is none."""
@@ -335,9 +352,9 @@ class Port(Unpicklable):
 
     # --- steps ----------------------------------------------------------------------------------
 
-    def _watch(self, request: Request, dialect: DialectName) -> Preparing:
+    def _watch(self, request: Request, dialect: DialectName, *, refuses: bool = True) -> Preparing:
         """Prepare without compacting anything."""
-        setup = self._setup(dialect)
+        setup = replace(self._setup(dialect), refuses=self.refuses and refuses)
         watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None, tries=False)
         return machine.prepare(watching, request)
 

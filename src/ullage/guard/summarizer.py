@@ -8,26 +8,38 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, ProviderError
+from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.summary.question import Answer
 from ullage.core.values.pickling import Unpicklable
+from ullage.core.values.progress import ignore
 from ullage.runtime import Runtime, default
+from ullage.threads import Threads
 from ullage.transport import HttpRequest, Timeouts, Transport, mask_url, redact
 from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage import transport
+    from ullage.core.dialects.dialect import Dialect
+    from ullage.core.dialects.reply import Reply
     from ullage.core.summary.question import SummaryRequest
     from ullage.core.tokens.window import Window
+    from ullage.core.values.progress import Progress
 
 Summarize = Callable[["SummaryRequest"], "str | Answer | Awaitable[str | Answer]"]
 """What a guard takes as its summarizer: a function or coroutine function, or a `Summarizer`."""
 
-TIMEOUT_S: Final = 120.0
-"""A local model on two cores took 95 s for one summary of 1,400 tokens (Qwen2.5-Coder 0.5B)."""
+TIMEOUT_S: Final = 600.0
+"""A local model on two cores took 95 s for one summary of 1,400 tokens (Qwen2.5-Coder 0.5B), and
+pieces are as large as its window; ten minutes is also what OpenAI's SDKs wait."""
+
+THOUGHT: Final = 4_096
+"""Tokens that the answer of a model that reasons may take besides: without them it ends within its
+thoughts, and nothing was said."""
 
 SHOWN: Final = 300
 """Characters of a server's error that are quoted."""
@@ -36,10 +48,12 @@ SHOWN: Final = 300
 class SummarizerLimits(TypedDict, total=False):
     """What bounds a summarizer's requests, and where it finds its window; all may be left out.
 
-    `max_tokens` of an answer, `timeout_s` for a byte of it, `parallel` requests at once.
+    `max_tokens` of an answer, `timeout_s` for a byte of it, `parallel` requests at once. `options`
+    are fields of the request's body, sent untouched; without any the temperature is 0.
     """
 
     max_tokens: int | None
+    options: Mapping[str, Any] | None
     timeout_s: float
     parallel: int
     runtime: Runtime | None
@@ -54,8 +68,8 @@ class Summarizer(Unpicklable):
         guard = ullage.Guard("qwen3-32b", base_url=..., summarizer=small)
 
     Called with a SummaryRequest it returns an `Answer`; `acall` is its async twin. The model gets
-    no tools and temperature 0. `dialect` is openai_chat (`/chat/completions`) or anthropic
-    (`/messages`); `window` is the operator's word in tokens, else the server is asked; `max_tokens`
+    no tools, and temperature 0 where `options` say nothing. `dialect` says how its server is
+    spoken to; `window` is the operator's word in tokens, else the server is asked; `max_tokens`
     is the most that an answer may take; `parallel` says how many requests an async driver may have
     under way at once. Raises ConfigurationError for a missing model or base URL.
     """
@@ -93,6 +107,9 @@ class Summarizer(Unpicklable):
         self.model = model
         self.parallel = parallel
         self._max_tokens = max_tokens
+        options = limits.get("options")
+        self._options = SOBER if options is None else options
+        self._thinks = False
         self._question = Question(model, base_url, api_key, window)
         self._spoken = dialects.find(self.dialect)
         self._url = self._spoken.endpoint.address(base_url, model)
@@ -139,25 +156,22 @@ class Summarizer(Unpicklable):
         return self._answer(await self._transport.aask(ask))
 
     def _ask(self, request: SummaryRequest, window: int | None) -> HttpRequest:
-        spoken, form = self._spoken, self._spoken.make_form()
-        place, endpoint = spoken.fields, spoken.endpoint
-        messages = [form.user(request.prompt)]
-        most = {place.limit: self._most(request, window)}
-        body: dict[str, Any] = {"model": self.model, "temperature": 0}
-        if place.streams_unasked:
+        spoken, endpoint = self._spoken, self._spoken.endpoint
+        body: dict[str, Any] = {"model": self.model, **self._options}
+        if spoken.fields.streams_unasked:
             body["stream"] = False
-        body |= most if place.inside is None else {place.inside: most}
-        if place.system is None:
-            messages.insert(0, {"role": "system", "content": request.system})
-        else:
-            body[place.system] = request.system
-        body[place.messages] = messages
-        body = {name: value for name, value in body.items() if name not in place.leaves_out}
+        made = make_fields(spoken, request, self._most(request, window))
+        inside = spoken.fields.inside
+        if inside is not None:
+            made[inside] = {**(body.get(inside) or {}), **made[inside]}
+        body |= made
+        body = {name: v for name, v in body.items() if name not in spoken.fields.leaves_out}
         return HttpRequest(self._url, body, self._question.api_key, endpoint.auth, endpoint.headers)
 
     def _most(self, request: SummaryRequest, window: int | None) -> int:
         """Return what the answer may take: asked for, allowed, and left by the prompt."""
         most = min(request.max_tokens, self._max_tokens or request.max_tokens)
+        most += THOUGHT if self._thinks else 0
         output = self._found.output_tokens if self._found is not None else None
         most = min(most, output or most)
         if window is None:
@@ -189,8 +203,37 @@ class Summarizer(Unpicklable):
                 f"{where} answered without a message: is {self.dialect} the dialect of this server?"
             )
         reply = reader.reply()
+        self._thinks = self._thinks or has_thoughts(reply)
         return Answer(reply.text, reply.usage, reply.stop == "length")
 
+
+def make_fields(spoken: Dialect, request: SummaryRequest, most: int) -> dict[str, Any]:
+    """Return the fields of a request for a summary, whose answer takes at most `most` tokens."""
+    place = spoken.fields
+    messages = [spoken.make_form().user(request.prompt)]
+    made: dict[str, Any] = {}
+    if place.system is None:
+        messages.insert(0, {"role": "system", "content": request.system})
+    elif place.system_parts is not None:
+        made[place.system] = {place.system_parts: [{"text": request.system}]}
+    else:
+        made[place.system] = request.system
+    limit = {place.limit: most}
+    return {
+        **made,
+        place.messages: messages,
+        **(limit if place.inside is None else {place.inside: limit}),
+    }
+
+
+def has_thoughts(reply: Reply) -> bool:
+    """Tell whether a model reasoned before it answered: its next answer needs room for that."""
+    reasoned = reply.usage is not None and reply.usage.reasoning > 0
+    return reasoned or bool(reply.thoughts) or drop_thoughts(reply.text) != reply.text
+
+
+SOBER: Final[Mapping[str, Any]] = MappingProxyType({"temperature": 0})
+"""What is sent to a model that was chosen for summaries alone."""
 
 _OK: Final = 200
 
@@ -210,31 +253,46 @@ PARALLEL: Final = 4
 """Requests under way at once, where the summarizer does not say (`parallel`)."""
 
 
-def window_of(summarizer: Summarize | None) -> int | None:
+def window_of(summarizer: object) -> int | None:
     """Return the tokens that a request to the summarizer may take, None where it does not say."""
     found = getattr(summarizer, "window", None)
     return found if isinstance(found, int) else None
 
 
-async def awindow_of(summarizer: Summarize | None) -> int | None:
+async def awindow_of(summarizer: object) -> int | None:
     """Do as `window_of`, without blocking the event loop."""
     ask = getattr(summarizer, "awindow", None)
     return cast("int | None", await ask()) if ask is not None else window_of(summarizer)
 
 
-def answers(summarizer: Summarize, requests: Sequence[SummaryRequest]) -> list[Answer | Exception]:
+def answers(
+    summarizer: Summarize, requests: Sequence[SummaryRequest], report: Progress = ignore
+) -> list[Answer | Exception]:
     """Return the answer to each request, or what it failed with, one after the other.
 
-    Raises ConfigurationError for an async summarizer, which only the async twins can await.
+    `report` is told how many are there. Raises ConfigurationError for an async summarizer, which
+    only the async twins can await.
     """
-    return [_ask_one(summarizer, request) for request in requests]
+    found: list[Answer | Exception] = []
+    for request in requests:
+        report(len(found), len(requests))
+        answer = _ask_one(summarizer, request)
+        _refuse_awaitable(answer)
+        found.append(_read_answer(answer))
+    report(len(found), len(requests))
+    return found
 
 
-def _ask_one(summarizer: Summarize, request: SummaryRequest) -> Answer | Exception:
+def _ask_one(ask: Callable[[SummaryRequest], Any], request: SummaryRequest) -> Any:
+    """Return what a function answers or fails with: no future can carry StopIteration."""
     try:
-        answer = summarizer(request)
+        return ask(request)
     except Exception as error:  # noqa: BLE001 - returned: the caller records it
         return error
+
+
+def _refuse_awaitable(answer: object) -> None:
+    """Raise ConfigurationError for what can only be awaited."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
@@ -242,31 +300,54 @@ def _ask_one(summarizer: Summarize, request: SummaryRequest) -> Answer | Excepti
             "the summarizer is async: use the async twin (aprepare, acall, acompact), or give a "
             "plain function"
         )
-    return _read_answer(answer)
+
+
+THREADS: Final = Threads("ullage-summaries", 8)
+"""Where plain functions are called beside an event loop: one waits as long as its model does."""
 
 
 async def aanswers(
-    summarizer: Summarize, requests: Sequence[SummaryRequest]
+    summarizer: Summarize, requests: Sequence[SummaryRequest], report: Progress = ignore
 ) -> list[Answer | Exception]:
-    """Do as `answers`, several at a time, with a summarizer that may be async."""
+    """Do as `answers`, several at a time, with a summarizer that may be async.
+
+    A plain function is called in a thread, one request after the other. Where the wait is
+    cancelled, requests of an async one are cancelled too.
+    """
     import asyncio
 
-    turn = asyncio.Semaphore(getattr(summarizer, "parallel", PARALLEL))
     ask: Callable[[SummaryRequest], Any] = getattr(summarizer, "acall", summarizer)
+    awaits = inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(
+        getattr(ask, "__call__", None)  # noqa: B004 - an object whose call is async
+    )
+    turn = asyncio.Semaphore(getattr(summarizer, "parallel", PARALLEL if awaits else 1))
+    done = 0
+    report(done, len(requests))
 
     async def one(request: SummaryRequest) -> Answer | Exception:
+        nonlocal done
         async with turn:
             try:
-                answer = ask(request)
+                answer = ask(request) if awaits else await THREADS.run(_ask_one, ask, request)
                 return _read_answer(await answer if inspect.isawaitable(answer) else answer)
             except Exception as error:  # noqa: BLE001 - returned: the caller records it
                 return error
+            finally:
+                done += 1
+                report(done, len(requests))
 
-    return list(await asyncio.gather(*map(one, requests)))
+    running = [asyncio.ensure_future(one(request)) for request in requests]
+    try:
+        return list(await asyncio.gather(*running))
+    except BaseException:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        raise
 
 
 def _read_answer(answer: object) -> Answer | Exception:
-    if isinstance(answer, Answer):
+    if isinstance(answer, Answer | Exception):
         return answer
     if isinstance(answer, str):
         return Answer(answer)

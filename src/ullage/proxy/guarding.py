@@ -17,11 +17,19 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.guard.events import Answered, ContextPressure, TruncationDetected, WindowCramped
+from ullage.core.guard.events import (
+    Answered,
+    ContextPressure,
+    SummaryFailed,
+    TruncationDetected,
+    WindowCramped,
+)
 from ullage.core.guard.request import Request
 from ullage.core.guard.stages.room import room_needed
+from ullage.core.summary.flaws import name_strategies
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
+from ullage.guard.defaults import make_summarizer
 from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
 from ullage.guard.port import Port
@@ -50,6 +58,10 @@ SMALL: Final = 65_536
 
 DEADLINE_S: Final = 20.0
 """Seconds that the guard may take; then the request goes out as it came."""
+
+SUMMARY_S: Final = 300.0
+"""Seconds that it may take where a model writes summaries: half of what OpenAI's and Anthropic's
+SDKs wait for an answer (600)."""
 
 MOST_GUARDS: Final = 1_000
 
@@ -149,6 +161,9 @@ class Guarding:
         self._lock = threading.Lock()
         self._passive: set[tuple[str, str | None]] = set()
         self._histories = histories or Histories()
+        found = serve.summarizer or runtime.settings.summarizer
+        self._summarizer = make_summarizer(runtime, found)
+        self._patience_s = DEADLINE_S if self._summarizer is None else SUMMARY_S
 
     async def plan(self, call: ProxyCall) -> Plan:
         """Return what to send for a call; the call's own bytes where nothing is to be done.
@@ -158,7 +173,7 @@ class Guarding:
         if call.body.opaque or not (call.kept or call.body.history):
             return Plan(call.body.raw)
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(self._patience_s):
                 if call.kept:
                     return await self._forwarding(call)
                 port = self._port(call)
@@ -332,7 +347,7 @@ class Guarding:
         line.cramped = prepared.cramped
         made, asked = prepared.checkpoint, _limit(call)
         if made is not None and not call.rule.observe:
-            line.strategy = made.strategy
+            line.strategy = name_strategies(made.strategy, made.fallback_reason)
             line.before, line.after = made.tokens_before, made.tokens_after
         if asked is not None and prepared.max_tokens != asked[1] and not call.rule.observe:
             line.asked, line.given = asked[1], prepared.max_tokens
@@ -397,6 +412,7 @@ class Guarding:
                     api_key=question.api_key,
                     window=window,
                     policy=OFF if rule.observe else _policy(call),
+                    summarizer=self._summarizer,
                     store=self._store,
                     on_event=_log_event,
                     dialect=call.form.dialect,
@@ -552,7 +568,7 @@ def _log_event(event: Any) -> None:
     """Log what an operator has to know; the rest is in headers, pages and metrics."""
     if isinstance(event, TruncationDetected):
         log.warning("a server cut a prompt in silence: %s", event.truncation)
-    elif isinstance(event, WindowCramped):
+    elif isinstance(event, WindowCramped | SummaryFailed):
         log.warning("%s", event.text)
 
 

@@ -86,6 +86,11 @@ def open_log(url: str, *, create: bool = True) -> EventLog:
         return SqliteLog(_file(url), create=create)
 
 
+def has_log(url: str) -> bool:
+    """Tell whether a URL names a database, which holds a store and a log of sessions."""
+    return _scheme(url) in {"sqlite", "postgresql"}
+
+
 def _scheme(url: str) -> Scheme | None:
     """Return which built-in kind of store a URL names, None for any other."""
     scheme, _, rest = url.partition(":")
@@ -151,6 +156,8 @@ __all__ = [
     "StoreLimits",
     "check_log",
     "check_store",
+    "has_log",
+    "hide_password",
     "open_log",
     "open_store",
     "register_store",

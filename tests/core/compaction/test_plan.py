@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from tests.core.guard.driving import setup, talk
 from ullage.core.compaction.block import SPOKEN
 from ullage.core.compaction.edits import reference
-from ullage.core.compaction.plan import Order, Outcome, compact, make_checkpoint
+from ullage.core.compaction.plan import Order, Outcome, PaidProse, compact, make_checkpoint
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies import find
 from ullage.core.compaction.strategies.knowledge import leave_out
@@ -28,7 +29,7 @@ ALL: tuple[str, ...] = ("summarise_middle", *BOTH)
 def run(
     history: list[Any],
     order: Order,
-    answer: str | None = None,
+    answer: str | Callable[[SummaryRequest], str] | None = None,
     asked: list[SummaryRequest] | None = None,
 ) -> Outcome:
     """Return what comes of a compaction whose every request gets this answer; `asked` has them."""
@@ -42,7 +43,8 @@ def run(
             assert all(isinstance(request, SummaryRequest) for request in requests)
             if asked is not None:
                 asked += requests
-            requests = steps.send([None if answer is None else Answer(answer) for _ in requests])
+            texts = [answer(r) if callable(answer) else answer for r in requests]
+            requests = steps.send([None if text is None else Answer(text) for text in texts])
     except StopIteration as done:
         outcome: Outcome = done.value
         return outcome
@@ -216,14 +218,14 @@ def test_a_summary_of_a_summary_is_never_asked_for_but_brought_up_to_date() -> N
     assert second.block.endswith("\nGoal:\n- count on.\nDone:\n- counted.")
 
 
-def test_more_than_a_hundred_turns_are_summarised_in_pieces_and_joined() -> None:
+def test_what_is_larger_than_the_window_is_summarised_in_pieces_and_joined() -> None:
     asked: list[SummaryRequest] = []
     order = Order(2000, 200, ALL, summariser=True, window=4000)
     made = run(talk(130), order, GOOD, asked)
     assert (made.reached, made.fallback_reason) == (True, None)
     assert made.strategy.startswith("hierarchical")
     assert made.written is not None
-    assert made.written.levels[0] > 4
+    assert made.written.levels[0] == 3
     assert made.written.levels == tuple(Counter(r.level for r in asked).values())
     count = setup().meter.counter.count
     assert max(count(r.system) + count(r.prompt) + r.max_tokens for r in asked) <= 4000
@@ -417,3 +419,52 @@ def test_a_size_that_nobody_measured_keeps_no_cache() -> None:
     assert make_checkpoint(read, made.script, made, **why).kept_tokens > 0
     bare = replace(made, after=replace(made.after, measured=None))
     assert make_checkpoint(read, made.script, bare, **why).kept_tokens == 0
+
+
+def run_paid(order: Order) -> tuple[Outcome, list[SummaryRequest]]:
+    asked: list[SummaryRequest] = []
+    return run(talk(40), order, GOOD, asked), asked
+
+
+@pytest.mark.parametrize("target", range(150, 1_600, 50))
+def test_prose_that_was_asked_for_stands_whole_and_else_none_is_asked_for(target: int) -> None:
+    """Before, a summary was paid for at every size, and cut or left out where rules took room."""
+    made, asked = run_paid(Order(target, 200, ALL, summariser=True, window=4000))
+    if asked:
+        assert made.fallback_reason is None
+        assert made.block.endswith(f"\n{GOOD}")
+    else:
+        assert made.fallback_reason in {"no_room", None}
+        assert GOOD not in made.block
+
+
+def test_prose_that_was_paid_for_is_not_asked_for_again() -> None:
+    first, asked = run_paid(Order(1_000, 200, ALL, summariser=True, window=4000))
+    assert asked
+    assert first.written is not None
+    paid = PaidProse(first.written, first.room)
+    again, more = run_paid(Order(800, 200, ALL, summariser=True, window=4000, paid=paid))
+    assert more == []
+    assert again.block.endswith(f"\n{GOOD}")
+    assert again.after.high < first.after.high
+
+
+@pytest.mark.parametrize("target", range(300, 2_400, 150))
+@pytest.mark.parametrize("rules", [0, 6, 20])
+def test_all_that_was_paid_for_stands_beside_the_rules(target: int, rules: int) -> None:
+    """Before, rules took the room that prose was asked and paid for."""
+    history = talk(40)
+    for n in range(rules):
+        history[3 + 2 * n]["content"] += f" Never touch the file number {n} of the cellar."
+    asked: list[SummaryRequest] = []
+
+    def answer(request: SummaryRequest) -> str:
+        lines = ["Goal:", *(f"- question {n} a q" for n in range(request.max_tokens // 6))]
+        return "\n".join(lines)
+
+    order = Order(target, 200, ALL, summariser=True, window=8_000)
+    made = run(history, order, answer, asked)
+    if asked:
+        assert made.written is not None
+        assert made.written.prose is not None
+        assert set(made.written.prose.split("\n")) <= set(made.block.split("\n"))

@@ -235,15 +235,19 @@ def test_a_joined_record_that_forgot_most_is_not_taken() -> None:
     assert "turned the pump" in written.prose
 
 
-def test_two_hundred_turns_are_summarised_in_chunks_of_twenty() -> None:
-    talk = [said(("user", "assistant")[n % 2], f"turn {n} of the pump") for n in range(200)]
+def test_what_fits_the_window_is_one_request_however_many_turns_it_has() -> None:
+    talk = [said(("user", "assistant")[n % 2], f"turn {n} of the pump") for n in range(400)]
     written, rounds = drive(job(talk, window=100_000, tokens=100), long_of)
-    assert written.levels == (10, 1)
-    assert len(rounds[0]) == 10
-    assert [r.dropped for r in rounds[0]] == [20] * 10
-    assert [(r.piece, r.pieces) for r in rounds[0]][-1] == (10, 10)
-    assert "turn 0 of" in rounds[0][0].quoted
+    assert (written.levels, len(rounds[0]), rounds[0][0].dropped) == ((1,), 1, 400)
     assert written.flaw is None
+
+
+@pytest.mark.parametrize("window", [4_000, 8_000, 16_000])
+def test_pieces_are_as_few_as_the_window_allows(window: int) -> None:
+    talk = [said(("user", "assistant")[n % 2], f"turn {n} of the pump " * 9) for n in range(400)]
+    _, rounds = drive(job(talk, window=window, tokens=200), long_of)
+    sizes = [words(request.quoted) for request in rounds[0]]
+    assert len(rounds[0]) <= sum(sizes) // (window * 0.75 - 1_000) + 1
 
 
 def good_of_any(request: SummaryRequest) -> Answer:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
 from ullage.core.facts.extract import Facts
+from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import SUMMARY_MARK, summarises
 from ullage.core.summary.faithful import LABEL
 
@@ -60,7 +61,8 @@ def gather(messages: Sequence[Message], later: Sequence[Message] = ()) -> Carrie
         earlier, rest = facts.parse(text.partition("\n")[2])
         known = _join_facts(known, earlier)
         prose = "\n".join(filter(None, (prose, rest.partition(SPOKEN)[0].strip())))
-    answers = [m.text for m in said if m.role == "assistant" and m.text]
+    texts = (drop_thoughts(m.text) for m in said if m.role == "assistant")
+    answers = [text for text in texts if text]
     known = facts.collect(said, known)
     if known and later:
         known = _holding(known, facts.collect(later, known))
@@ -123,8 +125,7 @@ def block(
     held = carried.facts
     told = carried.prose if prose is None else prose.strip()
     first = Facts(constraints=held.constraints, tasks=held.tasks)
-    spare = max(room - count(facts.render(first, room, count)) - NOTICE, 0) if told else 0
-    share = min(count(told), room // 2, spare, PROSE)
+    share = min(count(told), _find_room(first, room, count)) if told else 0
     words = _words(carried) if spoken and prose is None else ""
     needed = count(facts.render(replace(held, said=()), room, count)) + NOTICE
     if words and needed + share + count(words) > room:
@@ -139,6 +140,25 @@ def block(
             told = _cut(told, count(told) - 8, count) if count(told) > LEAST else ""
         text = _joined_text(header, kept, told, words)
     return text if count(text) <= tokens and (kept or told or words or named) else ""
+
+
+def find_prose_room(
+    carried: Carried, tokens: int, count: Callable[[str], int], named: str = ""
+) -> int:
+    """Return the tokens of prose that a block of at most `tokens` surely takes whole."""
+    room = tokens - count(HEADER.format(n=carried.messages, named=named))
+    held = carried.facts
+    first = Facts(constraints=held.constraints, tasks=held.tasks)
+    return max(_find_room(first, room, count) - SEAMS, 0)
+
+
+def _find_room(first: Facts, room: int, count: Callable[[str], int]) -> int:
+    """Return the tokens for prose beside these facts, which go before it: up to half of the room.
+
+    Never all of what they leave, because more may be said of what else was left out.
+    """
+    spare = max(room - count(facts.render(first, room, count)) - NOTICE, 0)
+    return min(max(room, 0) // 2, spare, PROSE)
 
 
 def _render_facts(held: Facts, first: Facts, room: int, count: Callable[[str], int]) -> str:
@@ -174,6 +194,9 @@ def whole(text: str, carried: Carried) -> bool:
 
 NOTICE: Final = 24
 """Tokens of the line that tells what else was left out."""
+
+SEAMS: Final = 8
+"""Tokens by which the parts of a block may take more together than one by one."""
 
 LEAST: Final = 32
 """Tokens of prose below which its cut is not worth its mark."""

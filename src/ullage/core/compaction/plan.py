@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ullage.core.compaction import block as carried
 from ullage.core.compaction import laws, strategies
@@ -70,6 +70,13 @@ BLOCKS: Final = (1.0, 0.5, 0.25, 0.0)
 """Shares of the block that are tried in turn once no tail is left."""
 
 
+class PaidProse(NamedTuple):
+    """A summary that was asked for already, and the tokens of the block that it was made for."""
+
+    written: Written
+    block: int
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a compaction shall do. `target` and `tail` are in the model's tokens.
@@ -81,7 +88,7 @@ class Order:
     `traits` are those of tools (see `Situation`). With a `summariser` summaries are asked for, in
     requests of at most `window` tokens. `named` gives what is left out a name by which a store has
     it. With `tries` a task that nobody answered, before a newer request, may go where nothing else
-    fits.
+    fits. What is `paid` stands in the place of a summary: none is asked for again.
     """
 
     target: int
@@ -96,6 +103,7 @@ class Order:
     window: int | None = None
     named: bool = False
     tries: bool = False
+    paid: PaidProse | None = None
 
     @property
     def runs(self) -> tuple[Strategy, ...]:
@@ -149,6 +157,8 @@ class Outcome:
     """What was compacted."""
     edges: tuple[Sequence[int], Sequence[int]] = ((), ())
     """The upper edge of each message before and after, in counter tokens."""
+    room: int = 0
+    """The tokens that the block might take, in counter tokens."""
 
     def __repr__(self) -> str:
         sizes = f"{self.before.tokens:,} -> {self.after.tokens:,} tokens"
@@ -192,13 +202,14 @@ def compact(
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
     start = make_situation(transcript, measured, meter, order)
-    draft, written = yield from _make_draft(start, meter, order)
+    draft = _make_draft(start, meter, order)
     if order.tries and not draft.fits and not transcript.has_answer():
         # nothing was answered yet: what was asked first is an older try of the request
         older = {transcript.task()} - {transcript.request(), *order.pins}
         start = replace(start, pins=start.pins - older)
-        draft, written = yield from _make_draft(start, meter, order)
+        draft = _make_draft(start, meter, order)
     hard = start.pins
+    written = yield from _write_prose(draft, start, order)
     block, kept = _block(draft, start, order, written)
     script = unbind(transcript, draft.script | block)
     unchanged = replace(unchanged, flaws=tuple(draft.flaws))
@@ -233,22 +244,17 @@ def compact(
         steps=tuple(draft.steps),
         was=transcript,
         edges=(start.sizes, counting.upper_edges(edited.transcript, meter)),
+        room=start.block,
     )
 
 
-def _make_draft(
-    start: Situation, meter: Meter, order: Order
-) -> Generator[
-    tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[PlanDraft, Written | None]
-]:
-    """Return the plan for a situation, and how its summary came about."""
+def _make_draft(start: Situation, meter: Meter, order: Order) -> PlanDraft:
+    """Return the plan for a situation."""
     draft = PlanDraft(start, meter, said=start.transcript.messages)
     _drop_replaced(draft)
     for strategy in order.first:
         draft.run(strategy)
-    if order.strategies:
-        return (yield from _plan_draft(draft, order))
-    return draft, None
+    return _plan_draft(draft, order) if order.strategies else draft
 
 
 def _drop_replaced(draft: PlanDraft) -> None:
@@ -273,6 +279,7 @@ def make_situation(
     """Return what strategies plan on: sizes, what must stay, and the target."""
     always = [i for i in (transcript.task(), transcript.request()) if i is not None]
     target = measured.ceiling(order.target)
+    block = min(int(target * order.carry), carried.MOST)
     return Situation(
         transcript=transcript,
         units=laws.units(transcript),
@@ -283,35 +290,22 @@ def make_situation(
         tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
         counter=meter.counter,
         keep=order.keep,
-        block=min(int(target * order.carry), carried.MOST),
+        block=block if order.paid is None else order.paid.block,
         traits=order.traits,
         name_of=reference if order.named else None,
         verbatim=order.pins,
     )
 
 
-def _plan_draft(
-    draft: PlanDraft, order: Order
-) -> Generator[
-    tuple[SummaryRequest, ...], Sequence[Answer | None], tuple[PlanDraft, Written | None]
-]:
-    """Return the plan for what is said, and how its summary came about."""
+def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
+    """Return the plan for what is said."""
     draft.take("excerpt", _shorten_newest(draft.situation))
-    written: Written | None = None
     most = draft.situation.block
     for strategy in order.runs:
-        if not strategy.prose:
-            continue
-        gone = draft.plan(strategy, draft.situation)
-        if gone:
-            name = strategy.name
-            if order.summariser:
-                job = _job(draft.situation, gone, order, most)
-                written = yield from summary.write(job)
-                name = _name_summary(written, job, name)
+        if strategy.prose and (gone := draft.plan(strategy, draft.situation)):
             draft.hold(most)
-            draft.take(name, gone)
-    return _settle(draft, order, most), written
+            draft.take(strategy.name, gone)
+    return _settle(draft, order, most)
 
 
 def _shorten_newest(situation: Situation) -> Script:
@@ -325,27 +319,69 @@ def _shorten_newest(situation: Situation) -> Script:
     return excerpt.plan(alone)
 
 
-def _job(situation: Situation, gone: Script, order: Order, most: int) -> summary.Job:
+LEAST_PROSE: Final = 32
+"""Tokens of prose below which none is asked for: not even a line would stand."""
+
+
+def _write_prose(
+    draft: PlanDraft, start: Situation, order: Order
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Written | None]:
+    """Return what a summariser made of all that goes; None where none is asked.
+
+    It is asked when the plan is settled, and only where the block has room for what it may say:
+    nothing that was paid for is thrown away.
+    """
+    if not order.summariser or not _is_summarised(draft, order):
+        return None
+    gone = sorted(draft.script.drops - draft.silent)
+    job = _job(start, gone, order.window, _find_prose_room(draft, start, gone, order))
+    if order.paid is not None:
+        written = order.paid.written
+    elif draft.fits and job.tokens >= LEAST_PROSE:
+        written = yield from summary.write(job)
+    else:
+        return summary.make_unasked("no_room")
+    _name_summary(draft, order, written, updating=bool(job.earlier))
+    return written
+
+
+def _find_prose_room(draft: PlanDraft, start: Situation, gone: Sequence[int], order: Order) -> int:
+    """Return the tokens of prose that the block surely takes whole."""
+    room = draft.reserve - text_size("", draft.meter) - (_SPREAD if order.named else 0)
+    named = _NAMED if order.named else ""
+    return carried.find_prose_room(_gather(start, gone, draft), room, start.count, named)
+
+
+def _gather(start: Situation, gone: Sequence[int], draft: PlanDraft) -> Carried:
+    """Return what outlives the messages that go, without what later ones have overtaken."""
+    messages, dropped = start.transcript.messages, draft.script.drops
+    later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
+    return carried.gather([messages[i] for i in gone], later)
+
+
+def _job(start: Situation, gone: Sequence[int], window: int | None, tokens: int) -> summary.Job:
     """Return what a summariser is to do with what goes; former blocks are not summarised."""
-    dropped = [situation.transcript.messages[i] for i in sorted(gone.drops)]
+    dropped = [start.transcript.messages[i] for i in gone]
     kept = carried.gather(dropped)
     return summary.Job(
         messages=[m for m in dropped if not summarises(m)],
         facts=kept.facts,
-        tokens=min(most // 2, carried.PROSE),
-        window=order.window,
-        count=situation.count,
+        tokens=tokens,
+        window=window,
+        count=start.count,
         earlier=kept.prose,
     )
 
 
-def _name_summary(written: Written, job: summary.Job, name: str) -> str:
-    """Return the name of the summary that was made, by default that of the strategy."""
+def _name_summary(draft: PlanDraft, order: Order, written: Written, *, updating: bool) -> None:
+    """Name the summary that was made in the place of the strategy that wanted one."""
     if written.prose is None:
-        return name
-    if written.levels != (1,):
-        return "hierarchical"
-    return "incremental" if job.earlier else name
+        return
+    if written.levels == (1,) and not updating:
+        return
+    name = "incremental" if written.levels == (1,) else "hierarchical"
+    asked = {strategy.name for strategy in order.runs if strategy.prose}
+    draft.steps = [(name if step in asked else step, script) for step, script in draft.steps]
 
 
 def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
@@ -438,9 +474,7 @@ def _block(
     gone = sorted(draft.script.drops - draft.silent)
     if not gone or not draft.reserve:
         return Script(), None
-    messages, dropped = start.transcript.messages, draft.script.drops
-    later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
-    kept = carried.gather([messages[i] for i in gone], later)
+    kept = _gather(start, gone, draft)
     named = f"; recall {reference(_text(start.transcript, gone))}" if order.named else ""
     text = carried.block(
         kept,

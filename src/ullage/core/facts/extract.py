@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from ullage.core.facts import sentences as prose
 from ullage.core.facts.sentences import Judged, Profile
 from ullage.core.facts.sheet import ASSISTANT, LABELS, TODO, TOOL, UNKNOWN, Facts, parse, render
+from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import Call, Message, asks
 
 __all__ = [
@@ -113,6 +114,7 @@ def _read(message: Message) -> _Extract:
         return _NOTHING
     user = message.role == "user"
     text = "\n".join(p.text for p in message.parts if p.kind == "text" and p.answers is None)
+    text = text if user else drop_thoughts(text)
     lines = tuple(_judge_text(text, user=user)) if text else ()
     if user:
         return _Extract(lines, said=_verbatim(text) if text.strip() else None)

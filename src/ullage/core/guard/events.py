@@ -40,6 +40,14 @@ class OverShare:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryProgress:
+    """How far a summary is: `done` of `total` requests for it are answered."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Compacted:
     """A checkpoint was made."""
 
@@ -68,6 +76,11 @@ class Notice:
     """A sentence for people."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFailed(Notice):
+    """A summarizer raised, or gave no summary; what follows from it is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,7 @@ class RecoveryExhausted:
 Event = (
     ContextPressure
     | OverShare
+    | SummaryProgress
     | Compacted
     | CompactionFailed
     | Repaired

@@ -59,10 +59,11 @@ class NeedServerCount:
 class NeedSummaries:
     """Send the summariser's answer to each request, None for one that failed.
 
-    They may be asked at the same time.
+    They may be asked at the same time. `dialect` is that of the conversation.
     """
 
     requests: tuple[SummaryRequest, ...]
+    dialect: DialectName
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 END: Final = "</think>"
 """What stands behind reasoning in a text; templates take the last one."""
 
+BEGIN: Final = "<think>"
+"""What stands before reasoning; without an end behind it the answer was cut within."""
+
+
+def drop_thoughts(text: str) -> str:
+    """Return the text of an answer without the reasoning in it."""
+    said = text.rpartition(END)[2]
+    return "" if said.lstrip().startswith(BEGIN) else said.lstrip() if END in text else text
+
 
 def find_thoughts(messages: Iterable[Message]) -> Iterator[str]:
     """Yield the texts of reasoning in messages, those in the text of answers with their marks."""

@@ -13,7 +13,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ullage.core.messages.transcript import asks
+from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.summary.record import Line, clean
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ _LABELS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def scraps(messages: Sequence[Message]) -> Iterator[Scrap]:
-    """Return all text of the messages: what people, models and tools said, and the calls."""
+    """Return all text of the messages: what people, models and tools said, and the calls.
+
+    What a model thought is none of it, neither in parts of its own nor in the text of its answers.
+    """
     for i, message in enumerate(messages):
         label = "tool output" if message.role == "tool" else _LABELS.get(message.role, "other")
         for part in message.parts:
@@ -44,7 +47,8 @@ def scraps(messages: Sequence[Message]) -> Iterator[Scrap]:
                 yield Scrap("tool output", part.text, i)
             elif part.kind in ("text", "refusal"):
                 tool = part.answers is not None
-                yield Scrap("tool output" if tool else label, part.text, i)
+                text = drop_thoughts(part.text) if label == "assistant" else part.text
+                yield Scrap("tool output" if tool else label, text, i)
         for call in message.calls:
             yield Scrap("tool call", f"{call.name} {call.arguments}", i)
 
@@ -68,27 +72,19 @@ def count_source_characters(quoted: str) -> int:
     return sum(len(json.loads(line.partition(": ")[2])) for line in lines)
 
 
-def turns_of(messages: Sequence[Message]) -> int:
-    """Return how many turns messages are: requests of the user, and responses."""
-    return sum(1 for m in messages if asks(m) or m.role == "assistant")
-
-
-def cut(
-    held: Sequence[Scrap], room: int, count: Callable[[str], int], turns: int | None = None
-) -> list[list[Scrap]]:
-    """Return scraps in pieces of at most `room` tokens and, if given, so many turns.
+def cut(held: Sequence[Scrap], room: int, count: Callable[[str], int]) -> list[list[Scrap]]:
+    """Return scraps in pieces of at most `room` tokens, as few as may be.
 
     They are cut between messages; a message that is larger than a piece is split over several.
     """
     pieces: list[list[Scrap]] = []
-    tokens = taken = 0
+    tokens = 0
     for _, of_one in groupby(held, key=lambda scrap: scrap.message):
         group = list(of_one)
         size = sum(count(line(scrap)) + 1 for scrap in group)
-        if not pieces or tokens + size > room or (turns is not None and taken >= turns):
+        if not pieces or tokens + size > room:
             pieces.append([])
-            tokens = taken = 0
-        taken += any(scrap.label in _TURNS for scrap in group)
+            tokens = 0
         for part, more in _parts(group, size, room, count):
             if tokens + more > room and pieces[-1]:
                 pieces.append([])
@@ -96,9 +92,6 @@ def cut(
             pieces[-1].append(part)
             tokens += more
     return pieces
-
-
-_TURNS: Final = frozenset({"user", "assistant", "tool call"})
 
 
 def _parts(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.summary import faithful
 from ullage.core.summary.pieces import (
     Scrap,
@@ -25,7 +26,6 @@ from ullage.core.summary.pieces import (
     data,
     line,
     scraps,
-    turns_of,
 )
 from ullage.core.summary.prompt import AGAIN, HINTS, PIECE, PROMPT, REDUCE, SYSTEM, UPDATE, WHOLE
 from ullage.core.summary.question import Answer, SummaryRequest
@@ -47,12 +47,6 @@ default, 4,096 with little memory; it is asked for its window, and says so)."""
 SAFETY: Final = 0.75
 """The share of the window that is used: the summariser's vocabulary may not be the one we count
 with, and its chat template adds to what we send."""
-
-TURNS: Final = 100
-"""Beyond so many turns a conversation is summarised in chunks (02-decisions 27)."""
-
-CHUNK: Final = 20
-"""Turns of one chunk, then."""
 
 LEAST_ROOM: Final = 48
 """Tokens for quoted text below which no request is made: the frame would be all there is."""
@@ -92,6 +86,11 @@ class Job:
     window: int | None
     count: Callable[[str], int]
     earlier: str = ""
+
+
+def make_unasked(flaw: str) -> Written:
+    """Return the lack of a summary that nobody was asked for, and why."""
+    return Written(None, flaw, (), 0.0, (), None, 0)
 
 
 Asking = Generator[tuple[SummaryRequest, ...], "Sequence[Answer | None]", "Written"]
@@ -280,19 +279,17 @@ def _first(desk: _Desk) -> list[_Order]:
         before = f"<record>\n{render(desk.earlier)}\n</record>\n\n"
     elif desk.job.earlier.strip():
         desk.scraps.insert(0, Scrap("earlier record", desk.job.earlier, -1))
-    turns = turns_of(desk.job.messages)
-    if turns <= TURNS:
-        order = _order(desk, desk.scraps, before, UPDATE if before else WHOLE, (1, 1))
-        if desk.fits(order.request):
-            desk.updating = bool(before)
-            return [order._replace(under=desk.size)]
-    return _in_pieces(desk, CHUNK if turns > TURNS else None)
+    order = _order(desk, desk.scraps, before, UPDATE if before else WHOLE, (1, 1))
+    if desk.fits(order.request):
+        desk.updating = bool(before)
+        return [order._replace(under=desk.size)]
+    return _in_pieces(desk)
 
 
-def _in_pieces(desk: _Desk, turns: int | None) -> list[_Order]:
+def _in_pieces(desk: _Desk) -> list[_Order]:
     room = desk.room(_frame(desk, "", PIECE.format(piece=999, pieces=999)))
     while room >= LEAST_ROOM:
-        pieces = cut(desk.scraps, room, desk.job.count, turns)
+        pieces = cut(desk.scraps, room, desk.job.count)
         orders = [
             _order(desk, piece, "", PIECE.format(piece=n, pieces=len(pieces)), (n, len(pieces)))
             for n, piece in enumerate(pieces, 1)
@@ -388,10 +385,11 @@ def _judge_answer(desk: _Desk, order: _Order, answer: Answer | None, *, last: bo
         return _Judged([], "summariser_failed", [])
     if answer.cut:
         return _Judged([], "summary_cut", [])
-    told = [row for row in parse(answer.text) if row.text.casefold().strip(" .") not in HINTS]
+    said = drop_thoughts(answer.text)
+    told = [row for row in parse(said) if row.text.casefold().strip(" .") not in HINTS]
     lines, removed = faithful.check_lines(told, desk.source)
     if not any(row.section in CORE for row in lines):
-        flaw = "summary_malformed" if answer.text.strip() else "summary_empty"
+        flaw = "summary_malformed" if said.strip() else "summary_empty"
         return _Judged([], flaw, removed)
     size = desk.job.count(render(lines))
     if size > desk.answer:

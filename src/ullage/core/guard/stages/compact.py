@@ -7,16 +7,23 @@ most requests fit.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
 from ullage.core.compaction.strategies import names, wants_prose
 from ullage.core.guard.effort import PROGRESS
-from ullage.core.guard.events import Compacted, CompactionFailed, Event, Notice, Repaired
+from ullage.core.guard.events import (
+    Compacted,
+    CompactionFailed,
+    Event,
+    Notice,
+    Repaired,
+    SummaryFailed,
+)
 from ullage.core.guard.request import (
     Need,
     NeedKeep,
@@ -27,13 +34,18 @@ from ullage.core.guard.request import (
 )
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable, measure_surely
 from ullage.core.guard.stages.room import has_room
+from ullage.core.summary.flaws import explain_written
 
 if TYPE_CHECKING:
-    from ullage.core.compaction.plan import Asking, Order, Outcome
+    from ullage.core.compaction.plan import Order, Outcome
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.request import Request, Setup
     from ullage.core.guard.stages.decide import Due
+    from ullage.core.messages.transcript import DialectName
+    from ullage.core.summary.question import Answer, SummaryRequest
     from ullage.core.tokens.counting import Measure
+
+Result = TypeVar("Result")
 
 ROUNDS: Final = 3
 """How often a plan made on estimates is tightened when the server's count is over the target."""
@@ -97,7 +109,8 @@ def compact_request(
     if found is None:
         found = yield from _tighten(setup, request, was, order, fits=fits)
     outcome, now = found
-    flaws = tuple(map(Notice, outcome.flaws))
+    untold = map(SummaryFailed, explain_written(outcome.written))
+    flaws = (*map(Notice, outcome.flaws), *untold)
     short = due.waits and not outcome.reached
     if outcome.changed:
         outcome = _compare(outcome, was, now, due)
@@ -197,7 +210,9 @@ def _tighten(
 
     wanted, size, before = order.target, was.size, was.edited.transcript
     meter = replace(setup.meter, scale=size.scale)
-    outcome = yield from _ask(compact(before, size, meter, setup.codec, order))
+    outcome = yield from ask_summaries(
+        compact(before, size, meter, setup.codec, order), before.rules.dialect
+    )
     now, left = was, ROUNDS
     while outcome.changed and not (fits and not outcome.reached):
         now = replace(now, edited=outcome.edited, size=_resize(now.size, outcome))
@@ -209,8 +224,10 @@ def _tighten(
         if outcome.reached or outcome.reason is not None or not left:
             break
         left -= 1
-        order = replace(order, target=order.target * wanted // after.high)
-        again = yield from _ask(compact(before, size, meter, setup.codec, order))
+        order = _keep_prose(replace(order, target=order.target * wanted // after.high), outcome)
+        again = yield from ask_summaries(
+            compact(before, size, meter, setup.codec, order), before.rules.dialect
+        )
         if again.script == outcome.script:
             break
         outcome = again
@@ -219,20 +236,32 @@ def _tighten(
     return outcome, now
 
 
+def _keep_prose(order: Order, outcome: Outcome) -> Order:
+    """Return an order in which a summary that was made stands: it is not paid for twice."""
+    from ullage.core.compaction.plan import PaidProse
+
+    if outcome.written is None or not outcome.written.requests or order.paid is not None:
+        return order
+    return replace(order, paid=PaidProse(outcome.written, outcome.room))
+
+
 def _resize(size: Measure, outcome: Outcome) -> Measure:
     """Return the measure of an outcome, counted as it was made, by the ratios of `size`."""
     made = cast("Measure", outcome.after.measured)
     return replace(size, total=made.total, messages=made.messages, key=made.key, anchor=None)
 
 
-def _ask(asking: Asking) -> Generator[Need, Any, Outcome]:
-    """Run a compaction, turning its questions into needs."""
+def ask_summaries(
+    asking: Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Result],
+    dialect: DialectName,
+) -> Generator[Need, Any, Result]:
+    """Run what asks for summaries, turning its questions into needs."""
     try:
         questions = next(asking)
         while True:
-            questions = asking.send((yield NeedSummaries(questions)))
+            questions = asking.send((yield NeedSummaries(questions, dialect)))
     except StopIteration as done:
-        outcome: Outcome = done.value
+        outcome: Result = done.value
         return outcome
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ullage.core.compaction.checkpoint import Checkpoint
@@ -97,10 +98,14 @@ class Round(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A summary of a branch that was left."""
+    """A summary of a branch that was left, or of the session that this one goes on from.
+
+    `data` are those of its event; a `block` of theirs is rendered as it stands.
+    """
 
     seq: int
     text: str
+    data: Data = MappingProxyType({})
 
 
 class ActivatedSkill(NamedTuple):
@@ -402,7 +407,7 @@ class Fold:
 
     def _apply_branch(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
-        self._append(Branch(seq, data["text"]))
+        self._append(Branch(seq, data["text"], data))
 
     def _apply_skill(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
@@ -411,6 +416,9 @@ class Fold:
 
     def _apply_creation(self, event: Event) -> None:
         self.created = self._data(event)
+        served = self.created.get("served")
+        if isinstance(served, Mapping):
+            self.served = served
 
     def _apply_files(self, event: Event) -> None:
         self.files.append((event.seq, event.type, self._data(event)))

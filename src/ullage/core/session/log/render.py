@@ -143,7 +143,7 @@ class Renderer:
             case Restored():
                 return [(item.seq, self._form.user(undoing.notice(item.data)))]
             case Branch():
-                return [(item.seq, self._form.user(f"{BRANCH}\n{_quote_lines(item.text)}"))]
+                return [(item.seq, self._form.user(_render_branch(item)))]
             case _:
                 return [(item.seq, self._form.user(self._render_skill(item)))]
 
@@ -246,6 +246,13 @@ def _open(items: Sequence[Item], index: int) -> bool:
 
 def _role(messages: Sequence[Placed]) -> str:
     return str(messages[0][1]["role"])
+
+
+def _render_branch(item: Branch) -> str:
+    """Return a summary as a message: a block of ours as it is, any other text quoted."""
+    if item.data.get("block") is True and item.text.startswith(SUMMARY_MARK):
+        return item.text
+    return f"{BRANCH}\n{_quote_lines(item.text)}"
 
 
 def _quote_lines(text: str) -> str:

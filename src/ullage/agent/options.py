@@ -1,0 +1,112 @@
+"""What an agent is equipped with and how a turn is run, as options that are checked.
+
+It makes nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.tokens.budget import TurnBudget
+
+if TYPE_CHECKING:
+    from ullage.agent.kit import Asking
+    from ullage.agent.session import Session
+    from ullage.agent.subagents import Subagents
+    from ullage.core.compaction.policy import Policy
+    from ullage.core.session.permissions import Mode, Permission, Rule
+    from ullage.core.session.skills import Skill
+    from ullage.guard.summarizer import Summarize
+    from ullage.providers import Provider, StreamProvider
+    from ullage.runtime import Runtime
+    from ullage.tools import Executor, Sandbox
+
+WANTED: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "provider_options": Mapping,
+        "presenter_context": Mapping,
+        "parts": Sequence,
+        "dry_run": bool,
+        "budget": TurnBudget,
+    }
+)
+"""What the value of an option is, where it is not None."""
+
+
+class TurnOptions(TypedDict, total=False):
+    """How one turn is run; every key may be left out.
+
+    `provider` takes the place of the agent's own, `provider_options` are body fields that go to it
+    untouched. `mode` is build or plan, `permission` auto, ask or read_only; `dry_run` runs no
+    tool. `max_iterations` bounds the calls of the model. `presenter_context` holds what a person
+    looks at. `parts` is content beside the text. `budget` bounds what the turn may use.
+    """
+
+    provider: Provider | StreamProvider | None
+    provider_options: Mapping[str, Any] | None
+    dry_run: bool
+    mode: Mode
+    permission: Permission
+    max_iterations: int | None
+    presenter_context: Mapping[str, Any] | None
+    parts: Sequence[Mapping[str, Any]]
+    budget: TurnBudget | None
+    ask: Asking | None
+
+
+class Equipment(TypedDict, total=False):
+    """What an agent has; every key may be left out.
+
+    `executor` makes the tools of a session, in place of the standard ones. `shell` says what
+    commands may reach, None turns them off; where the system cannot hold them to it they are off.
+    `writes` are write policies by path. `skills` are listed in the prompt and read when named.
+    `secrets` are values that no log and no model may see, besides the provider's key and what the
+    environment names as keys, tokens, secrets and passwords. `policy`, `summarizer` and `window`
+    are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that answers.
+    `subagents` lets the model give tasks to subagents: True, a depth, or `Subagents(...)`.
+    """
+
+    executor: Callable[[Session], Executor] | None
+    shell: Sandbox | None
+    policy: Policy | str | None
+    summarizer: Summarize | str | None
+    window: int | None
+    writes: Sequence[Rule]
+    skills: Sequence[Skill]
+    secrets: Sequence[str]
+    runtime: Runtime | None
+    subagents: Subagents | bool | int | None
+
+
+def check_names(given: Mapping[str, object], options: type) -> None:
+    """Raise TypeError for an unknown option."""
+    names: frozenset[str] = options.__optional_keys__  # type: ignore[attr-defined]  # a TypedDict
+    unknown = given.keys() - names
+    if unknown:
+        raise TypeError(f"no option {min(unknown)!r}: there are {', '.join(sorted(names))}")
+
+
+def check_values(options: TurnOptions) -> None:
+    """Raise ConfigurationError for the value of an option that cannot be."""
+    for name, wanted in WANTED.items():
+        value = options.get(name)
+        if value is not None and not isinstance(value, wanted):
+            raise ConfigurationError(f"{name} is {value!r:.60}, not a {wanted.__name__}")
+    if not all(isinstance(part, Mapping) for part in options.get("parts") or ()):
+        raise ConfigurationError("parts are mappings, such as {'type': 'text', 'text': ...}")
+
+
+def restrict(begun: Mapping[str, Any], options: TurnOptions) -> TurnOptions:
+    """Return the options of a turn that goes on: the stricter of those now and those then."""
+    made: TurnOptions = {**options}
+    if begun.get("mode") == "plan":
+        made["mode"] = "plan"
+    order: tuple[Permission, ...] = ("auto", "ask", "read_only")
+    then = begun.get("permission")
+    if then in order:
+        made["permission"] = max(then, options.get("permission", "auto"), key=order.index)
+    made["dry_run"] = bool(begun.get("dry_run")) or options.get("dry_run", False)
+    return made

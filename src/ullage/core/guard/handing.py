@@ -1,0 +1,47 @@
+"""A conversation handed over to a new session: what is known of it is replayed, then summarised.
+
+It begins no session and stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.compaction.handover import Handover, HandoverOrder, hand_over
+from ullage.core.guard.machine import open_request
+from ullage.core.guard.request import Need, NeedSummariserWindow, NeedWindow
+from ullage.core.guard.stages.compact import ask_summaries
+
+LEAST: Final = 256
+"""Tokens of a summary at the least: its frame, and a rule or two."""
+
+if TYPE_CHECKING:
+    from ullage.core.guard.request import Request, Setup
+    from ullage.core.guard.stages.measure import Measured
+
+
+def hand_over_request(
+    setup: Setup, request: Request, tokens: int
+) -> Generator[Need, Any, Handover]:
+    """Return what a new session begins with, in at most `tokens`.
+
+    At least half of what instructions and tools leave of the window stays for what follows.
+    """
+    measured = yield from open_request(setup, request, NeedWindow())
+    room: int | None = (yield NeedSummariserWindow()) if setup.summariser else None
+    transcript, size, bound = measured.edited.transcript, measured.size, measured.window
+    if bound.working_tokens is not None:
+        left = (bound.working_tokens - _count_beside(measured)) // 2
+        tokens = max(min(tokens, left), LEAST)
+    tokens = size.ceiling(tokens + size.extra)
+    order = HandoverOrder(tokens, setup.meter.counter.count, setup.summariser, room)
+    return (yield from ask_summaries(hand_over(transcript, order), transcript.rules.dialect))
+
+
+def _count_beside(measured: Measured) -> int:
+    """Return the tokens of what every request begins with: instructions, tools and framing."""
+    system = measured.edited.transcript.messages
+    sizes = measured.size.count().by_message
+    spoken = sum(tokens for message, tokens in zip(system, sizes, strict=True) if message.is_system)
+    return measured.size.outside().high + spoken
