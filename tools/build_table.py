@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.lineages import SOURCES, Entry, Rates, entries
-from tools.overrides import CLAUDE, CODEX, GATE, PINS, RULES, Limits
+from tools.overrides import CLAUDE, CODEX, GATE, LONG, PINS, RULES, Limits
 from ullage.core.tokens.claim import SMALLEST, Kind
 from ullage.windows.aliases import readings
 from ullage.windows.rows import KINDS, LARGEST, SCHEMA, Book, pack, whole
@@ -114,7 +114,9 @@ def _ruled(provider: str, model: str, limits: Limits) -> tuple[Limits, str]:
     if CLAUDE.search(model) and max(total or 0, input_ or 0) > GATE:
         return _plain((GATE, input_, output)), "claude"
     if CODEX.search(model) and 400_000 in (total, input_) and (input_ or 400_000) >= 400_000:
-        return (400_000, 272_000, output), "400k"
+        return (400_000, LONG, output), "400k"
+    if CODEX.search(model) and (input_ or total or 0) > LONG:
+        return _plain((total, LONG, output)), "long"
     return limits, ""
 
 

@@ -15,6 +15,7 @@ Limits = tuple[int | None, int | None, int | None]
 
 GATE: Final = 200_000
 CLAUDE: Final = re.compile(r"claude", re.IGNORECASE)
+LONG: Final = 272_000
 CODEX: Final = re.compile(r"(?:^|[/.-])(?:gpt-5|codex)", re.IGNORECASE)
 
 
@@ -28,6 +29,7 @@ class Pin(NamedTuple):
 RULES: Final[Mapping[str, str]] = {
     "claude": "above 200,000 depends on the key's entitlement; its own listing may raise it",
     "400k": "the 400,000 family takes 272,000 of input (OpenAI's own error says so)",
+    "long": "above 272,000 the price doubles, and OpenAI's own catalogue for Codex stops there",
     "first": "the id has named snapshots of 4,096, so that is what is safe",
     "retired": "retired, no longer listed by every source; its last published limits",
     "round": "32,768 as published; a source rounds it",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ullage.core.errors import ConfigurationError, StoreError
+from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.window import Window, resolve
 from ullage.windows.aliases import DEPLOYED, VENDORS, Name
 from ullage.windows.rows import Book, pack, whole
@@ -91,6 +92,17 @@ def test_no_row_of_the_400k_family_keeps_its_total_as_input(table) -> None:
     wide = [r for r in table.book.rows() if r.total == 400_000 and "gpt-5" in r.model]
     assert len(wide) > 20
     assert all((r.bound or 0) <= 272_000 for r in wide), wide
+
+
+def test_no_gpt_5_starts_above_272k_and_an_answer_raises_it(table) -> None:
+    long = [r for r in table.book.rows() if "gpt-5" in r.model and (r.total or 0) > 400_000]
+    assert len(long) > 10
+    assert all((r.bound or 0) <= 272_000 for r in long), long
+    found = window(table, "gpt-5.5")
+    assert (found.input_tokens, found.total_tokens) == (272_000, 1_050_000)
+    answered = [Claim("input", 410_000, "answer", at=1.0, exchange=name) for name in "ab"]
+    raised = resolve([*table.claims("gpt-5.5", None), *answered], model="gpt-5.5")
+    assert raised.input_tokens == 410_000
 
 
 def test_no_claude_starts_above_200k_and_the_larger_claims_stay_visible(table) -> None:

@@ -51,6 +51,26 @@ def test_a_conversation_that_was_stored_before_knows_nothing_of_its_model() -> N
     assert Conversation.from_dict(data) == Conversation("s", "p")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"ratio": 0.0}, {"ratio": 90.0}, {"ratio": float("nan")}, {"error": -0.1},
+        {"error": float("inf")}, {"outside": Outside(40, float("nan"))},
+    ],
+)  # fmt: skip
+def test_a_calibration_that_no_report_can_have_taught_is_left_out(odd: dict[str, Any]) -> None:
+    edited = replace(WHOLE, calibration=replace(CALIBRATION, **odd))
+    assert Learned.from_dict(edited.to_dict()) == replace(WHOLE, calibration=None)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"tokens": 0}, {"tokens": -5}, {"tokens": "4096"}, {"source": "override"}]
+)
+def test_a_claim_that_no_event_can_have_made_is_left_out(odd: dict[str, Any]) -> None:
+    edited = replace(WHOLE, claims=(replace(REFUSAL, **odd), ANSWER))
+    assert Learned.from_dict(edited.to_dict()) == replace(WHOLE, claims=(ANSWER,))
+
+
 @given(st.integers(0, 5), st.integers(0, 5))
 def test_of_two_calibrations_the_one_that_more_reports_made_holds(mine: int, theirs: int) -> None:
     one, other = (Learned(replace(CALIBRATION, seen=n, ratio=1.0 + n)) for n in (mine, theirs))

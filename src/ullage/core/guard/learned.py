@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.tokens.calibration import Calibration, Outside, ReportedSize
-from ullage.core.tokens.claim import LEARNED, Claim
+from ullage.core.tokens.claim import LEARNED, Claim, acceptable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,12 +58,16 @@ class Learned:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Learned:
-        """Read what `to_dict` wrote; raises KeyError and TypeError for anything else."""
+        """Read what `to_dict` wrote; raises KeyError and TypeError for anything else.
+
+        What no report and no event can have taught is left out: a store may be edited.
+        """
         held = data["calibration"]
+        claims = (Claim(**claim) for claim in data["claims"])
         return cls(
             None if held is None else read_calibration(held),
             frozenset(data["laws"]),
-            tuple(Claim(**claim) for claim in data["claims"]),
+            tuple(c for c in claims if c.source in LEARNED and acceptable(c)),
             float(data["at"]),
         )
 
@@ -71,16 +75,20 @@ class Learned:
 NOTHING: Final = Learned()
 
 
-def read_calibration(data: Mapping[str, Any]) -> Calibration:
-    """Read a calibration from plain data; raises KeyError and TypeError for anything else."""
+def read_calibration(data: Mapping[str, Any]) -> Calibration | None:
+    """Read a calibration from plain data; None for one that no reports can have taught.
+
+    Raises KeyError and TypeError for anything else.
+    """
     outside, last = data["outside"], data["last"]
-    return Calibration(
+    read = Calibration(
         float(data["ratio"]),
         None if outside is None else Outside(int(outside[0]), float(outside[1])),
         float(data["error"]),
         int(data["seen"]),
         None if last is None else ReportedSize(**last),
     )
+    return read if read.is_sane else None
 
 
 def calibrate_meter(meter: Meter, learned: Calibration | None) -> Meter:

@@ -8,6 +8,7 @@ reports of one growing conversation tell the parts apart. It keeps no readings a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
 from ullage.core.tokens.counting import Scale
@@ -73,6 +74,12 @@ class Calibration:
         width = max(WIDEST - (WIDEST - NARROWEST) * self.seen / STEADY, NARROWEST, 3 * self.error)
         width = min(width, WORST)
         return Scale(self.ratio * (1 - width), self.ratio, self.ratio * (1 + width))
+
+    @property
+    def is_sane(self) -> bool:
+        """Whether reports can have taught it: one from a log or a file may say anything."""
+        outside = 0.0 if self.outside is None else self.outside.tokens
+        return _sane(self.ratio) and 0 <= self.error < inf and 0 <= outside < inf
 
     def predict(self, content: int, fixed: int) -> float:
         """Return the tokens that a request of these counts is expected to be reported with."""
