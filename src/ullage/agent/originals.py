@@ -67,7 +67,7 @@ class SessionOriginals:
         for item in fold.items[max(self._items - 1, 0) :]:  # the last round may have grown
             self._known.update((reference(text), text) for text in _texts(item))
             if isinstance(item, Branch):
-                self._known.update(read_originals(item.data))
+                self._known.update(read_originals(item.link))
         for data in fold.compactions[self._compactions :]:
             self._known.update(read_originals(data))
         self._items, self._compactions = len(fold.items), len(fold.compactions)
@@ -94,7 +94,7 @@ class SessionOriginals:
 
     def list_parents(self) -> list[str]:
         """Return the sessions that this one goes on from."""
-        found = (item.data.get("parent") for item in self._fold().items if isinstance(item, Branch))
+        found = (item.link.get("parent") for item in self._fold().items if isinstance(item, Branch))
         return [parent for parent in found if isinstance(parent, str)]
 
 

@@ -9,12 +9,15 @@ import os
 import select
 import sys
 from contextlib import suppress
-from typing import Final
+from typing import Final, TextIO
 
 from ullage.cli import asking, desk, lines
 
 TOLD_AFTER_S: Final = 1.0
 """Seconds without a byte after which people are told that standard input is read."""
+
+CHUNK: Final = 65_536
+"""Bytes that are read at once."""
 
 PATIENCE_S: Final = 10.0
 """Seconds that a program without a person waits for the first byte of a pipe nobody named."""
@@ -46,10 +49,28 @@ def read_all(*, wanted: bool) -> str:
         buffer = getattr(stream, "buffer", None)
         if buffer is None:
             return stream.read()
-        data: bytes = buffer.read()
+        data: bytes = buffer.read() if (came := _read_waiting(stream)) is None else came
     except OSError:  # it is there in name only
         return ""
     return data.decode(stream.encoding or "utf-8", "backslashreplace")
+
+
+def _read_waiting(stream: TextIO) -> bytes | None:
+    """Return all that comes, None where the system cannot wait for it.
+
+    Waits are short: a Ctrl-C that arrives just before a read would be seen only behind it.
+    """
+    pieces: list[bytes] = []
+    with suppress(OSError, ValueError):
+        descriptor = stream.fileno()
+        while True:
+            while not select.select([descriptor], [], [], TOLD_AFTER_S)[0]:
+                pass
+            piece = os.read(descriptor, CHUNK)
+            if not piece:
+                return b"".join(pieces)
+            pieces.append(piece)
+    return None
 
 
 def _comes() -> bool:

@@ -154,7 +154,7 @@ def test_branches_skills_and_lineage_are_kept():
             Draft("subagent_event", {}),
         )
     )
-    assert state.items == [Branch(3, "left", {"text": "left"}), ActivatedSkill(4, "k", "h")]
+    assert state.items == [Branch(3, "left", {}), ActivatedSkill(4, "k", "h")]
     assert state.skills == {"k": "h"}
     assert state.created == {"workspace": "w"}
     assert state.forked == {"parent": "p", "seq": 4}

@@ -100,12 +100,12 @@ class Round(NamedTuple):
 class Branch(NamedTuple):
     """A summary of a branch that was left, or of the session that this one goes on from.
 
-    `data` are those of its event; a `block` of theirs is rendered as it stands.
+    `link` has what else its event says; a `block` is rendered as it stands.
     """
 
     seq: int
     text: str
-    data: Data = MappingProxyType({})
+    link: Data = MappingProxyType({})
 
 
 class ActivatedSkill(NamedTuple):
@@ -407,7 +407,7 @@ class Fold:
 
     def _apply_branch(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
-        self._append(Branch(seq, data["text"], data))
+        self._append(Branch(seq, data["text"], {k: v for k, v in data.items() if k != "text"}))
 
     def _apply_skill(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)

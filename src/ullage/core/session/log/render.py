@@ -250,7 +250,7 @@ def _role(messages: Sequence[Placed]) -> str:
 
 def _render_branch(item: Branch) -> str:
     """Return a summary as a message: a block of ours as it is, any other text quoted."""
-    if item.data.get("block") is True and item.text.startswith(SUMMARY_MARK):
+    if item.link.get("block") is True and item.text.startswith(SUMMARY_MARK):
         return item.text
     return f"{BRANCH}\n{_quote_lines(item.text)}"
 
