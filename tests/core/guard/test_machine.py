@@ -421,6 +421,19 @@ def test_a_useless_summary_is_replaced_by_rule_with_the_reason(
     assert made.messages == by_rule.messages
 
 
+def test_a_summary_that_was_paid_for_stays_where_the_servers_count_tightens_the_plan() -> None:
+    world = World(
+        window(1600), server=lambda sent: 400 + 28 * len(sent), summary=f"{GOAL}\n- weigh."
+    )
+    made = prepare(world, talk(24), setup(summariser=True, scale=GUESS))
+    assert made.outcome is not None
+    assert made.outcome.reached
+    assert "- weigh." in made.outcome.block
+    counts = [n for n in world.needs if isinstance(n, NeedServerCount)]
+    assert len(counts) > 2
+    assert len([n for n in world.needs if isinstance(n, NeedSummaries)]) == 1
+
+
 def test_a_summariser_is_asked_within_its_own_window() -> None:
     world = World(window(3000), summary=GOAL, room=900)
     made = prepare(world, talk(60), setup(summariser=True))

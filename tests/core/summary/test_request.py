@@ -379,11 +379,13 @@ def test_a_message_of_uneven_density_is_split_by_what_each_part_takes() -> None:
     assert all(sum(words(pieces.line(part)) + 1 for part in piece) <= 60 for piece in made)
 
 
-def test_a_joined_record_that_is_no_smaller_than_all_is_inflated() -> None:
+@pytest.mark.parametrize("window", [8192, 700])
+def test_a_joined_record_that_is_no_smaller_than_all_is_inflated(window: int) -> None:
     talk = [said(("user", "assistant")[n % 2], "a") for n in range(101)]
     text = "Goal:\n" + "\n".join(f"- the {word} {'pump ' * 12}" for word in "abcdefghij")
-    written, _ = drive(job(talk), lambda _: Answer(text))
+    written, _ = drive(job(talk, window=window), lambda _: Answer(text))
     assert (written.prose, written.flaw) == (None, "summary_inflated")
+    assert (written.levels[0] > 1) == (window < 8192)
 
 
 @given(st.sampled_from([1.02, 1.05, 1.1]), st.integers(900, 3000), st.integers(1, 40))
