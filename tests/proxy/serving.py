@@ -160,9 +160,11 @@ class Wire:
             answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
             connection.sendall(answer)
             if self._held:
-                while connection.recv(65_536):
-                    continue
-                self.gone.set()
+                try:
+                    while connection.recv(65_536):
+                        continue
+                finally:
+                    self.gone.set()
 
 
 def _length(head: bytes) -> int:
