@@ -55,7 +55,7 @@ def test_honest_growth_goes_on_in_linked_sessions(served: Server, session: Sessi
     """Turn by turn on a real server: today's code compacts in place, and never begins one."""
     provider = Provider("tiny", served.base_url, options={"max_tokens": 16})
     runner = Agent(provider, policy=GOING_ON)
-    found = grow(runner, session, 28)
+    found = grow(runner, session, 40)
     assert len(found) > 2
     for before, after in itertools.pairwise(found):
         assert find_next(before) == after.name

@@ -24,6 +24,7 @@ from ullage.core.compaction import draft, laws
 from ullage.core.compaction import plan as compaction
 from ullage.core.compaction.block import Carried, gather
 from ullage.core.compaction.edits import Clear, Drop, Edited, Script, apply, reference
+from ullage.core.compaction.packing import SaidWords
 from ullage.core.compaction.policy import DETERMINISTIC
 from ullage.core.compaction.situation import Situation
 from ullage.core.compaction.strategies import trim_oldest as trim
@@ -229,10 +230,10 @@ def test_law_8_a_placeholder_that_names_nothing_is_found(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("lost", ["constraints", "files", "decisions"])
 def test_law_9_a_block_that_forgets_is_found(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(messages: Any, later: Any = ()) -> Carried:
+    def forgetful(messages: Any, *_: Any) -> Carried:
         kept = gather(messages)
-        empty = {lost: (), "said": (), "identifiers": ()}
-        return replace(kept, facts=replace(kept.facts, **empty))
+        empty = {lost: (), "identifiers": ()}
+        return replace(kept, facts=replace(kept.facts, **empty), words=SaidWords())
 
     monkeypatch.setattr(carried, "gather", forgetful)
     with pytest.raises(AssertionError):
@@ -240,7 +241,7 @@ def test_law_9_a_block_that_forgets_is_found(lost: str, monkeypatch: pytest.Monk
 
 
 def test_law_9_a_block_that_is_not_taken_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_the_new_ones(messages: Any, later: Any = ()) -> Carried:
+    def of_the_new_ones(messages: Any, *_: Any) -> Carried:
         return gather([m for m in messages if not summarises(m)])
 
     monkeypatch.setattr(carried, "gather", of_the_new_ones)

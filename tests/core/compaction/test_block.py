@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,14 +15,12 @@ from tests.support.counting import WordCounter
 from tests.support.transcripts import histories
 from ullage.core.compaction.block import (
     LEAST,
-    MOST,
     PROSE,
     SPOKEN,
     SPOKEN_MOST,
     Carried,
     block,
     gather,
-    whole,
 )
 from ullage.core.facts import extract as facts
 from ullage.core.facts.extract import Facts
@@ -56,7 +55,10 @@ def test_a_block_says_how_many_messages_it_stands_for_and_that_it_orders_nothing
 
 def test_the_facts_of_a_block_are_those_of_its_messages():
     kept = gather(read(RULES))
-    assert facts.parse(carried(*RULES).partition("\n")[2])[0] == kept.facts
+    told = facts.parse(carried(*RULES).partition("\n")[2])[0]
+    assert replace(told, said=(), found=()) == kept.facts
+    assert told.said == ("Mend the leak.",)
+    assert told.found == ("I looked at the valve.", "Done with the valve.")
     assert "Never touch main.py." in kept.facts.constraints
     assert kept.facts.files == ("src/a.py",)
 
@@ -132,15 +134,15 @@ def test_a_block_never_takes_more_than_it_was_given(
 def test_a_tool_that_wrote_a_megabyte_makes_no_larger_block():
     def after(output: str) -> str:
         raws = [RULES[0], *tool_step("c1", output, arguments='{"path": "src/a.py"}'), *RULES[3:]]
-        return carried(*raws, tokens=MOST, spoken=True)
+        return carried(*raws, tokens=6_000, spoken=True)
 
     assert after("x" * 1_000_000) == after("ok") == after("Never stop. " * 90_000)
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_a_person_or_a_model_that_wrote_a_megabyte_makes_a_bounded_block(role: str):
-    text = carried(said(role, "I decided to use b. " * 50_000), tokens=MOST, spoken=True)
-    assert COUNT(text) <= MOST
+    text = carried(said(role, "I decided to use b. " * 50_000), tokens=6_000, spoken=True)
+    assert COUNT(text) <= 6_000
 
 
 def rules(number: int) -> dict[str, Any]:
@@ -164,7 +166,7 @@ def test_rules_go_before_prose_and_prose_before_all_else_up_to_half_of_the_room(
 
 
 def test_prose_has_a_bound_of_its_own():
-    roomy = carried(said("user", "Go."), tokens=MOST, prose=words(PROSE * 2))
+    roomy = carried(said("user", "Go."), tokens=6_000, prose=words(PROSE * 2))
     assert COUNT(roomy) < PROSE + 60
 
 
@@ -192,10 +194,14 @@ def test_prose_is_let_go_where_counts_do_not_add_up():
     assert SPOKEN not in block(said_last, 100, stubborn, spoken=True)
 
 
-def test_a_block_tells_whether_it_holds_all():
-    kept = gather(read([said("user", "Never touch main.py. " + words(80))]))
-    assert whole(block(kept, 1_000, COUNT), kept)
-    assert not whole(block(kept, 70, COUNT), kept)
+def test_lines_go_until_a_count_that_does_not_add_up_is_held_to():
+    def stubborn(text: str) -> int:
+        return COUNT(text) + (4 * text.count("\n") if text.startswith("[facts") else 0)
+
+    raws = [said("user", f"The loom of shelf {n} goes to Bergen.") for n in range(12)]
+    for tokens in range(20, 260, 12):
+        text = block(gather(read(raws)), tokens, stubborn)
+        assert stubborn(text.partition("\n")[2]) <= tokens
 
 
 # --- a block among what is left out ---------------------------------------------------------------

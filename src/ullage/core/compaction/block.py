@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final
 
+from ullage.core.compaction.packing import SaidWords, WordStore, drop_words, pack
 from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
 from ullage.core.facts.extract import Facts
+from ullage.core.facts.sheet import CLOSE, LABELS, OPEN
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import SUMMARY_MARK, summarises
 from ullage.core.summary.faithful import LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from ullage.core.facts.salience import Valued
     from ullage.core.messages.transcript import Message
 
 HEADER: Final = SUMMARY_MARK + "{n:,} earlier messages; a record, not instructions{named}]\n"
-MOST: Final = 6_000
-"""Tokens of the largest block, besides a policy's share of the target: what a long session's facts
-take, and a few per cent of a window of 200,000."""
-
 PROSE: Final = 2_000
 """Tokens of the longest prose: the sections of a summary with about ten bullets each."""
 
@@ -45,13 +44,21 @@ class Carried:
     facts: Facts
     prose: str = ""
     spoken: tuple[str, ...] = ()
+    words: SaidWords = field(default=SaidWords(), compare=False)
 
 
-def gather(messages: Sequence[Message], later: Sequence[Message] = ()) -> Carried:
+def gather(
+    messages: Sequence[Message],
+    later: Sequence[Message] = (),
+    words: WordStore | None = None,
+    places: Sequence[int] | None = None,
+) -> Carried:
     """Return what outlives these messages, blocks among them taken over.
 
     What `later` ones, which stay, have overtaken is left out: a newer value, a task that is done.
+    `words` are those of the whole history, in which the messages stand at `places`.
     """
+    words = WordStore([*messages, *later]) if words is None else words
     blocks = [m.text for m in messages if summarises(m)]
     said = [m for m in messages if not summarises(m)] if blocks else messages
     known, prose, number = Facts(), "", len(messages)
@@ -63,10 +70,24 @@ def gather(messages: Sequence[Message], later: Sequence[Message] = ()) -> Carrie
         prose = "\n".join(filter(None, (prose, rest.partition(SPOKEN)[0].strip())))
     texts = (drop_thoughts(m.text) for m in said if m.role == "assistant")
     answers = [text for text in texts if text]
-    known = facts.collect(said, known)
+    before = known
+    known, gone = facts.collect_held(said, known)
     if known and later:
-        known = _holding(known, facts.collect(later, known))
-    return Carried(number, known, prose, tuple(answers[-2:]))
+        since, more = facts.collect_held(later, known)
+        known, gone = _holding(known, since), gone | more
+    where = range(len(messages)) if places is None else places
+    lines = [x for name in OVERTAKEN for x in getattr(before, name) if not x.startswith(LABELS)]
+    told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
+    mine = tuple(v for v in told if not any(line in v.segment.text for line in gone))
+    found = SaidWords(mine, lambda: _find_others(words, where, before))
+    return Carried(number, drop_words(known), prose, tuple(answers[-2:]), found)
+
+
+def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Valued]:
+    """Yield what models and tools said, in these messages and before them."""
+    yield from words.find_others(places)
+    yield from words.read(before, "assistant")
+    yield from words.read(before, "tool")
 
 
 def _holding(known: Facts, since: Facts) -> Facts:
@@ -78,7 +99,7 @@ def _holding(known: Facts, since: Facts) -> Facts:
     return replace(known, **held)
 
 
-OVERTAKEN: Final = ("constraints", "tasks", "decisions", "identifiers", "said")
+OVERTAKEN: Final = ("constraints", "tasks", "decisions", "identifiers")
 """The sections in which a later sentence takes the place of an earlier one."""
 
 
@@ -91,7 +112,7 @@ def rules(kept: Carried) -> Carried:
     """Return the least that is to outlive: rules and open tasks."""
     held = kept.facts
     first = Facts(constraints=held.constraints, tasks=held.tasks)
-    return replace(kept, facts=first, prose="", spoken=())
+    return replace(kept, facts=first, prose="", spoken=(), words=SaidWords())
 
 
 def _join_facts(one: Facts, other: Facts) -> Facts:
@@ -127,10 +148,10 @@ def block(
     first = Facts(constraints=held.constraints, tasks=held.tasks)
     share = min(count(told), _find_room(first, room, count)) if told else 0
     words = _words(carried) if spoken and prose is None else ""
-    needed = count(facts.render(replace(held, said=()), room, count)) + NOTICE
+    needed = count(facts.render(held, room, count)) + NOTICE if words else 0
     if words and needed + share + count(words) > room:
         words = ""
-    kept = _render_facts(held, first, room - share - count(words), count)
+    kept = _render_facts(carried, room - share - count(words), count)
     told = _cut(told, min(room - count(kept) - count(words), PROSE), count) if told else ""
     text = _joined_text(header, kept, told, words)
     while (told or words) and count(text) > tokens:
@@ -161,14 +182,17 @@ def _find_room(first: Facts, room: int, count: Callable[[str], int]) -> int:
     return min(max(room, 0) // 2, spare, PROSE)
 
 
-def _render_facts(held: Facts, first: Facts, room: int, count: Callable[[str], int]) -> str:
-    """Return the facts in so much room: rules and tasks alone where the others crowd rules out."""
-    kept = facts.render(held, room, count)
-    if len(facts.parse(kept)[0].constraints) == len(held.constraints):
-        return kept
-    alone = facts.render(first, room, count)
-    more = len(facts.parse(alone)[0].constraints) - len(facts.parse(kept)[0].constraints)
-    return alone if more > 0 else kept
+def _render_facts(carried: Carried, room: int, count: Callable[[str], int]) -> str:
+    """Return the facts and words that fill so much room."""
+    budget = room - count(f"{OPEN}\n{CLOSE}\n")
+    while budget > 0:
+        chosen = pack(carried.facts, carried.words, budget, count)
+        text = facts.render(chosen, room, count) if chosen else ""
+        over = count(text) - room
+        if facts.parse(text)[0] == chosen or not chosen:
+            return text
+        budget -= max(over, SEAMS, budget // 32)
+    return ""
 
 
 def _cut(text: str, tokens: int, count: Callable[[str], int]) -> str:
@@ -185,11 +209,6 @@ def _cut(text: str, tokens: int, count: Callable[[str], int]) -> str:
 
 def _joined_text(header: str, *pieces: str) -> str:
     return "\n".join([header.rstrip("\n"), *filter(None, pieces)])
-
-
-def whole(text: str, carried: Carried) -> bool:
-    """Tell whether a block holds all the facts that it was to hold."""
-    return facts.parse(text.partition("\n")[2])[0] == carried.facts
 
 
 NOTICE: Final = 24

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script, apply_clear
+from ullage.core.compaction.packing import WordStore
 from ullage.core.tokens import counting
 from ullage.core.tokens.counting import MEDIA
 
@@ -27,7 +28,7 @@ class PlanDraft:
     """A plan in the making: the situation as it will be, and the edits that lead there.
 
     `reserve` are tokens kept free for the block, a part of the situation's `fixed`. `said` are the
-    messages as they were: what a block carries is found in them.
+    messages as they were: what a block carries is found in them, and `words` are theirs.
     """
 
     situation: Situation
@@ -38,6 +39,7 @@ class PlanDraft:
     said: Sequence[Message] = ()
     silent: set[int] = field(default_factory=set)
     flaws: list[str] = field(default_factory=list)
+    words: WordStore = field(default_factory=lambda: WordStore(()))
 
     def run(self, strategy: Strategy) -> None:
         """Add what a strategy plans for the situation, unless it makes the whole larger."""
@@ -69,9 +71,9 @@ class PlanDraft:
         return Script()
 
     def note(self, strategy: Strategy, flaw: str) -> None:
-        """Keep what is wrong with a strategy, once."""
+        """Keep what is wrong with a strategy, once, whatever the sizes are."""
         text = f"strategy {strategy.name} {flaw}"
-        if text not in self.flaws:
+        if text.partition(":")[0] not in {known.partition(":")[0] for known in self.flaws}:
             self.flaws.append(text)
 
     def take(self, name: str, script: Script) -> None:
@@ -132,7 +134,7 @@ class PlanDraft:
         keep = now.keep and now.keep._replace(messages=int(now.keep.messages * share))
         situation = replace(now, tail=int(now.tail * share), keep=keep)
         steps = list(self.steps)
-        drawn = (self.said, set(self.silent), self.flaws)
+        drawn = (self.said, set(self.silent), self.flaws, self.words)
         return PlanDraft(situation, self.meter, self.script, steps, self.reserve, *drawn)
 
 

@@ -8,7 +8,7 @@ answers, None for one that failed. It calls no model and knows no dialect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -18,9 +18,18 @@ from ullage.core.compaction.binding import unbind
 from ullage.core.compaction.block import Carried
 from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.draft import PlanDraft
-from ullage.core.compaction.dropping import TAILS, free
+from ullage.core.compaction.dropping import TAILS
 from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_clear, reference
+from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
+from ullage.core.compaction.room import (
+    NAMED,
+    SPREAD,
+    count_reserve,
+    name_alone,
+    restore_newest,
+    split_room,
+)
 from ullage.core.compaction.situation import Keep, Situation
 from ullage.core.compaction.strategies import excerpt
 from ullage.core.compaction.strategy import Strategy
@@ -201,16 +210,10 @@ def compact(
     always = any(strategy.always for strategy in order.first)
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
-    start = make_situation(transcript, measured, meter, order)
-    draft = _make_draft(start, meter, order)
-    if order.tries and not draft.fits and not transcript.has_answer():
-        # nothing was answered yet: what was asked first is an older try of the request
-        older = {transcript.task()} - {transcript.request(), *order.pins}
-        start = replace(start, pins=start.pins - older)
-        draft = _make_draft(start, meter, order)
+    start, draft = _start_plan(make_situation(transcript, measured, meter, order), meter, order)
     hard = start.pins
     written = yield from _write_prose(draft, start, order)
-    block, kept = _block(draft, start, order, written)
+    block, kept = _fit_block(draft, start, order, written)
     script = unbind(transcript, draft.script | block)
     unchanged = replace(unchanged, flaws=tuple(draft.flaws))
     if not script or _same(transcript, script):
@@ -219,8 +222,10 @@ def compact(
     edited = apply(transcript, script, codec)
     after = measured.of(edited.transcript, meter).count()
     reached = after.high <= order.target
-    if after.high >= like.high:
-        return replace(unchanged, reached=False, reason="would_inflate")
+    vain = not reached and _rewrites_block(transcript, script)
+    if vain or after.high >= like.high:
+        reason = "nothing_to_compact" if vain else "would_inflate"
+        return replace(unchanged, reached=False, reason=reason)
     broken = laws.prove(transcript, script, edited, hard, order.pins)
     broken += laws.prove_bound(transcript, script, edited)
     broken += laws.prove_size(like.high, after.high, order.target, reached=reached)
@@ -248,9 +253,21 @@ def compact(
     )
 
 
+def _start_plan(start: Situation, meter: Meter, order: Order) -> tuple[Situation, PlanDraft]:
+    """Return a situation and the plan for it."""
+    draft, transcript = _make_draft(start, meter, order), start.transcript
+    if order.tries and not draft.fits and not transcript.has_answer():
+        # nothing was answered yet: what was asked first is an older try of the request
+        older = {transcript.task()} - {transcript.request(), *order.pins}
+        start = replace(start, pins=start.pins - older)
+        draft = _make_draft(start, meter, order)
+    return start, draft
+
+
 def _make_draft(start: Situation, meter: Meter, order: Order) -> PlanDraft:
     """Return the plan for a situation."""
-    draft = PlanDraft(start, meter, said=start.transcript.messages)
+    said = start.transcript.messages
+    draft = PlanDraft(start, meter, said=said, words=WordStore(said))
     _drop_replaced(draft)
     for strategy in order.first:
         draft.run(strategy)
@@ -279,7 +296,7 @@ def make_situation(
     """Return what strategies plan on: sizes, what must stay, and the target."""
     always = [i for i in (transcript.task(), transcript.request()) if i is not None]
     target = measured.ceiling(order.target)
-    block = min(int(target * order.carry), carried.MOST)
+    block = min(int(target * min(order.carry, SUMMARY_SHARE)), SUMMARY_MOST)
     return Situation(
         transcript=transcript,
         units=laws.units(transcript),
@@ -297,15 +314,28 @@ def make_situation(
     )
 
 
+SUMMARY_SHARE: Final = 0.25
+"""The share of the target that a block with a model's summary takes at most."""
+
+SUMMARY_MOST: Final = 6_000
+"""Tokens of the largest block with a model's summary: 2,000 of prose, and the facts beside it."""
+
+
 def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
     """Return the plan for what is said."""
     draft.take("excerpt", _shorten_newest(draft.situation))
-    most = draft.situation.block
     for strategy in order.runs:
         if strategy.prose and (gone := draft.plan(strategy, draft.situation)):
-            draft.hold(most)
+            draft.hold(draft.situation.block)
             draft.take(strategy.name, gone)
-    return _settle(draft, order, most)
+    return _settle(draft, order, _find_most(draft, order))
+
+
+def _find_most(draft: PlanDraft, order: Order) -> int:
+    """Return the tokens that the block may take at most."""
+    if draft.reserve or order.paid is not None:
+        return draft.situation.block
+    return int(draft.situation.target * order.carry)
 
 
 def _shorten_newest(situation: Situation) -> Script:
@@ -347,8 +377,8 @@ def _write_prose(
 
 def _find_prose_room(draft: PlanDraft, start: Situation, gone: Sequence[int], order: Order) -> int:
     """Return the tokens of prose that the block surely takes whole."""
-    room = draft.reserve - text_size("", draft.meter) - (_SPREAD if order.named else 0)
-    named = _NAMED if order.named else ""
+    room = draft.reserve - text_size("", draft.meter) - (SPREAD if order.named else 0)
+    named = NAMED if order.named else ""
     return carried.find_prose_room(_gather(start, gone, draft), room, start.count, named)
 
 
@@ -356,7 +386,7 @@ def _gather(start: Situation, gone: Sequence[int], draft: PlanDraft) -> Carried:
     """Return what outlives the messages that go, without what later ones have overtaken."""
     messages, dropped = start.transcript.messages, draft.script.drops
     later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
-    return carried.gather([messages[i] for i in gone], later)
+    return carried.gather([messages[i] for i in gone], later, draft.words, gone)
 
 
 def _job(start: Situation, gone: Sequence[int], window: int | None, tokens: int) -> summary.Job:
@@ -394,9 +424,9 @@ def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
         trial = _try_strategies(draft, order, tail, most, last=False)
         if trial.fits:
             return trial
-    least, rules = draft, _count_reserve(draft.copy(0.0), order, most, carried.rules)
+    least, rules = draft, count_reserve(draft.copy(0.0), most, carried.rules)
     rules = min(rules + carried.NOTICE, most) if rules else 0
-    name = min(_name_alone(draft, order), most)
+    name = min(name_alone(draft), most)
     for share in BLOCKS:
         reserve = max(int(most * share), rules if share else 0, name)
         trial = _try_strategies(draft, order, 0.0, reserve, last=True)
@@ -416,7 +446,7 @@ def _try_strategies(
         if strategy.prose or (trial.fits and not strategy.always):
             continue
         if strategy.drops and not trial.reserve:
-            trial.hold(_count_reserve(trial, order, reserve))
+            trial.hold(count_reserve(trial, split_room(trial, reserve)))
             if not trial.reserve:  # no block will be written: one that is there goes on as it is
                 trial.pin(_blocks(trial.situation.transcript))
         trial.run(strategy)
@@ -430,41 +460,14 @@ def _blocks(transcript: Transcript) -> Iterator[int]:
     return (i for i in users if summarises(transcript.messages[i]))
 
 
-def _count_reserve(
-    draft: PlanDraft, order: Order, most: int, of: Callable[[Carried], Carried] = carried.all_of
-) -> int:
-    """Return what a block for everything that may go, or for this of it, would take, at most.
-
-    Facts that do not all fit are chosen by shares of the room: then it is all of the room.
-    """
-    overhead = text_size("", draft.meter)
-    if most <= overhead:
-        return 0
-    units = free(draft.situation)
-    kept = of(carried.gather([draft.said[i] for unit in units for i in unit]))
-    named = _NAMED if order.named else ""
-    text = carried.block(kept, most - overhead, draft.situation.count, named=named)
-    if not text:
-        return 0
-    size = text_size(text, draft.meter) + (_SPREAD if order.named else 0)
-    if most < _name_alone(draft, order):
-        return 0
-    return size if size <= most and carried.whole(text, kept) else most
-
-
-def _name_alone(draft: PlanDraft, order: Order) -> int:
-    """Return what a block takes that does no more than name what was left out."""
-    if not order.named:
-        return 0
-    header = carried.HEADER.format(n=len(draft.said), named=_NAMED)
-    return text_size(header, draft.meter) + _SPREAD
-
-
-_NAMED: Final = "; recall u:0123456789abcdef"
-"""As long as any name."""
-
-_SPREAD: Final = 12
-"""Tokens by which another name may take more: one has 18 bytes, and none takes fewer than 6."""
+def _fit_block(
+    draft: PlanDraft, start: Situation, order: Order, written: Written | None
+) -> tuple[Script, Carried | None]:
+    """Return the insert of the block, and what it holds; messages fill what it leaves."""
+    block, kept = _block(draft, start, order, written)
+    if block and written is None and restore_newest(draft, start, block.inserts[0].text):
+        return _block(draft, start, order, written)
+    return block, kept
 
 
 def _block(
@@ -476,9 +479,11 @@ def _block(
         return Script(), None
     kept = _gather(start, gone, draft)
     named = f"; recall {reference(_text(start.transcript, gone))}" if order.named else ""
+    spare = max(draft.situation.target - draft.situation.total, 0)
+    most = max(draft.reserve, int(draft.situation.target * order.carry))
     text = carried.block(
         kept,
-        draft.reserve - text_size("", draft.meter),
+        min(draft.reserve + spare, most) - text_size("", draft.meter),
         start.count,
         prose=written.prose if written is not None else None,
         spoken=_is_summarised(draft, order),
@@ -488,15 +493,21 @@ def _block(
         return Script(), None
     task = start.transcript.task()
     place = max(gone[0], task + 1 if task is not None else 0)
-    return Script(inserts=(Insert(place, "user", text),)), kept
+    return Script(inserts=(Insert(place, "user", text),)), replace(kept, words=SaidWords())
 
 
 def _same(transcript: Transcript, script: Script) -> bool:
     """Tell whether all that a script does is to write a block anew with the same facts in it."""
-    old = [transcript.messages[i] for i in script.drops]
-    if script.clears or len(old) != 1 or not script.inserts or not summarises(old[0]):
+    if not _rewrites_block(transcript, script):
         return False
-    return facts.parse(old[0].text)[0] == facts.parse(script.inserts[0].text)[0]
+    (old,) = (transcript.messages[i] for i in script.drops)
+    return facts.parse(old.text)[0] == facts.parse(script.inserts[0].text)[0]
+
+
+def _rewrites_block(transcript: Transcript, script: Script) -> bool:
+    """Tell whether all that a script does is to write a block anew."""
+    old = [transcript.messages[i] for i in script.drops]
+    return not script.clears and len(old) == 1 and bool(script.inserts) and summarises(old[0])
 
 
 def _is_summarised(draft: PlanDraft, order: Order) -> bool:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ullage.core.tokens.cost import Price
     from ullage.core.tokens.window import Window
 
-CARRY_SHARE: Final = 0.25
-"""Share of the target that the block of facts and summary may take."""
+CARRY_SHARE: Final = 0.9
+"""Share of the target that the block of facts, words and summary may take at most."""
 
 
 @dataclass(frozen=True, slots=True)

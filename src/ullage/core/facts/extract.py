@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ullage.core.facts import sentences as prose
@@ -28,15 +28,13 @@ __all__ = [
     "UNKNOWN",
     "Facts",
     "collect",
+    "collect_held",
     "parse",
     "render",
 ]
 
-SAID_MOST: Final = 4_000
-"""Characters of a message of the user that are kept verbatim; of a longer one the head stays, with
-a note of how much is missing: nobody types more, and what is pasted is data."""
-
-CUT: Final = "\n[... {n} more characters]"
+WORDS: Final = ("said", "found", "results")
+"""Sections of words that outlived their messages by their worth (`salience`): no rule finds any."""
 
 PATH_MOST: Final = 240
 """Characters of a path; Windows ends at 260 (MAX_PATH), and longer ones are no help to a reader."""
@@ -61,7 +59,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "files": Bound(300, PATH_MOST, 24_000),
     "skills": Bound(40, PATH_MOST, 2_400),
     "identifiers": Bound(160, prose.VALUE_MOST + 80, 16_000),
-    "said": Bound(60, SAID_MOST + 80, 24_000),
+    **dict.fromkeys(WORDS, Bound(20_000, 100_000, 4_000_000)),
 }
 """All together stay under 40,000 tokens of English. Decisions and identifiers of the assistant
 have such a bound of their own. What is over it goes, oldest first."""
@@ -90,7 +88,6 @@ class _Extract(NamedTuple):
     files: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     todo: tuple[str, ...] | None = None
-    said: str | None = None
 
 
 _NOTHING: Final = _Extract()
@@ -116,9 +113,7 @@ def _read(message: Message) -> _Extract:
     text = "\n".join(p.text for p in message.parts if p.kind == "text" and p.answers is None)
     text = text if user else drop_thoughts(text)
     lines = tuple(_judge_text(text, user=user)) if text else ()
-    if user:
-        return _Extract(lines, said=_verbatim(text) if text.strip() else None)
-    if not message.calls:
+    if user or not message.calls:
         return _Extract(lines) if lines else _NOTHING
     files: list[str] = []
     skills: list[str] = []
@@ -154,12 +149,6 @@ _OPENS: Final = re.compile(
     re.IGNORECASE,
 )
 """A sentence that says only that the next one changes something."""
-
-
-def _verbatim(text: str) -> str:
-    return (
-        text if len(text) <= SAID_MOST else text[:SAID_MOST] + CUT.format(n=len(text) - SAID_MOST)
-    )
 
 
 def _arguments(call: Call) -> Mapping[str, Any]:
@@ -297,6 +286,7 @@ class _Ledger:
         self.theirs = {name: _Shelf(BOUNDS[name]) for name in ("decisions", "identifiers")}
         self.profiles: dict[str, Profile] = {}
         self.index, self.their_index = _Index(), _Index()
+        self.overtaken: set[str] = set()
         for name in BOUNDS:
             for line in getattr(earlier, name):
                 self.put(name, line)
@@ -316,13 +306,12 @@ class _Ledger:
 
     def take(self, extract: _Extract) -> None:
         """Fold what one message gives into what is known."""
-        gone: list[str] = []
         for line in extract.lines:
             self.profiles[line.text] = line.profile
             if line.kind == "done":
                 self.close(line.profile)
             else:
-                gone += self.state(line)
+                self.state(line)
         for section, found in (("files", extract.files), ("skills", extract.skills)):
             for one in found:
                 self.put(section, one)
@@ -331,11 +320,9 @@ class _Ledger:
                 self.shelves["tasks"].drop(line_of_list)
             for task in extract.todo:
                 self.put("tasks", task)
-        if extract.said is not None and not _holds(extract.said, gone):
-            self.put("said", extract.said)
 
-    def state(self, line: _Line) -> list[str]:
-        """Put a line where it belongs; return the lines whose place it takes."""
+    def state(self, line: _Line) -> None:
+        """Put a line where it belongs, and take away those whose place it takes."""
         section = _SECTION[line.kind]
         gone: list[str] = []
         if section in _OWN:
@@ -346,7 +333,6 @@ class _Ledger:
                 gone = self.remove_overtaken(line)
         if line.kind != "lift" or gone or prose.rule("prose", line.text):
             self.put(section, line.text)
-        return gone
 
     def remove_overtaken(self, line: _Line) -> list[str]:
         """Take away the lines whose place a sentence of the user takes; return them."""
@@ -360,6 +346,7 @@ class _Ledger:
         for old in gone:
             self.forget(old, self.shelves)
             self.unsay(old, new)
+        self.overtaken.update(gone)
         return list(gone)
 
     def forget(self, line: str, shelves: Mapping[str, _Shelf]) -> None:
@@ -368,11 +355,9 @@ class _Ledger:
                 shelves[name].drop(line)
 
     def unsay(self, old: str, new: Profile) -> None:
-        """Take away what still tells a value that holds no more: quotations and echoes of it."""
+        """Take away what the assistant said of a value that holds no more."""
         known = self.profile(old)
         stale = known.values - new.values
-        for said in [s for s in self.shelves["said"].lines if _holds(s, (old,))]:
-            self.shelves["said"].drop(said)
         for shelf in self.theirs.values():
             for line in list(shelf.lines):
                 echo = self.profile(line)
@@ -397,12 +382,6 @@ def _bare(line: str) -> str:
     return next((line[len(label) :] for label in LABELS if line.startswith(label)), line)
 
 
-def _holds(text: str, lines: Iterable[str]) -> bool:
-    """Tell whether a text says one of these lines, whatever its white space."""
-    flat = " ".join(text.split())
-    return any(line in flat for line in lines)
-
-
 def collect(messages: Sequence[Message], earlier: Facts = UNKNOWN) -> Facts:
     """Return what is worth keeping of `messages`, on top of what was known before them.
 
@@ -410,9 +389,18 @@ def collect(messages: Sequence[Message], earlier: Facts = UNKNOWN) -> Facts:
     give nothing: `parse` what they carry and pass it as `earlier`. What comes back is bounded
     (`BOUNDS`), whatever a user pasted or a tool wrote.
     """
+    return collect_held(messages, earlier)[0]
+
+
+def collect_held(
+    messages: Sequence[Message], earlier: Facts = UNKNOWN
+) -> tuple[Facts, frozenset[str]]:
+    """Return what `collect` does, and what people said that a later sentence took the place of."""
     ledger = _Ledger(earlier)
     for message in messages:
         extract = _extract(message)
         if extract is not _NOTHING:
             ledger.take(extract)
-    return ledger.facts()
+    facts = ledger.facts()
+    held = {line for name in _OWN for line in getattr(facts, name)}
+    return facts, frozenset(ledger.overtaken - held)

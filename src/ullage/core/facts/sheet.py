@@ -29,7 +29,8 @@ class Facts:
     """What is known of messages that may be gone; every section oldest first.
 
     `constraints`, `tasks` and `said` are the user's own words, but for lines that begin with one
-    of `LABELS`.
+    of `LABELS`. `found` are words of the assistant, `results` lines of what tools returned and of
+    what was pasted.
     """
 
     constraints: tuple[str, ...] = ()
@@ -40,6 +41,8 @@ class Facts:
     skills: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return any(getattr(self, f.name) for f in fields(self))
@@ -60,6 +63,8 @@ HEADINGS: Final[Mapping[str, str]] = {
     "files": "Files used:",
     "skills": "Skills used:",
     "said": "Said by the user:",
+    "found": "Said by the assistant:",
+    "results": "From tools and pastes:",
 }
 """The sections in order of their priority."""
 
@@ -72,6 +77,8 @@ SHARES: Final[Mapping[str, float]] = {
     "files": 0.05,
     "skills": 0.01,
     "said": 0.02,
+    "found": 0.0,
+    "results": 0.0,
 }
 """What each section may take before what is left goes round by priority, so that none starves."""
 

@@ -237,6 +237,8 @@ def _strings(facts: Facts) -> Iterator[str]:
         facts.skills,
         facts.identifiers,
         facts.said,
+        facts.found,
+        facts.results,
     ):
         yield from group
 

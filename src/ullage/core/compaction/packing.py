@@ -1,0 +1,290 @@
+"""Fill a room with what is worth most of what was left out: facts, people's words, then the rest.
+
+What people wrote comes before what models answered and tools returned; in each, what tells most by
+token comes first, and what was told already is not told again. It finds no facts and no worth.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, filterfalse
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ullage.core.facts.salience import (
+    FIRST,
+    NAMED,
+    WORDS,
+    WordSpread,
+    find_author,
+    weigh,
+    weigh_lines,
+)
+from ullage.core.facts.sentences import rule
+from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
+
+if TYPE_CHECKING:
+    from ullage.core.facts.salience import Author, Valued
+    from ullage.core.messages.transcript import Message
+
+Count = Callable[[str], int]
+
+BESIDE: Final[Mapping[str, float]] = {"files": 0.15, "skills": 0.01, "failures": 0.04}
+"""What facts that are no words may take before people's words, as shares of the room."""
+
+RULES: Final = 0.35
+"""What rules may take before people's other words, as a share of the room."""
+
+ALIKE: Final = 0.8
+"""The share of its rare words that a segment may have in common with another one that is told,
+before it says nothing new, unless it has another name or number."""
+
+GAP: Final = " \u2026 "
+"""Stands between two segments of a message where something was left out."""
+
+FRAME: Final = 2.0
+"""Tokens that a segment takes besides its own: its bullet, or its gap."""
+
+BYTES: Final = 4.2
+"""Bytes of UTF-8 that a token has about: 3.9 to 4.2 of English, German, Chinese and Japanese by
+o200k_base, up to 7 of Hindi and Arabic. For the order, and for how much room is kept."""
+
+
+class WordStore:
+    """The segments of a history with their worth, worked out once for each message."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._vocabulary: WordSpread | None = None
+        self._known: dict[int, tuple[Valued, ...]] = {}
+
+    @property
+    def vocabulary(self) -> WordSpread:
+        """How the words of the history are spread."""
+        if self._vocabulary is None:
+            self._vocabulary = WordSpread(self._messages)
+        return self._vocabulary
+
+    def find_said(self, places: Iterable[int]) -> Iterator[Valued]:
+        """Yield people's own words in the messages at these places."""
+        for place in places:
+            if find_author(self._messages[place]) == "user":
+                yield from filter(is_said, self._weigh(place))
+
+    def find_others(self, places: Iterable[int]) -> Iterator[Valued]:
+        """Yield what models answered, tools returned and people pasted at these places."""
+        for place in places:
+            yield from filterfalse(is_said, self._weigh(place))
+
+    def read(self, facts: Facts, author: Author) -> Iterator[Valued]:
+        """Yield words that outlived their messages: they stand before all others."""
+        return weigh_lines(getattr(facts, WORDS[author]), author, self.vocabulary)
+
+    def weigh_facts(self, lines: Sequence[str]) -> Iterator[Valued]:
+        """Yield people's words that outlived their messages as facts."""
+        return weigh_lines(lines, "user", self.vocabulary, 2 * FIRST)
+
+    def _weigh(self, place: int) -> tuple[Valued, ...]:
+        known = self._known.get(place)
+        if known is None:
+            found = weigh(self._messages, place, self.vocabulary)
+            known = self._known[place] = tuple(found)
+        return known
+
+
+class _Line(NamedTuple):
+    """What may be told: its section, its text, its worth, and whether it is a person's own word."""
+
+    section: str
+    text: str
+    worth: float
+    said: bool
+    message: int
+    place: int
+    rare: frozenset[str] = frozenset()
+
+
+def estimate(text: str) -> float:
+    """Return about how many tokens a segment takes."""
+    return len(text.encode("utf-8", "surrogatepass")) / BYTES + FRAME
+
+
+def is_said(valued: Valued) -> bool:
+    """Tell whether a segment is a person's own words."""
+    return valued.author == "user" and not valued.segment.pasted
+
+
+def _order(line: _Line) -> float:
+    return -line.worth / estimate(line.text)
+
+
+class SaidWords(NamedTuple):
+    """What was said: people's own words, and where the others are found, if there is room."""
+
+    said: tuple[Valued, ...] = ()
+    others: Callable[[], Iterable[Valued]] = tuple
+
+
+def pack(facts: Facts, words: SaidWords, tokens: int, count: Count) -> Facts:
+    """Return as much of the facts and of the words as a sheet of so many tokens holds."""
+    return _Pack(tokens, count).fill(facts, words)
+
+
+class _Pack:
+    """A room that is being filled: what is in it, and what is left of it."""
+
+    def __init__(self, tokens: int, count: Count) -> None:
+        self.count = count
+        self.tokens = self.left = tokens
+        self.chosen: dict[tuple[str, str], _Line] = {}
+        self.opened: set[str] = set()
+        self.told: dict[str, list[frozenset[str]]] = {}
+
+    def fill(self, facts: Facts, words: SaidWords) -> Facts:
+        """Fill the room and return what is in it."""
+        for name, share in BESIDE.items():
+            self._take_newest(name, getattr(facts, name), share)
+        lines = list(_list_lines(facts, words.said))
+        rules = (line for line in lines if line.section == "constraints" and line.said)
+        self._take_best((r for r in rules if rule("prose", r.text)), RULES)
+        self._take_best(line for line in lines if line.said)
+        for name in BESIDE:
+            self._take_newest(name, getattr(facts, name), 1.0)
+        if self.left > LEAST_LEFT:
+            lines += map(_make_other, words.others())
+            self._take_best(line for line in lines if not line.said)
+        return self._make()
+
+    def _take_newest(self, name: str, lines: Sequence[str], share: float) -> None:
+        """Take lines of a section, the newest first, up to a share of the room."""
+        limit = min(self.left, int(self.tokens * share))
+        for place in range(len(lines) - 1, -1, -1):
+            line = _Line(name, lines[place], 0.0, said=False, message=0, place=place)
+            limit -= self._take(line, limit)
+
+    def _take_best(self, lines: Iterable[_Line], share: float = 1.0) -> None:
+        """Take lines that say something new, best first, up to a share of the room."""
+        misses, limit = 0, min(self.left, int(self.tokens * share))
+        for line in sorted(lines, key=_order):
+            if estimate(line.text) / 2 > limit:
+                misses += 1
+                if misses > MISSES:
+                    return
+            elif not self._is_told(line) and (cost := self._take(line, limit)):
+                limit -= cost
+                for word in line.rare:
+                    self.told.setdefault(word, []).append(line.rare)
+
+    def _take(self, line: _Line, limit: int) -> int:
+        """Take a line if it fits into so many tokens; return what it takes."""
+        key = (line.section, line.text)
+        if key in self.chosen:
+            return 0
+        cost = self.count(f"- {quote(line.text)}\n")
+        if line.section not in self.opened:
+            cost += self.count(HEADINGS[line.section] + "\n")
+        if cost > limit:
+            return 0
+        self.left -= cost
+        self.opened.add(line.section)
+        self.chosen[key] = line
+        return cost
+
+    def _is_told(self, line: _Line) -> bool:
+        """Tell whether another line says nearly the same, of the same names and numbers."""
+        least = ALIKE * len(line.rare)
+        seen: Counter[int] = Counter()
+        for word in line.rare:
+            for other in self.told.get(word, ())[-SAME_WORD:]:
+                seen[id(other)] += 1
+                if seen[id(other)] >= least and not any(map(_is_named, line.rare - other)):
+                    return True
+        return False
+
+    def _make(self) -> Facts:
+        held: dict[str, list[_Line]] = {name: [] for name in HEADINGS}
+        for line in self.chosen.values():
+            held[line.section].append(line)
+        made: dict[str, tuple[str, ...]] = {}
+        for name, lines in held.items():
+            lines.sort(key=lambda line: (line.message, line.place))
+            if name in WORDS.values():
+                made[name] = tuple(_join(lines))
+            else:
+                made[name] = tuple(line.text for line in lines)
+        return Facts(**made)
+
+
+def _is_named(word: str) -> bool:
+    return word.startswith(NAMED)
+
+
+def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
+    """Yield facts and people's words; a segment that holds a fact stands in its section."""
+    ends = list(accumulate(len(valued.segment.text) + 1 for valued in mine))
+    whole = "\n".join(valued.segment.text for valued in mine)
+    sections: dict[int, str] = {}
+    for name, share in CUES.items():
+        for place, text in enumerate(getattr(facts, name)):
+            at = whole.find(text) if not text.startswith(LABELS) else -1
+            if at >= 0:
+                sections.setdefault(bisect_right(ends, at), name)
+            else:
+                said = not text.startswith((ASSISTANT, TOOL))
+                worth = share * UNFOUND * estimate(text)
+                yield _Line(name, text, worth, said=said, message=-1, place=place)
+    for number, valued in enumerate(mine):
+        name = sections.get(number, "said")
+        yield _make_line(valued, name, CUES.get(name, 1.0))
+
+
+def _make_other(valued: Valued) -> _Line:
+    return _make_line(valued, "results" if valued.author == "user" else WORDS[valued.author], 1.0)
+
+
+def _make_line(valued: Valued, section: str, share: float) -> _Line:
+    where = (valued.message, valued.place, valued.rare)
+    return _Line(section, valued.segment.text, valued.worth * share, is_said(valued), *where)
+
+
+LEAST_LEFT: Final = 16
+"""Tokens below which no other words are looked for: not one line of them would stand."""
+
+CUES: Final[Mapping[str, float]] = {
+    "constraints": 1.2,
+    "tasks": 1.2,
+    "decisions": 1.1,
+    "identifiers": 1.1,
+}
+"""What a cue adds to the worth of a sentence: the words of rules, tasks, decisions, values."""
+
+UNFOUND: Final = 0.3
+"""The worth of a token of a fact whose sentence is not at hand."""
+
+SAME_WORD: Final = 8
+"""Segments told last that are compared with one of the same word."""
+
+MISSES: Final = 60
+"""Segments that may be too large for what is left before the room counts as full."""
+
+
+def _join(lines: Iterable[_Line]) -> Iterator[str]:
+    """Yield one line for each message: its segments in order, with a mark where some are gone."""
+    text, before = "", _Line("", "", 0.0, said=False, message=-1, place=-1)
+    for line in lines:
+        if text and line.message == before.message:
+            text += (" " if line.place == before.place + 1 else GAP) + line.text
+        else:
+            if text:
+                yield text
+            text = line.text
+        before = line
+    if text:
+        yield text
+
+
+def drop_words(facts: Facts) -> Facts:
+    """Return facts without the words that outlived their messages."""
+    return replace(facts, said=(), found=(), results=())

@@ -1,0 +1,150 @@
+"""How much of a target a block takes, and how much is left for the newest messages.
+
+It plans no drops and writes no block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.compaction import block as carried
+from ullage.core.compaction.dropping import free
+from ullage.core.compaction.packing import estimate
+from ullage.core.messages.transcript import summarises
+from ullage.core.tokens.counting import text_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ullage.core.compaction.block import Carried
+    from ullage.core.compaction.draft import PlanDraft
+    from ullage.core.compaction.situation import Situation
+
+
+def count_reserve(
+    draft: PlanDraft, most: int, of: Callable[[Carried], Carried] = carried.all_of
+) -> int:
+    """Return what a block for everything that may go, or for this of it, takes, at most."""
+    overhead = text_size("", draft.meter)
+    least = max(overhead + 1, name_alone(draft))
+    if most < least:
+        return 0
+    places = [i for unit in free(draft.situation) for i in unit]
+    if of is carried.all_of and most > _SURE and _estimate_all(draft, places) > most:
+        return most
+    kept = of(carried.gather([draft.said[i] for i in places], (), draft.words, places))
+    named = NAMED if draft.situation.name_of is not None else ""
+    text = carried.block(kept, most - overhead, draft.situation.count, named=named)
+    size = text_size(text, draft.meter) + (SPREAD if draft.situation.name_of is not None else 0)
+    return min(size, most) if text else 0
+
+
+def _estimate_all(draft: PlanDraft, places: Sequence[int]) -> float:
+    """Return about how many tokens all people's words and all answers among messages take."""
+    said = draft.words.find_said(places)
+    about = sum(estimate(valued.segment.text) for valued in said)
+    answers = (i for i in places if draft.said[i].role == "assistant")
+    return about + sum(draft.situation.sizes[i] for i in answers)
+
+
+def split_room(draft: PlanDraft, most: int) -> int:
+    """Return the tokens of the block: as few as take people's words of what makes way for it.
+
+    What is left is for the newest messages. Where not even the words fit, the newest messages have
+    a share of the room. Rules and open tasks have theirs whatever the newest messages take.
+    """
+    now = draft.situation
+    units = [unit for unit in now.units[:-1] if now.pins.isdisjoint(unit)]
+    sizes = [sum(now.sizes[unit.start : unit.stop]) for unit in units]
+    kept = sum(sizes)
+    room = now.target - (now.total - kept) + draft.reserve
+    share = TAIL_SHARE if now.keep is None else 1.0  # so many messages are the caller's word
+    least = min(_count_tail(now), int(room * share))
+    block = float(_HEAD)
+    others = 0.0
+    for unit, size in zip(units, sizes, strict=True):
+        if kept + block + min(others, room * OTHERS_SHARE) <= room:
+            break
+        if kept - size < least and kept <= room * share:
+            break
+        kept -= size
+        if summarises(draft.said[unit.start]):
+            block += size  # what outlived one compaction is to outlive this one
+            continue
+        said = [estimate(v.segment.text) for v in draft.words.find_said(unit)]
+        block += sum(said) * MARGIN
+        others += 0.0 if said else size
+    found = max(min(room - kept, most), min(name_alone(draft), most))
+    # where a block's head alone would fill the room, rules are kept and the target is missed
+    share = max(room // 2, _HEAD) if room >= _HEAD else most // 2
+    if found >= share:
+        return found
+    rules = count_reserve(draft, most, carried.rules) + carried.NOTICE
+    return max(found, min(rules, share, most))
+
+
+def restore_newest(draft: PlanDraft, start: Situation, block: str) -> bool:
+    """Take the newest messages back that fit where the block left room; tell whether any did.
+
+    What is said twice stands in a block once: then it takes less than was kept for it.
+    """
+    now = draft.situation
+    spare = now.target - now.total + draft.reserve - text_size(block, draft.meter)
+    if spare <= now.target * LOOSE:
+        return False
+    gone = draft.script.drops - draft.silent
+    newest = [unit for unit in reversed(start.units) if unit.start in gone]
+    sums = accumulate(sum(start.sizes[unit.start : unit.stop]) for unit in newest)
+    back = {i for unit, total in zip(newest, sums, strict=True) if total <= spare for i in unit}
+    if not back:
+        return False
+    sizes = [start.sizes[i] if i in back else size for i, size in enumerate(now.sizes)]
+    draft.situation = replace(now, sizes=sizes)
+    draft.script = replace(draft.script, drops=draft.script.drops - back)
+    draft.hold(text_size(block, draft.meter))
+    return True
+
+
+LOOSE: Final = 0.05
+"""The share of the target that may stay unused before messages are taken back."""
+
+
+def _count_tail(now: Situation) -> int:
+    """Return the tokens of the newest messages that strategies leave alone."""
+    units = now.units[now.border() : -1]
+    return sum(sum(now.sizes[unit.start : unit.stop]) for unit in units)
+
+
+TAIL_SHARE: Final = 0.15
+"""The share of the room that the newest messages have where people's words would take it all."""
+
+OTHERS_SHARE: Final = 0.15
+"""The share of the room that goes to words of the assistant and of tools in the block, before
+whole messages have it."""
+
+_SURE: Final = 192
+"""Tokens from which on a block has room for something, whatever it is to hold: twice its
+head. Below it what there is to hold is packed, to see whether any of it fits."""
+
+MARGIN: Final = 1.1
+"""What people's words take in a block beside their own estimate: marks and line ends. By hand."""
+
+_HEAD: Final = 96
+"""Tokens of a block before its first line: its header, its frame, and the headings."""
+
+
+def name_alone(draft: PlanDraft) -> int:
+    """Return what a block takes that does no more than name what was left out."""
+    if draft.situation.name_of is None:
+        return 0
+    header = carried.HEADER.format(n=len(draft.said), named=NAMED)
+    return text_size(header, draft.meter) + SPREAD
+
+
+NAMED: Final = "; recall u:0123456789abcdef"
+"""As long as any name."""
+
+SPREAD: Final = 12
+"""Tokens by which another name may take more: one has 18 bytes, and none takes fewer than 6."""

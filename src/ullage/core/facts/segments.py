@@ -1,0 +1,229 @@
+"""Cut what was said into segments: sentences and lines that can stand alone, in any language.
+
+A sentence that needs the one before it stays with it, a short item with its heading. What was
+pasted is told from what was written by its shape. No word is looked up. It knows nothing of what a
+segment is worth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ullage.core.messages.thoughts import drop_thoughts
+from ullage.core.messages.transcript import asks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.core.messages.transcript import Message
+
+READ_MOST: Final = 48_000
+"""Characters of a message that are read: half from its head, half from its tail. A person's longest
+turns with words of their own are shorter; what is longer is a paste or a tool's output."""
+
+TOOL_MOST: Final = 8_000
+"""Characters of a tool's output that are read, in the same way: it can be run again."""
+
+SEGMENTS_MOST: Final = 2_000
+"""Segments of a message: with an average sentence that is more than `READ_MOST` holds."""
+
+LONGEST: Final = 600
+"""Characters of a segment; a longer line without an end of a sentence is data."""
+
+DEPENDENT: Final = 48
+"""Characters below which a sentence without a number or a name in it needs the one before it."""
+
+LEAD_MOST: Final = 80
+"""Characters of a heading that goes with each item below it."""
+
+ITEM_MOST: Final = 80
+"""Characters of an item that needs its heading."""
+
+
+class Segment(NamedTuple):
+    """What can stand alone: its text, its words as written, and whether it was pasted.
+
+    `question` tells whether it asks.
+    """
+
+    text: str
+    words: tuple[str, ...]
+    pasted: bool = False
+    question: bool = False
+
+
+_WORD: Final = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0eff]+"
+    r"|[^\W_]+(?:[-./_@:'\u2019+#\u0900-\u0dff\u064b-\u065f]+[^\W_]+)*",
+)
+_UNSPACED: Final = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0eff]"
+)
+_ENDS: Final = re.compile(
+    r"(?<=[.!?\u2026])(?<!\b[A-Z]\.)(?<!\b[A-Z][a-z]\.)(?<!\b\w\.\w\.)"
+    r"[\"')\]\u00bb\u201d]*\s+(?=\S)"
+    r"|(?<=[\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4])[\"'\u300d\u201d]*\s*(?=\S)"
+)
+_SPACE: Final = re.compile(r"\s+")
+_FENCE: Final = re.compile(r"\s{0,3}(?:```|~~~)")
+_TAG: Final = re.compile(r"\s*<(/?)([A-Za-z][\w:-]{0,40})[^<>]{0,200}>\s*$")
+_ITEM: Final = re.compile(r"\s{0,12}(?:[-*+\u2022\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
+_DATA: Final = re.compile(
+    r"\s*>|(?: {4}|\t)\S|\s*\[?\d{4}-\d\d-\d\d[T ]\d|\s*\[?\d\d:\d\d:\d\d|\s*[{}\[\]();]+\s*,?$"
+    r"|\s*\"[^\"]{1,80}\"\s*:|\+\+\+|---|@@|diff --git|\s*[|+].*[|+]\s*$|\s*[$%] \S+|\s*<[/!?\w]"
+    r"|\S+[:(]\d+[:)]"
+)
+_CODE_END: Final = re.compile(r"[;{}\\]\s*$")
+_TELLING: Final = re.compile(r"\d|[^\W\d_][-./_@:+#][^\W_]|\w\s+[A-Z\u0410-\u042f]")
+_STOPS: Final = ".!?:;\u3002\uff01\uff1f\u0964"
+_ASKED: Final = re.compile(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
+
+
+def find_words(text: str) -> list[str]:
+    """Return the words of a text as written; of scripts without spaces, pairs of characters."""
+    found = _WORD.findall(text)
+    if _UNSPACED.search(text) is None:
+        return found
+    words: list[str] = []
+    for word in found:
+        if _UNSPACED.match(word) is None or len(word) == 1:
+            words.append(word)
+        else:
+            words += [word[i : i + 2] for i in range(len(word) - 1)]
+    return words
+
+
+def cut_message(message: Message) -> Sequence[Segment]:
+    """Return the segments of a message, worked out once for each message."""
+    known: Sequence[Segment] | None = message.memo.get(_KEY)
+    if known is None:
+        known = message.memo[_KEY] = tuple(islice(_cut(message), SEGMENTS_MOST))
+    return known
+
+
+_KEY: Final = "segments"
+
+
+def _cut(message: Message) -> Iterator[Segment]:
+    if message.is_system:
+        return
+    person = asks(message)
+    for part in message.parts:
+        if part.kind == "result" or part.answers is not None:
+            yield from cut_text(_shorten(part.text, TOOL_MOST), pasted=True)
+        elif part.kind == "text" and (person or message.role != "user"):
+            text = part.text if person else drop_thoughts(part.text)
+            yield from cut_text(_shorten(text, READ_MOST))
+
+
+def list_texts(message: Message) -> Iterator[str]:
+    """Yield what is read of a message, its calls' arguments with it: what a call names is used."""
+    for part in message.parts:
+        if part.kind == "result" or part.answers is not None:
+            yield _shorten(part.text, TOOL_MOST)
+        elif part.kind == "text":
+            yield _shorten(drop_thoughts(part.text), READ_MOST)
+    for call in message.calls:
+        yield _shorten(call.arguments, TOOL_MOST)
+
+
+def _shorten(text: str, most: int) -> str:
+    """Return a text, of a longer one its head and its tail, each to the end of a line."""
+    if len(text) <= most:
+        return text
+    head, tail = text[: most // 2], text[-most // 2 :]
+    return f"{head[: head.rfind(chr(10)) + 1] or head}\n\n{tail[tail.find(chr(10)) + 1 :]}"
+
+
+def cut_text(text: str, *, pasted: bool = False) -> Iterator[Segment]:
+    """Yield the segments of a text, in its order; `pasted` where all of it is data."""
+    lead = ""
+    for line, shaped in _read_lines(text):
+        data = shaped or pasted
+        item = _ITEM.match(line)
+        rest = line[item.end() :] if item is not None else line
+        if not data and item is None and len(rest) <= LEAD_MOST and _is_heading(rest):
+            lead = rest.strip("#*_ \t")
+            continue
+        if item is None and not data:
+            lead = "" if lead and not lead.endswith((":", "\uff1a")) else lead
+        for place, told in enumerate(_split_line(rest, data=data)):
+            fits = lead and place == 0 and not data and len(told) <= ITEM_MOST
+            yield _make(f"{lead} {told}" if fits else told, pasted=data)
+        if item is None:
+            lead = ""
+
+
+def _is_heading(line: str) -> bool:
+    stripped = line.strip("*_ \t")
+    return stripped.endswith((":", "\uff1a")) or stripped.startswith("#")
+
+
+def _read_lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield paragraphs and items of a text, white space normalised, and whether each is data."""
+    fenced, tag, held = False, "", ""
+    for line in text.splitlines():
+        bare = _SPACE.sub(" ", line.strip())
+        fence, mark = _FENCE.match(line) is not None, _TAG.match(line)
+        fenced = fenced != fence
+        tag = tag if mark is None else _enter(tag, mark)
+        data = bool(fenced or tag or (bare and _is_data(line)))
+        if held and (fence or mark or data or not bare or not _goes_on(held, line)):
+            yield held, False
+            held = ""
+        if fence or mark or not bare:
+            continue
+        if data:
+            yield bare, True
+        else:
+            held = f"{held} {bare}" if held else bare
+    if held:
+        yield held, False
+
+
+def _is_data(line: str) -> bool:
+    return _DATA.match(line) is not None or _CODE_END.search(line) is not None
+
+
+def _enter(tag: str, found: re.Match[str]) -> str:
+    """Return the tag that a text stands in after another one."""
+    if found[1]:
+        return "" if found[2] == tag else tag
+    return tag or found[2]
+
+
+def _goes_on(held: str, line: str) -> bool:
+    """Tell whether a line carries on a sentence that was broken to fit a width."""
+    return (
+        len(held) >= DEPENDENT
+        and held[-1] not in ".!?:;\u3002\uff01\uff1f\u0964"
+        and line[0].islower()
+    )
+
+
+def _split_line(line: str, *, data: bool) -> Iterator[str]:
+    """Yield the sentences of a paragraph; one that needs the sentence before it goes with it."""
+    if data:
+        yield line[:LONGEST]
+        return
+    held = ""
+    for found in _ENDS.split(line):
+        sentence = found.strip()
+        if _WORD.search(sentence) is None:
+            continue
+        needs = len(sentence) < DEPENDENT and _TELLING.search(sentence) is None
+        if held and needs and len(held) + len(sentence) < LONGEST and not _ASKED.search(sentence):
+            held = f"{held} {sentence}"
+            continue
+        if held:
+            yield held[:LONGEST]
+        held = sentence
+    if held:
+        yield held[:LONGEST]
+
+
+def _make(text: str, *, pasted: bool) -> Segment:
+    return Segment(text, tuple(find_words(text)), pasted, _ASKED.search(text) is not None)

@@ -1,0 +1,130 @@
+"""What can stand alone is cut by shape, in any language; what was pasted is told from prose."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.compaction.situations import CODEC, said, tool_step
+from ullage.core.facts.segments import (
+    LONGEST,
+    READ_MOST,
+    SEGMENTS_MOST,
+    TOOL_MOST,
+    cut_message,
+    cut_text,
+    find_words,
+    list_texts,
+)
+from ullage.core.messages.transcript import SUMMARY_MARK, Message
+
+TEXT = {"type": "text", "text": "Take 4 casks."}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
+
+
+def read(*raws: dict[str, object]) -> tuple[Message, ...]:
+    return CODEC.read(list(raws)).messages
+
+
+def texts(text: str) -> list[str]:
+    return [segment.text for segment in cut_text(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("The cap is $775 in total. Never go over it unasked.",
+         ["The cap is $775 in total. Never go over it unasked."]),
+        ("Ask Dr. Weber on 12 May. Then book the van for 14 May.",
+         ["Ask Dr. Weber on 12 May.", "Then book the van for 14 May."]),
+        ("Deploy by 18:00! Why? The team in Porto leaves at 19:00.",
+         ["Deploy by 18:00!", "Why?", "The team in Porto leaves at 19:00."]),
+        ("会議は5月3日です。場所は横浜の3階。", ["会議は5月3日です。", "場所は横浜の3階。"]),
+        ("Rules:\n- no tabs\n- 80 columns", ["Rules: no tabs", "Rules: 80 columns"]),
+        ("# Cellar\n- 12 casks\n\nCount them twice, please, before Friday evening.",
+         ["Cellar 12 casks", "Count them twice, please, before Friday evening."]),
+        ("A line that is broken up to fit a width of so many\ncharacters goes on.",
+         ["A line that is broken up to fit a width of so many characters goes on."]),
+        ("A line of notes\nThe next of notes", ["A line of notes", "The next of notes"]),
+        ("...\n!?\n", []),
+    ],
+)  # fmt: skip
+def test_segments_are_what_can_stand_alone(text: str, wanted: list[str]) -> None:
+    assert texts(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "```\nnever touch 443\n```", "<log>\nnever touch 443\n</log>", "> never touch 443",
+        "2026-01-02 10:00:00 never touch 443", '"never": "touch 443",', "    never(touch=443)",
+        "never touch 443;", "+ never touch 443 +", "<b>never touch 443",
+    ],
+)  # fmt: skip
+def test_what_was_pasted_is_told_from_prose_by_its_shape(pasted: str) -> None:
+    found = list(cut_text(f"Look at this one here, it came at 9.\n{pasted}\n\nMine comes at 10."))
+    assert [segment.pasted for segment in found] == [False, True, False]
+    assert found[-1].text == "Mine comes at 10."
+
+
+def test_a_tag_within_a_tag_ends_where_the_outer_one_does() -> None:
+    found = list(cut_text("<a>\none 1\n<b>\ntwo 2\n</b>\nthree 3\n</a>\nfour 4"))
+    assert [segment.pasted for segment in found] == [True, True, True, False]
+
+
+def test_a_question_is_known_in_any_script() -> None:
+    asked = ["Which one?", "¿Cuál es el 3?", "哪一个\uff1f", "أي واحد؟", "(Is it 3?)"]
+    assert all(next(iter(cut_text(text))).question for text in asked)
+    assert not next(iter(cut_text("This one."))).question
+
+
+def test_words_of_scripts_without_spaces_are_pairs_of_characters() -> None:
+    assert find_words("ask ap-north-4 for 3.5%") == ["ask", "ap-north-4", "for", "3.5"]
+    assert find_words("横浜市 x 木") == ["横浜", "浜市", "x", "木"]
+
+
+def test_only_what_people_models_and_tools_wrote_is_cut() -> None:
+    found = read(
+        said("system", "Be brief on 3."),
+        said("user", SUMMARY_MARK + "3 earlier messages]"),
+        {"role": "user", "content": [TEXT, IMAGE]},
+        *tool_step("c", "There are 5 casks.", arguments='{"path": "cellar6.txt"}'),
+        said("assistant", "<think>7 or 8?</think>It is 9."),
+    )
+    cut = [[segment.text for segment in cut_message(message)] for message in found]
+    assert cut == [[], [], ["Take 4 casks."], [], ["There are 5 casks."], ["It is 9."]]
+    assert cut_message(found[4])[0].pasted
+    assert cut_message(found[2]) is cut_message(found[2])
+    assert [list(list_texts(message)) for message in found[2:]] == [
+        ["Take 4 casks."],
+        ['{"path": "cellar6.txt"}'],
+        ["There are 5 casks."],
+        ["It is 9."],
+    ]
+
+
+@pytest.mark.parametrize("unit", ["a. ", "a/", "x\n", "- ", "| ", "1:1: ", "木。", "<a>\n", ";  "])
+def test_a_megabyte_is_cut_into_few_and_short_segments(unit: str) -> None:
+    message = read(said("user", unit * (1_000_000 // len(unit))))[0]
+    found = cut_message(message)
+    assert len(found) <= SEGMENTS_MOST
+    assert all(len(segment.text) <= LONGEST for segment in found)
+    assert sum(len(segment.text) for segment in found) <= 2 * READ_MOST
+
+
+def test_of_a_long_output_head_and_tail_are_read() -> None:
+    lines = "\n".join(f"row {n}" for n in range(5_000))
+    message = read(*tool_step("c", lines))[1]
+    found = [segment.text for segment in cut_message(message)]
+    assert (found[0], found[-1]) == ("row 0", "row 4999")
+    assert sum(map(len, found)) <= TOOL_MOST
+
+
+@given(st.text(max_size=400))
+def test_nothing_is_made_up(text: str) -> None:
+    flat = "".join(text.split())
+    for segment in cut_text(text):
+        assert len(segment.text) <= LONGEST
+        for word in segment.words:
+            assert word in flat
