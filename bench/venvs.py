@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 OURS = "ullage"
 BASE = "base"
 QUIETLY = ("-qq", "--disable-pip-version-check", "--no-input")
-CAREFULLY = ("--require-hashes", "--only-binary=:all:")
+CAREFULLY = ("--require-hashes", "--no-deps", "--only-binary=:all:")
 
 
 def ready(name: str) -> Path | None:
