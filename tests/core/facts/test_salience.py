@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -18,12 +18,17 @@ from ullage.core.facts.salience import (
     weigh_lines,
 )
 from ullage.core.facts.sheet import Facts, render
+from ullage.core.messages.transcript import Message
 
 
 def weighed(raws: Iterable[dict[str, Any]]) -> list[Valued]:
     messages = CODEC.read(list(raws)).messages
     spread = WordSpread(messages)
     return [valued for place in range(len(messages)) for valued in weigh(messages, place, spread)]
+
+
+def read(raws: Iterable[dict[str, Any]]) -> Sequence[Message]:
+    return CODEC.read(list(raws)).messages
 
 
 def worth(raws: Iterable[dict[str, Any]], text: str) -> float:
@@ -147,3 +152,28 @@ def test_a_block_has_a_line_for_each_message_that_it_stands_for() -> None:
     assert spread.judge_wear(("go", "on")) == 1.0
     assert spread.judge_wear(("no", "such")) == 0.0
     assert find_author(CODEC.read([block]).messages[0]) == "tool"
+
+
+def test_turns_of_phrase_beside_a_fact_are_left_out() -> None:
+    """A short sentence stands with its neighbour; one that comes again and again goes."""
+    raws: list[dict[str, Any]] = []
+    for n in range(12):
+        fact = f" The key of cask {n} hangs at hook {n * 7}." if n in {3, 9} else ""
+        raws += [said("user", f"And then what?{fact} Make it shorter."), said("assistant", "Done.")]
+    told = [v.segment.text for v in weighed(raws) if "hook" in v.segment.text]
+    assert told == [
+        "The key of cask 3 hangs at hook 21.",
+        "The key of cask 9 hangs at hook 63.",
+    ]
+    lines = list(weigh_lines([*told, "x 1. Make it shorter."], "user", WordSpread(read(raws))))
+    assert [v.segment.text for v in lines] == [*told, "x 1."]
+    others = list(weigh_lines(["x 1. Make it shorter."], "tool", WordSpread(read(raws))))
+    assert [v.segment.text for v in others] == ["x 1. Make it shorter."]
+
+
+def test_an_identifier_is_a_name_wherever_it_stands() -> None:
+    texts = ("KX-4821 is the order of the day.", "Harbour tunes the accordion.")
+    found = weighed([said("user", text) for text in texts])
+    rare = set().union(*(valued.rare for valued in found))
+    assert "=kx-4821" in rare
+    assert "harbour" in rare  # a capital letter that begins a sentence tells nothing

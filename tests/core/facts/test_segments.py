@@ -84,6 +84,11 @@ def test_words_of_scripts_without_spaces_are_pairs_of_characters() -> None:
     assert find_words("横浜市 x 木") == ["横浜", "浜市", "x", "木"]
 
 
+def test_a_name_beside_such_a_script_is_a_word_of_its_own() -> None:
+    assert find_words("BP-756675を使う") == ["BP-756675", "を使", "使う"]
+    assert find_words("端口5432号") == ["端口", "5432", "号"]
+
+
 def test_only_what_people_models_and_tools_wrote_is_cut() -> None:
     found = read(
         said("system", "Be brief on 3."),

@@ -78,9 +78,14 @@ def gather(
     where = range(len(messages)) if places is None else places
     lines = [x for name in OVERTAKEN for x in getattr(before, name) if not x.startswith(LABELS)]
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
-    mine = tuple(v for v in told if not any(line in v.segment.text for line in gone))
+    mine = tuple(v for v in told if not any(_is_same(line, v.segment.text) for line in gone))
     found = SaidWords(mine, lambda: _find_others(words, where, before))
     return Carried(number, drop_words(known), prose, tuple(answers[-2:]), found)
+
+
+def _is_same(line: str, segment: str) -> bool:
+    """Tell whether a fact stands in a segment, or the segment is what is left of the fact."""
+    return line in segment or segment in line
 
 
 def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Valued]:

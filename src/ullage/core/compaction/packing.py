@@ -229,8 +229,9 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
     for name, share in CUES.items():
         for place, text in enumerate(getattr(facts, name)):
             at = whole.find(text) if not text.startswith(LABELS) else -1
-            if at >= 0:
-                sections.setdefault(bisect_right(ends, at), name)
+            place_of = bisect_right(ends, at) if at >= 0 else _find_rest(mine, text)
+            if place_of is not None:
+                sections.setdefault(place_of, name)
             else:
                 said = not text.startswith((ASSISTANT, TOOL))
                 worth = share * UNFOUND * estimate(text)
@@ -238,6 +239,13 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
     for number, valued in enumerate(mine):
         name = sections.get(number, "said")
         yield _make_line(valued, name, CUES.get(name, 1.0))
+
+
+def _find_rest(mine: Sequence[Valued], text: str) -> int | None:
+    """Return the segment that is what is left of a fact without turns of phrase, or None."""
+    if text.startswith(LABELS):
+        return None
+    return next((n for n, v in enumerate(mine) if v.segment.text in text), None)
 
 
 def _make_other(valued: Valued) -> _Line:

@@ -14,7 +14,14 @@ from itertools import pairwise
 from math import exp, log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ullage.core.facts.segments import Segment, cut_message, cut_text, find_words, list_texts
+from ullage.core.facts.segments import (
+    Segment,
+    cut_message,
+    cut_text,
+    find_words,
+    list_texts,
+    split_sentences,
+)
 from ullage.core.facts.sheet import parse
 from ullage.core.messages.transcript import asks, summarises
 
@@ -33,7 +40,7 @@ TAKEN_UP: Final = 1.4
 QUESTION: Final = 0.5
 """What a question is worth beside a statement: its answer says more."""
 
-WORN: Final = 0.75
+WORN: Final = 0.95
 """How much of its worth a segment loses whose every pair of words came in other messages."""
 
 OFTEN: Final = (6, 0.05)
@@ -224,7 +231,8 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     if author == "user" and len(segments) == 1:
         segments = [_add_question(segments[0], messages[place - 1] if place else None)]
     bulk = AUTHORS[author] / (1 + len(segments) / BULK) ** 0.5
-    for number, segment in enumerate(segments):
+    for number, whole in enumerate(segments):
+        segment = _drop_worn(whole, spread) if author == "user" else whole
         worth, rare = _weigh_segment(segment, place, spread)
         data = author == "tool" or segment.pasted
         if worth > 0 and not (data and not spread.is_taken_up(rare, place)):
@@ -260,9 +268,26 @@ def weigh_lines(
     `first` is the position of the first line.
     """
     for number, line in enumerate(lines, first):
-        for place, segment in enumerate(cut_text(line)):
+        for place, whole in enumerate(cut_text(line)):
+            segment = _drop_worn(whole, spread) if author == "user" else whole
             worth, rare = _weigh_segment(segment, -1, spread)
             yield Valued(segment, number, place, author, worth * AUTHORS[author], rare)
+
+
+def _drop_worn(segment: Segment, spread: WordSpread) -> Segment:
+    """Return a segment without its sentences that are turns of phrase through and through."""
+    sentences = split_sentences(segment.text)
+    if len(sentences) < 2 or segment.pasted:
+        return segment
+    kept = [text for text in sentences if not _is_worn(text, spread)]
+    if len(kept) == len(sentences):
+        return segment
+    return segment._replace(text=" ".join(kept), words=tuple(find_words(" ".join(kept))))
+
+
+def _is_worn(text: str, spread: WordSpread) -> bool:
+    pairs = list(pairwise(word.casefold() for word in find_words(text)))
+    return bool(pairs) and all(spread.judge_wear(pair) >= 1.0 for pair in pairs)
 
 
 def _weigh_segment(
@@ -282,7 +307,7 @@ def _weigh_segment(
             worth *= TAKEN_UP
         if worth > rare.get(lower, 0.0):
             rare[lower] = worth
-        if number > 0 and (not word.isalpha() or word[0].isupper()):
+        if not word.isalpha() or (number > 0 and word[0].isupper()):
             names.add(lower)
     worth = sum(rare.values())
     if segment.question:
@@ -292,7 +317,7 @@ def _weigh_segment(
     pairs = list(pairwise(lower_words))
     if pairs:
         worn = sum(map(spread.judge_wear, pairs)) / len(pairs)
-        worth *= 1.0 - WORN * worn
+        worth *= 1.0 - WORN * worn**2
     told = (word for word, weight in rare.items() if weight > _COMMON)
     return worth, frozenset(NAMED + word if word in names else word for word in told)
 

@@ -55,13 +55,12 @@ class Segment(NamedTuple):
     question: bool = False
 
 
+_SCRIPTS: Final = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0eff"
+_LETTERS: Final = rf"[^\W_{_SCRIPTS}]+"
 _WORD: Final = re.compile(
-    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0eff]+"
-    r"|[^\W_]+(?:[-./_@:'\u2019+#\u0900-\u0dff\u064b-\u065f]+[^\W_]+)*",
+    rf"[{_SCRIPTS}]+|{_LETTERS}(?:[-./_@:'\u2019+#\u0900-\u0dff\u064b-\u065f]+{_LETTERS})*"
 )
-_UNSPACED: Final = re.compile(
-    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0eff]"
-)
+_UNSPACED: Final = re.compile(f"[{_SCRIPTS}]")
 _ENDS: Final = re.compile(
     r"(?<=[.!?\u2026])(?<!\b[A-Z]\.)(?<!\b[A-Z][a-z]\.)(?<!\b\w\.\w\.)"
     r"[\"')\]\u00bb\u201d]*\s+(?=\S)"
@@ -223,6 +222,11 @@ def _split_line(line: str, *, data: bool) -> Iterator[str]:
         held = sentence
     if held:
         yield held[:LONGEST]
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a segment: a short one stands in it with its neighbours."""
+    return _ENDS.split(text)
 
 
 def _make(text: str, *, pasted: bool) -> Segment:
