@@ -95,7 +95,7 @@ def _chained(
         told: list[Any] = []
         jobs = [_job(bench, name, session, share) for session in sessions]
         for job, session, answer in zip(
-            jobs, sessions, _answers(bench, name, jobs, limit_s), strict=True
+            jobs, sessions, answer_jobs(bench, name, jobs, limit_s), strict=True
         ):
             checks["sessions"] += 1
             if "chain_s" not in answer:
@@ -122,7 +122,7 @@ def _job(bench: Bench, name: str, session: Session, share: float) -> dict[str, A
     }  # fmt: skip
 
 
-def _answers(
+def answer_jobs(
     bench: Bench, name: str, jobs: Sequence[dict[str, Any]], limit_s: float
 ) -> Iterator[Answer]:
     """Yield the answers to jobs, from one process; from a new one where a job was cut off."""
@@ -150,12 +150,17 @@ def pinned(planted: Sequence[Planted]) -> list[int]:
 
 def holding(of: str, planted: Sequence[Planted], sent: str) -> Counter[str]:
     """Count the facts that are as they must be in messages as JSON: `set/kind`, and how many of."""
-    text = "\n".join(_strings(json.loads(sent)))
+    text = join_strings(sent)
     found: Counter[str] = Counter()
     for fact in planted:
         found[f"{of}/{fact.kind}/of"] += 1
         found[f"{of}/{fact.kind}"] += fact.holds(text)
     return found
+
+
+def join_strings(sent: str) -> str:
+    """Return all texts in messages as JSON."""
+    return "\n".join(_strings(json.loads(sent)))
 
 
 def _strings(value: Any) -> list[str]:

@@ -73,7 +73,10 @@ CHAINED = {
 }
 """Ways of using ullage whose compactions are chained."""
 
-WAYS = {**CHAINED, "ullage, summary by a model": ("ullage", "bench.peers.ours:ByModel")}
+SIMPLE = {"newest user messages": ("base", "bench.peers.plain:NewestUsers")}
+"""Rules of one line, which nobody needs a library for."""
+
+WAYS = {**CHAINED, **SIMPLE, "ullage, summary by a model": ("ullage", "bench.peers.ours:ByModel")}
 
 SAME_COUNTS = ("tiktoken with sums kept", "ullage.Tally")
 """Count as another peer does; only quicker."""

@@ -1,12 +1,11 @@
 """tiktoken and nothing else: what a recount costs, and what a sum per message would save.
 
-It trims nothing.
+Of the newest user messages, as many as fit, it makes a request: a rule of one line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
 
 from bench.judge import PER_REPLY, Judge
 from bench.peers import History, Message
@@ -27,7 +26,7 @@ class Tiktoken:
     def count(self, history: History) -> int:
         return self.judge.count(history)
 
-    def trim(self, history: History, budget: int) -> NoReturn:
+    def trim(self, history: History, budget: int) -> History:
         raise NotImplementedError("tiktoken only counts")
 
     def manager(self, window: int, output: int) -> Callable[[History], History]:
@@ -48,3 +47,17 @@ class Remembered(Tiktoken):
         self._sum += sum(map(self.judge.message, history[self._counted :]))
         self._counted = len(history)
         return self._sum + PER_REPLY
+
+
+class NewestUsers(Tiktoken):
+    """Keeps what people said last, and nothing else."""
+
+    def trim(self, history: History, budget: int) -> History:
+        kept: History = []
+        left = budget - PER_REPLY
+        for message in reversed([m for m in history if m["role"] == "user"]):
+            left -= self.judge.message(message)
+            if left < 0 and kept:
+                break
+            kept.append(message)
+        return kept[::-1]

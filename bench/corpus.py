@@ -1,0 +1,153 @@
+"""Sessions with facts planted in them, written from plain data: `bench/corpora/*.json`.
+
+Each file is one author's style in one language: sentences with a fact and what has to be found of
+it, rules, values that change, and what is said around them. Files are split by author into `tuned`,
+which may be looked at when weights are chosen, and `held`, which may not. Values are made for each
+session, so that no word of a file tells what will be asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = Path(__file__).parent / "corpora"
+TURNS: Final = 60
+LETTERS: Final = "BDFHKLMPRTVX"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """One author: language, kind of session, `tuned` or `held`, and the sentences."""
+
+    language: str
+    kind: str
+    split: str
+    data: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """What results are counted under."""
+        return f"{self.split}/{self.language}/{self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What has to stand in a result, or must not any more."""
+
+    text: str
+    stays: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A session in OpenAI Chat form, and the evidence in it."""
+
+    messages: tuple[dict[str, Any], ...]
+    evidence: tuple[Evidence, ...]
+
+
+def load_styles() -> tuple[Style, ...]:
+    """Return all authors, by name of their files."""
+    found = []
+    for file in sorted(FOLDER.glob("*.json")):
+        data = json.loads(file.read_text("utf-8"))
+        found.append(Style(data["language"], data["kind"], data["split"], data))
+    return tuple(found)
+
+
+def write_session(style: Style, seed: int, turns: int = TURNS) -> Written:
+    """Return a session; the same for the same seed."""
+    return _Writer(style, random.Random(f"{style.key} {seed}")).write(turns)
+
+
+class _Writer:
+    """Writes one session: its values are used once each."""
+
+    def __init__(self, style: Style, rng: random.Random) -> None:
+        self.data, self.rng = style.data, rng
+        self.numbers = iter(rng.sample(range(13, 998), 400))
+        self.names = iter(rng.sample(style.data["names"], len(style.data["names"])))
+        self.chats = style.kind == "chat"  # where people end a line rather than a sentence
+        self.evidence: list[Evidence] = []
+
+    def write(self, turns: int) -> Written:
+        said = self._plant(turns)
+        messages: list[dict[str, Any]] = []
+        for turn in range(turns):
+            chatter = self.rng.sample(self.data["user"], self.rng.randint(1, 4))
+            for sentence in said.get(turn, ()):
+                chatter.insert(self.rng.randint(0, len(chatter)), sentence)
+            between = "\n" if self.chats else " "
+            messages.append({"role": "user", "content": between.join(chatter)})
+            if self.data["tools"]:
+                messages += self._run_tools(turn)
+            filler = (self.rng.choice(self.data["assistant"]) for _ in range(self._length()))
+            messages.append({"role": "assistant", "content": " ".join(filler)})
+        messages.append({"role": "user", "content": self.rng.choice(self.data["user"])})
+        return Written(tuple(messages), tuple(self.evidence))
+
+    def _length(self) -> int:
+        return self.rng.randint(4, 9)
+
+    def _plant(self, turns: int) -> dict[int, list[str]]:
+        """Return the sentences with facts by turn: none in the last tenth of the session.
+
+        Each stands once: who says it again with another value means that one.
+        """
+        said: dict[int, list[str]] = {}
+        last = turns * 9 // 10
+        for sentence, wanted in (*self.data["facts"], *self.data["rules"]):
+            filled = self._fill(wanted, sentence)
+            if filled is not None:
+                told, found = filled
+                said.setdefault(self.rng.randrange(last), []).append(told)
+                self.evidence.append(Evidence(found))
+        for older, newer in self.data["changes"]:
+            item = self.rng.choice(self.data["items"])
+            was, now = str(next(self.numbers)), str(next(self.numbers))
+            first = older.format(n=was, item=item)
+            then = newer.format(n=was, m=now, item=item)
+            begin = self.rng.randrange(last // 2)
+            said.setdefault(begin, []).append(first)
+            said.setdefault(self.rng.randrange(begin + 1, last), []).append(then)
+            self.evidence += [Evidence(first, stays=False), Evidence(then)]
+        return said
+
+    def _fill(self, wanted: str, sentence: str) -> tuple[str, str] | None:
+        """Return a sentence with values and what is wanted of it; None where names have run out."""
+        name = next(self.names, None) if "{name}" in wanted else None
+        if "{name}" in wanted and name is None:
+            return None
+        one, two = next(self.numbers), next(self.numbers)
+        letters = "".join(self.rng.sample(LETTERS, 2))
+        values = {
+            "id": f"{letters}-{one}{two}",
+            "n": one,
+            "name": name or self.rng.choice(self.data["names"]),
+            "day": f"{one % 28 + 1}/{two % 12 + 1}/20{40 + one % 50}",
+            "item": self.rng.choice(self.data["items"]),
+        }
+        return sentence.format(**values), wanted.format(**values)
+
+    def _run_tools(self, turn: int) -> Iterator[dict[str, Any]]:
+        for step in range(self.rng.randint(1, 3)):
+            name = f"call_{turn}_{step}"
+            function = {"name": "run", "arguments": json.dumps({"command": f"step {turn}.{step}"})}
+            call = {"id": name, "type": "function", "function": function}
+            yield {"role": "assistant", "content": None, "tool_calls": [call]}
+            text = self.rng.choice(self.data["tools"]) * self.rng.randint(1, 6)
+            yield {"role": "tool", "tool_call_id": name, "content": text}
+
+
+def find_evidence(evidence: Sequence[Evidence], text: str) -> tuple[int, int, int, int]:
+    """Count what is to stay: found in a text, and all; then what is to go: not found, and all."""
+    flat = " ".join(text.split())
+    stays = [e for e in evidence if e.stays]
+    goes = [e for e in evidence if not e.stays]
+    kept = sum(e.text in flat for e in stays)
+    return kept, len(stays), sum(e.text not in flat for e in goes), len(goes)

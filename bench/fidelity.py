@@ -1,0 +1,153 @@
+"""Measures what is kept of what people said, by language and kind, by authors tuned on and held.
+
+Sessions are those of `bench.corpus`; three compactions in a row, as in `bench.survival`. Beside
+ullage stand the newest user messages, one line of code, and the libraries that trim.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+from bench import peers, survival
+from bench.cells import Row, table
+from bench.corpus import Style, Written, find_evidence, load_styles, write_session
+from bench.measure import Bench
+from bench.workers import START_S, Worker
+
+SPLITS: Final = ("tuned", "held")
+LADDER: Final = "ullage, default ladder"
+NAMES: Final = (LADDER, *peers.SIMPLE, "LangChain exact", "LiteLLM")
+
+
+class Told(NamedTuple):
+    """A session, its file, and its tokens by the judge."""
+
+    style: Style
+    made: Written
+    file: str
+    tokens: int
+
+
+def fidelity(bench: Bench) -> None:
+    """Chain compactions of every author's sessions, and count the evidence that is left."""
+    names = [name for name in NAMES if peers.home(name) in bench.homes()]
+    with bench.referee() as referee:
+        sessions = list(_write_sessions(bench, referee))
+        rows = {
+            name: {str(s): _chain(bench, referee, name, sessions, s) for s in bench.plan.shares}
+            for name in names
+        }
+    bench.results["fidelity"] = {"rows": rows, "tokens": [each.tokens for each in sessions]}
+
+
+def _write_sessions(bench: Bench, referee: Worker) -> Iterator[Told]:
+    for style in load_styles():
+        for seed in range(bench.plan.sessions):
+            made = write_session(style, seed, bench.plan.session_turns)
+            file = bench.folder / f"corpus-{style.key.replace('/', '-')}-{seed}.json"
+            file.write_text(json.dumps(made.messages), encoding="utf-8")
+            yield Told(style, made, str(file), _count_tokens(referee, str(file)))
+
+
+def _chain(
+    bench: Bench, referee: Worker, name: str, sessions: Sequence[Told], share: float
+) -> dict[str, Any]:
+    """Return what is kept of all sessions at a share of the whole, and how full the results are."""
+    kept: Counter[str] = Counter()
+    fills: list[float] = []
+    jobs: list[dict[str, Any]] = [
+        {
+            "op": "chain", "transcript": each.file, "out": bench.out(name),
+            "parts": find_parts(each.made), "budget": int(each.tokens * share),
+        }
+        for each in sessions
+    ]  # fmt: skip
+    answers = survival.answer_jobs(bench, name, jobs, bench.plan.chain_limit_s)
+    for job, each, answer in zip(jobs, sessions, answers, strict=True):
+        failed = "chain_s" not in answer
+        sent = "[]" if failed else Path(job["out"]).read_text("utf-8")
+        kept += count_kept(each.style, each.made, sent, failed=failed)
+        if not failed:
+            fills.append(_count_tokens(referee, job["out"]) / job["budget"])
+    bench.say(f"fidelity {name} {share}: {rate(kept, SPLITS)} %")
+    return {"kept": dict(kept), "fill": median(fills or [0.0])}
+
+
+def _count_tokens(referee: Worker, file: str) -> int:
+    return int(referee.ask({"op": "tokens", "transcript": file}, START_S)["tokens"])
+
+
+def find_parts(made: Written) -> list[int]:
+    """Return where the parts of a session end: in front of requests, the last at the end."""
+    n = len(made.messages)
+    asked = [i for i, m in enumerate(made.messages) if m["role"] == "user"]
+    inner = [next(i for i in asked if i >= n * k // survival.PARTS) for k in (1, 2)]
+    return [*inner, n]
+
+
+def count_kept(style: Style, made: Written, sent: str, *, failed: bool = False) -> Counter[str]:
+    """Count the evidence in messages as JSON: kept and gone, and of how much."""
+    kept, of, gone, goes = find_evidence(made.evidence, survival.join_strings(sent))
+    found = {"kept": kept, "of": of, "gone": 0 if failed else gone, "goes": goes}
+    return Counter({f"{style.key}/{name}": number for name, number in found.items()})
+
+
+def rate(kept: Mapping[str, int], parts: Iterable[str], what: str = "kept/of") -> str:
+    """Return the per cent of the evidence whose key has one of these parts."""
+    wanted = set(parts)
+    held, of = what.split("/")
+    keys = {key.rpartition("/")[0] for key in kept if wanted & set(key.split("/"))}
+    total = sum(kept.get(f"{key}/{of}", 0) for key in keys)
+    return (
+        f"{100 * sum(kept.get(f'{key}/{held}', 0) for key in keys) / total:.0f}" if total else "-"
+    )
+
+
+def shown(results: Mapping[str, Any]) -> str:
+    """What is kept of what people said."""
+    found: Row = results["fidelity"]
+    rows: Mapping[str, Mapping[str, Row]] = found["rows"]
+    tokens = sum(found["tokens"]) // len(found["tokens"])
+    styles = load_styles()
+    return (
+        f"## What is kept of what people said\n\n{len(found['tokens'])} sessions of about "
+        f"{tokens:,} tokens by {len(styles)} authors (`bench/corpora`), each with nine facts and "
+        "rules and two values that change, said among other things; three compactions in a row "
+        "to that share of the whole. What counts is whether the value stands in what would be "
+        "sent. Weights are chosen with the authors that are *tuned* alone. *Old values gone*: "
+        "whoever keeps nothing has 100. *Fill* is the median of the result's tokens over the "
+        "target. Per cent:\n\n"
+        + table(["", "budget", "tuned", "held", "**all**", "old values gone", "fill"], _all(rows))
+        + "\nBy language, ullage and the newest user messages:\n\n"
+        + _by(rows, sorted({style.language for style in styles}))
+        + "\nBy kind of session:\n\n"
+        + _by(rows, sorted({style.kind for style in styles}))
+    )
+
+
+def _all(rows: Mapping[str, Mapping[str, Row]]) -> Iterable[list[str]]:
+    for name, by_share in rows.items():
+        for share, row in by_share.items():
+            kept: Mapping[str, int] = row["kept"]
+            sets = [rate(kept, [split]) for split in SPLITS]
+            both, gone = rate(kept, SPLITS), rate(kept, SPLITS, "gone/goes")
+            yield [name, _percent(share), *sets, f"**{both}**", gone, f"{row['fill']:.2f}"]
+
+
+def _by(rows: Mapping[str, Mapping[str, Row]], parts: Sequence[str]) -> str:
+    named = [name for name in (LADDER, *peers.SIMPLE) if name in rows]
+    lines = (
+        [name, _percent(share), *(rate(row["kept"], [part]) for part in parts)]
+        for name in named
+        for share, row in rows[name].items()
+    )
+    return table(["", "budget", *parts], lines)
+
+
+def _percent(share: str) -> str:
+    return f"{float(share) * 100:g} %"

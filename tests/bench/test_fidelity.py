@@ -1,0 +1,69 @@
+"""Sessions of many authors, written from data, and what is counted in them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from bench import fidelity
+from bench.corpus import Evidence, Style, find_evidence, load_styles, write_session
+
+STYLES = load_styles()
+
+
+def test_every_author_is_in_one_split_and_both_have_several_languages():
+    assert len(STYLES) >= 14
+    assert {style.split for style in STYLES} == set(fidelity.SPLITS)
+    languages = [{s.language for s in STYLES if s.split == split} for split in fidelity.SPLITS]
+    assert all(len(found) >= 4 for found in languages)
+    assert len({style.key for style in STYLES}) == len(STYLES)
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.key)
+def test_what_stays_is_said_once_and_the_same_seed_writes_the_same(style: Style):
+    made = write_session(style, 1, 20)
+    assert made == write_session(style, 1, 20)
+    assert made != write_session(style, 2, 20)
+    said = "\n".join(m["content"] for m in made.messages if m["role"] == "user")
+    assert len(made.evidence) >= 10
+    for evidence in made.evidence:
+        assert evidence.text in said
+    kept, of, gone, goes = find_evidence(made.evidence, said)
+    assert kept == of
+    assert (gone, goes) == (0, 2)
+    assert made.messages[-1]["role"] == "user"
+
+
+def test_the_parts_of_a_session_begin_with_requests():
+    made = write_session(STYLES[0], 3, 20)
+    parts = fidelity.find_parts(made)
+    assert parts[-1] == len(made.messages)
+    assert all(made.messages[start]["role"] == "user" for start in parts[:-1])
+
+
+def test_evidence_is_counted_by_author_and_a_failure_keeps_nothing():
+    made = write_session(STYLES[0], 3, 20)
+    whole = fidelity.count_kept(STYLES[0], made, json.dumps(made.messages))
+    assert fidelity.rate(whole, fidelity.SPLITS) == "100"
+    assert fidelity.rate(whole, fidelity.SPLITS, "gone/goes") == "0"
+    assert fidelity.rate(whole, ["nowhere"]) == "-"
+    failed = fidelity.count_kept(STYLES[0], made, "[]", failed=True)
+    assert fidelity.rate(failed, fidelity.SPLITS) == "0"
+    assert fidelity.rate(failed, fidelity.SPLITS, "gone/goes") == "0"
+
+
+def test_the_page_shows_both_splits_languages_and_kinds():
+    row = {
+        "kept": dict(Counter({"tuned/de/support/kept": 3, "tuned/de/support/of": 4})),
+        "fill": 0.97,
+    }
+    found = {"rows": {name: {"0.05": row} for name in fidelity.NAMES[:2]}, "tokens": [900]}
+    text = fidelity.shown({"fidelity": found})
+    assert "| ullage, default ladder | 5 % | 75 | - | **75** | - | 0.97 |" in text
+    assert "newest user messages" in text
+
+
+def test_lines_may_be_broken_otherwise():
+    assert find_evidence([Evidence("a b"), Evidence("c", stays=False)], "x a\n  b") == (1, 1, 1, 1)
