@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         window_tokens,
     )
     from ullage.api.recall import answer_recall, recall, recall_tool
+    from ullage.api.search import answer_search, list_left_out, search, search_tool
     from ullage.api.tally import Tally
     from ullage.api.wrap import wrap
     from ullage.core import errors
@@ -107,6 +108,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.sdk.errors": ("classify_error", "classify_exception"),
     "ullage.guard.guard": ("Guard",),
     "ullage.api.recall": ("answer_recall", "recall", "recall_tool"),
+    "ullage.api.search": ("answer_search", "list_left_out", "search", "search_tool"),
     "ullage.providers": ("Provider", "StreamProvider"),
     "ullage.runtime": ("Runtime",),
     "ullage.storage": ("Store", "open_log", "open_store", "register_store"),
@@ -127,16 +129,16 @@ _ROOMS: Mapping[str, str] = {
 __all__ = [
     "Agent", "Answer", "Assessment", "BusyWriter", "Claim", "Compaction", "CompactionError",
     "ConfigurationError", "Consent", "Contents", "Context", "ContextTooLargeError",
-    "ContextWindowUnknown", "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced",
-    "Fit", "Guard", "Live", "MalformedHistoryError", "Pause", "Policy", "Provider",
-    "ProviderError", "Rung", "Runtime", "Session", "Spent", "Store", "StoreError", "Strategy",
-    "StreamProvider", "Summarizer", "SummaryRequest", "Tally", "Thresholds", "Truncation",
-    "TurnBudget", "UllageError", "UnknownSession", "Usage", "View", "Window", "acompact",
-    "acount", "agent", "allocate", "amodels", "answer_recall", "assess", "awindow",
-    "classify_error", "classify_exception", "compact", "context", "cost", "count", "count_text",
-    "detect_truncation", "developer_context", "edits", "errors", "events", "fit", "metrics",
-    "models", "open_log", "open_store", "recall", "recall_tool", "register_store", "repair",
-    "system_prompt", "validate", "window", "window_tokens", "wrap",
+    "ContextWindowUnknown", "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced", "Fit",
+    "Guard", "Live", "MalformedHistoryError", "Pause", "Policy", "Provider", "ProviderError",
+    "Rung", "Runtime", "Session", "Spent", "Store", "StoreError", "Strategy", "StreamProvider",
+    "Summarizer", "SummaryRequest", "Tally", "Thresholds", "Truncation", "TurnBudget",
+    "UllageError", "UnknownSession", "Usage", "View", "Window", "acompact", "acount", "agent",
+    "allocate", "amodels", "answer_recall", "answer_search", "assess", "awindow", "classify_error",
+    "classify_exception", "compact", "context", "cost", "count", "count_text", "detect_truncation",
+    "developer_context", "edits", "errors", "events", "fit", "list_left_out", "metrics", "models",
+    "open_log", "open_store", "recall", "recall_tool", "register_store", "repair", "search",
+    "search_tool", "system_prompt", "validate", "window", "window_tokens", "wrap",
 ]  # fmt: skip
 
 

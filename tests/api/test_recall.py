@@ -195,8 +195,12 @@ def test_nothing_that_a_model_writes_raises(arguments: Any):
 
 
 def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]):
-    (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
-    exec(compile(code, "storage.md", "exec"), {})
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    room: dict[str, Any] = {}
+    exec(compile(blocks[0], "storage.md", "exec"), room)
     whole, rest = capsys.readouterr().out.split("\n", 1)
     assert whole == "the whole log"
     assert rest == "ullage_recall whole\n[characters 4 to 9 of 13; go on with offset=9]\n"
+    exec(compile(blocks[1], "storage.md", "exec"), room)
+    found = capsys.readouterr().out
+    assert found.startswith("u:a9b1e20174a4ddfe 0 the whole log\nfrozenset({'u:a9b1e20174a4ddfe'})")

@@ -369,4 +369,5 @@ def test_sums_and_pressure_over_time_are_shown_and_listed(tmp_path: Path, capsys
             "output_tokens": 25,
             "dollars": 0.01,
             "pressures": [0.5],
+            "faults": 0,
         }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.executor.calls import call, dry, fields, ran
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.messages.transcript import Call
+from ullage.core.search.ranking import Hit
 from ullage.core.session.permissions import Access, Posture, Rule
 from ullage.core.session.tools import Intent, Spec, ToolOutcome
 from ullage.tools import Executor, Fault, Sandbox, ToolLimits
@@ -40,15 +41,26 @@ class Echo:
                 return ToolOutcome(f"{key} {dry_run}" + "x" * 2_000, marks={"seen": 1})
 
 
-def recalled(reference: str) -> str:
-    if reference != "u:0123456789abcdef":
-        raise StoreError(f"no text for {reference!r}")
-    return "ab" * 1_000
+class Left:
+    """What was left out: one text."""
+
+    def __init__(self, text: str = "ab" * 1_000) -> None:
+        self.text = text
+
+    def read(self, reference: str) -> str:
+        if reference not in {"u:0123456789abcdef", "x"}:
+            raise StoreError(f"no text for {reference!r}")
+        return self.text
+
+    def search(self, query: str, hits: int) -> list[Hit]:
+        if query == "!":
+            raise StoreError("the store is gone")
+        return [Hit("u:0123456789abcdef", 4, f"{query} {hits}", 1.0)] * (query == "ab")
 
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Executor:
-    return Executor(tmp_path, recall=recalled, limits=ToolLimits(characters=1_000))
+    return Executor(tmp_path, past=Left(), limits=ToolLimits(characters=1_000))
 
 
 def offered(executor: Executor, *posture: str) -> list[str]:
@@ -56,11 +68,12 @@ def offered(executor: Executor, *posture: str) -> list[str]:
 
 
 def test_where_nothing_may_change_only_tools_that_read_are_offered(executor, tmp_path) -> None:
-    assert offered(executor) == ["read", "list", "search", "write", "edit", "plan", "ullage_recall"]
-    assert offered(executor, "plan", "auto") == [*READERS, "ullage_recall"]
-    assert offered(executor, "build", "read_only") == [*READERS, "ullage_recall"]
+    past = ["ullage_recall", "ullage_search"]
+    assert offered(executor) == ["read", "list", "search", "write", "edit", "plan", *past]
+    assert offered(executor, "plan", "auto") == [*READERS, *past]
+    assert offered(executor, "build", "read_only") == [*READERS, *past]
     assert offered(executor, "build", "ask") == offered(executor)
-    assert "ullage_recall" not in offered(Executor(tmp_path))
+    assert not set(past) & set(offered(Executor(tmp_path)))
 
 
 def test_a_shell_is_offered_where_it_is_on(tmp_path) -> None:
@@ -135,7 +148,7 @@ def test_nothing_that_a_model_may_write_raises(tmp_path_factory, name, given) ->
     folder = tmp_path_factory.mktemp("any")
     (folder / "beside").mkdir()
     (folder / "work").mkdir()
-    executor = Executor(folder / "work", recall=recalled)
+    executor = Executor(folder / "work", past=Left())
     for text in (json.dumps(given), str(given)):
         asked = Call("1", name, text)
         executor.decide(asked, Posture())
@@ -160,8 +173,16 @@ def test_what_was_left_out_is_read_back_in_pages(executor) -> None:
     beyond = ran(executor, "ullage_recall", reference="u:0123456789abcdef", offset=2_001)
     assert "offset 2,001 is behind the 2,000 characters" in beyond.text
     assert "no text for 'u:0'" in ran(executor, "ullage_recall", reference="u:0").text
-    short = Executor(executor.workspace.root, recall=lambda _: "all")
+    short = Executor(executor.workspace.root, past=Left("all"))
     assert ran(short, "ullage_recall", reference="x").text == "all"
+
+
+def test_what_was_left_out_is_found_by_words(executor) -> None:
+    found = ran(executor, "ullage_search", query="ab").text
+    assert found == "Left out of this conversation:\n\n[u:0123456789abcdef offset=4]\nab 6"
+    assert ran(executor, "ullage_search", query="c").text.startswith("Nothing that was left out")
+    assert ran(executor, "ullage_search", query=" ").text.startswith("error: query is missing")
+    assert ran(executor, "ullage_search", query="!").text == "error: the store is gone"
 
 
 def test_a_callers_own_tools_take_the_place_of_the_others(tmp_path) -> None:

@@ -46,6 +46,7 @@ def told() -> Mapping[type, Any]:
     heard += [
         events.OverShare((Overrun("tools", 20, 10),)),
         events.CompactionFailed("nothing_to_compact"),
+        events.CompactionFault("call", "read a.py", 3),
         events.SummaryProgress(1, 3),
         events.SummaryFailed("no model there"),
         events.Notice("a word"),
@@ -141,9 +142,13 @@ STAYING: Mapping[str, Callable[[], Any]] = {
 }
 """What belongs to a process."""
 
+SEARCHED = ullage.open_store("memory:")
+SEARCHED.originals.keep({"u:1": "a word"})
+
 RESULTS: Mapping[str, Callable[[], Any]] = {
     "allocate": lambda: ullage.allocate(8_000),
     "answer_recall": lambda: ullage.answer_recall({}, ullage.open_store("memory:")),
+    "answer_search": lambda: ullage.answer_search({}, ullage.open_store("memory:")),
     "assess": lambda: ullage.assess(None, None),
     "classify_error": lambda: ullage.classify_error(400, "prompt is too long"),
     "classify_exception": lambda: ullage.classify_exception(ValueError("x")),
@@ -157,7 +162,10 @@ RESULTS: Mapping[str, Callable[[], Any]] = {
     "fit": lambda: ullage.fit(100, input_tokens=200),
     "models": lambda: ullage.models(provider="anthropic"),
     "recall_tool": lambda: ullage.recall_tool("anthropic"),
+    "list_left_out": lambda: ullage.list_left_out(ASK),
     "repair": lambda: ullage.repair([*ASK, {"role": "tool", "tool_call_id": "x", "content": ""}]),
+    "search": lambda: ullage.search("word", store=SEARCHED),
+    "search_tool": lambda: ullage.search_tool("anthropic"),
     "system_prompt": lambda: ullage.system_prompt("build"),
     "window": lambda: ullage.window("nobody's-model"),
 }

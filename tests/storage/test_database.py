@@ -192,7 +192,7 @@ def test_a_newer_file_is_refused_by_name_with_its_version(tmp_path: Path):
     SqliteStore(path).close()
     with raw(path) as connection:
         connection.pragma("user_version", 9)
-    with pytest.raises(StoreError, match=r"store\.db has schema version 9, .* up to 2: upgrade"):
+    with pytest.raises(StoreError, match=r"store\.db has schema version 9, .* up to 3: upgrade"):
         SqliteStore(path)
 
 
@@ -204,9 +204,9 @@ def test_an_older_file_is_brought_forward_with_what_it_holds(tmp_path: Path):
     later = (*MIGRATIONS, "ALTER TABLE records ADD COLUMN note TEXT NOT NULL DEFAULT 'none'")
     database = Database(path, migrations=later)
     assert database.rows("SELECT body, note FROM records") == [(b"text", "none")]
-    assert database.rows("PRAGMA user_version") == [(3,)]
+    assert database.rows("PRAGMA user_version") == [(4,)]
     database.close()
-    with pytest.raises(StoreError, match="schema version 3"):
+    with pytest.raises(StoreError, match="schema version 4"):
         SqliteStore(path)
 
 

@@ -51,6 +51,7 @@ PUBLIC = {
     "ullage_compaction_ratio": {"strategy"},
     "ullage_overflows_total": {"model", "phase"},
     "ullage_silent_truncations_total": {"model"},
+    "ullage_compaction_faults_total": {"kind"},
     "ullage_cost_usd_total": {"model"},
     "ullage_unpriced_tokens_total": {"model"},
     "ullage_context_headroom_tokens": {"model"},

@@ -18,6 +18,7 @@ from ullage.agent.continuing import begin_next, hold_back, is_full
 from ullage.agent.keeping import Place, SessionStore
 from ullage.agent.kit import Kit, Words, state_window
 from ullage.agent.options import Equipment, TurnOptions, check_names, check_values, restrict
+from ullage.agent.originals import SessionPast
 from ullage.agent.session import Live, Session, find_folder
 from ullage.agent.showing import show_event
 from ullage.agent.subagents import Subagents, make_tool
@@ -29,7 +30,6 @@ from ullage.core.errors import (
     BusyWriter,
     ConfigurationError,
     ContextWindowUnknown,
-    StoreError,
     UllageError,
 )
 from ullage.core.guard.events import CompactionFailed
@@ -47,7 +47,7 @@ from ullage.guard.port import Port
 from ullage.providers import Provider, StreamProvider, read_provider
 from ullage.runtime import default
 from ullage.tools import Executor, Sandbox
-from ullage.tools.telling import PlanTool, RecallTool
+from ullage.tools.telling import PlanTool, RecallTool, SearchBackTool
 from ullage.windows import Question
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class Agent(Unpicklable):
             print(agent.run(session, "What is in the cellar?").text)
 
     `provider` may be an object that streams by itself (`ullage.StreamProvider`).
-    `workspace` is the folder that tools work in; without one there are none but plan and recall.
+    `workspace` is the folder that tools work in; without one there are none but plan, recall
+    and search.
     What else it has is in `Equipment`. Raises ConfigurationError for what cannot be.
     """
 
@@ -442,16 +443,12 @@ class Agent(Unpicklable):
         return Context(session.name, where, role, find_root(session.known, session.name))
 
     def _standard(self, session: Session) -> Executor:
-        def recall(reference: str) -> str:
-            text = session.originals.read(reference)
-            if text is None:
-                raise StoreError(f"session {session.name} holds no text for {reference!r:.80}")
-            return text
-
+        past = SessionPast(session.name, session.originals)
         if self.workspace is None:  # tools that touch no file
-            return Executor(Path.cwd(), tools=(PlanTool(), RecallTool(recall)))
+            tools = (PlanTool(), RecallTool(past), SearchBackTool(past))
+            return Executor(Path.cwd(), tools=tools)
         state, shell = _state(session.log.url, self.workspace), self._equipment.get("shell", SHELL)
-        return Executor(self.workspace, state=state, shell=shell, recall=recall)
+        return Executor(self.workspace, state=state, shell=shell, past=past)
 
     def _read(self, name: str, wanted: str) -> str | None:
         found = (s.text for s in self.skills if (s.name, s.hash) == (name, wanted))

@@ -7,7 +7,6 @@ model.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.edits import find_references
 from ullage.core.dialects.usage import Usage
 from ullage.core.guard.conversation import Conversation
 from ullage.core.session.log.event import Draft
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 FOREVER: Final = StoreLimits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)
 """A session keeps what it has; the log is the store."""
-
-REFERENCE: Final = re.compile(r"\bu:[0-9a-f]{16}\b")
-"""A name by which a text that was left out can be read back."""
 
 Seqs = Callable[[], Sequence[int]]
 """The seq of the event that each message of the last request began at."""
@@ -146,7 +143,7 @@ class SessionCheckpoints:
         """Return the event of a compaction; `flags` tell that it was `undone` or `measured`."""
         kept = checkpoint.to_dict()
         made: dict[str, object] = {"checkpoint": kept, "dialect": self._dialect}
-        made["references"] = sorted(set(REFERENCE.findall(json.dumps(kept["script"]))))
+        made["references"] = sorted(find_references(json.dumps(kept["script"])))
         made["cost"] = _find_cost(checkpoint, self._place.prices)
         if not flags:
             made["originals"] = self._session.originals.take_unrecorded(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ullage.core.compaction.turns import alternate
 from ullage.core.dialects import registry
+from ullage.core.guard.events import CompactionFault
 from ullage.core.guard.request import Request
 from ullage.core.session.caching import MARK, add_cache_hints, find_root
 from ullage.core.session.log.fold import User
@@ -59,11 +60,17 @@ def state_window(provider: Provider, window: int | None) -> tuple[Provider, int 
 
 
 def describe_context(view: View, found: Assessment) -> dict[str, Any]:
-    """Return how full the window was by a report, or why that cannot be said."""
+    """Return how full the window was by a report, or why that cannot be said.
+
+    `faults` is how often the request asks again for what a compaction left out, where it does.
+    """
     window = view.prepared.window
+    faults = sum(isinstance(event, CompactionFault) for event in view.prepared.events)
+    asked = {"faults": faults} if faults else {}
     if not found.available:
-        return {"reason": found.reason, "tokens": found.input_tokens}
+        return {"reason": found.reason, "tokens": found.input_tokens, **asked}
     return {
+        **asked,
         "window": found.window_tokens,
         "source": window.source,
         "tier": found.tier,

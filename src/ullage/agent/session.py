@@ -105,7 +105,7 @@ class Session(Unpicklable):
         self._awaiting: int | None = None  # the thread whose event loop is amid a step
         self._lease: Lease | None = None
         self._heard: list[Hear] = []
-        self.originals = SessionOriginals(lambda: self.fold, self._find_originals)
+        self.originals = SessionOriginals(name, log, lambda: self.fold, self._find_originals)
         self._blobs: Blobs | None = None
 
     @classmethod

@@ -12,6 +12,7 @@ from ullage.core.compaction.plan import explain_reason
 from ullage.core.guard.events import (
     Compacted,
     CompactionFailed,
+    CompactionFault,
     ContextPressure,
     Notice,
     SummaryProgress,
@@ -40,6 +41,9 @@ def show_event(session: Session, event: Event) -> None:
             f"compacted {made.tokens_before:,} -> {made.tokens_after:,} tokens "
             f"({name_strategies(made.strategy, made.fallback_reason)}, {made.trigger})"
         )
+        session.publish(Live(session.name, "status", {"text": text}))
+    elif isinstance(event, CompactionFault):
+        text = f"asked again for what a compaction left out: {event.label}"
         session.publish(Live(session.name, "status", {"text": text}))
     elif isinstance(event, SummaryProgress):
         told = {"state": "summarising", "done": event.done, "total": event.total}

@@ -1,1 +1,1 @@
-"""The plain functions: count, window, compact, context, recall, tally, wrap."""
+"""The plain functions: count, window, compact, context, recall, search, tally, wrap."""

@@ -92,10 +92,10 @@ def find_text(reference: str, store: HoldsOriginals | EventLog | str) -> str | N
     """Return the text of a reference in a store or in any session of a log, None without it."""
     if not isinstance(store, str):
         return _find_kept(reference, store)
-    with _lend(open_store, store) as opened:
+    with lend(open_store, store) as opened:
         found = _find_kept(reference, opened)
     if found is None and has_log(store):
-        with _lend(open_log, store) as log:
+        with lend(open_log, store) as log:
             found = _find_in_log(reference, log)
     return found
 
@@ -140,7 +140,7 @@ def answer_recall(arguments: Any, store: HoldsOriginals | EventLog | str) -> str
 
 
 @contextmanager
-def _lend(opens: Callable[..., Opened], url: str) -> Iterator[Opened]:
+def lend(opens: Callable[..., Opened], url: str) -> Iterator[Opened]:
     """Lend what a URL opens, where it is there, and close it again."""
     opened = opens(url, create=False)
     try:

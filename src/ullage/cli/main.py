@@ -25,7 +25,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "look around": ("demo", "doctor"),
     "talk to a model": ("run", "chat", "resume", "undo"),
     "guard any client": ("serve",),
-    "what fills a window": ("context", "count", "validate", "compact", "recall"),
+    "what fills a window": ("context", "count", "validate", "compact", "recall", "search"),
     "how large a window is": ("window", "models", "explain-error"),
     "recorded sessions": ("sessions", "show", "fork", "replay", "export", "import", "verify"),
     "settings": ("config", "completion"),

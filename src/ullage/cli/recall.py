@@ -49,17 +49,26 @@ def run(given: argparse.Namespace) -> int:
 
 def _find(given: argparse.Namespace) -> Page:
     """Return the page of the text, from the first of the places that has it."""
-    named = given.store or config.load().settings.store
-    places = [named] if named else list(filter(_is_there, map(default_url, (SESSIONS, PROXY))))
+    places = find_places(given.store)
+    for url in places[:-1]:
+        if find_text(given.reference, url) is not None:
+            places = [url]
+    return page(given.reference, store=places[-1], offset=given.offset, limit=given.limit)
+
+
+def find_places(named: str | None) -> list[str]:
+    """Return the stores that are looked into: the named one, the set one, or the user's own.
+
+    Raises ConfigurationError where there is none.
+    """
+    chosen = named or config.load().settings.store
+    places = [chosen] if chosen else list(filter(_is_there, map(default_url, (SESSIONS, PROXY))))
     if not places:
         raise ConfigurationError(
             "no store is named: give --store sqlite:FILE, or set `store` (ULLAGE_STORE); there are "
             "no sessions of `ullage run` yet either"
         )
-    for url in places[:-1]:
-        if find_text(given.reference, url) is not None:
-            places = [url]
-    return page(given.reference, store=places[-1], offset=given.offset, limit=given.limit)
+    return places
 
 
 def _is_there(url: str) -> bool:

@@ -16,6 +16,7 @@ class Totals:
     """Answered requests, prompt and output tokens, dollars as far as prices are known.
 
     `pressures` are shares of the window by report, in order; reports without a window are left out.
+    `faults` count what was asked for again after a compaction left it out.
     """
 
     requests: int = 0
@@ -23,6 +24,7 @@ class Totals:
     output_tokens: int = 0
     dollars: float | None = None
     pressures: tuple[float, ...] = ()
+    faults: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
@@ -38,6 +40,8 @@ class Totals:
         if self.pressures:
             last, most = self.pressures[-1], max(self.pressures)
             said.append(f"window at {last:.0%}, at most {most:.0%}")
+        if self.faults:
+            said.append(f"{self.faults:,} asked again after a compaction")
         return ", ".join(said)
 
 
@@ -51,7 +55,14 @@ def add_up(events: Sequence[Event]) -> Totals:
         sum(read_tokens(r, "output", "reasoning") for r in reports),
         sum(priced) if priced else None,
         tuple(ratio for ratio in map(read_ratio, reports) if ratio is not None),
+        sum(map(_read_faults, reports)),
     )
+
+
+def _read_faults(report: Data) -> int:
+    context = report.get("context")
+    found = context.get("faults") if isinstance(context, Mapping) else None
+    return found if type(found) is int else 0
 
 
 def read_tokens(report: Data, *names: str) -> int:

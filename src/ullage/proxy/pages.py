@@ -20,7 +20,7 @@ from ullage.proxy.ledger import Ledger
 from ullage.telemetry import CONTENT_TYPE
 from ullage.transport import HttpRequest, Transport
 
-Scope = MutableMapping[str, Any]
+SearchArea = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Reaches = Callable[[Upstream], Coroutine[Any, Any, bool]]
@@ -118,7 +118,7 @@ class Pages:
     readiness: Readiness
     opened: Callable[[], bool] = lambda: True
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: SearchArea, receive: Receive, send: Send) -> None:
         """Answer one request; its body, if any, is not read."""
         del receive
         method = scope["method"]
@@ -153,7 +153,7 @@ class Pages:
             return 200, JSON, _json({"total": len(entries), "sessions": listed})
         return self._context(path.removeprefix(CONTEXT)) if path.startswith(CONTEXT) else MISSING
 
-    def _root(self, scope: Scope) -> tuple[int, str, bytes]:
+    def _root(self, scope: SearchArea) -> tuple[int, str, bytes]:
         """Say what this is and where to look: a page for browsers, JSON for all others."""
         host, port = (scope.get("server") or ("", 0))[:2]
         shown = f"[{host}]" if ":" in str(host) else host

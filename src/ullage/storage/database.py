@@ -74,6 +74,37 @@ MIGRATIONS: Final[Sequence[str]] = (
         PRIMARY KEY (session_id, seq)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE passages (
+        id     INTEGER PRIMARY KEY,
+        digest BLOB NOT NULL UNIQUE,
+        text   TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE spots (
+        passage   INTEGER NOT NULL,
+        session   TEXT    NOT NULL,
+        seq       INTEGER NOT NULL,
+        reference TEXT    NOT NULL,
+        start     INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX spots_passage ON spots (passage, session, seq);
+    CREATE INDEX spots_place ON spots (seq, session);
+    CREATE TABLE reached (
+        session TEXT    PRIMARY KEY,
+        upto    INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE VIRTUAL TABLE passage_terms
+        USING fts5 (terms, content = '', contentless_delete = 1, tokenize = 'ascii');
+    CREATE VIRTUAL TABLE passage_words USING fts5vocab (passage_terms, row);
+    CREATE TRIGGER records_gone AFTER DELETE ON records WHEN old.kind = 'original' BEGIN
+        DELETE FROM spots WHERE session = '' AND seq = old.id;
+    END;
+    CREATE TRIGGER spots_gone AFTER DELETE ON spots
+    WHEN NOT EXISTS (SELECT 1 FROM spots WHERE passage = old.passage) BEGIN
+        DELETE FROM passages WHERE id = old.passage;
+        DELETE FROM passage_terms WHERE rowid = old.passage;
+    END;
+    """,
 )
 """The step to each schema version from the one before; `turn` is the order of use."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from ullage.core.search.index import MemoryIndex
 from ullage.core.session.log.event import Draft, Event
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
@@ -28,6 +29,7 @@ class MemoryLog(Unpicklable):
         self._heads: dict[str, Head] = {}
         self._events: dict[str, list[Stamped]] = {}
         self._leases: dict[str, list[Lease]] = {}
+        self.passages = MemoryIndex()
 
     def create(self, session: str, now: float) -> Head:
         """Begin a session; raises StoreError where its name is taken or cannot be one."""

@@ -17,7 +17,9 @@ from ullage.core.session.log.event import Draft, Event
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+from ullage.storage.postgres import PASSAGES
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
+from ullage.storage.sql_passages import SqlIndex
 from ullage.storage.threaded import MOST, Desk
 from ullage.threads import Threads
 
@@ -102,6 +104,7 @@ class PostgresLog(Unpicklable):
     ) -> None:
         self._lease_s = lease_s
         self._database = PostgresDatabase(url, create=create, wait_s=wait_s)
+        self.passages = SqlIndex(self._database, PASSAGES, kept=False)
         threads = Threads("ullage-postgres-log", MOST)
         self.desk = Desk(threads, threads)
         self._tails: dict[str, Head] = {}  # where this writer's sessions end, until it lets go

@@ -21,6 +21,8 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.database import WAIT_S, Database, NotText, Rows
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+from ullage.storage.sql_passages import SqlIndex
+from ullage.storage.sqlite import PASSAGES
 from ullage.storage.threaded import MOST, Desk
 from ullage.threads import Threads
 
@@ -81,6 +83,7 @@ class SqliteLog(Unpicklable):
     ) -> None:
         self._lease_s = lease_s
         self._database = Database(path, create=create, wait_s=wait_s)
+        self.passages = SqlIndex(self._database, PASSAGES, kept=False)
         threads = Threads("ullage-sqlite-log", MOST)  # appends that wait share one sync
         self.desk = Desk(threads, threads)
 

@@ -11,6 +11,8 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from ullage.core.search.index import MemoryIndex, SearchSource
+from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea, find_hits
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage.protocol import STANDARD, StoreLimits
 
@@ -227,6 +229,7 @@ class MemoryOriginals(_Recent[str, str]):
     ) -> None:
         super().__init__(limits.most, ttl_s=limits.ttl_s, now=now)
         self._room, self._held = limits.characters, 0
+        self._index, self._new = MemoryIndex(), dict[str, None]()  # what no search has taken in
 
     def keep(self, items: Mapping[str, str]) -> None:
         """Keep texts by their references. A reference that is known keeps its text."""
@@ -235,7 +238,9 @@ class MemoryOriginals(_Recent[str, str]):
         with self._lock:
             for reference, text in items.items():
                 known = self._kept.get(reference)
-                self._held += len(text) if known is None else 0
+                if known is None:
+                    self._held += len(text)
+                    self._new[reference] = None
                 self._put(reference, text if known is None else known)
             self._drop_excess()
 
@@ -246,6 +251,14 @@ class MemoryOriginals(_Recent[str, str]):
             if found is not None:
                 self._touch(reference)
             return found
+
+    def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
+        """Return the passages that fit a query best; raises what `find_hits` raises."""
+        with self._lock:
+            new = (SearchSource(name, self._kept[name], 0) for name in self._new)
+            self._index.take("", new, 0)
+            self._new.clear()
+            return find_hits(self._index, query, hits, area)
 
     async def akeep(self, items: Mapping[str, str]) -> None:
         """Do as `keep`."""
@@ -261,6 +274,8 @@ class MemoryOriginals(_Recent[str, str]):
     def _forget(self, key: str) -> str:
         text = super()._forget(key)
         self._held -= len(text)
+        self._index.forget(key)
+        self._new.pop(key, None)
         return text
 
 

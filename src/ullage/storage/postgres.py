@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeVar
 
 from ullage.core.errors import BusyWriter
+from ullage.core.search.terms import STEMMED
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, PostgresDatabase
 from ullage.storage.protocol import STANDARD, StoreLimits
+from ullage.storage.sql_passages import PassageEngine, PassageStatements, SqlIndex
 from ullage.storage.sql_store import (
     Engine,
     SqlRecords,
@@ -82,9 +84,13 @@ def _touch_noted(writer: Writer, noted: Mapping[int, float]) -> Iterator[None]:
     writer.execute(TOUCH_NOTED, values)
 
 
-def _write_parameters(statements: Statements) -> Statements:
+Sql = TypeVar("Sql", Statements, PassageStatements)
+
+
+def _write_parameters(statements: Sql) -> Sql:
     """Return statements with their parameters as psycopg writes them: `%(name)s`."""
-    return Statements(*(re.sub(r":(\w+)", r"%(\1)s", sql) for sql in astuple(statements)))
+    written = (re.sub(r":(\w+)", r"%(\1)s", sql) for sql in astuple(statements))
+    return type(statements)(*written)
 
 
 ENGINE: Final = Engine(
@@ -102,6 +108,76 @@ ENGINE: Final = Engine(
     touch_noted=_touch_noted,
     forgiven=(BusyWriter, ConnectionLost),
     advice="somebody changed table ullage.records, restore it or start with another database",
+)
+
+
+MOST_COUNTED: Final = 400
+"""Passages of a term that are counted, and looked at: beyond, it is a common one."""
+
+
+def _pack_terms(terms: Sequence[str]) -> list[str]:
+    """Return the words of a passage: their beginnings are found by themselves."""
+    return sorted({term for term in terms if not term.endswith(STEMMED)})
+
+
+def _write_query(term: str) -> str:
+    """Return a term as a tsquery; there is neither quote nor backslash in one."""
+    return f"'{term[:-1]}':*" if term.endswith(STEMMED) else f"'{term}'"
+
+
+def _pack_question(weights: Mapping[str, float]) -> Mapping[str, object]:
+    """Return terms with their weights, and the rarest together: a common one finds too many."""
+    asked = {_write_query(term): weight for term, weight in weights.items()}
+    rarest = list(asked)
+    for count in range(2, min(len(rarest), 3) + 1):
+        asked[" & ".join(rarest[:count])] = 0.0
+    found = {"asked": list(asked), "weights": list(asked.values())}
+    return {**found, "looked": MOST_COUNTED}
+
+
+PASSAGES: Final = PassageEngine(
+    statements=_write_parameters(
+        PassageStatements(
+            reached="SELECT session, upto FROM ullage.reached",
+            reach="""
+                INSERT INTO ullage.reached AS one (session, upto) VALUES (:session, :upto)
+                ON CONFLICT (session) DO UPDATE SET upto = excluded.upto
+                WHERE excluded.upto > one.upto RETURNING upto
+            """,
+            add="""
+                INSERT INTO ullage.passages (digest, text, terms)
+                SELECT :digest, :text, array_to_tsvector(CAST(:terms AS text[]))
+                WHERE CAST(:session AS text) <> ''
+                OR EXISTS (SELECT FROM ullage.records WHERE id = :seq)
+                ON CONFLICT DO NOTHING RETURNING id
+            """,
+            terms="",
+            spot="""
+                INSERT INTO ullage.spots (passage, session, seq, reference, start)
+                SELECT id, :session, :seq, :reference, :start FROM ullage.passages
+                WHERE digest = :digest AND (CAST(:session AS text) <> ''
+                OR EXISTS (SELECT FROM ullage.records WHERE id = :seq))
+            """,
+            records="""
+                SELECT id, name, body FROM ullage.records WHERE kind = 'original'
+                AND id > coalesce((SELECT upto FROM ullage.reached WHERE session = ''), 0)
+                ORDER BY id LIMIT :most
+            """,
+            count="SELECT term, held FROM ullage.count_passages(CAST(:asked AS text[]), :most)",
+            find="""
+                SELECT passage, reference, start, session FROM ullage.find_passages(
+                    CAST(:asked AS text[]), CAST(:weights AS double precision[]), :looked, :most,
+                    :kept, CAST(:names AS text[]), CAST(:sessions AS jsonb))
+            """,
+        )
+    ),
+    write_term=_write_query,
+    pack_terms=_pack_terms,
+    pack_question=_pack_question,
+    pack_list=list,
+    lock=_lock_scope,
+    most_looked_at=1_200,
+    most_counted=MOST_COUNTED,
 )
 
 
@@ -126,4 +202,6 @@ class PostgresStore(SqlStore):
         self._database = PostgresDatabase(url, create=create, wait_s=wait_s)
         records = SqlRecords(self._database, ENGINE, self._database.url, limits, now)
         threads = Threads("ullage-postgres", MOST)
-        super().__init__(records, self._database.url, Desk(threads, threads), purge=create)
+        passages = SqlIndex(self._database, PASSAGES, kept=True)
+        desk = Desk(threads, threads)
+        super().__init__(records, self._database.url, desk, passages, purge=create)

@@ -91,6 +91,78 @@ MIGRATIONS: Final[Sequence[LiteralString]] = (
         PRIMARY KEY (session_id, seq)
     );
     """,
+    """
+    CREATE TABLE ullage.passages (
+        id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        digest bytea NOT NULL UNIQUE,
+        text   text NOT NULL,
+        terms  tsvector NOT NULL
+    );
+    CREATE INDEX passages_terms ON ullage.passages USING gin (terms) WITH (fastupdate = off);
+    CREATE TABLE ullage.spots (
+        number    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        passage   bigint NOT NULL,
+        session   text COLLATE "C" NOT NULL,
+        seq       bigint NOT NULL,
+        reference text COLLATE "C" NOT NULL,
+        start     bigint NOT NULL
+    );
+    CREATE INDEX spots_passage ON ullage.spots (passage, session, seq);
+    CREATE INDEX spots_place ON ullage.spots (seq, session);
+    CREATE TABLE ullage.reached (
+        session text COLLATE "C" PRIMARY KEY,
+        upto    bigint NOT NULL
+    );
+    CREATE FUNCTION ullage.count_passages(asked text[], most bigint)
+    RETURNS TABLE (term text, held bigint) LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+        SELECT '', coalesce(max(id), 0) FROM ullage.passages UNION ALL
+        SELECT one, (SELECT count(*) FROM (SELECT FROM ullage.passages AS p
+            WHERE p.terms @@ one::tsquery LIMIT most) AS found)
+        FROM unnest(asked) AS one
+    $$;
+    CREATE FUNCTION ullage.find_passages(
+        asked text[], weights double precision[], looked bigint, most bigint,
+        kept boolean, names text[], sessions jsonb)
+    RETURNS TABLE (passage text, reference text, start bigint, session text)
+    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+        WITH places AS NOT MATERIALIZED (
+            SELECT * FROM ullage.spots AS s WHERE (s.session = '') = kept
+            AND (names IS NULL OR s.reference = ANY (names))
+            AND (sessions IS NULL OR s.seq <= (sessions ->> s.session)::bigint)),
+        found AS (
+            SELECT p.id, sum(word.weight) AS score FROM unnest(asked, weights) AS word (one, weight)
+            CROSS JOIN LATERAL (
+                SELECT p.id FROM ullage.passages AS p
+                WHERE p.terms @@ word.one::tsquery
+                AND EXISTS (SELECT FROM places AS s WHERE s.passage = p.id OFFSET 0)
+                LIMIT looked) AS p
+            GROUP BY p.id),
+        best AS (SELECT found.id FROM found ORDER BY score DESC, found.id DESC LIMIT most)
+        SELECT p.text, s.reference, s.start, s.session FROM best
+        JOIN ullage.passages AS p ON p.id = best.id
+        CROSS JOIN LATERAL
+            (SELECT * FROM places AS s WHERE s.passage = best.id OFFSET 0) AS s ORDER BY s.number
+    $$;
+    CREATE FUNCTION ullage.forget_passages() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE
+        touched bigint[];
+    BEGIN
+        IF NOT EXISTS (SELECT FROM gone WHERE kind = 'original') THEN
+            RETURN NULL;
+        END IF;
+        PERFORM pg_advisory_xact_lock(1970039912, 1);
+        WITH lost AS (
+            DELETE FROM ullage.spots AS s USING gone
+            WHERE gone.kind = 'original' AND s.session = '' AND s.seq = gone.id
+            RETURNING s.passage)
+        SELECT array_agg(DISTINCT lost.passage) INTO touched FROM lost;
+        DELETE FROM ullage.passages AS p WHERE p.id = ANY (touched)
+        AND NOT EXISTS (SELECT FROM ullage.spots AS s WHERE s.passage = p.id);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER records_gone AFTER DELETE ON ullage.records
+        REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION ullage.forget_passages();
+    """,
 )
 """The step to each schema version from the one before; `turn` is the order of use."""
 

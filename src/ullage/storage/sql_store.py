@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
+from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, Index, SearchArea, find_hits
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
 from ullage.storage.bodies import seal
@@ -375,11 +376,18 @@ class SqlConversations:
             writer.execute(records.engine.statements.state, records.make_row(place, body))
 
 
-class SqlOriginals:
-    """The texts that placeholders stand for."""
+class KeptPassages(Index, Protocol):
+    """The index of a store's originals."""
 
-    def __init__(self, records: SqlRecords) -> None:
-        self._records = records
+    def take_originals(self) -> None:
+        """Take in what came since the last time."""
+
+
+class SqlOriginals:
+    """The texts that placeholders stand for, and where they are searched."""
+
+    def __init__(self, records: SqlRecords, passages: KeptPassages) -> None:
+        self._records, self._passages = records, passages
 
     def keep(self, items: Mapping[str, str]) -> None:
         """Keep texts by their references. A reference that is known keeps its text."""
@@ -402,16 +410,23 @@ class SqlOriginals:
         body = self._records.read_first("original", "", [reference])
         return None if body is None else body.decode("utf-8", "surrogatepass")
 
+    def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
+        """Return the passages that fit a query best; raises what `find_hits` raises."""
+        self._passages.take_originals()
+        return find_hits(self._passages, query, hits, area)
+
 
 class SqlStore(Unpicklable):
     """All three in one database. With `purge` it forgets at once what is out of time."""
 
-    def __init__(self, records: SqlRecords, url: str, desk: Desk, *, purge: bool) -> None:
+    def __init__(
+        self, records: SqlRecords, url: str, desk: Desk, passages: KeptPassages, *, purge: bool
+    ) -> None:
         self.url, self.desk = url, desk
         self._records = records
         self.checkpoints = SqlCheckpoints(records)
         self.conversations = SqlConversations(records)
-        self.originals = SqlOriginals(records)
+        self.originals = SqlOriginals(records, passages)
         if purge:
             try:
                 self.purge(records.now())

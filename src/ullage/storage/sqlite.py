@@ -7,6 +7,7 @@ of a writer locks the whole file, so a scope needs no lock of its own.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Final
 from ullage.core.errors import BusyWriter
 from ullage.storage.database import WAIT_S, Database
 from ullage.storage.protocol import STANDARD, StoreLimits
+from ullage.storage.sql_passages import PassageEngine, PassageStatements, SqlIndex
 from ullage.storage.sql_store import Engine, SqlRecords, SqlStore, Writer, make_statements
 from ullage.storage.threaded import Desk
 from ullage.threads import Threads
@@ -66,6 +68,59 @@ ENGINE: Final = Engine(
     advice="move the file away and start a new store",
 )
 
+_HOLDS: Final = """
+    (s.session = '') = :kept
+    AND (:names IS NULL OR s.reference IN (SELECT value FROM json_each(:names)))
+    AND (:sessions IS NULL OR EXISTS (
+        SELECT 1 FROM json_each(:sessions) AS j WHERE j.key = s.session AND s.seq <= j.value))
+"""
+PASSAGES: Final = PassageEngine(
+    statements=PassageStatements(
+        reached="SELECT session, upto FROM reached",
+        reach="""
+            INSERT INTO reached (session, upto) VALUES (:session, :upto)
+            ON CONFLICT (session) DO UPDATE SET upto = excluded.upto WHERE excluded.upto > upto
+            RETURNING upto
+        """,
+        add="""
+            INSERT INTO passages (digest, text) SELECT :digest, :text
+            WHERE :session <> '' OR EXISTS (SELECT 1 FROM records WHERE id = :seq)
+            ON CONFLICT DO NOTHING RETURNING id
+        """,
+        terms="INSERT INTO passage_terms (rowid, terms) VALUES (:id, :terms)",
+        spot="""
+            INSERT INTO spots (passage, session, seq, reference, start)
+            SELECT id, :session, :seq, :reference, :start FROM passages WHERE digest = :digest
+            AND (:session <> '' OR EXISTS (SELECT 1 FROM records WHERE id = :seq))
+        """,
+        records="""
+            SELECT id, name, body FROM records WHERE kind = 'original'
+            AND id > coalesce((SELECT upto FROM reached WHERE session = ''), 0)
+            ORDER BY id LIMIT :most
+        """,
+        count="""
+            SELECT '', count(*) FROM passages UNION ALL
+            SELECT term, doc FROM passage_words WHERE term IN (SELECT value FROM json_each(:asked))
+        """,
+        find="""
+            WITH best AS MATERIALIZED (
+                SELECT f.rowid AS id FROM passage_terms AS f WHERE f.passage_terms MATCH :question
+                AND EXISTS (SELECT 1 FROM spots AS s WHERE s.passage = f.rowid AND HOLDS)
+                ORDER BY f.rank LIMIT :most)
+            SELECT p.text, s.reference, s.start, s.session FROM best
+            JOIN passages AS p ON p.id = best.id
+            JOIN spots AS s ON s.passage = best.id AND HOLDS ORDER BY s.rowid
+        """.replace("HOLDS", _HOLDS),
+    ),
+    write_term=str,
+    pack_terms=" ".join,
+    pack_question=lambda weights: {"question": " OR ".join(f'"{term}"' for term in weights)},
+    pack_list=json.dumps,
+    lock=_lock_nothing,
+    most_looked_at=4_000,
+    most_counted=sys.maxsize,
+)
+
 
 class SqliteStore(SqlStore):
     """All three in one file; `now` returns seconds since the epoch.
@@ -88,4 +143,5 @@ class SqliteStore(SqlStore):
         self._database = Database(path, create=create, wait_s=wait_s)
         records = SqlRecords(self._database, ENGINE, str(path), limits, now)
         desk = Desk(Threads("ullage-sqlite-reader", 1), Threads("ullage-sqlite-writer", 1))
-        super().__init__(records, f"sqlite:{path}", desk, purge=create)
+        passages = SqlIndex(self._database, PASSAGES, kept=True)
+        super().__init__(records, f"sqlite:{path}", desk, passages, purge=create)

@@ -19,6 +19,7 @@ from ullage.core.guard.events import (
     Answered,
     Compacted,
     CompactionFailed,
+    CompactionFault,
     ContextPressure,
     Event,
     RecoveryExhausted,
@@ -108,6 +109,11 @@ TOKENS_TOTAL: Final = Described(
     "Tokens as reported, in kinds that do not overlap.",
     ("model", "kind"),
 )
+COMPACTION_FAULTS_TOTAL: Final = Described(
+    "ullage_compaction_faults_total",
+    "What is asked for again after a compaction left it out.",
+    ("kind",),
+)
 COMPACTION_RECLAIMED_TOKENS_TOTAL: Final = Described(
     "ullage_compaction_reclaimed_tokens_total",
     "Tokens that compactions left out.",
@@ -143,6 +149,7 @@ class Metrics(Unpicklable):
         self.headroom = histogram(CONTEXT_HEADROOM_TOKENS, TOKENS)
         self.tokens = counter(TOKENS_TOTAL)
         self.reclaimed = counter(COMPACTION_RECLAIMED_TOKENS_TOTAL)
+        self.faults = counter(COMPACTION_FAULTS_TOTAL)
 
     def on_event(self, event: Event) -> None:
         """Count one event; those that are no metric are left alone."""
@@ -304,6 +311,11 @@ def _count_compaction(metrics: Metrics, event: Compacted, model: str | None) -> 
     metrics.reclaimed.add(saved, strategy=made.strategy)
 
 
+def _count_fault(metrics: Metrics, event: CompactionFault, model: str | None) -> None:
+    del model
+    metrics.faults.add(kind=event.kind)
+
+
 def _count_failure(metrics: Metrics, event: CompactionFailed, model: str | None) -> None:
     """Count a compaction that changed nothing; its reason is prose, and prose is no label."""
     del model
@@ -361,6 +373,7 @@ COUNTED: Final[Mapping[type, Callable[[Metrics, Any, str | None], None]]] = Mapp
         ContextPressure: _pressure,  # context_used_ratio, context_headroom_tokens
         Compacted: _count_compaction,  # compactions, context_size, compaction_ratio, reclaimed
         CompactionFailed: _count_failure,  # compactions
+        CompactionFault: _count_fault,  # compaction_faults
         RecoveryExhausted: _count_exhaustion,  # compactions
         TruncationDetected: _count_truncation,  # silent_truncations
         Refused: _count_overflow,  # overflows

@@ -23,6 +23,7 @@ from ullage.core.errors.extras import explain_missing
 from ullage.core.guard.events import (
     Answered,
     Compacted,
+    CompactionFault,
     ContextPressure,
     Event,
     RecoveryExhausted,
@@ -66,6 +67,7 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "reclaimed": "ullage.context.reclaimed",
         "overflowed": "ullage.context.overflowed",
         "truncated": "ullage.context.truncated",
+        "asked_again": "ullage.context.asked_again",
         "status": "http.response.status_code",
         "error": "error.type",
     }
@@ -253,6 +255,11 @@ def _note_truncation(made: Open, event: TruncationDetected) -> None:
     made.note(truncated=True)
 
 
+def _note_fault(made: Open, event: CompactionFault) -> None:
+    del event
+    made.note(asked_again=True)
+
+
 def _note_answer(made: Open, event: Answered) -> None:
     used = event.usage
     made.note(
@@ -275,6 +282,7 @@ NOTED: Final[Mapping[type, Callable[[Open, Any], None]]] = MappingProxyType(
         Compacted: _note_compaction,
         Refused: _note_refusal,
         TruncationDetected: _note_truncation,
+        CompactionFault: _note_fault,
         Answered: _note_answer,
         RecoveryExhausted: _note_exhaustion,
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from ullage.tools.reading import List, ReadTool
 from ullage.tools.sandbox import Sandbox
 from ullage.tools.search import SECONDS, SearchTool
 from ullage.tools.shell import Shell
-from ullage.tools.telling import PlanTool, RecallTool
+from ullage.tools.telling import Past, PlanTool, RecallTool, SearchBackTool
 from ullage.tools.tool import Arguments, Fault, Foreseen, Tool, Varying
 from ullage.tools.work import beside
 from ullage.tools.workspace import Workspace
@@ -51,10 +51,10 @@ def make_tools(
     workspace: Workspace,
     *,
     shell: Sandbox | None = None,
-    recall: Callable[[str], str] | None = None,
+    past: Past | None = None,
     limits: ToolLimits | None = None,
 ) -> tuple[Tool, ...]:
-    """Return the tools that come with the package; `recall` only where texts can be read back."""
+    """Return the tools that come with the package; those for left-out text only with a `past`."""
     limits = limits or ToolLimits()
     tools: tuple[Tool, ...] = (
         ReadTool(workspace, limits.characters),
@@ -65,16 +65,18 @@ def make_tools(
         Shell(workspace, shell, limits.characters),
         PlanTool(),
     )
-    return tools if recall is None else (*tools, RecallTool(recall, limits.characters))
+    if past is None:
+        return tools
+    return (*tools, RecallTool(past, limits.characters), SearchBackTool(past))
 
 
 class Executor:
     """The tools of one workspace.
 
     `state` is the directory that no tool may reach; `shell` grants a sandbox, None turns the shell
-    off. `tools` take the place of the built-in ones. `recall` returns the text of a reference and
-    raises UllageError for one that is not there. Raises ConfigurationError for a workspace that is
-    none, for two tools of one name, and where paths cannot be opened relative to folders (Windows).
+    off. `tools` take the place of the built-in ones. `past` has what was left out. Raises
+    ConfigurationError for a workspace that is none, for two tools of one name, and where paths
+    cannot be opened relative to folders (Windows).
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Executor:
         state: Path | None = None,
         tools: Sequence[Tool] | None = None,
         shell: Sandbox | None = None,
-        recall: Callable[[str], str] | None = None,
+        past: Past | None = None,
         limits: ToolLimits | None = None,
     ) -> None:
         if os.open not in os.supports_dir_fd:
@@ -92,7 +94,7 @@ class Executor:
         self.workspace = Workspace(workspace, state)
         self._limits = limits or ToolLimits()
         if tools is None:
-            tools = make_tools(self.workspace, shell=shell, recall=recall, limits=self._limits)
+            tools = make_tools(self.workspace, shell=shell, past=past, limits=self._limits)
         self._tools: Mapping[str, Tool] = MappingProxyType({tool.spec.name: tool for tool in tools})
         if len(self._tools) != len(tools):
             raise ConfigurationError("two tools have the same name")

@@ -1,16 +1,16 @@
-"""Tools without files: `plan` shows what is intended, `ullage_recall` reads left-out text.
+"""Tools without files: `plan` shows what is intended; two read and search left-out text.
 
 They know neither who shows a plan nor where texts are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from ullage.core.errors import UllageError
+from ullage.core.search.ranking import Hit
+from ullage.core.session import recall, searching
 from ullage.core.session.permissions import Access
-from ullage.core.session.recall import SPEC, clean_reference, cut_page
 from ullage.core.session.tools import Spec, ToolOutcome
 from ullage.tools.bounds import RESULT_CHARACTERS
 from ullage.tools.tool import Arguments, Fault
@@ -65,16 +65,26 @@ class PlanTool:
         return ToolOutcome(f"the plan of {len(steps)} steps is shown", plan=steps)
 
 
-class RecallTool:
-    """The tool that reads left-out text back; `read` returns it by its reference.
+class Past(Protocol):
+    """What was left out of a conversation: read by reference, found by words.
 
-    `read` raises UllageError for an unknown reference.
+    Both raise UllageError for what cannot be.
     """
 
-    spec = SPEC
+    def read(self, reference: str) -> str:
+        """Return the text of a reference."""
 
-    def __init__(self, read: Callable[[str], str], characters: int = RESULT_CHARACTERS) -> None:
-        self._read = read
+    def search(self, query: str, hits: int) -> list[Hit]:
+        """Return the passages that fit a query best."""
+
+
+class RecallTool:
+    """The tool that reads left-out text back."""
+
+    spec = recall.SPEC
+
+    def __init__(self, past: Past, characters: int = RESULT_CHARACTERS) -> None:
+        self._past = past
         self._page = characters * 9 // 10
 
     def access(self, arguments: Arguments) -> Access:
@@ -85,10 +95,34 @@ class RecallTool:
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
         """Return a page of a text that was left out."""
         del key, dry_run
-        reference = clean_reference(arguments["reference"])
+        reference = recall.clean_reference(arguments["reference"])
         most = min(arguments.get("limit") or self._page, self._page)
         try:
-            text = await beside(lambda: self._read(reference))
-            return ToolOutcome(cut_page(text, arguments.get("offset", 0), most).write())
+            text = await beside(lambda: self._past.read(reference))
+            return ToolOutcome(recall.cut_page(text, arguments.get("offset", 0), most).write())
         except UllageError as error:
             raise Fault(str(error)) from error
+
+
+class SearchBackTool:
+    """The tool that finds left-out text by words."""
+
+    spec = searching.SPEC
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+
+    def access(self, arguments: Arguments) -> Access:
+        """Return that nothing is touched."""
+        del arguments
+        return Access()
+
+    async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
+        """Return the passages that fit best, each with its reference."""
+        del key, dry_run
+        try:
+            query = searching.read_query(arguments)
+            found = await beside(lambda: self._past.search(query, searching.HITS))
+        except UllageError as error:
+            raise Fault(str(error)) from error
+        return ToolOutcome(searching.write_hits(found))

@@ -93,6 +93,11 @@ class Checkpoint:
         return self.first, self.count
 
     @property
+    def planned_size(self) -> int:
+        """The messages of the history that it was planned for."""
+        return self.count + self.tail_count
+
+    @property
     def cached_tokens_lost(self) -> int:
         """The tokens of the new prompt that are written to the cache anew, once (estimated)."""
         return max(0, self.tokens_after - self.kept_tokens)

@@ -8,6 +8,7 @@ policy.
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -49,6 +50,8 @@ class Insert:
     role: str
     text: str
 
+
+REFERENCE: Final = re.compile(r"\bu:[0-9a-f]{16}\b")
 
 NATIVE: Final = "native"
 """The role of an insert whose text is a whole message as JSON: a provider made it."""
@@ -262,6 +265,11 @@ def reference(text: str) -> str:
     Two texts share a name with a chance below 1e-9 at 100,000 texts.
     """
     return "u:" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def find_references(text: str) -> frozenset[str]:
+    """Return the names of left-out texts that stand in a text."""
+    return frozenset(REFERENCE.findall(text))
 
 
 def compose(first: Script, edited: Edited, second: Script) -> Script:

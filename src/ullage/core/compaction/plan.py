@@ -20,6 +20,7 @@ from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.draft import PlanDraft
 from ullage.core.compaction.dropping import TAILS
 from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_clear, reference
+from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
 from ullage.core.compaction.room import (
@@ -93,6 +94,7 @@ class Order:
     `first` are strategies that run once, before all others; without `strategies` nothing else is
     touched, and the target is of a count without the server's word. `pins` are positions in the
     transcript that stay besides what always stays (operator text, the task, the current request).
+    `faulted` are those that were asked for again: they stay within a share of the target.
     `keep` bounds the tail in messages, `carry` is the share of the target that a block may take,
     `traits` are those of tools (see `Situation`). With a `summariser` summaries are asked for, in
     requests of at most `window` tokens. `named` gives what is left out a name by which a store has
@@ -105,6 +107,7 @@ class Order:
     strategies: tuple[Strategy | str, ...]
     first: tuple[Strategy, ...] = ()
     pins: frozenset[int] = frozenset()
+    faulted: frozenset[int] = frozenset()
     summariser: bool = False
     keep: Keep | None = None
     carry: float = CARRY_SHARE
@@ -210,7 +213,7 @@ def compact(
     always = any(strategy.always for strategy in order.first)
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
-    start, draft = _start_plan(make_situation(transcript, measured, meter, order), meter, order)
+    start, draft = _start_plan(transcript, measured, meter, order)
     hard = start.pins
     written = yield from _write_prose(draft, start, order)
     block, kept = _fit_block(draft, start, order, written)
@@ -253,9 +256,15 @@ def compact(
     )
 
 
-def _start_plan(start: Situation, meter: Meter, order: Order) -> tuple[Situation, PlanDraft]:
-    """Return a situation and the plan for it."""
-    draft, transcript = _make_draft(start, meter, order), start.transcript
+def _start_plan(
+    transcript: Transcript, measured: Measure, meter: Meter, order: Order
+) -> tuple[Situation, PlanDraft]:
+    """Return the situation and the plan for it."""
+    start = make_situation(transcript, measured, meter, order)
+    draft = _make_draft(start, meter, order)
+    if order.faulted and not draft.fits:
+        start = make_situation(transcript, measured, meter, replace(order, faulted=frozenset()))
+        draft = _make_draft(start, meter, order)
     if order.tries and not draft.fits and not transcript.has_answer():
         # nothing was answered yet: what was asked first is an older try of the request
         older = {transcript.task()} - {transcript.request(), *order.pins}
@@ -297,13 +306,15 @@ def make_situation(
     always = [i for i in (transcript.task(), transcript.request()) if i is not None]
     target = measured.ceiling(order.target)
     block = min(int(target * min(order.carry, SUMMARY_SHARE)), SUMMARY_MOST)
+    units, sizes = laws.units(transcript), counting.upper_edges(transcript, meter)
+    spared = spare(units, sizes, order.faulted, int(target * SPARED_SHARE))
     return Situation(
         transcript=transcript,
-        units=laws.units(transcript),
-        sizes=counting.upper_edges(transcript, meter),
+        units=units,
+        sizes=sizes,
         fixed=measured.fixed_edge,
         target=target,
-        pins=laws.find_fixed(transcript) | order.pins | {*always},
+        pins=laws.find_fixed(transcript) | order.pins | {*always} | spared,
         tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
         counter=meter.counter,
         keep=order.keep,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.compaction.faults import FaultKind
     from ullage.core.compaction.mending import Repair
     from ullage.core.dialects.usage import Usage
     from ullage.core.errors import ErrorKind
@@ -53,6 +54,20 @@ class Compacted:
 
     checkpoint: Checkpoint
     reached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionFault:
+    """Something is asked for again that a compaction left out: it should have been kept.
+
+    `kind` says how: a `call` that was made before, a `recall`, a `search` that finds something, or
+    what a person `said` and has to say again. `label` is what it is about, in a few words, and
+    `message` the position in the history of whoever asks.
+    """
+
+    kind: FaultKind
+    label: str
+    message: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +141,7 @@ Event = (
     | SummaryProgress
     | Compacted
     | CompactionFailed
+    | CompactionFault
     | Repaired
     | Notice
     | TruncationDetected

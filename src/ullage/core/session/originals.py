@@ -11,7 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.edits import reference
+from ullage.core.search.index import SearchSource
+from ullage.core.search.names import RECALL, SEARCH
 from ullage.core.session.log.event import upcast_data
+from ullage.core.session.searching import FOUND
 
 if TYPE_CHECKING:
     from ullage.core.session.log.event import Event
@@ -29,6 +32,9 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
 
 KEEPING: Final = frozenset({"history_compaction", "branch_summary"})
 """Events with `originals`: texts that stand in no other event, by reference."""
+
+OWN: Final = frozenset({RECALL, SEARCH})
+"""Tools whose calls hold no text of their own."""
 
 
 def find_original(events: Iterable[Event], name: str) -> str | None:
@@ -59,3 +65,15 @@ def find_parents(events: Iterable[Event]) -> Iterator[str]:
             parent = (upcast_data(event) or {}).get("parent")
             if isinstance(parent, str):
                 yield parent
+
+
+def list_sources(events: Iterable[Event]) -> Iterator[SearchSource]:
+    """Yield the texts of events that can be searched: not what was searched or recalled before."""
+    for event in events:
+        name = TEXTS.get(event.type)
+        data = (upcast_data(event) or {}) if name is not None else {}
+        text = data.get(name or "")
+        if event.type == "branch_summary" or data.get("name") in OWN or not isinstance(text, str):
+            continue
+        if not text.startswith(FOUND):
+            yield SearchSource(reference(text), text, event.seq)

@@ -19,7 +19,7 @@ Mode = Literal["plan", "build"]
 Permission = Literal["auto", "ask", "read_only"]
 Verdict = Literal["allow", "ask", "deny"]
 
-Scope = Literal["once", "same", "pattern", "tool"]
+SearchArea = Literal["once", "same", "pattern", "tool"]
 
 ANY_DEPTH: Final = "**"
 
@@ -121,11 +121,11 @@ class Consent:
 
     allowed: bool
     reason: str = ""
-    scope: Scope = "once"
+    scope: SearchArea = "once"
     pattern: str = ""
 
     def __post_init__(self) -> None:
-        _demand("scope of a permission", self.scope, get_args(Scope))
+        _demand("scope of a permission", self.scope, get_args(SearchArea))
         if (self.scope == "pattern") is not bool(self.pattern):
             raise ConfigurationError("a pattern goes with the scope 'pattern', and only with that")
         if self.scope != "once" and not self.allowed:
@@ -150,7 +150,7 @@ class Grant:
     """
 
     subject: CallSubject
-    scope: Scope
+    scope: SearchArea
     pattern: str = ""
 
     def __post_init__(self) -> None:

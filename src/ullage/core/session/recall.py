@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.search.names import RECALL
 from ullage.core.session.tools import Spec
 
 PAGE: Final = 20_000
@@ -20,31 +21,17 @@ LARGEST: Final = 100_000
 """Characters that an agent may ask for at once."""
 
 SPEC: Final = Spec(
-    name="ullage_recall",
+    name=RECALL,
     description=(
-        "Read back text that was left out of this conversation to save room. A placeholder in the "
-        "conversation names its reference, such as u:0123456789abcdef. A long text comes in pages: "
-        "go on with the offset that the answer names."
+        "Read text that was left out of this conversation, by its reference (u:0123456789abcdef). "
+        "Long texts come in pages."
     ),
     parameters={
         "type": "object",
         "properties": {
-            "reference": {
-                "type": "string",
-                "minLength": 1,
-                "description": "the reference in the placeholder",
-            },
-            "offset": {
-                "type": "integer",
-                "minimum": 0,
-                "description": "how many characters to skip (0 where left out)",
-            },
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": LARGEST,
-                "description": f"how many characters to return (at most {PAGE} where left out)",
-            },
+            "reference": {"type": "string"},
+            "offset": {"type": "integer", "minimum": 0, "description": "characters to skip"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": LARGEST},
         },
         "required": ["reference"],
         "additionalProperties": False,
@@ -98,18 +85,7 @@ def read_arguments(arguments: Any) -> dict[str, Any]:
 
     `arguments` is JSON text or a mapping. Raises ConfigurationError with what is wrong in them.
     """
-    given = arguments
-    if isinstance(arguments, str | bytes):
-        try:
-            given = json.loads(arguments)
-        except (ValueError, RecursionError) as error:
-            raise ConfigurationError(f"the arguments are no JSON ({error})") from error
-    if not isinstance(given, Mapping):
-        raise ConfigurationError('the arguments are an object, such as {"reference": "u:..."}')
-    known = SPEC.parameters["properties"]
-    for name in given:
-        if name not in known:
-            raise ConfigurationError(f"there is no argument {name!r}: there are {', '.join(known)}")
+    given = read_mapping(arguments, SPEC, '{"reference": "u:..."}')
     reference = given.get("reference")
     if not isinstance(reference, str) or not reference.strip():
         raise ConfigurationError('reference is missing: give the one in the placeholder, "u:..."')
@@ -119,3 +95,23 @@ def read_arguments(arguments: Any) -> dict[str, Any]:
         limit = min(limit, LARGEST)
     offset = given.get("offset") or 0
     return {"reference": clean_reference(reference), "offset": offset, "limit": limit}
+
+
+def read_mapping(arguments: Any, spec: Spec, sample: str) -> Mapping[str, Any]:
+    """Return the arguments of a call as a mapping of names that the tool knows.
+
+    Raises ConfigurationError with what is wrong in them.
+    """
+    given = arguments
+    if isinstance(arguments, str | bytes):
+        try:
+            given = json.loads(arguments)
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(f"the arguments are no JSON ({error})") from error
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"the arguments are an object, such as {sample}")
+    known = spec.parameters["properties"]
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"there is no argument {name!r}: there are {', '.join(known)}")
+    return given

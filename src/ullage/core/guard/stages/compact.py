@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
+from ullage.core.compaction.faults import find_recent_faults, list_faulted
 from ullage.core.compaction.strategies import names, wants_prose
 from ullage.core.guard.effort import PROGRESS
 from ullage.core.guard.events import (
     Compacted,
     CompactionFailed,
+    CompactionFault,
     Event,
     Notice,
     Repaired,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.request import Request, Setup
     from ullage.core.guard.stages.decide import Due
+    from ullage.core.guard.stages.replay import Replayed
     from ullage.core.messages.transcript import DialectName
     from ullage.core.summary.question import Answer, SummaryRequest
     from ullage.core.tokens.counting import Measure
@@ -71,8 +74,9 @@ def leave(measured: Measured) -> Made:
     """Return what was measured as it is."""
     replayed = measured.replayed
     repairs = replayed.read.repairs
-    events = (Repaired(repairs),) if repairs else ()
-    return Made(measured, replayed.conversation, events=events)
+    mended = (Repaired(repairs),) if repairs else ()
+    faults = (CompactionFault(*fault) for fault in replayed.faults)
+    return Made(measured, replayed.conversation, events=(*mended, *faults))
 
 
 def compact_if_allowed(
@@ -107,10 +111,13 @@ def compact_request(
     native = NATIVE in due.strategies
     found = (yield from _compact_natively(setup, request, was, order)) if native else None
     if found is None:
-        found = yield from _tighten(setup, request, was, order, fits=fits)
+        soon = is_soon(was.replayed, due) and not asks
+        found = yield from _find_outcome(setup, request, was, order, fits=fits, soon=soon)
     outcome, now = found
     untold = map(SummaryFailed, explain_written(outcome.written))
     flaws = (*map(Notice, outcome.flaws), *untold)
+    if is_soon(was.replayed, due) and outcome.after.high > order.target * DEEPER:
+        flaws = (*flaws, Notice(_explain_soon(was)))
     short = due.waits and not outcome.reached
     if outcome.changed:
         outcome = _compare(outcome, was, now, due)
@@ -183,11 +190,14 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
     looked_up = {index for index, name in read.sections.items() if name == "knowledge"}
     surplus = ceil(due.surplus / was.size.scale.high)
     looked_up_first = leave_out(was.places(looked_up), surplus)
+    history = read.history
+    faulted = list_faulted(history, find_recent_faults(history, was.replayed.script))
     return Order(
         target=due.target,
         tail=min(policy.tail_tokens, int(policy.tail_share * _find_bound(was, due))),
         strategies=tuple(s for s in due.strategies if s != NATIVE),
         pins=was.places(read.wanted),
+        faulted=was.places(faulted),
         summariser=setup.summariser,
         first=(looked_up_first, *due.first),
         keep=due.keep,
@@ -197,6 +207,49 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
         named=setup.keeps,
         tries=not was.replayed.script and bool(due.strategies) and was.is_beyond,
     )
+
+
+SOON: Final = 2
+"""Answers after a compaction within which another one comes too soon: it is planned deeper."""
+
+DEEPER: Final = 0.7
+"""The share of its target that a compaction goes to where the last one was too soon before it."""
+
+
+def is_soon(replayed: Replayed, due: Due) -> bool:
+    """Tell whether the last compaction was so few answers ago that the policy runs in circles.
+
+    One that a person asked for is none of those, nor one of a section that is over its share.
+    """
+    known = replayed.checkpoint
+    if known is None or known.trigger == "manual" or due.surplus:
+        return False
+    behind = replayed.read.history.messages[known.planned_size :]
+    return sum(message.role == "assistant" for message in behind) <= SOON
+
+
+def _explain_soon(was: Measured) -> str:
+    bound = was.window.working_tokens
+    size = f"the window of {bound:,} tokens" if bound else "the window"
+    return (
+        f"the history was compacted again after {SOON} answers or fewer: {size} is small for this "
+        "work; give it a larger window, shorter tool results, or a new session"
+    )
+
+
+def _find_outcome(
+    setup: Setup, request: Request, was: Measured, order: Order, *, fits: bool, soon: bool
+) -> Generator[Need, Any, tuple[Outcome, Measured]]:
+    """Return the outcome of an order; one that comes too soon goes deeper, where it can.
+
+    A summary is not paid for twice: where one is asked for the target stays.
+    """
+    if soon:
+        deeper = replace(order, target=int(order.target * DEEPER))
+        found = yield from _tighten(setup, request, was, deeper, fits=fits)
+        if found[0].changed and found[0].reached:
+            return found
+    return (yield from _tighten(setup, request, was, order, fits=fits))
 
 
 def _tighten(

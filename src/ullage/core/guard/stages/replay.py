@@ -14,6 +14,7 @@ from ullage.core.compaction import laws
 from ullage.core.compaction.applied import apply_again
 from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.edits import Edited, Script, apply
+from ullage.core.compaction.faults import AskedAgain, find_faults
 from ullage.core.guard.conversation import Conversation
 from ullage.core.guard.request import Need, NeedLoad
 from ullage.core.guard.stages.read import Read, read_history
@@ -30,7 +31,8 @@ class Replayed:
     """A history after the checkpoint that is known for it, and the conversation so far.
 
     `script` is what was applied, `generation` that of the next checkpoint. `is_reported` tells
-    that the last report is of the beginning of what is now to be sent.
+    that the last report is of the beginning of what is now to be sent. `faults` are what the
+    newest messages ask for again.
     """
 
     read: Read
@@ -40,6 +42,7 @@ class Replayed:
     generation: int = 0
     checkpoint: Checkpoint | None = None
     is_reported: bool = False
+    faults: tuple[AskedAgain, ...] = ()
 
 
 def replay(
@@ -54,8 +57,17 @@ def replay(
     wide = (window.working_tokens or 0) if found.outgrown else 0
     conversation = replace(began, wide=wide)
     reported = recalled is not None and recalled.has_report_of(found.edited.transcript)
-    generation, checkpoint = found.generation, found.checkpoint
-    return Replayed(read, found.edited, conversation, script, generation, checkpoint, reported)
+    again = recalled is not None and recalled.prefix == read.whole  # it was told before
+    return Replayed(
+        read,
+        found.edited,
+        conversation,
+        script,
+        found.generation,
+        found.checkpoint,
+        is_reported=reported,
+        faults=() if again else find_faults(read.history, script),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +157,7 @@ def _is_lawful(known: Checkpoint, read: Read, edited: Edited) -> bool:
     history, script = read.history, known.script
     if script.touches(read.pins):
         return False
-    planned = known.count + known.tail_count  # where it most likely is: a scan takes long
+    planned = known.planned_size  # where it most likely is: a scan takes long
     if read.prefixes[planned - 1 : planned] == (known.whole,) or known.whole in read.prefixes:
         return True
     found = laws.survey(history)

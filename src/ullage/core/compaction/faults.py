@@ -1,0 +1,217 @@
+"""What is asked for again after a compaction left it out: its faults, as an operating system says.
+
+A fault is a call that was made before and whose result went, a reference that is recalled, a search
+that finds something, or a sentence that a person has to say again. All are read in the history; a
+run of tests that is repeated is none, nor is a file that was written meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from ullage.core.facts.salience import find_author
+from ullage.core.facts.segments import cut_message
+from ullage.core.messages.labels import label_call, shorten
+from ullage.core.search.names import NOTHING, RECALL, SEARCH
+from ullage.core.search.terms import list_terms
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.edits import Script
+    from ullage.core.compaction.laws import Unit
+    from ullage.core.messages.transcript import Call, Message, Transcript
+
+FaultKind = Literal["call", "recall", "search", "said"]
+
+HABIT: Final = 2
+"""Times that a call was made before it went from which on it is a habit, such as a run of tests."""
+
+LEAST_TERMS: Final = 5
+"""Different terms of a sentence below which saying it twice tells nothing: "yes, go on"."""
+
+SPARED_SHARE: Final = 0.25
+"""The share of the target that what faulted may hold as if it were pinned."""
+
+SPARED_FOR: Final = 200
+"""Messages for which what faulted is kept: a compaction or two."""
+
+LONGEST: Final = 4_000
+"""Characters of arguments beyond which a call is not looked for: it carries a text of its own."""
+
+_KEY: Final = "faults"
+
+
+class AskedAgain(NamedTuple):
+    """Something that is asked for again: what, in a few words, and the message that asks for it."""
+
+    kind: FaultKind
+    label: str
+    message: int
+
+
+class _Made(NamedTuple):
+    """A call: the message it stands in, its tool, and what exactly was asked."""
+
+    message: int
+    name: str
+    key: str
+
+
+class _Asked(NamedTuple):
+    """What was asked for and said in a history: calls by what they are about, sentences."""
+
+    calls: Mapping[str, tuple[_Made, ...]]
+    said: Mapping[frozenset[str], int]
+
+
+def find_faults(history: Transcript, script: Script) -> tuple[AskedAgain, ...]:
+    """Return what the newest answer, its results and the words behind it ask for again.
+
+    `script` is what was left out of the history.
+    """
+    if not script.drops and not script.clears:
+        return ()
+    messages = history.messages
+    newest = (i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "assistant")
+    since = max(next(newest, len(messages)), script.reach())
+    return tuple(_find(history, script, range(since, len(messages))))
+
+
+def find_recent_faults(history: Transcript, script: Script) -> tuple[AskedAgain, ...]:
+    """Return what was asked for again not long ago, and is still there."""
+    if not script.drops and not script.clears:
+        return ()
+    recent = range(max(len(history) - SPARED_FOR, 0), len(history))
+    return tuple(_find(history, script, [i for i in recent if i not in script.drops]))
+
+
+def _find(history: Transcript, script: Script, places: Sequence[int]) -> Iterator[AskedAgain]:
+    asked, told = _index(history), "\n".join(_flatten(i.text) for i in script.inserts)
+    for place in places:
+        message = history.messages[place]
+        for call in message.calls:
+            fault = _judge_call(history, script, asked, place, call)
+            if fault is not None:
+                yield fault
+        for text, terms in _list_said(message):
+            before = asked.said.get(terms, place)
+            if before < place and before in script.drops and _flatten(text) not in told:
+                yield AskedAgain("said", shorten(text), place)
+
+
+def _judge_call(
+    history: Transcript, script: Script, asked: _Asked, place: int, call: Call
+) -> AskedAgain | None:
+    """Return the fault that a call is, None where it is something new."""
+    about = _find_subject(call)
+    if call.name in {RECALL, SEARCH}:
+        result = _find_result(history.messages, place, call)
+        found = result is not None and not result[1].startswith(("error", NOTHING))
+        return (
+            AskedAgain("recall" if call.name == RECALL else "search", about, place)
+            if found
+            else None
+        )
+    key = _write_key(call)
+    earlier = [made for made in asked.calls.get(about, ()) if made.message < place]
+    same = [made for made in earlier if made.key == key]
+    if not key or not same or len(same) >= HABIT or same[-1] != earlier[-1]:
+        return None
+    last = same[-1].message
+    return (
+        AskedAgain("call", f"{call.name} {about}", place)
+        if _is_gone(history, script, last)
+        else None
+    )
+
+
+def _is_gone(history: Transcript, script: Script, place: int) -> bool:
+    """Tell whether a call, or a result of it, was left out."""
+    if place in script.drops:
+        return True
+    behind = range(place + 1, place + 2 + len(history.messages[place].calls))
+    return not {c.message for c in script.clears if c.call < 0}.isdisjoint(behind)
+
+
+def _find_result(messages: Sequence[Message], place: int, call: Call) -> tuple[int, str] | None:
+    """Return where the result of a call stands, and its text."""
+    for index in range(place + 1, min(place + 2 + len(messages[place].calls), len(messages))):
+        for part in messages[index].parts:
+            if part.kind == "result" and part.answers == call.id:
+                return index, part.text
+    return None
+
+
+def _index(history: Transcript) -> _Asked:
+    """Return what was asked for and said in a history; what is known of its beginning is used."""
+    done, known = history.memo.get(_KEY, (0, _Asked({}, {})))
+    if done < len(history):
+        calls, said = dict(known.calls), dict(known.said)
+        for place in range(done, len(history)):
+            message = history.messages[place]
+            for call in message.calls:
+                made = _Made(place, call.name, _write_key(call))
+                about = _find_subject(call)
+                calls[about] = (*calls.get(about, ()), made)
+            for _, terms in _list_said(message):
+                said.setdefault(terms, place)
+        known = _Asked(calls, said)
+        history.memo[_KEY] = (len(history), known)
+    asked: _Asked = known
+    return asked
+
+
+def _find_subject(call: Call) -> str:
+    return label_call(call.arguments)
+
+
+def _write_key(call: Call) -> str:
+    """Return what a call asks for, exactly; "" for one that carries a text of its own."""
+    if len(call.arguments) > LONGEST:
+        return ""
+    try:
+        arguments = json.dumps(json.loads(call.arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        arguments = call.arguments
+    return f"{call.name} {arguments}"
+
+
+def _flatten(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _list_said(message: Message) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield what a person says in a message, sentence by sentence, with its terms."""
+    if find_author(message) != "user":
+        return
+    for segment in cut_message(message):
+        if not segment.pasted:
+            terms = frozenset(list_terms(segment.text))
+            if len(terms) >= LEAST_TERMS:
+                yield segment.text, terms
+
+
+def list_faulted(history: Transcript, faults: Iterable[AskedAgain]) -> frozenset[int]:
+    """Return the messages that bring what was asked for again: the calls, with their results."""
+    found: set[int] = set()
+    for fault in faults:
+        found.add(fault.message)
+        for call in history.messages[fault.message].calls:
+            result = _find_result(history.messages, fault.message, call)
+            found |= {result[0]} if result is not None else set()
+    return frozenset(found)
+
+
+def spare(
+    units: Sequence[Unit], sizes: Sequence[int], faulted: frozenset[int], room: int
+) -> frozenset[int]:
+    """Return the messages of the newest units that faulted, as many as so many tokens take."""
+    spared: set[int] = set()
+    for unit in reversed(units):
+        places = range(unit.start, unit.stop)
+        size = sum(sizes[unit.start : unit.stop])
+        if size <= room and not faulted.isdisjoint(places):
+            room -= size
+            spared |= {*places}
+    return frozenset(spared)

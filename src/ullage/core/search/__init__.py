@@ -1,0 +1,1 @@
+"""Finds words in texts that were left out: terms, passages, and how well a passage fits."""

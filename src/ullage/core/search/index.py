@@ -1,0 +1,100 @@
+"""An index of passages in memory, which grows with what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
+
+from ullage.core.search.passages import cut_passages
+from ullage.core.search.ranking import Hit, Index, SearchArea
+from ullage.core.search.terms import list_terms
+
+MEAN: Final = 200
+"""Terms of a usual passage; a longer one is worth less for the same term."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSource:
+    """A text to be found: its name, and the event or record that it stands in."""
+
+    reference: str
+    text: str
+    order: int
+
+
+class GrowingIndex(Index, Protocol):
+    """An index that texts are taken into, in their order."""
+
+    def list_reached(self) -> Mapping[str, int]:
+        """Return how far each session is taken in, the originals of a store under ""."""
+        ...
+
+    def take(self, session: str, sources: Iterable[SearchSource], upto: int) -> None:
+        """Take in the texts of a session up to an event, or of a store up to a record."""
+        ...
+
+
+class MemoryIndex:
+    """Passages by their terms."""
+
+    most_looked_at: Final = 4_000
+
+    def __init__(self) -> None:
+        self._passages: dict[int, tuple[Hit, int]] = {}
+        self._lengths: dict[int, int] = {}
+        self._postings: dict[str, dict[int, int]] = {}
+        self._of: dict[str, list[int]] = {}
+        self._reached: dict[str, int] = {}
+        self._made = 0
+
+    def list_reached(self) -> Mapping[str, int]:
+        """Return how far each session is taken in, the originals of a store under ""."""
+        return self._reached
+
+    def take(self, session: str, sources: Iterable[SearchSource], upto: int) -> None:
+        """Take in the texts of a session up to an event, or of a store up to a record."""
+        for source in sources:
+            numbers = self._of.setdefault(source.reference, [])
+            for passage in cut_passages(source.text):
+                said, number = passage.read(), self._made
+                terms = list_terms(said)
+                hit = Hit(source.reference, passage.start, said, 0.0, session)
+                self._passages[number] = (hit, source.order)
+                self._lengths[number] = len(terms)
+                self._made += 1
+                numbers.append(number)
+                for term, times in Counter(terms).items():
+                    self._postings.setdefault(term, {})[number] = times
+        self._reached[session] = upto
+
+    def forget(self, reference: str) -> None:
+        """Take a text out, where it is in."""
+        for number in self._of.pop(reference, ()):
+            hit, _ = self._passages.pop(number)
+            del self._lengths[number]
+            for term in set(list_terms(hit.text)):
+                held = self._postings[term]
+                del held[number]
+                if not held:
+                    del self._postings[term]
+
+    def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
+        """Return how many passages there are, and how many have each of these terms."""
+        found = ((term, len(self._postings.get(term, ()))) for term in terms)
+        return len(self._passages), dict(found)
+
+    def find(self, weights: Mapping[str, float], most: int, area: SearchArea) -> Sequence[Hit]:
+        """Return up to `most` passages that have the most of these terms, the oldest first."""
+        scores: dict[int, float] = {}
+        for term, weight in weights.items():
+            for number, times in islice(
+                reversed(self._postings[term].items()), self.most_looked_at
+            ):
+                length = 1 + self._lengths[number] / MEAN
+                scores[number] = scores.get(number, 0.0) + weight * times / (times + length)
+        allowed = (number for number in scores if area.holds(*self._passages[number]))
+        best = sorted(allowed, key=scores.__getitem__, reverse=True)[:most]
+        return [self._passages[number][0] for number in sorted(best)]

@@ -1,0 +1,159 @@
+"""How well passages fit what is asked for: BM25, and how much of the question they hold.
+
+An index of any kind narrows down; the order is made here, the same for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.search.terms import STEMMED, list_terms
+
+HITS: Final = 10
+"""Hits of a search that names no number."""
+
+MOST_HITS: Final = 100
+MOST_TERMS: Final = 64
+"""Different words of a query that are looked for: the first."""
+
+CANDIDATES: Final = 60
+"""Passages that an index hands out to be put in order, and for more than ten hits six each."""
+
+RARE: Final = 50
+"""Passages of a word up to which words that begin alike are looked for too."""
+
+K1: Final = 1.2
+B: Final = 0.75
+"""The constants of BM25 (Robertson and Zaragoza, 2009, 3.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that was found: `reference` names its text, where it begins at character `offset`.
+
+    `session` is the session of a log that it stands in, empty for a text of a store. `score` orders
+    the hits of one search, and compares with no other's.
+    """
+
+    reference: str
+    offset: int
+    text: str
+    score: float
+    session: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the hit as plain data."""
+        where = {"session": self.session} if self.session else {}
+        found = {"reference": self.reference, "offset": self.offset, **where}
+        return {**found, "score": round(self.score, 3), "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchArea:
+    """Where to look: texts with these references, sessions up to an event; else everywhere."""
+
+    references: frozenset[str] | None = None
+    sessions: Mapping[str, int] | None = None
+
+    def holds(self, hit: Hit, order: int) -> bool:
+        """Tell whether a passage of this event is in the place."""
+        if self.references is not None and hit.reference not in self.references:
+            return False
+        return self.sessions is None or order <= self.sessions.get(hit.session, -1)
+
+
+EVERYWHERE: Final = SearchArea()
+
+
+class Index(Protocol):
+    """Passages by their terms.
+
+    `most_looked_at` is how many a search looks at, those with the rarest terms.
+    """
+
+    @property
+    def most_looked_at(self) -> int:
+        """Passages that a search looks at."""
+        ...
+
+    def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
+        """Return how many passages there are, and how many have each of these terms."""
+        ...
+
+    def find(self, weights: Mapping[str, float], most: int, area: SearchArea) -> Sequence[Hit]:
+        """Return up to `most` passages that have the most of these terms, the oldest first."""
+        ...
+
+
+def find_hits(
+    index: Index, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE
+) -> list[Hit]:
+    """Return the passages that fit a question best, the best one first.
+
+    `query` is words in any language. Raises ConfigurationError for a query without words and for a
+    senseless number of hits.
+    """
+    if type(hits) is not int or not 1 <= hits <= MOST_HITS:
+        raise ConfigurationError(f"hits is a number from 1 to {MOST_HITS}, not {hits!r}")
+    words, beginnings = _read_query(query)
+    if not words:
+        raise ConfigurationError(f"the query {query!r:.80} has no words to look for")
+    total, held = index.count(words)
+    more = [beginnings[word] for word in words if word in beginnings and held[word] <= RARE]
+    held = {**held, **(index.count(more)[1] if more else {})}
+    weights = {
+        term: math.log(1 + (total - count + 0.5) / (count + 0.5))
+        for term, count in held.items()
+        if count
+    }
+    if not weights:
+        return []
+    chosen = _choose_rarest(weights, held, index.most_looked_at)
+    return _order(index.find(chosen, max(CANDIDATES, 6 * hits), area), weights)[:hits]
+
+
+def _read_query(query: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words of a query, each once, and the beginnings of the longer ones."""
+    words: dict[str, None] = {}
+    beginnings: dict[str, str] = {}
+    last = ""
+    for term in list_terms(query):
+        if term.endswith(STEMMED):
+            beginnings[last] = term
+        else:
+            words[term], last = None, term
+    return list(words)[:MOST_TERMS], beginnings
+
+
+def _choose_rarest(
+    weights: Mapping[str, float], held: Mapping[str, int], most: int
+) -> dict[str, float]:
+    """Return the terms that passages are looked up by: the rarest, at least one."""
+    chosen: dict[str, float] = {}
+    for term in sorted(weights, key=held.__getitem__):
+        most -= held[term]
+        if chosen and most < 0:
+            break
+        chosen[term] = weights[term]
+    return chosen
+
+
+def _order(found: Sequence[Hit], weights: Mapping[str, float]) -> list[Hit]:
+    """Return passages in the order of their worth; of one text only once, the newest."""
+    distinct = {" ".join(hit.text.split()): hit for hit in found}.values()
+    counted = [(hit, list_terms(hit.text)) for hit in distinct]
+    mean = sum(len(terms) for _, terms in counted) / max(len(counted), 1)
+    whole = sum(weights.values())
+    scored = []
+    for hit, terms in counted:
+        times = Counter(term for term in terms if term in weights)
+        norm = K1 * (1 - B + B * len(terms) / mean)
+        sums = sum(weights[t] * n * (K1 + 1) / (n + norm) for t, n in times.items())
+        share = sum(weights[t] for t in times) / whole
+        scored.append(Hit(hit.reference, hit.offset, hit.text, sums * (1 + share), hit.session))
+    return sorted(scored, key=lambda hit: -hit.score)
