@@ -120,8 +120,9 @@ def shown(results: Mapping[str, Any]) -> str:
         "rules and two values that change, said among other things; three compactions in a row "
         "to that share of the whole. What counts is whether the value stands in what would be "
         "sent. Weights are chosen with the authors that are *tuned* alone. *Old values gone*: "
-        "whoever keeps nothing has 100. *Fill* is the median of the result's tokens over the "
-        "target. Per cent:\n\n"
+        "whoever keeps nothing has 100; ullage drops one where the later sentence plainly takes "
+        "its place, and keeps both where that is said in other words. *Fill* is the median of the "
+        "result's tokens over the target. Per cent:\n\n"
         + table(["", "budget", "tuned", "held", "**all**", "old values gone", "fill"], _all(rows))
         + "\nBy language, ullage and the newest user messages:\n\n"
         + _by(rows, sorted({style.language for style in styles}))
