@@ -74,8 +74,8 @@ def find_faults(history: Transcript, script: Script) -> tuple[AskedAgain, ...]:
         return ()
     messages = history.messages
     newest = (i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "assistant")
-    since = max(next(newest, len(messages)), script.reach())
-    return tuple(_find(history, script, range(since, len(messages))))
+    since = range(next(newest, len(messages)), len(messages))
+    return tuple(_find(history, script, [place for place in since if place not in script.drops]))
 
 
 def find_recent_faults(history: Transcript, script: Script) -> tuple[AskedAgain, ...]:
@@ -87,7 +87,7 @@ def find_recent_faults(history: Transcript, script: Script) -> tuple[AskedAgain,
 
 
 def _find(history: Transcript, script: Script, places: Sequence[int]) -> Iterator[AskedAgain]:
-    asked, told = _index(history), "\n".join(_flatten(i.text) for i in script.inserts)
+    asked = _index(history)
     for place in places:
         message = history.messages[place]
         for call in message.calls:
@@ -96,7 +96,7 @@ def _find(history: Transcript, script: Script, places: Sequence[int]) -> Iterato
                 yield fault
         for text, terms in _list_said(message):
             before = asked.said.get(terms, place)
-            if before < place and before in script.drops and _flatten(text) not in told:
+            if before < place and before in script.drops and not _is_told(script, text):
                 yield AskedAgain("said", shorten(text), place)
 
 
@@ -147,19 +147,26 @@ def _index(history: Transcript) -> _Asked:
     """Return what was asked for and said in a history; what is known of its beginning is used."""
     done, known = history.memo.get(_KEY, (0, _Asked({}, {})))
     if done < len(history):
-        calls, said = dict(known.calls), dict(known.said)
-        for place in range(done, len(history)):
-            message = history.messages[place]
-            for call in message.calls:
-                made = _Made(place, call.name, _write_key(call))
-                about = _find_subject(call)
-                calls[about] = (*calls.get(about, ()), made)
-            for _, terms in _list_said(message):
-                said.setdefault(terms, place)
-        known = _Asked(calls, said)
+        new = history.messages[done:]
+        made = [(done + n, call) for n, m in enumerate(new) for call in m.calls]
+        heard = [(terms, done + n) for n, m in enumerate(new) for _, terms in _list_said(m)]
+        if made:
+            known = known._replace(calls=_add_calls(known.calls, made))
+        if heard:
+            known = known._replace(said={**dict(reversed(heard)), **known.said})
         history.memo[_KEY] = (len(history), known)
     asked: _Asked = known
     return asked
+
+
+def _add_calls(
+    known: Mapping[str, tuple[_Made, ...]], made: Iterable[tuple[int, Call]]
+) -> Mapping[str, tuple[_Made, ...]]:
+    calls = dict(known)
+    for place, call in made:
+        about = _find_subject(call)
+        calls[about] = (*calls.get(about, ()), _Made(place, call.name, _write_key(call)))
+    return calls
 
 
 def _find_subject(call: Call) -> str:
@@ -175,6 +182,11 @@ def _write_key(call: Call) -> str:
     except (ValueError, RecursionError):
         arguments = call.arguments
     return f"{call.name} {arguments}"
+
+
+def _is_told(script: Script, text: str) -> bool:
+    """Tell whether a sentence stands in the block that a script puts in."""
+    return any(_flatten(text) in _flatten(insert.text) for insert in script.inserts)
 
 
 def _flatten(text: str) -> str:
