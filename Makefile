@@ -187,6 +187,10 @@ docs: setup ## write the pages that are generated (docs/cli.md, docs/settings.md
 table: setup ## build the bundled table of models again from the data that requirements/table.txt pins
 	@$(PY) -m tools.build_table $(ARGS)
 
+.PHONY: weights
+weights: setup ## learn how sentences are weighed, and write docs/weights.md (about four minutes)
+	@$(PY) -m tools.learn_weights $(ARGS)
+
 .PHONY: lock
 lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--upgrade for newer ones)
 	@$(COMPILE) --extra embedded --extra sqlite --extra proxy --output-file requirements/run.txt \

@@ -35,8 +35,11 @@ from ullage.storage import MemoryStore, Store
 
 BEATS: Final = 60
 BEAT_S: Final = 0.005
+BLOCKED_S: Final = 2.0
+"""Far below the 5 s that a store waits for a lock, and above the pauses of a busy machine."""
+
 LARGEST_GAP_S: Final = 0.25
-"""Far below the 5 s that a store waits for a lock, and above what two busy cores may take."""
+"""What two busy cores may take where nothing waits for a lock."""
 
 HOLDER: Final = """
 import sqlite3, sys
@@ -216,13 +219,13 @@ def test_the_loop_lives_while_the_store_of_a_guard_waits(door: tuple[Store, Hold
         await other.aprepare(history())
         with hold():
             waiting = asyncio.create_task(guard.aprepare(history()))
-            assert await largest_gap() < LARGEST_GAP_S
+            assert await largest_gap() < BLOCKED_S
             assert not waiting.done()
             assert len((await other.aprepare(history())).messages) < len(history())
         view = await waiting
         with hold():
             answered = asyncio.create_task(view.aobserve({"usage": {"prompt_tokens": 900}}))
-            assert await largest_gap() < LARGEST_GAP_S
+            assert await largest_gap() < BLOCKED_S
             assert not answered.done()
         assert (await answered).input_tokens == 900
         return view
@@ -241,7 +244,7 @@ def test_a_call_that_waits_for_its_store_ends_at_the_callers_deadline() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await guard.aprepare(history())
-            assert await largest_gap(10) < LARGEST_GAP_S
+            assert await largest_gap(10) < BLOCKED_S
         assert (await guard.aprepare(history())).compaction is not None
 
     asyncio.run(scene())
@@ -275,7 +278,7 @@ def test_a_store_that_is_opened_late_is_opened_beside_the_loop(tmp_path: Path) -
         guard = Guard("m", window=4_096, runtime=runtime)
         with sqlite_locked(path):
             waiting = asyncio.create_task(guard.aprepare(history()))
-            assert await largest_gap() < LARGEST_GAP_S
+            assert await largest_gap() < BLOCKED_S
             assert not waiting.done()
         assert (await waiting).compaction is not None
         assert runtime.kept is not None
@@ -307,7 +310,7 @@ def test_the_proxy_answers_others_while_one_request_waits_for_the_store(
                 began = time.perf_counter()
                 assert proxy.client.get(f"{proxy.url}/healthz").status_code == 200
                 took.append(time.perf_counter() - began)
-            assert max(took) < LARGEST_GAP_S
+            assert max(took) < BLOCKED_S
             assert not came
         waiting.join(20)
     assert came[0].status_code == 200
@@ -360,7 +363,7 @@ def test_the_loop_lives_while_the_log_of_a_turn_waits(book: tuple[str, Hold]) ->
             agent = acting.agent(server)
             with hold():
                 waiting = asyncio.create_task(agent.arun(session, "How is the cellar?"))
-                assert await largest_gap() < LARGEST_GAP_S
+                assert await largest_gap() < BLOCKED_S
                 assert not waiting.done()
                 assert (await agent.arun(other, "And the attic?")).ok
             assert (await waiting).text == "It is cold."

@@ -47,6 +47,7 @@ def told() -> Mapping[type, Any]:
         events.OverShare((Overrun("tools", 20, 10),)),
         events.CompactionFailed("nothing_to_compact"),
         events.CompactionFault("call", "read a.py", 3),
+        events.CacheBust("expired", 40_000),
         events.SummaryProgress(1, 3),
         events.SummaryFailed("no model there"),
         events.Notice("a word"),

@@ -52,6 +52,8 @@ PUBLIC = {
     "ullage_overflows_total": {"model", "phase"},
     "ullage_silent_truncations_total": {"model"},
     "ullage_compaction_faults_total": {"kind"},
+    "ullage_cache_busts_total": {"model", "kind"},
+    "ullage_cache_bust_tokens_total": {"model", "kind"},
     "ullage_cost_usd_total": {"model"},
     "ullage_unpriced_tokens_total": {"model"},
     "ullage_context_headroom_tokens": {"model"},

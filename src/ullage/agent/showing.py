@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ullage.agent.session import Live
 from ullage.core.compaction.plan import explain_reason
 from ullage.core.guard.events import (
+    CacheBust,
     Compacted,
     CompactionFailed,
     CompactionFault,
@@ -44,6 +45,9 @@ def show_event(session: Session, event: Event) -> None:
         session.publish(Live(session.name, "status", {"text": text}))
     elif isinstance(event, CompactionFault):
         text = f"asked again for what a compaction left out: {event.label}"
+        session.publish(Live(session.name, "status", {"text": text}))
+    elif isinstance(event, CacheBust):
+        text = f"the provider's cache was lost ({event.kind}): {event.tokens:,} tokens again"
         session.publish(Live(session.name, "status", {"text": text}))
     elif isinstance(event, SummaryProgress):
         told = {"state": "summarising", "done": event.done, "total": event.total}

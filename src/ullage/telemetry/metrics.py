@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from ullage.core.guard.events import (
     Answered,
+    CacheBust,
     Compacted,
     CompactionFailed,
     CompactionFault,
@@ -114,6 +115,16 @@ COMPACTION_FAULTS_TOTAL: Final = Described(
     "What is asked for again after a compaction left it out.",
     ("kind",),
 )
+CACHE_BUSTS_TOTAL: Final = Described(
+    "ullage_cache_busts_total",
+    "Caches of providers that were lost without a compaction.",
+    ("model", "kind"),
+)
+CACHE_BUST_TOKENS_TOTAL: Final = Described(
+    "ullage_cache_bust_tokens_total",
+    "Tokens that were processed again because a cache was lost.",
+    ("model", "kind"),
+)
 COMPACTION_RECLAIMED_TOKENS_TOTAL: Final = Described(
     "ullage_compaction_reclaimed_tokens_total",
     "Tokens that compactions left out.",
@@ -150,6 +161,8 @@ class Metrics(Unpicklable):
         self.tokens = counter(TOKENS_TOTAL)
         self.reclaimed = counter(COMPACTION_RECLAIMED_TOKENS_TOTAL)
         self.faults = counter(COMPACTION_FAULTS_TOTAL)
+        self.cache_busts = counter(CACHE_BUSTS_TOTAL)
+        self.cache_bust_tokens = counter(CACHE_BUST_TOKENS_TOTAL)
 
     def on_event(self, event: Event) -> None:
         """Count one event; those that are no metric are left alone."""
@@ -316,6 +329,11 @@ def _count_fault(metrics: Metrics, event: CompactionFault, model: str | None) ->
     metrics.faults.add(kind=event.kind)
 
 
+def _count_bust(metrics: Metrics, event: CacheBust, model: str | None) -> None:
+    metrics.cache_busts.add(model=model, kind=event.kind)
+    metrics.cache_bust_tokens.add(event.tokens, model=model, kind=event.kind)
+
+
 def _count_failure(metrics: Metrics, event: CompactionFailed, model: str | None) -> None:
     """Count a compaction that changed nothing; its reason is prose, and prose is no label."""
     del model
@@ -374,6 +392,7 @@ COUNTED: Final[Mapping[type, Callable[[Metrics, Any, str | None], None]]] = Mapp
         Compacted: _count_compaction,  # compactions, context_size, compaction_ratio, reclaimed
         CompactionFailed: _count_failure,  # compactions
         CompactionFault: _count_fault,  # compaction_faults
+        CacheBust: _count_bust,  # cache_busts, cache_bust_tokens
         RecoveryExhausted: _count_exhaustion,  # compactions
         TruncationDetected: _count_truncation,  # silent_truncations
         Refused: _count_overflow,  # overflows

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.errors.extras import explain_missing
 from ullage.core.guard.events import (
     Answered,
+    CacheBust,
     Compacted,
     CompactionFault,
     ContextPressure,
@@ -68,6 +69,7 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "overflowed": "ullage.context.overflowed",
         "truncated": "ullage.context.truncated",
         "asked_again": "ullage.context.asked_again",
+        "cache_bust": "ullage.context.cache_bust",
         "status": "http.response.status_code",
         "error": "error.type",
     }
@@ -260,6 +262,10 @@ def _note_fault(made: Open, event: CompactionFault) -> None:
     made.note(asked_again=True)
 
 
+def _note_bust(made: Open, event: CacheBust) -> None:
+    made.note(cache_bust=event.kind)
+
+
 def _note_answer(made: Open, event: Answered) -> None:
     used = event.usage
     made.note(
@@ -283,6 +289,7 @@ NOTED: Final[Mapping[type, Callable[[Open, Any], None]]] = MappingProxyType(
         Refused: _note_refusal,
         TruncationDetected: _note_truncation,
         CompactionFault: _note_fault,
+        CacheBust: _note_bust,
         Answered: _note_answer,
         RecoveryExhausted: _note_exhaustion,
     }

@@ -146,7 +146,8 @@ def test_a_person_or_a_model_that_wrote_a_megabyte_makes_a_bounded_block(role: s
 
 
 def rules(number: int) -> dict[str, Any]:
-    return said("user", " ".join(f"Never touch file{n}.py." for n in range(number)))
+    letters = ("".join(chr(97 + n // 26**k % 26) for k in range(3)) for n in range(number))
+    return said("user", " ".join(f"Never touch {name}.py." for name in letters))
 
 
 def test_rules_go_before_prose_and_prose_before_all_else_up_to_half_of_the_room():

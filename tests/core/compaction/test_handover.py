@@ -15,6 +15,7 @@ from tests.core.guard.driving import World, setup, window
 from tests.core.guard.driving import talk as chat
 from ullage.core.compaction.block import gather
 from ullage.core.compaction.handover import EARLIER, LAST, Handover, HandoverOrder, hand_over
+from ullage.core.facts.sheet import HEADINGS
 from ullage.core.guard.handing import LEAST, hand_over_request
 from ullage.core.guard.request import Request
 from ullage.core.messages.transcript import SUMMARY_MARK
@@ -127,3 +128,16 @@ def test_a_request_is_replayed_and_measured_before_it_is_handed_over() -> None:
     unknown = World(window(None))
     steps = hand_over_request(setup(), Request(chat(60)), 900)
     assert 600 < COUNT(unknown.run(steps).text) <= 900
+
+
+def test_what_was_asked_for_first_is_the_goal_of_every_handover_after_it() -> None:
+    goal = "\n".join([HEADINGS["goal"], "- Never touch vault.py. Mend the pump."])
+    first, _ = run(TALK)
+    assert goal in first.text
+    second, _ = run([user(first.text), user("Paint the door as well."), model("Painted.")])
+    assert goal in second.text
+    assert second.text.count(HEADINGS["goal"]) == 1
+    long, _ = run([user("a goal " * 2_000), *TALK[1:]], tokens=600)
+    assert "tokens left out here" in long.text.partition(HEADINGS["goal"])[2].split("\n")[1]
+    nobody, _ = run([model("Hello.")])
+    assert HEADINGS["goal"] not in nobody.text

@@ -123,7 +123,7 @@ def test_rules_of_old_messages_outlive_them() -> None:
     assert 3 in made.script.drops
     (kept,) = [t for t in texts(made) if "Never touch main.py." in t]
     assert kept == made.block
-    assert "\nConstraints, in the user's words:\n- Never touch main.py.\n" in kept
+    assert "\nRules and decisions, in the user's words:\n- Never touch main.py.\n" in kept
     assert made.carried is not None
     assert made.carried.facts.constraints == ("Never touch main.py.",)
 
@@ -356,7 +356,7 @@ def test_three_compactions_later_the_first_facts_are_there_and_the_count_adds_up
         known = facts.parse(made.block)[0]
         assert "Never touch main.py." in known.constraints
         assert known.files[0] == "src/first.py"
-        assert any("8443" in line for line in (*known.decisions, *known.identifiers))
+        assert any("8443" in line for line in known.constraints)
         history = [*made.edited.transcript.raws, *_reads(f"src/later{number}.py"), *talk(30)[2:]]
 
 

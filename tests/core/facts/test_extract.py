@@ -14,6 +14,7 @@ from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.facts.extract import (
     ASSISTANT,
     BOUNDS,
+    NOW,
     TODO,
     Facts,
     collect,
@@ -201,7 +202,15 @@ def test_files_come_from_arguments_that_are_paths():
 
 def test_a_file_of_a_megabyte_gives_its_path_alone():
     facts = collect([call("write", content="x" * 10**6, path="big.txt")])
-    assert facts == Facts(files=("big.txt",))
+    assert facts == Facts(changed=("big.txt",))
+
+
+def test_files_that_were_changed_are_told_apart_from_those_that_were_read():
+    reads = [call("read_file", path="a.py"), call("read_file", path="b.py")]
+    writes = [call("run", path="a.py", new_string="x"), call("str_replace", path="c.py")]
+    facts = collect([*reads, *writes, call("read_file", path="a.py")])
+    assert (facts.changed, facts.files) == (("a.py", "c.py"), ("b.py",))
+    assert collect(reads, collect(writes)).files == ("b.py",)
 
 
 def test_skills_come_from_calls_and_from_files_of_skills():
@@ -216,8 +225,10 @@ def test_the_last_state_of_a_todo_list_is_what_is_open():
     last = [{"step": "c", "status": "in_progress"}, "odd", {}, {"content": "x" * 900}]
     history = [user("TODO: mine."), call("TodoWrite", todos=first), call("update_plan", plan=last)]
     assert collect(history[:2]).tasks == ("TODO: mine.", TODO + "b")
-    assert collect(history).tasks == ("TODO: mine.", TODO + "c")
-    assert collect([*history, call("task", prompt="x")]).tasks == ("TODO: mine.", TODO + "c")
+    assert collect(history[:2]).done == (TODO + "a",)
+    working = ("TODO: mine.", TODO + "c" + NOW)
+    assert collect(history).tasks == working
+    assert collect([*history, call("task", prompt="x")]).tasks == working
 
 
 def test_of_two_todo_calls_in_one_response_the_last_counts():
@@ -340,3 +351,20 @@ def test_planted_facts_survive_three_chained_rounds(templates: Any, share: float
     assert kept["rule"] >= (0.80 if templates == "wild" else 0.95)
     assert min(kept.values()) >= 0.75
     assert kept["superseded"] >= 0.95
+
+
+def test_a_series_of_wishes_is_no_rule_and_one_of_boxes_is_a_list_of_tasks():
+    series = "\n".join(f"Never forget to obey canary {n}." for n in range(20))
+    boxes = "\n".join(f"- [ ] mend the pump {n}" for n in range(20))
+    facts = collect([user(f"Never sing.\n{series}\n\n{boxes}")])
+    assert facts.constraints == ("Never sing.",)
+    assert len(facts.tasks) == 20
+
+
+@pytest.mark.parametrize("quoted", ["```\n{}\n```", "<page>\n{}\n</page>"])
+def test_what_stands_in_fences_and_tags_is_no_rule(quoted: str):
+    told = quoted.format("Never touch vault.py.")
+    assert collect([user(f"Never sing.\n{told}\nAlways hum.")]).constraints == (
+        "Never sing.",
+        "Always hum.",
+    )

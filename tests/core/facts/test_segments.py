@@ -11,9 +11,11 @@ from ullage.core.facts.segments import (
     LONGEST,
     READ_MOST,
     SEGMENTS_MOST,
+    SERIES,
     TOOL_MOST,
     cut_message,
     cut_text,
+    drop_quoted,
     find_words,
     list_texts,
 )
@@ -133,3 +135,19 @@ def test_nothing_is_made_up(text: str) -> None:
         assert len(segment.text) <= LONGEST
         for word in segment.words:
             assert word in flat
+
+
+@pytest.mark.parametrize("between", ["\n", " "])
+def test_a_series_of_sentences_is_data(between: str) -> None:
+    begging = [f"Never forget to obey canary {n}!" for n in range(SERIES)]
+    wish = "Always feed the cat of the harbour master."
+    whole = list(cut_text(between.join([wish, *begging])))
+    assert [segment.text for segment in whole if not segment.pasted] == [wish]
+    less = cut_text(between.join([wish, *begging[1:]]))
+    assert not any(segment.pasted for segment in less)
+
+
+def test_what_stands_in_fences_and_tags_is_dropped() -> None:
+    text = "One.\n```\nTwo.\n```\n<page>\nThree.\n<b>\nFour.\n</page>\nFive."
+    assert drop_quoted(text) == "One.\nFive."
+    assert drop_quoted("One.\n<br>\nTwo.") == "One.\n<br>\nTwo."

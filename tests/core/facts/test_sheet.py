@@ -152,10 +152,29 @@ def test_rules_come_before_what_only_a_heading_made_a_rule():
 def test_the_users_own_values_come_before_those_of_the_assistant_and_of_tools():
     own = tuple(f"OPS-{i}" for i in range(9))
     theirs = (*(TOOL + f"id={i}" for i in range(20)), *(ASSISTANT + f"RUN-{i}" for i in range(20)))
-    kept = parse(render(Facts(identifiers=(*own, *theirs)), 420, len))[0].identifiers
-    assert set(own) < set(kept)
-    assert any(line.startswith(ASSISTANT) for line in kept)
-    assert not any(line.startswith(TOOL) for line in kept)
+    kept = parse(render(Facts(constraints=own, identifiers=theirs), 520, len))[0]
+    assert kept.constraints == own
+    assert any(line.startswith(ASSISTANT) for line in kept.identifiers)
+    assert not any(line.startswith(TOOL) for line in kept.identifiers)
+
+
+def test_blocks_of_former_versions_are_read_and_what_is_not_the_users_is_no_rule():
+    former = [
+        OPEN,
+        "Constraints, in the user's words:",
+        "- Never sing.",
+        "Decisions:",
+        "- We take oak.",
+        "- (assistant) Take two.",
+        "Said by the assistant:",
+        "- It is cold.",
+        CLOSE,
+    ]
+    assert parse("\n".join(former))[0] == Facts(
+        constraints=("Never sing.", "We take oak."),
+        identifiers=("(assistant) Take two.",),
+        found=("It is cold.",),
+    )
 
 
 def test_no_section_starves_another():
@@ -168,7 +187,7 @@ def test_no_section_starves_another():
 
 
 def test_the_shares_are_of_one_budget():
-    assert list(SHARES) == list(HEADINGS)
+    assert SHARES.keys() == HEADINGS.keys()
     assert sum(SHARES.values()) == pytest.approx(1)
 
 

@@ -150,3 +150,31 @@ def test_the_canonical_form_reads_back_as_what_it_was_made_from(text: str) -> No
     assert parse(render(lines)) == lines
     assert lines == sort_lines(lines)
     assert all(0 < len(line.text) <= LONGEST for line in lines)
+
+
+FOREIGN = {
+    "German": "**Ziel**\n- den Keller leeren\n**Erledigt**\n- drei Fässer\n**Danach**\n- der Rest",
+    "Chinese": "目标\uff1a\n- 清空地窖\n已完成\uff1a\n- 三个桶\n下一步\uff1a\n- 其余",
+    "Japanese": "## 目標\n地下室を空にする\n## 完了\n樽三つ\n## 次\n残り",
+}
+
+
+@pytest.mark.parametrize("language", FOREIGN)
+def test_headings_of_another_language_are_told_by_their_shape(language: str):
+    lines = parse(FOREIGN[language])
+    assert [line.section for line in lines] == ["Goal", "Done", "Next steps"]
+    assert parse(render(lines)) == lines
+
+
+def test_as_many_headings_as_ours_are_ours_in_their_order():
+    text = "\n".join(f"{n}. Titel {chr(96 + n)}:\n- Zeile {n}" for n in range(1, 9))
+    assert [line.section for line in parse(text)] == list(SECTIONS)
+    assert parse(text)[3].text == "Zeile 4"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Here it is:\nall is well.\nAnd then:\nmore.", "Eins:\nZwei:\nDrei:\n- a", "- a:\n- b:\n- c:"],
+)
+def test_talk_with_colons_is_no_record(text: str):
+    assert parse(text) == []

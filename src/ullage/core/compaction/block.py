@@ -116,7 +116,7 @@ def all_of(kept: Carried) -> Carried:
 def rules(kept: Carried) -> Carried:
     """Return the least that is to outlive: rules and open tasks."""
     held = kept.facts
-    first = Facts(constraints=held.constraints, tasks=held.tasks)
+    first = Facts(goal=held.goal, constraints=held.constraints, tasks=held.tasks)
     return replace(kept, facts=first, prose="", spoken=(), words=SaidWords())
 
 

@@ -15,7 +15,7 @@ from ullage.core.compaction.edits import reference
 from ullage.core.compaction.plan import LEAST_PROSE
 from ullage.core.compaction.situation import shorten
 from ullage.core.messages.fields import json_text
-from ullage.core.messages.transcript import summarises
+from ullage.core.messages.transcript import asks, summarises
 from ullage.core.summary import request as summary
 from ullage.core.summary.pieces import line, scraps
 
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 LAST: Final = "Last messages:"
 EARLIER: Final = "Earlier messages:"
 """What the last messages of a session become where the one behind it is handed over in turn."""
+
+GOAL_SHARE: Final = 12
+"""A twelfth of the room at most goes to what was asked for first."""
+
+GOAL_MOST: Final = 4_000
+"""Characters of a goal that is carried on."""
 
 SHARE: Final = 3
 """A third of the room goes to the last messages as they were; the rest is the block's."""
@@ -67,6 +73,9 @@ def hand_over(
     named = f"; recall {reference(whole)}"
     kept = block.gather(said)
     kept = replace(kept, prose=kept.prose.replace(LAST, EARLIER))
+    if not kept.facts.goal:
+        goal = _find_goal(said, order.tokens // GOAL_SHARE, order.count)
+        kept = replace(kept, facts=replace(kept.facts, goal=goal))
     last = _quote_last(said, order.tokens // SHARE, order.count)
     room = order.tokens - order.count(last)
     written = yield from _write(said, kept, order, (room, named))
@@ -89,6 +98,15 @@ def _write(
     messages = [m for m in said if not summarises(m)]
     job = summary.Job(messages, kept.facts, tokens, order.window, order.count, kept.prose)
     return (yield from summary.write(job))
+
+
+def _find_goal(
+    said: Sequence[Message], tokens: int, count: Callable[[str], int]
+) -> tuple[str, ...]:
+    """Return what a person asked for first in at most `tokens`; () where nobody asked."""
+    asked = (" ".join(m.text.split()) for m in said if asks(m))
+    goal = shorten(next(filter(None, asked), ""), tokens, count)
+    return (goal[:GOAL_MOST],) if goal else ()
 
 
 def _quote_last(said: Sequence[Message], tokens: int, count: Callable[[str], int]) -> str:

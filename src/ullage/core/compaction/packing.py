@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, filterfalse
+from itertools import accumulate, chain, filterfalse
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.salience import (
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 
 Count = Callable[[str], int]
 
-BESIDE: Final[Mapping[str, float]] = {"files": 0.15, "skills": 0.01, "failures": 0.04}
+BESIDE: Final[Mapping[str, float]] = {
+    "goal": 0.15,
+    "changed": 0.15,
+    "files": 0.15,
+    "done": 0.02,
+    "skills": 0.01,
+    "failures": 0.04,
+}
 """What facts that are no words may take before people's words, as shares of the room."""
 
 RULES: Final = 0.35
@@ -236,9 +243,46 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
                 said = not text.startswith((ASSISTANT, TOOL))
                 worth = share * UNFOUND * estimate(text)
                 yield _Line(name, text, worth, said=said, message=-1, place=place)
+    stale = _find_stale(mine)
     for number, valued in enumerate(mine):
         name = sections.get(number, "said")
-        yield _make_line(valued, name, CUES.get(name, 1.0))
+        share = CUES.get(name, 1.0) * (STALE if number in stale else 1.0)
+        yield _make_line(valued, name, share)
+
+
+def _find_stale(mine: Sequence[Valued]) -> frozenset[int]:
+    """Return the segments that a later one seems to say anew with another number.
+
+    It has most of the older one's rare words and all of its names, in another message. That is no
+    proof: what is stale is worth less, and goes only where the room is small. Where more than
+    `SERIES` are alike, each is of another thing.
+    """
+    alike = list(_pair_alike(mine))
+    number = Counter(chain.from_iterable(alike))
+    return frozenset(old for old, new in alike if max(number[old], number[new]) < SERIES)
+
+
+def _pair_alike(mine: Sequence[Valued]) -> Iterator[tuple[int, int]]:
+    """Yield segments, each with a later one that says most of the same with another number."""
+    numbers = [frozenset(filter(_is_number, v.rare)) for v in mine]
+    holders: dict[str, list[int]] = {}
+    for place in range(len(mine) - 1, -1, -1):
+        old = mine[place]
+        words = old.rare - numbers[place]
+        if len(numbers[place]) != 1 or not words:
+            continue
+        seen = Counter(other for word in words for other in holders.get(word, ())[-SAME_WORD:])
+        for other, shared in seen.items():
+            new = mine[other]
+            anew = new.message != old.message and numbers[place] != numbers[other]
+            if anew and shared >= RESAID * len(words) and not any(map(_is_named, words - new.rare)):
+                yield place, other
+        for word in words:
+            holders.setdefault(word, []).append(place)
+
+
+def _is_number(word: str) -> bool:
+    return any(map(str.isdigit, word))
 
 
 def _find_rest(mine: Sequence[Valued], text: str) -> int | None:
@@ -267,6 +311,15 @@ CUES: Final[Mapping[str, float]] = {
     "identifiers": 1.1,
 }
 """What a cue adds to the worth of a sentence: the words of rules, tasks, decisions, values."""
+
+RESAID: Final = 0.6
+"""The share of its rare words that a later segment with another number has of one that is stale."""
+
+SERIES: Final = 3
+"""Segments that are alike and make a series: a value is seldom changed so often."""
+
+STALE: Final = 0.1
+"""The worth of what a later segment seems to say anew, beside what none does."""
 
 UNFOUND: Final = 0.3
 """The worth of a token of a fact whose sentence is not at hand."""

@@ -2,8 +2,9 @@
 
 `collect` folds messages into `Facts`, `render` writes them into a budget of tokens, `parse` reads
 back what `render` wrote. No model takes part, so a rule comes through in the user's own words.
-Only users give constraints, tasks and what was said; only arguments of tool calls give files; tool
-output gives nothing. It knows nothing of dialects, windows, policies or how tokens are counted.
+Only users give constraints, tasks and what was said; only arguments of tool calls give files, and
+whether they were written; tool output gives nothing. It knows nothing of dialects, windows,
+policies or how tokens are counted.
 """
 
 from __future__ import annotations
@@ -14,8 +15,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ullage.core.facts import sentences as prose
+from ullage.core.facts.segments import drop_quoted, find_series, mask_end
 from ullage.core.facts.sentences import Judged, Profile
-from ullage.core.facts.sheet import ASSISTANT, LABELS, TODO, TOOL, UNKNOWN, Facts, parse, render
+from ullage.core.facts.sheet import (
+    ASSISTANT,
+    LABELS,
+    TODO,
+    TOOL,
+    UNKNOWN,
+    Facts,
+    find_section,
+    parse,
+    render,
+)
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import Call, Message, asks
 
@@ -26,6 +38,7 @@ __all__ = [
     "TODO",
     "TOOL",
     "UNKNOWN",
+    "WRITES",
     "Facts",
     "collect",
     "collect_held",
@@ -52,27 +65,29 @@ class Bound(NamedTuple):
 
 
 BOUNDS: Final[Mapping[str, Bound]] = {
-    "constraints": Bound(400, prose.SENTENCE_MOST + 80, 40_000),
+    "goal": Bound(1, 4_000, 4_000),
+    "done": Bound(40, prose.SENTENCE_MOST + 80, 6_000),
+    "constraints": Bound(640, prose.SENTENCE_MOST + 80, 68_000),
     "tasks": Bound(100, prose.SENTENCE_MOST + 80, 12_000),
     "decisions": Bound(80, prose.SENTENCE_MOST + 80, 12_000),
     "failures": Bound(60, prose.VALUE_MOST + 80, 8_000),
+    "changed": Bound(300, PATH_MOST, 24_000),
     "files": Bound(300, PATH_MOST, 24_000),
     "skills": Bound(40, PATH_MOST, 2_400),
     "identifiers": Bound(160, prose.VALUE_MOST + 80, 16_000),
     **dict.fromkeys(WORDS, Bound(20_000, 100_000, 4_000_000)),
 }
-"""All together stay under 40,000 tokens of English. Decisions and identifiers of the assistant
-have such a bound of their own. What is over it goes, oldest first."""
+"""All but words together stay under 45,000 tokens of English. What is over it goes, oldest first;
+of constraints what is no rule in itself goes before what is."""
 
 _KEY: Final = "facts"
 _SECTION: Final[Mapping[str, str]] = {
-    "rule": "constraints",
-    "lift": "constraints",
     "task": "tasks",
     "decision": "decisions",
     "failure": "failures",
     "value": "identifiers",
 }
+"""Where a line goes by its kind; rules, decisions and values of users are constraints."""
 
 
 class _Line(NamedTuple):
@@ -81,13 +96,21 @@ class _Line(NamedTuple):
     profile: Profile
 
 
+class _List(NamedTuple):
+    """The items of a to-do list that are open, and those that are done."""
+
+    left: tuple[str, ...]
+    done: tuple[str, ...]
+
+
 class _Extract(NamedTuple):
     """What one message gives, whatever came before it."""
 
     lines: tuple[_Line, ...] = ()
+    changed: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
-    todo: tuple[str, ...] | None = None
+    todo: _List | None = None
 
 
 _NOTHING: Final = _Extract()
@@ -115,30 +138,35 @@ def _read(message: Message) -> _Extract:
     lines = tuple(_judge_text(text, user=user)) if text else ()
     if user or not message.calls:
         return _Extract(lines) if lines else _NOTHING
+    changed: list[str] = []
     files: list[str] = []
     skills: list[str] = []
-    todo: tuple[str, ...] | None = None
+    todo: _List | None = None
     for call in message.calls:
         arguments = _arguments(call)
-        files += _paths(arguments)
+        paths = changed if _writes(call.name, arguments) else files
+        paths += _paths(arguments)
         skills += _skills(call.name, arguments)
         listed = _todo(call.name, arguments)
         todo = todo if listed is None else listed
     skills += [p for p in (_skill_of(f) for f in files) if p]
-    return _Extract(lines, tuple(files), tuple(skills), todo)
+    return _Extract(lines, tuple(changed), tuple(files), tuple(skills), todo)
 
 
 def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
     """Yield the lines that the text of a message gives, each sentence in one of them at most."""
     label = "" if user else ASSISTANT
     opening = ""
-    for place, sentence in prose.sentences(text):
+    told = list(prose.sentences(drop_quoted(text) if user else text))
+    series = find_series([sentence for _, sentence in told])
+    for place, sentence in told:
         if user and not opening and _OPENS.fullmatch(sentence):
             opening = sentence + " "
             continue
         judged: Judged | None = prose.judge(place, opening + sentence, user=user)
         opening = ""
-        if judged is not None:
+        listed = place in ("open", "closed") or mask_end(sentence) not in series
+        if judged is not None and listed:
             line = judged.text if judged.kind == "done" else label + judged.text
             yield _Line(judged.kind, line, prose.profile(judged.text))
 
@@ -170,6 +198,25 @@ _PATH_NAMES: Final = (
 )
 _PATHS: Final = frozenset(_PATH_NAMES.split())
 """Arguments that are paths by the schemas of common file tools."""
+
+
+WRITES: Final = re.compile(
+    r"write|edit|patch|replace|create|insert|append|delete|remove|move|rename|save", re.IGNORECASE
+)
+"""How tools that change a file are named. One that only reads and is taken for one of these makes a
+result go a little earlier, or its file stand with those that were changed: no more."""
+
+_TEXT_NAMES: Final = (
+    "content contents new_string new_str new_text file_text insert_text new_content new_source "
+    "patch diff edits replacement"
+)
+_TEXTS: Final = frozenset(_TEXT_NAMES.split())
+"""Arguments that are text for a file by the schemas of common file tools."""
+
+
+def _writes(tool: str, arguments: Mapping[str, Any]) -> bool:
+    """Tell whether a call changes the files that it names: by its name or by a text for them."""
+    return WRITES.search(tool) is not None or not _TEXTS.isdisjoint(arguments)
 
 
 def _paths(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -204,22 +251,31 @@ def _skills(tool: str, arguments: Mapping[str, Any]) -> list[str]:
     return [found] if 0 < len(found) <= PATH_MOST and found.isprintable() else []
 
 
-def _todo(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the open items that a call to a to-do or plan tool leaves; None from other calls."""
+def _todo(tool: str, arguments: Mapping[str, Any]) -> _List | None:
+    """Return the items that a call to a to-do or plan tool leaves; None from other calls."""
     if not any(word in tool.lower() for word in ("todo", "plan", "task")):
         return None
     keys = ("todos", "plan", "items", "tasks")
     items = next((arguments[k] for k in keys if isinstance(arguments.get(k), list)), None)
     if items is None:
         return None
-    return tuple(TODO + text for text in map(_open_item, items) if text)
+    left: list[str] = []
+    done: list[str] = []
+    for item in items:
+        if isinstance(item, dict) and (text := _name_item(item)):
+            status = item.get("status")
+            if status in ("completed", "done"):
+                done.append(TODO + text)
+            elif status not in ("cancelled", "canceled"):
+                left.append(TODO + text + (NOW if status == "in_progress" else ""))
+    return _List(tuple(left), tuple(done))
 
 
-def _open_item(item: object) -> str:
-    if not isinstance(item, dict):
-        return ""
-    if item.get("status") in ("completed", "done", "cancelled", "canceled"):
-        return ""
+NOW: Final = " (in progress)"
+"""How the item of a to-do list ends that is being worked on."""
+
+
+def _name_item(item: Mapping[str, Any]) -> str:
     named = (item.get(k) for k in ("content", "step", "text", "title", "description"))
     text = " ".join(next((v for v in named if isinstance(v, str)), "").split())
     return text if len(text) <= prose.SENTENCE_MOST else ""
@@ -233,21 +289,26 @@ class _Shelf:
 
     def __init__(self, bound: Bound) -> None:
         self.lines: dict[str, None] = {}
+        self.weak: dict[str, None] = {}
         self.bound = bound
         self.chars = 0
 
-    def add(self, line: str) -> None:
+    def add(self, line: str, *, weak: bool = False) -> None:
+        """Add a line; those that are `weak` go first where there are too many."""
         if not line or len(line) > self.bound.line:
             return
         self.drop(line)
         self.lines[line] = None
+        if weak:
+            self.weak[line] = None
         self.chars += len(line)
         while len(self.lines) > self.bound.lines or self.chars > self.bound.chars:
-            self.drop(next(iter(self.lines)))
+            self.drop(next(iter(self.weak or self.lines)))
 
     def drop(self, line: str) -> None:
         if line in self.lines:
             del self.lines[line]
+            self.weak.pop(line, None)
             self.chars -= len(line)
 
 
@@ -274,8 +335,8 @@ def _names(known: Profile) -> Iterator[str]:
         yield "s " + known.subject
 
 
-_OWN: Final = ("constraints", "decisions", "identifiers")
-"""Sections in which a later sentence of the user takes the place of an older one."""
+_THEIRS: Final = ("decisions", "identifiers")
+"""Sections in which a later sentence of the assistant takes the place of an older one."""
 
 
 class _Ledger:
@@ -283,7 +344,6 @@ class _Ledger:
 
     def __init__(self, earlier: Facts) -> None:
         self.shelves = {name: _Shelf(bound) for name, bound in BOUNDS.items()}
-        self.theirs = {name: _Shelf(BOUNDS[name]) for name in ("decisions", "identifiers")}
         self.profiles: dict[str, Profile] = {}
         self.index, self.their_index = _Index(), _Index()
         self.overtaken: set[str] = set()
@@ -297,12 +357,17 @@ class _Ledger:
             known = self.profiles[line] = prose.profile(_bare(line))
         return known
 
-    def put(self, section: str, line: str) -> None:
-        """Add a line to its shelf, which follows from its label."""
-        labelled = section in self.theirs and line.startswith(LABELS)
-        (self.theirs if labelled else self.shelves)[section].add(line)
-        if section in _OWN:
-            (self.their_index if labelled else self.index).add(line, self.profile(line))
+    def put(self, section: str, line: str, *, weak: bool | None = None) -> None:
+        """Add a line to its shelf; `weak` tells whether it is no rule, None: not known."""
+        section = find_section(section, line)
+        if section == "constraints":
+            self.index.add(line, self.profile(line))
+            weak = not prose.rule("prose", line) if weak is None else weak
+            self.shelves[section].add(line, weak=weak)
+            return
+        if section in _THEIRS:
+            self.their_index.add(line, self.profile(line))
+        self.shelves[section].add(line)
 
     def take(self, extract: _Extract) -> None:
         """Fold what one message gives into what is known."""
@@ -312,70 +377,76 @@ class _Ledger:
                 self.close(line.profile)
             else:
                 self.state(line)
-        for section, found in (("files", extract.files), ("skills", extract.skills)):
-            for one in found:
-                self.put(section, one)
+        for one in extract.skills:
+            self.put("skills", one)
+        for one in extract.changed:
+            self.shelves["files"].drop(one)
+            self.put("changed", one)
+        for one in extract.files:
+            if one not in self.shelves["changed"].lines:
+                self.put("files", one)
         if extract.todo is not None:
-            for line_of_list in [t for t in self.shelves["tasks"].lines if t.startswith(TODO)]:
-                self.shelves["tasks"].drop(line_of_list)
-            for task in extract.todo:
-                self.put("tasks", task)
+            self.list_tasks(extract.todo)
+
+    def list_tasks(self, todo: _List) -> None:
+        """Put the items of a to-do list in the place of those of the one before it."""
+        for task in [t for t in self.shelves["tasks"].lines if t.startswith(TODO)]:
+            self.shelves["tasks"].drop(task)
+        for task in todo.left:
+            self.put("tasks", task)
+        for task in todo.done:
+            self.put("done", task)
 
     def state(self, line: _Line) -> None:
         """Put a line where it belongs, and take away those whose place it takes."""
-        section = _SECTION[line.kind]
+        section = _SECTION.get(line.kind, "constraints")
         gone: list[str] = []
-        if section in _OWN:
-            if line.text.startswith(LABELS):
-                for old in self.their_index.like(line.profile):
-                    self.forget(old, self.theirs)
-            else:
-                gone = self.remove_overtaken(line)
+        if section in _THEIRS and not line.text.startswith(LABELS):
+            section = "constraints"
+        section = find_section(section, line.text)
+        if section in _THEIRS:
+            for old in self.their_index.like(line.profile):
+                for name in _THEIRS:
+                    self.shelves[name].drop(old)
+        elif section == "constraints":
+            gone = self.remove_overtaken(line)
         if line.kind != "lift" or gone or prose.rule("prose", line.text):
-            self.put(section, line.text)
+            self.put(section, line.text, weak=line.kind not in ("rule", "lift"))
 
     def remove_overtaken(self, line: _Line) -> list[str]:
         """Take away the lines whose place a sentence of the user takes; return them."""
         new = line.profile
         gone = {old: None for old in self.index.like(new) if old != line.text}
         if new.changes or new.lifts or new.dropped:
-            for name in _OWN:
-                for old in self.shelves[name].lines:
-                    if old != line.text and prose.supersedes(new, self.profile(old)):
-                        gone[old] = None
+            for old in self.shelves["constraints"].lines:
+                if old != line.text and prose.supersedes(new, self.profile(old)):
+                    gone[old] = None
         for old in gone:
-            self.forget(old, self.shelves)
+            self.shelves["constraints"].drop(old)
             self.unsay(old, new)
         self.overtaken.update(gone)
         return list(gone)
-
-    def forget(self, line: str, shelves: Mapping[str, _Shelf]) -> None:
-        for name in _OWN:
-            if name in shelves:
-                shelves[name].drop(line)
 
     def unsay(self, old: str, new: Profile) -> None:
         """Take away what the assistant said of a value that holds no more."""
         known = self.profile(old)
         stale = known.values - new.values
-        for shelf in self.theirs.values():
+        for shelf in (self.shelves[name] for name in _THEIRS):
             for line in list(shelf.lines):
                 echo = self.profile(line)
                 if not stale.isdisjoint(echo.values) and not known.words.isdisjoint(echo.words):
                     shelf.drop(line)
 
     def close(self, done: Profile) -> None:
-        """Take a task off the list that is said to be done."""
+        """Move a task to what is done that is said to be."""
         for task in list(self.shelves["tasks"].lines):
             if prose.same_task(done, self.profile(task)):
                 self.shelves["tasks"].drop(task)
+                self.put("done", task)
 
     def facts(self) -> Facts:
         """Return what is known, section by section."""
-        found = {name: tuple(shelf.lines) for name, shelf in self.shelves.items()}
-        for name, shelf in self.theirs.items():
-            found[name] += tuple(shelf.lines)
-        return Facts(**found)
+        return Facts(**{name: tuple(shelf.lines) for name, shelf in self.shelves.items()})
 
 
 def _bare(line: str) -> str:
@@ -402,5 +473,4 @@ def collect_held(
         if extract is not _NOTHING:
             ledger.take(extract)
     facts = ledger.facts()
-    held = {line for name in _OWN for line in getattr(facts, name)}
-    return facts, frozenset(ledger.overtaken - held)
+    return facts, frozenset(ledger.overtaken.difference(facts.constraints))

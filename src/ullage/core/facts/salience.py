@@ -23,47 +23,24 @@ from ullage.core.facts.segments import (
     split_sentences,
 )
 from ullage.core.facts.sheet import parse
+from ullage.core.facts.weights import LEARNED
 from ullage.core.messages.transcript import asks, summarises
 
 if TYPE_CHECKING:
+    from ullage.core.facts.weights import Weights
     from ullage.core.messages.transcript import Message
 
 Author = Literal["user", "assistant", "tool"]
-
-PLAIN, NUMBER, SIGNED, NAME = 1.0, 2.0, 1.5, 2.0
-"""What a rare word is worth by its form: in letters alone, with a digit, with a sign within, or
-with a capital letter where no sentence begins."""
-
-TAKEN_UP: Final = 1.4
-"""What a rare word is worth more that a later message takes up."""
-
-QUESTION: Final = 0.5
-"""What a question is worth beside a statement: its answer says more."""
-
-WORN: Final = 0.95
-"""How much of its worth a segment loses whose every pair of words came in other messages."""
 
 OFTEN: Final = (6, 0.05)
 """Messages in which a pair of words has come before it is a turn of phrase: so many, and so large
 a share of them all."""
 
-VOICE: Final = (0.6, 1.5)
-"""How much it counts that the common words of a segment are those that people use here rather than
-models: the exponent, and the bound of the mean log ratio."""
-
 COMMON_FROM: Final = 2
 """Messages from which on a word tells a voice."""
 
-PASTED: Final = 0.25
-"""What pasted text is worth beside written text."""
-
-BULK: Final = 10
-"""Segments of a message from which on each is worth less: nobody types what takes pages."""
-
 FIRST: Final = -1_000_000
 """Stands for the position of what was said before the first message."""
-
-AUTHORS: Final[Mapping[Author, float]] = {"user": 1.0, "assistant": 0.3, "tool": 0.15}
 
 
 class Valued(NamedTuple):
@@ -83,7 +60,9 @@ class Valued(NamedTuple):
 class WordSpread:
     """In how many messages each word stands, and in which of a person or a model it does last."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], learned: Weights = LEARNED) -> None:
+        self.learned = learned
+        self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
         self.spread: Counter[str] = Counter()
         self.last: dict[str, int] = {}
         self.pairs: Counter[tuple[str, str]] = Counter()
@@ -109,12 +88,23 @@ class WordSpread:
         known = self._weights.get(word)
         if known is None:
             rarity = 1.0 - log(max(self.spread[word.casefold()], 1)) / self._top
-            known = self._weights[word] = max(rarity, 0.0) * _judge_form(word)
+            known = self._weights[word] = max(rarity, 0.0) * self._judge_form(word)
         return known
 
-    def judge_wear(self, pair: tuple[str, str]) -> float:
-        """Return how often two words stand together: 0 in one message, 1 in many."""
-        return max(min((self.pairs[pair] - 1) / (self._often - 1), 1.0), 0.0)
+    def _judge_form(self, word: str) -> float:
+        if _has_digit(word):
+            return self.learned.number
+        if not word.isalpha():
+            return self.learned.signed
+        return self.learned.name if word[0].isupper() else 1.0
+
+    def judge_wear(self, words: Sequence[str]) -> float:
+        """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
+        most = self._often - 1
+        found = [self.pairs.get(pair, 0) for pair in pairwise(words)]
+        return (
+            sum(min(number - 1, most) for number in found if number > 1) / most / max(len(found), 1)
+        )
 
     def is_taken_up(self, rare: Iterable[str], place: int) -> bool:
         """Tell whether a person or a model later used a rare name or number."""
@@ -127,7 +117,8 @@ class WordSpread:
         if not found:
             return 1.0
         mean = sum(found) / len(found)
-        return exp(VOICE[0] * max(-VOICE[1], min(VOICE[1], mean)))
+        most = self.learned.voice_most
+        return exp(self.learned.voice * max(-most, min(most, mean)))
 
     def _find_voice(self, word: str) -> float | None:
         """Return the log ratio of people's use of a word to the others', None of a rare one."""
@@ -148,14 +139,6 @@ LEAST_WORDS: Final = 2
 
 def _has_digit(word: str) -> bool:
     return any(map(str.isdigit, word))
-
-
-def _judge_form(word: str) -> float:
-    if _has_digit(word):
-        return NUMBER
-    if not word.isalpha():
-        return SIGNED
-    return NAME if word[0].isupper() else PLAIN
 
 
 class _Turn(NamedTuple):
@@ -230,13 +213,14 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     segments = cut_message(message)
     if author == "user" and len(segments) == 1:
         segments = [_add_question(segments[0], messages[place - 1] if place else None)]
-    bulk = AUTHORS[author] / (1 + len(segments) / BULK) ** 0.5
+    learned = spread.learned
+    bulk = spread.shares[author] / (1 + len(segments) / learned.bulk) ** 0.5
     for number, whole in enumerate(segments):
         segment = _drop_worn(whole, spread) if author == "user" else whole
         worth, rare = _weigh_segment(segment, place, spread)
         data = author == "tool" or segment.pasted
         if worth > 0 and not (data and not spread.is_taken_up(rare, place)):
-            share = bulk * (PASTED if segment.pasted and author == "user" else 1.0)
+            share = bulk * (learned.pasted if segment.pasted and author == "user" else 1.0)
             yield Valued(segment, place, number, author, worth * share, rare)
 
 
@@ -271,7 +255,7 @@ def weigh_lines(
         for place, whole in enumerate(cut_text(line)):
             segment = _drop_worn(whole, spread) if author == "user" else whole
             worth, rare = _weigh_segment(segment, -1, spread)
-            yield Valued(segment, number, place, author, worth * AUTHORS[author], rare)
+            yield Valued(segment, number, place, author, worth * spread.shares[author], rare)
 
 
 def _drop_worn(segment: Segment, spread: WordSpread) -> Segment:
@@ -286,8 +270,7 @@ def _drop_worn(segment: Segment, spread: WordSpread) -> Segment:
 
 
 def _is_worn(text: str, spread: WordSpread) -> bool:
-    pairs = list(pairwise(word.casefold() for word in find_words(text)))
-    return bool(pairs) and all(spread.judge_wear(pair) >= 1.0 for pair in pairs)
+    return spread.judge_wear([word.casefold() for word in find_words(text)]) >= 1.0
 
 
 def _weigh_segment(
@@ -297,27 +280,24 @@ def _weigh_segment(
         return 0.0, frozenset()
     rare: dict[str, float] = {}
     names: set[str] = set()
-    last = spread.last
+    last, learned, lower_words = spread.last, spread.learned, []
     for number, word in enumerate(segment.words):
         worth = spread.weigh_word(word)
-        if number == 0 and word[0].isupper() and word.isalpha():
-            worth *= PLAIN / NAME  # a sentence begins with a capital letter
         lower = word.casefold()
+        lower_words.append(lower)
+        plain = word.isalpha()
+        if number == 0 and plain and word[0].isupper():
+            worth /= learned.name  # a sentence begins with a capital letter
         if worth > _COMMON and last.get(lower, -1) > index and spread.spread[lower] > 1:
-            worth *= TAKEN_UP
+            worth *= learned.taken_up
         if worth > rare.get(lower, 0.0):
             rare[lower] = worth
-        if not word.isalpha() or (number > 0 and word[0].isupper()):
+        if not plain or (number > 0 and word[0].isupper()):
             names.add(lower)
-    worth = sum(rare.values())
+    worth = sum(rare.values()) * spread.judge_voice(lower_words)
     if segment.question:
-        worth *= QUESTION
-    lower_words = [word.casefold() for word in segment.words]
-    worth *= spread.judge_voice(lower_words)
-    pairs = list(pairwise(lower_words))
-    if pairs:
-        worn = sum(map(spread.judge_wear, pairs)) / len(pairs)
-        worth *= 1.0 - WORN * worn**2
+        worth *= learned.question
+    worth *= 1.0 - learned.worn * spread.judge_wear(lower_words) ** 2
     told = (word for word, weight in rare.items() if weight > _COMMON)
     return worth, frozenset(NAMED + word if word in names else word for word in told)
 

@@ -8,6 +8,7 @@ segment is worth.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -139,6 +140,38 @@ def _shorten(text: str, most: int) -> str:
 
 def cut_text(text: str, *, pasted: bool = False) -> Iterator[Segment]:
     """Yield the segments of a text, in its order; `pasted` where all of it is data."""
+    found = list(_cut_lines(text, pasted=pasted))
+    series = find_series([segment.text for segment in found])
+    for segment in found:
+        data = bool(series) and mask_end(segment.text) in series
+        yield segment._replace(pasted=True) if data else segment
+
+
+SERIES: Final = 12
+"""Sentences of a text that end alike but for numbers, from which on they are data: nobody types a
+wish so often."""
+
+END: Final = 4
+"""Words at the end of a sentence by which it is like another one."""
+
+
+def find_series(sentences: Sequence[str]) -> frozenset[str]:
+    """Return the masked ends of sentences that come `SERIES` times or more."""
+    if len(sentences) < SERIES:
+        return frozenset()
+    ends = Counter(map(mask_end, sentences))
+    return frozenset(end for end, number in ends.items() if number >= SERIES)
+
+
+def mask_end(sentence: str) -> str:
+    """Return the last words of a sentence, each number masked."""
+    return _NUMBERS.sub("#", " ".join(sentence.split()[-END:]))
+
+
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+def _cut_lines(text: str, *, pasted: bool) -> Iterator[Segment]:
     lead = ""
     for line, shaped in _read_lines(text):
         data = shaped or pasted
@@ -154,6 +187,25 @@ def cut_text(text: str, *, pasted: bool = False) -> Iterator[Segment]:
             yield _make(f"{lead} {told}" if fits else told, pasted=data)
         if item is None:
             lead = ""
+
+
+def drop_quoted(text: str) -> str:
+    """Return a text without what stands in fences and between tags: nobody types that as a wish.
+
+    A tag that nothing closes opens nothing.
+    """
+    lines = text.split("\n")
+    closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
+    fenced, tag, kept = False, "", []
+    for line in lines:
+        fence, mark = _FENCE.match(line) is not None, _TAG.match(line)
+        mark = mark if mark is not None and mark[2] in closed else None
+        inside = bool(fenced or tag or fence or mark)
+        fenced = fenced != fence
+        tag = tag if mark is None else _enter(tag, mark)
+        if not inside:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def _is_heading(line: str) -> bool:

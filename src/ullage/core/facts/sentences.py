@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
@@ -174,6 +175,12 @@ def _worth(lower: str) -> int:
     return sum(found)
 
 
+KNOWN: Final = 8_192
+"""Sentences of which it is kept whether they are rules: those of a block are asked for again with
+every compaction, and of each hundreds of patterns are looked for."""
+
+
+@lru_cache(maxsize=KNOWN)
 def rule(place: Place, sentence: str) -> bool:
     """Tell whether a sentence of the user states a rule: something that outlasts the moment."""
     lower = normalise_sentence(sentence)

@@ -28,15 +28,20 @@ LABELS: Final = (ASSISTANT, TOOL, TODO)
 class Facts:
     """What is known of messages that may be gone; every section oldest first.
 
-    `constraints`, `tasks` and `said` are the user's own words, but for lines that begin with one
-    of `LABELS`. `found` are words of the assistant, `results` lines of what tools returned and of
-    what was pasted.
+    `goal`, `constraints`, `tasks` and `said` are the user's own words, but for open and done tasks
+    that begin with one of `LABELS`. `constraints` are rules, decisions and values in the order of
+    time; `decisions` and `identifiers` are the assistant's. `changed` are files that were written,
+    `files` those that were read only. `found` are words of the assistant, `results` lines of what
+    tools returned and of what was pasted.
     """
 
+    goal: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
@@ -55,36 +60,55 @@ OPEN: Final = "[facts kept by rule]"
 CLOSE: Final = "[end of facts]"
 
 HEADINGS: Final[Mapping[str, str]] = {
-    "constraints": "Constraints, in the user's words:",
+    "goal": "Goal, in the user's words:",
+    "done": "Done:",
     "tasks": "Open tasks:",
-    "decisions": "Decisions:",
-    "identifiers": "Values and identifiers:",
-    "failures": "Failed attempts:",
-    "files": "Files used:",
-    "skills": "Skills used:",
+    "constraints": "Rules and decisions, in the user's words:",
     "said": "Said by the user:",
-    "found": "Said by the assistant:",
+    "decisions": "Decided by the assistant:",
+    "identifiers": "Values and identifiers told by the assistant:",
+    "found": "Findings and answers of the assistant:",
+    "failures": "Failed attempts:",
+    "changed": "Files changed:",
+    "files": "Files read:",
+    "skills": "Skills used:",
     "results": "From tools and pastes:",
 }
-"""The sections in order of their priority."""
+"""The sections in the order in which they are written: that of a good hand-over."""
+
+FORMER: Final[Mapping[str, str]] = {
+    "Constraints, in the user's words:": "constraints",
+    "Decisions:": "constraints",
+    "Values and identifiers:": "constraints",
+    "Files used:": "files",
+    "Said by the assistant:": "found",
+}
+"""How sections were headed up to version 0.1: blocks of then are read as well."""
 
 SHARES: Final[Mapping[str, float]] = {
+    "goal": 0.09,
     "constraints": 0.60,
     "tasks": 0.10,
-    "decisions": 0.06,
-    "identifiers": 0.12,
+    "decisions": 0.04,
+    "identifiers": 0.04,
     "failures": 0.04,
-    "files": 0.05,
+    "changed": 0.03,
+    "files": 0.02,
+    "done": 0.01,
     "skills": 0.01,
     "said": 0.02,
     "found": 0.0,
     "results": 0.0,
 }
-"""What each section may take before what is left goes round by priority, so that none starves."""
+"""What each section may take before what is left goes round, so that none starves; the sections in
+the order of their priority."""
 
 LEFT_OUT: Final = "Left out for space: "
 _BULLET: Final = "- "
-_SECTIONS: Final[Mapping[str, str]] = {heading: name for name, heading in HEADINGS.items()}
+_SECTIONS: Final[Mapping[str, str]] = {
+    **FORMER,
+    **{heading: name for name, heading in HEADINGS.items()},
+}
 _BREAKS: Final = re.compile(r"[\x7f-\xa0\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """What JSON leaves as it is and yet breaks lines, hides text or cannot be encoded."""
 
@@ -165,8 +189,8 @@ class _Sheet:
         chosen: set[tuple[str, int]] = set()
         left = budget
         for share in (True, False):
-            for name in HEADINGS:
-                limit = min(left, budget * SHARES[name]) if share else left
+            for name, most in SHARES.items():
+                limit = min(left, budget * most) if share else left
                 left -= self.fill(name, limit, chosen)
         return frozenset(chosen)
 
@@ -203,16 +227,14 @@ class _Sheet:
 def _rank_lines(name: str, lines: Sequence[str]) -> list[int]:
     """Return the positions of lines, those first that are to be kept first: the newest.
 
-    Constraints that are rules in themselves come before those that only their place made rules;
-    of identifiers the user's come first, and those out of tools last.
+    Constraints that are rules in themselves come before values, decisions, and those that only
+    their place made rules; identifiers out of tools come last.
     """
     newest = range(len(lines) - 1, -1, -1)
     if name == "constraints":
         return sorted(newest, key=lambda i: not rule("prose", lines[i]))
-    if name in ("identifiers", "decisions"):
-        return sorted(
-            newest, key=lambda i: (lines[i].startswith(TOOL), lines[i].startswith(ASSISTANT))
-        )
+    if name == "identifiers":
+        return sorted(newest, key=lambda i: lines[i].startswith(TOOL))
     return list(newest)
 
 
@@ -238,8 +260,14 @@ def parse(text: str) -> tuple[Facts, str]:
             inside = False
         elif line.startswith(_BULLET):
             if section is not None and blocks == 1:
-                found.setdefault(section, []).append(unquote(line[len(_BULLET) :]))
+                told = unquote(line[len(_BULLET) :])
+                found.setdefault(find_section(section, told), []).append(told)
         else:
             section = _SECTIONS.get(line)
     facts = Facts(**{name: tuple(lines) for name, lines in found.items()})
     return facts, "\n".join(rest).strip("\n")
+
+
+def find_section(section: str, line: str) -> str:
+    """Return where a line belongs: what is not the user's own word is none of their rules."""
+    return "identifiers" if section == "constraints" and line.startswith(LABELS) else section

@@ -13,6 +13,7 @@ from ullage.core.compaction.checkpoint import chain
 from ullage.core.errors import StoreError
 from ullage.core.guard.effort import Effort
 from ullage.core.guard.learned import NOTHING, Learned
+from ullage.core.guard.warmth import Warm
 from ullage.core.messages.size import Size
 from ullage.core.tokens.counting import Anchor, Measure, part
 from ullage.core.tokens.evidence import PASSING_S
@@ -44,7 +45,7 @@ class Conversation:
     the growth of the next ones is told. `cramped` is the window of which people were told
     that it is too small for what must stay, `wide` that for which the history went out whole
     although it was compacted for a smaller one; 0 for none. `beside` is a hash of system text and
-    tools, where reasoning is bound to them.
+    tools, where reasoning is bound to them. `warm` is what the provider's cache holds.
     """
 
     scope: str
@@ -61,6 +62,7 @@ class Conversation:
     base: tuple[int, int] | None = None
     learned: Learned = NOTHING
     suspect: tuple[int, float] | None = None
+    warm: Warm | None = None
 
     def has_report_of(self, sent: Transcript) -> bool:
         """Tell whether the last report is of the first messages of what is about to be sent.
@@ -145,6 +147,7 @@ class Conversation:
             fields["odd"] = fields["odd"] and tuple(fields["odd"])
             fields["base"] = fields.get("base") and tuple(fields["base"])
             fields["suspect"] = fields.get("suspect") and tuple(fields["suspect"])
+            fields["warm"] = fields.get("warm") and Warm(*fields["warm"])
             shown = {**fields["shown"]}
             shown["told"] = frozenset(shown["told"])
             fields |= {"shown": Shown(**shown), "effort": Effort(**fields["effort"])}

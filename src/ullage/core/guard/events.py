@@ -70,6 +70,22 @@ class CompactionFault:
     message: int
 
 
+BustKind = Literal["edited", "expired", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBust:
+    """A provider's cache was lost that should have been read; no compaction was the cause.
+
+    `kind` says why: the beginning of the request was `edited` (messages, system text or tools), the
+    cache had `expired`, or `unknown`. `tokens` are processed again. Another model has a cache of
+    its own.
+    """
+
+    kind: BustKind
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionFailed:
     """A compaction was due and changed nothing; the history went on as it was."""
@@ -142,6 +158,7 @@ Event = (
     | Compacted
     | CompactionFailed
     | CompactionFault
+    | CacheBust
     | Repaired
     | Notice
     | TruncationDetected

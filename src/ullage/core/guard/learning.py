@@ -19,6 +19,7 @@ from ullage.core.guard.belief import (
     note_odd,
 )
 from ullage.core.guard.events import Answered, ContextPressure, Event, Notice, TruncationDetected
+from ullage.core.guard.warmth import find_bust, note_warmth
 from ullage.core.messages.thoughts import holds_thoughts
 from ullage.core.tokens.calibration import ReportedSize, learn
 from ullage.core.tokens.cost import cost
@@ -62,8 +63,13 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     if usage is None or usage.prompt_tokens == 0:
         return Observation(None, sent.assessment, sent.conversation)
     seen = _read_report(setup, sent, usage, report)
-    learned = _learn(setup, sent, seen)
-    return replace(seen, conversation=replace(seen.conversation, learned=learned))
+    conversation = replace(
+        seen.conversation,
+        learned=_learn(setup, sent, seen),
+        warm=note_warmth(setup, sent, usage),
+    )
+    events = (*seen.events, *find_bust(setup, sent, usage))
+    return replace(seen, conversation=conversation, events=events)
 
 
 def _learn(setup: Setup, sent: Prepared, seen: Observation) -> Learned:

@@ -51,12 +51,16 @@ class Line(NamedTuple):
 def parse(text: str) -> list[Line]:
     """Return the lines that an answer holds, in the order of `SECTIONS`; [] without a heading.
 
+    Headings in another language are told by their shape: of as many as ours the order tells which
+    they are; of others the first is the goal, the last what is next, and the rest is done.
+
     Empty lines ("none"), those that are too long, and what was said before are left out: small
     models write one fact under every heading.
     """
     text = _FENCE.sub("", _strip_thinking(text[:MOST_TEXT]))
     fields = _object(text)
-    found = _of_text(text) if fields is None else _of_object(fields)
+    found = list(_of_text(text) if fields is None else _of_object(fields))
+    found = found or list(_of_foreign(text))
     kept: dict[str, Line] = {}
     for line in found:
         if _says(line.text):
@@ -178,6 +182,37 @@ def _of_text(text: str) -> Iterator[Line]:
         if section is not None:
             for piece in _pieces(rest):
                 yield Line(section, piece)
+
+
+LEAST_FOREIGN: Final = 3
+"""Headings that are not ours from which on they make a record: two are talk about one."""
+
+_FOREIGN: Final = re.compile(
+    r"(?:#{1,6}\s*)(?P<hash>[^\s#].{0,60}?)[:\uff1a]?|(?P<bold>\*\*.{2,60}?\*\*)[:\uff1a]?"
+    r"|(?P<colon>[^\W\d_][^.!?:\uff1a]{1,60}?)\s?[:\uff1a]"
+)
+"""A line that is a heading by its shape: marked, or short with a colon at its end."""
+
+
+def _of_foreign(text: str) -> Iterator[Line]:
+    groups: list[list[str]] = []
+    for raw in text.splitlines():
+        line = raw.strip()
+        bare = _BULLET.sub("", line)
+        if (bare == line or line[0].isdigit()) and _FOREIGN.fullmatch(bare):
+            groups.append([])
+        elif groups and bare:
+            groups[-1].append(bare)
+    told = [group for group in groups if group]
+    if len(told) < LEAST_FOREIGN:
+        return
+    whole = len(groups) == len(SECTIONS)
+    between = ["Goal", *["Done"] * (len(told) - 2), "Next steps"]
+    for section, group in zip(
+        SECTIONS if whole else between, groups if whole else told, strict=True
+    ):
+        for line in group:
+            yield from (Line(section, piece) for piece in _pieces(line))
 
 
 def _heading(line: str) -> tuple[str | None, str]:

@@ -12,7 +12,7 @@ It knows no policy, no model and no place in a history.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -228,19 +228,8 @@ def _desk(job: Job) -> _Desk:
 
 
 def _strings(facts: Facts) -> Iterator[str]:
-    for group in (
-        facts.constraints,
-        facts.tasks,
-        facts.decisions,
-        facts.failures,
-        facts.files,
-        facts.skills,
-        facts.identifiers,
-        facts.said,
-        facts.found,
-        facts.results,
-    ):
-        yield from group
+    for each in fields(facts):
+        yield from getattr(facts, each.name)
 
 
 def _elsewhere(constraints: Sequence[str], tokens: int, count: Callable[[str], int]) -> str:

@@ -9,12 +9,12 @@ oldest; only as many as are needed, never in the protected tail, and never chose
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.strategy import Strategy
+from ullage.core.facts.extract import WRITES
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
@@ -26,12 +26,6 @@ CALL_MARK: Final = "arguments, {tokens:,} tokens{named}"
 
 WORTH: Final = 64
 """Tokens that a single clear must free: a placeholder is about 20, and each edit breaks a cache."""
-
-WRITES: Final = re.compile(
-    r"write|edit|patch|replace|create|insert|append|delete|remove|move|rename|save", re.IGNORECASE
-)
-"""How tools that change a file are named. A tool that only reads and is taken for one of these
-makes a result go a little earlier, no more: it can be had again."""
 
 PATHS: Final = ("path", "file_path", "filepath", "file", "filename")
 

@@ -1,0 +1,51 @@
+"""The weights by which a segment is worth keeping: a small table that `make weights` learns.
+
+docs/weights.md says how it was learned, and what each weight does to what is kept. It holds no
+word of any language, and reads nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Weights(NamedTuple):
+    """What each kind of evidence counts; `salience` says how they work together.
+
+    `number`, `signed`, `name`: a rare word with a digit, with a sign within, with a capital letter
+    where no sentence begins, beside one of letters alone. `taken_up`: a rare word that a later
+    message uses. `question`: a question beside a statement. `worn`: how much a segment loses whose
+    every pair of words came in other messages. `voice`, `voice_most`: how much it counts that its
+    common words are those of people here, as the exponent of their ratio, and the largest log of
+    it. `pasted`: pasted beside written text. `bulk`: segments of a message from which on each is
+    worth less. `assistant`, `tool`: their text beside a person's.
+    """
+
+    number: float
+    signed: float
+    name: float
+    taken_up: float
+    question: float
+    worn: float
+    voice: float
+    voice_most: float
+    pasted: float
+    bulk: float
+    assistant: float
+    tool: float
+
+
+LEARNED: Final = Weights(
+    number=1.41,
+    signed=2.12,
+    name=2.83,
+    taken_up=1.4,
+    question=0.5,
+    worn=0.95,
+    voice=0.26,
+    voice_most=1.06,
+    pasted=0.25,
+    bulk=10.0,
+    assistant=0.3,
+    tool=0.15,
+)
