@@ -222,7 +222,13 @@ def test_skills_come_from_calls_and_from_files_of_skills():
 
 def test_the_last_state_of_a_todo_list_is_what_is_open():
     first = [{"content": "a", "status": "completed"}, {"content": "b", "status": "pending"}]
-    last = [{"step": "c", "status": "in_progress"}, "odd", {}, {"content": "x" * 900}]
+    last = [
+        {"step": "c", "status": "in_progress"},
+        {"step": "d", "status": "cancelled"},
+        "odd",
+        {},
+        {"content": "x" * 900},
+    ]
     history = [user("TODO: mine."), call("TodoWrite", todos=first), call("update_plan", plan=last)]
     assert collect(history[:2]).tasks == ("TODO: mine.", TODO + "b")
     assert collect(history[:2]).done == (TODO + "a",)
