@@ -379,3 +379,40 @@ def test_beyond_a_hundred_turns_the_laws_hold_and_no_request_overflows_its_windo
     assert (made.fallback_reason is None) == (
         made.written is not None and made.written.prose is not None
     )
+
+
+def _answered(*outputs: str) -> list[Any]:
+    """Return calls of one turn, and what they returned, in the Responses dialect."""
+    call = {"type": "function_call", "name": "read_file", "arguments": '{"path": "src/a.py"}'}
+    result = {"type": "function_call_output"}
+    names = [f"call_{len(outputs)}_{n}" for n in range(len(outputs))]
+    given = [{**result, "call_id": n, "output": o} for n, o in zip(names, outputs, strict=True)]
+    return [*({**call, "call_id": name} for name in names), *given]
+
+
+def test_a_target_that_the_name_alone_reaches_is_reached_at_once() -> None:
+    """Found by a drawn seed: the plan allowed for a longer name than there is."""
+    text = [{"type": "output_text", "text": "ullage", "annotations": []}]
+    last = {
+        "type": "message",
+        "role": "assistant",
+        "content": text,
+        "id": "m",
+        "status": "completed",
+    }
+    raws = [
+        {"role": "system", "content": "ullage ullage ullage ullage ullage"},
+        {"role": "user", "content": "never touch main.py " * 27},
+        *_answered("", ""),
+        *_answered("ullage " * 111, "", "ullage"),
+        *_answered("deploy the build " * 146),
+        last,
+    ]
+    codec = OpenAIResponses()
+    order = ("summarise_middle", "clear", "trim_oldest")
+    for target in range(120, 260):
+        plan = Plan(target / 1_919, order, None, {})
+        first, _, _ = ran(codec, raws, plan, 1_919)
+        sent = list(first.edited.transcript.raws)
+        again, _, _ = ran(codec, sent, plan, 1_919)
+        assert list(again.edited.transcript.raws) == sent, target

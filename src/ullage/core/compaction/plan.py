@@ -28,6 +28,7 @@ from ullage.core.compaction.room import (
     SPREAD,
     count_reserve,
     name_alone,
+    reach_by_name,
     restore_newest,
     split_room,
 )
@@ -500,6 +501,7 @@ def _block(
         spoken=_is_summarised(draft, order),
         named=named,
     )
+    text = reach_by_name(draft, text, kept, named) if named else text
     if not text:
         return Script(), None
     task = start.transcript.task()

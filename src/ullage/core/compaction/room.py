@@ -143,6 +143,18 @@ def name_alone(draft: PlanDraft) -> int:
     return text_size(header, draft.meter) + SPREAD
 
 
+def reach_by_name(draft: PlanDraft, text: str, kept: Carried, named: str) -> str:
+    """Return a block, or the name alone of what was left out where only that reaches the target.
+
+    A plan allows for the longest name, and so may take the target for out of reach.
+    """
+    rest = draft.situation.total - draft.reserve
+    bare = carried.HEADER.format(n=kept.messages, named=named).rstrip("\n")
+    if rest + text_size(text, draft.meter) <= draft.situation.target:
+        return text
+    return bare if rest + text_size(bare, draft.meter) <= draft.situation.target else text
+
+
 NAMED: Final = "; recall u:0123456789abcdef"
 """As long as any name."""
 
