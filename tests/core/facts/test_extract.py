@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.fidelity import KINDS, SETS, corpus
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
+from ullage.core.facts.calls import NOW
 from ullage.core.facts.extract import (
     ASSISTANT,
     BOUNDS,
-    NOW,
     TODO,
     Facts,
     collect,

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.compaction.situations import CODEC, said, tool_step
+from ullage.core.facts.quoting import drop_quoted
 from ullage.core.facts.segments import (
     LONGEST,
     READ_MOST,
@@ -15,7 +16,6 @@ from ullage.core.facts.segments import (
     TOOL_MOST,
     cut_message,
     cut_text,
-    drop_quoted,
     find_words,
     list_texts,
 )

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.compaction.packing import SaidWords, WordStore, drop_words, pack
+from ullage.core.compaction.packing import RestWords, SaidWords, WordStore, drop_words, pack
 from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
 from ullage.core.facts.extract import Facts
@@ -79,13 +79,23 @@ def gather(
     lines = [x for name in OVERTAKEN for x in getattr(before, name) if not x.startswith(LABELS)]
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
     mine = tuple(v for v in told if not any(_is_same(line, v.segment.text) for line in gone))
-    found = SaidWords(mine, lambda: _find_others(words, where, before))
+    found = SaidWords(
+        mine, lambda: _find_others(words, where, before), lambda: _list_rest(words, where, gone)
+    )
     return Carried(number, drop_words(known), prose, tuple(answers[-2:]), found)
 
 
 def _is_same(line: str, segment: str) -> bool:
     """Tell whether a fact stands in a segment, or the segment is what is left of the fact."""
     return line in segment or segment in line
+
+
+def _list_rest(
+    words: WordStore, places: Sequence[int], gone: frozenset[str]
+) -> Iterator[RestWords]:
+    """Yield what people typed but for what a later sentence took the place of."""
+    typed = words.list_typed(places)
+    return (rest for rest in typed if not any(_is_same(line, rest.text) for line in gone))
 
 
 def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Valued]:

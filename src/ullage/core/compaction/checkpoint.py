@@ -51,7 +51,8 @@ class Checkpoint:
     `tail_count` how many stand behind the last one touched. `kept_tokens` stand before the first
     edit and stay cached. `summary` is the block that stands for what was left out, `facts` what
     code carried over in it; `usage` is the summariser's, `seen` the share of the text left out
-    that it was shown. `tokens_after_measured` and `cache_read_measured` are filled by the next
+    that it was shown. `since` is what came of the compaction before it (`Aftermath`), None for the
+    first. `tokens_after_measured` and `cache_read_measured` are filled by the next
     usage report.
     """
 
@@ -81,6 +82,7 @@ class Checkpoint:
     usage: Mapping[str, int] | None = None
     seen: float | None = None
     cache_read_measured: int | None = None
+    since: Mapping[str, int] | None = None
     version: int = VERSION
 
     def __repr__(self) -> str:

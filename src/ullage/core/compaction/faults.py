@@ -113,7 +113,7 @@ def _judge_call(
             if found
             else None
         )
-    key = _write_key(call)
+    key = write_key(call)
     earlier = [made for made in asked.calls.get(about, ()) if made.message < place]
     same = [made for made in earlier if made.key == key]
     if not key or not same or len(same) >= HABIT or same[-1] != earlier[-1]:
@@ -165,7 +165,7 @@ def _add_calls(
     calls = dict(known)
     for place, call in made:
         about = _find_subject(call)
-        calls[about] = (*calls.get(about, ()), _Made(place, call.name, _write_key(call)))
+        calls[about] = (*calls.get(about, ()), _Made(place, call.name, write_key(call)))
     return calls
 
 
@@ -173,7 +173,7 @@ def _find_subject(call: Call) -> str:
     return label_call(call.arguments)
 
 
-def _write_key(call: Call) -> str:
+def write_key(call: Call) -> str:
     """Return what a call asks for, exactly; "" for one that carries a text of its own."""
     if len(call.arguments) > LONGEST:
         return ""

@@ -22,6 +22,7 @@ from ullage.core.facts.salience import (
     weigh,
     weigh_lines,
 )
+from ullage.core.facts.segments import cut_message, split_sentences
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
 
@@ -33,11 +34,12 @@ Count = Callable[[str], int]
 
 BESIDE: Final[Mapping[str, float]] = {
     "goal": 0.15,
-    "changed": 0.15,
-    "files": 0.15,
+    "changed": 0.1,
+    "files": 0.05,
+    "commands": 0.02,
     "done": 0.02,
     "skills": 0.01,
-    "failures": 0.04,
+    "failures": 0.06,
 }
 """What facts that are no words may take before people's words, as shares of the room."""
 
@@ -85,6 +87,15 @@ class WordStore:
         for place in places:
             yield from filterfalse(is_said, self._weigh(place))
 
+    def list_typed(self, places: Sequence[int]) -> Iterator[RestWords]:
+        """Yield all sentences that people typed at these places, the newest message first."""
+        for message in reversed(places):
+            if find_author(self._messages[message]) == "user":
+                for place, segment in enumerate(cut_message(self._messages[message])):
+                    if segment.origin == "typed":
+                        for text in split_sentences(segment.text):
+                            yield RestWords(text, message, place)
+
     def read(self, facts: Facts, author: Author) -> Iterator[Valued]:
         """Yield words that outlived their messages: they stand before all others."""
         return weigh_lines(getattr(facts, WORDS[author]), author, self.vocabulary)
@@ -120,18 +131,30 @@ def estimate(text: str) -> float:
 
 def is_said(valued: Valued) -> bool:
     """Tell whether a segment is a person's own words."""
-    return valued.author == "user" and not valued.segment.pasted
+    return valued.author == "user" and valued.segment.origin == "typed"
 
 
 def _order(line: _Line) -> float:
     return -line.worth / estimate(line.text)
 
 
+class RestWords(NamedTuple):
+    """A sentence that a person typed, its message, and its segment in it."""
+
+    text: str
+    message: int
+    place: int
+
+
 class SaidWords(NamedTuple):
-    """What was said: people's own words, and where the others are found, if there is room."""
+    """What was said: people's own words, and where the others are found, if there is room.
+
+    `rest` are all sentences that people typed, those of the newest messages first.
+    """
 
     said: tuple[Valued, ...] = ()
     others: Callable[[], Iterable[Valued]] = tuple
+    rest: Callable[[], Iterable[RestWords]] = tuple
 
 
 def pack(facts: Facts, words: SaidWords, tokens: int, count: Count) -> Facts:
@@ -157,12 +180,30 @@ class _Pack:
         rules = (line for line in lines if line.section == "constraints" and line.said)
         self._take_best((r for r in rules if rule("prose", r.text)), RULES)
         self._take_best(line for line in lines if line.said)
-        for name in BESIDE:
-            self._take_newest(name, getattr(facts, name), 1.0)
+        if self.left > LEAST_LEFT:
+            self._take_rest(words.rest())
         if self.left > LEAST_LEFT:
             lines += map(_make_other, words.others())
             self._take_best(line for line in lines if not line.said)
+        for name in BESIDE:
+            self._take_newest(name, getattr(facts, name), 1.0)
         return self._make()
+
+    def _take_rest(self, sentences: Iterable[RestWords]) -> None:
+        """Take what people said besides, as long as there is room: turns of phrase, and the like.
+
+        What was told in the same message already is not told again, nor the same words twice.
+        """
+        told: dict[int, str] = {}
+        for line in self.chosen.values():
+            told[line.message] = f"{told.get(line.message, '')}\n{line.text}"
+        seen = {line.text for line in self.chosen.values()}
+        for text, message, place in sentences:
+            if text in seen or text in told.get(message, ""):
+                continue
+            seen.add(text)
+            if not self._take(_Line("said", text, 0.0, True, message, place), self.left):
+                return
 
     def _take_newest(self, name: str, lines: Sequence[str], share: float) -> None:
         """Take lines of a section, the newest first, up to a share of the room."""

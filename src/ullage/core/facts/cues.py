@@ -1,9 +1,9 @@
 """The words by which sentences give themselves away: rules, tasks, decisions, failures, values.
 
 Tables and patterns only, each over one sentence in lower case with straight apostrophes. English
-is covered in breadth; German, French, Spanish, Russian, Chinese and Japanese by their commonest
-forms. Patterns hold no nested repetition, so a search is linear in the (bounded) sentence. It does
-not know what follows from a match.
+is covered in breadth; a dozen other languages by their commonest forms. What matches is one reason
+among others to keep a sentence (`salience`). Patterns hold no nested repetition, so a search is
+linear in the (bounded) sentence. It does not know what follows from a match.
 """
 
 from __future__ import annotations
@@ -238,11 +238,46 @@ SCRIPTS: Final = re.compile(
     # Chinese
     r"|不要|不得|不能|不可|不准|禁止|切勿|请(?:勿|用|使用|保持|始终|不)|别[动改碰用删]|必须|务必"
     r"|一定要|始终|总是|永远|只[能用]|以后|从现在起|确保|避免|最多|至少|应[该当]|记住|注意|除非"
+    r"|不[许行会想喜]|都不|[别勿](?!的)|要求|希望|想要|我[要喜]|宁[可愿]"
+    r"|之前|绝对|千万|得[放留先]"
+    # Korean
+    r"|마세요|마십시오|말아|지 마|금지|반드시|항상|절대|해야|하면 안"
+    r"|만 (?:사용|허용)|부탁|원합니다|까지"
+    # Arabic
+    r"|يجب|ممنوع|لا (?:ت|ي|أ|بد|يجوز)|فقط|أبدا|دائما|أريد|أفضل|من فضلك|قبل أن|بدون|إلا|حتى"
+    # Hindi
+    r"|मत|नहीं|न (?:करें|हो|दें|जाए)|ज़रूरी|जरूरी|चाहिए|केवल|सिर्फ"
+    r"|कभी|हमेशा|मना|कृपया|बिना|से पहले"
+    # Russian, its wishes and limits
+    r"|хочу|хотим|предпочита|пожалуйста|лучше|не (?:раньше|позже|ранее|позднее)|пока не|без "
+    r"|остаётся|остается|не .{1,20}(?:ть|ться)\b"
     # Japanese
-    r"|しないで|ないでください|てはいけ|てはなら|ではいけ|必ず|常に|いつも|べき|なければなら|今後"
+    r"|ください|てほしい|がいい|たくない|まで[にはの]|前に|しないで|ないでください|てはいけ|てはなら|ではいけ|必ず|常に|いつも|べき|なければなら|今後"
     r"|これから|避けて|のみ|だけ[使を]|以[内下上]|確認して|注意"
 )
 """The same in other scripts; looked for only where a sentence is not ASCII."""
+
+DENIES_ELSEWHERE: Final = _any(
+    r"nicht|keine?[nmrs]?|ohne|nichts|niemand(?:en|em)?|kein\w* einzige\w*",
+    r"ne|n'\w+|pas|sans|aucune?|personne|rien",
+    r"nada|nadie|ning[uú]n[ao]?|sin que|tampoco",
+    r"n[ãa]o|nenhum[a]?|sem|ningu[ée]m|non|senza|nessun[oa]?|niet|geen|zonder|nie wolno|bez|nikt",
+)
+"""Worth 1: a negation of other languages, where it is no word of English."""
+
+LIMITS_ELSEWHERE: Final = _any(
+    r"nur|erst (?:wenn|nach|ab)|bevor|solange|au[sß]er|sp[äa]testens|fr[üu]hestens|bis zum?"
+    r"|statt|lieber|am liebsten|bitte|(?:ich|wir) (?:m[öo]chten?|will|wollen|brauchen?|bevorzugen?)"
+    r"|geh(?:t|ört|ören) (?:in|an|auf|zu)|bleib(?:t|en)",
+    r"seulement|avant (?:de|que|le|la)|tant que|plut[ôo]t|au lieu|s'il (?:te|vous) pla[îi]t"
+    r"|(?:je|nous|on) (?:veux|voulons|veut|voudrais|pr[ée]f[èe]re|pr[ée]f[ée]rons|souhaite)"
+    r"|rester?|reste(?:nt)?",
+    r"s[óo]lo|solamente|antes (?:de|que)|mientras|en (?:vez|lugar) de|por favor|hasta"
+    r"|(?:yo )?(?:quiero|prefiero|queremos|preferimos|quisiera|necesito)|se queda[n]?",
+    r"somente|apenas|em vez de|(?:eu )?(?:quero|prefiro|queremos)|solo|soltanto|prima (?:di|che)"
+    r"|invece|voglio|preferisco|vorrei|alleen|liever|voordat|alsjeblieft|tylko|proszę|zanim",
+)
+"""Worth 2: a limit, a wish or a preference of other languages, at their commonest."""
 
 WORTH: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (PROHIBITS, 3),
@@ -262,6 +297,8 @@ WORTH: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (PLACES, 1),
     (HABITS, 1),
     (LATIN, 3),
+    (LIMITS_ELSEWHERE, 2),
+    (DENIES_ELSEWHERE, 1),
     (IDIOMS, -4),
     (NARRATES, -4),
     (PAST, -3),

@@ -2,20 +2,21 @@
 
 `collect` folds messages into `Facts`, `render` writes them into a budget of tokens, `parse` reads
 back what `render` wrote. No model takes part, so a rule comes through in the user's own words.
-Only users give constraints, tasks and what was said; only arguments of tool calls give files, and
-whether they were written; tool output gives nothing. It knows nothing of dialects, windows,
+Only users give constraints, tasks and what was said; only arguments of tool calls give files and
+commands (`calls`); tool output gives nothing. It knows nothing of dialects, windows,
 policies or how tokens are counted.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ullage.core.facts import sentences as prose
-from ullage.core.facts.segments import drop_quoted, find_series, mask_end
+from ullage.core.facts.calls import COMMAND_MOST, PATH_MOST, TodoList, Told, drop_span, read_calls
+from ullage.core.facts.quoting import drop_quoted
+from ullage.core.facts.segments import find_series, mask_end
 from ullage.core.facts.sentences import Judged, Profile
 from ullage.core.facts.sheet import (
     ASSISTANT,
@@ -29,7 +30,7 @@ from ullage.core.facts.sheet import (
     render,
 )
 from ullage.core.messages.thoughts import drop_thoughts
-from ullage.core.messages.transcript import Call, Message, asks
+from ullage.core.messages.transcript import Message, asks
 
 __all__ = [
     "ASSISTANT",
@@ -38,7 +39,6 @@ __all__ = [
     "TODO",
     "TOOL",
     "UNKNOWN",
-    "WRITES",
     "Facts",
     "collect",
     "collect_held",
@@ -48,12 +48,6 @@ __all__ = [
 
 WORDS: Final = ("said", "found", "results")
 """Sections of words that outlived their messages by their worth (`salience`): no rule finds any."""
-
-PATH_MOST: Final = 240
-"""Characters of a path; Windows ends at 260 (MAX_PATH), and longer ones are no help to a reader."""
-
-ARGUMENTS_MOST: Final = 2_000_000
-"""Characters of arguments that are parsed for paths: a file of 1 MB written by a tool is."""
 
 
 class Bound(NamedTuple):
@@ -72,7 +66,8 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "decisions": Bound(80, prose.SENTENCE_MOST + 80, 12_000),
     "failures": Bound(60, prose.VALUE_MOST + 80, 8_000),
     "changed": Bound(300, PATH_MOST, 24_000),
-    "files": Bound(300, PATH_MOST, 24_000),
+    "files": Bound(300, PATH_MOST + 40, 24_000),
+    "commands": Bound(60, COMMAND_MOST, 6_000),
     "skills": Bound(40, PATH_MOST, 2_400),
     "identifiers": Bound(160, prose.VALUE_MOST + 80, 16_000),
     **dict.fromkeys(WORDS, Bound(20_000, 100_000, 4_000_000)),
@@ -96,21 +91,14 @@ class _Line(NamedTuple):
     profile: Profile
 
 
-class _List(NamedTuple):
-    """The items of a to-do list that are open, and those that are done."""
-
-    left: tuple[str, ...]
-    done: tuple[str, ...]
+_NOT_TOLD: Final = Told()
 
 
 class _Extract(NamedTuple):
     """What one message gives, whatever came before it."""
 
     lines: tuple[_Line, ...] = ()
-    changed: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    skills: tuple[str, ...] = ()
-    todo: _List | None = None
+    told: Told = _NOT_TOLD
 
 
 _NOTHING: Final = _Extract()
@@ -138,19 +126,7 @@ def _read(message: Message) -> _Extract:
     lines = tuple(_judge_text(text, user=user)) if text else ()
     if user or not message.calls:
         return _Extract(lines) if lines else _NOTHING
-    changed: list[str] = []
-    files: list[str] = []
-    skills: list[str] = []
-    todo: _List | None = None
-    for call in message.calls:
-        arguments = _arguments(call)
-        paths = changed if _writes(call.name, arguments) else files
-        paths += _paths(arguments)
-        skills += _skills(call.name, arguments)
-        listed = _todo(call.name, arguments)
-        todo = todo if listed is None else listed
-    skills += [p for p in (_skill_of(f) for f in files) if p]
-    return _Extract(lines, tuple(changed), tuple(files), tuple(skills), todo)
+    return _Extract(lines, read_calls(message.calls))
 
 
 def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
@@ -177,108 +153,6 @@ _OPENS: Final = re.compile(
     re.IGNORECASE,
 )
 """A sentence that says only that the next one changes something."""
-
-
-def _arguments(call: Call) -> Mapping[str, Any]:
-    """Return the arguments of a call; none where they are no JSON object."""
-    text = call.arguments
-    if len(text) > ARGUMENTS_MOST or not text.lstrip().startswith("{"):
-        return {}
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-_PATH_NAMES: Final = (
-    "path file_path filepath filename file directory dir folder notebook_path target_file source "
-    "destination old_path new_path absolute_path relative_path target_directory paths files "
-    "file_paths filenames directories"
-)
-_PATHS: Final = frozenset(_PATH_NAMES.split())
-"""Arguments that are paths by the schemas of common file tools."""
-
-
-WRITES: Final = re.compile(
-    r"write|edit|patch|replace|create|insert|append|delete|remove|move|rename|save", re.IGNORECASE
-)
-"""How tools that change a file are named. One that only reads and is taken for one of these makes a
-result go a little earlier, or its file stand with those that were changed: no more."""
-
-_TEXT_NAMES: Final = (
-    "content contents new_string new_str new_text file_text insert_text new_content new_source "
-    "patch diff edits replacement"
-)
-_TEXTS: Final = frozenset(_TEXT_NAMES.split())
-"""Arguments that are text for a file by the schemas of common file tools."""
-
-
-def _writes(tool: str, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether a call changes the files that it names: by its name or by a text for them."""
-    return WRITES.search(tool) is not None or not _TEXTS.isdisjoint(arguments)
-
-
-def _paths(arguments: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in arguments.items():
-        if key in _PATHS:
-            for one in value if isinstance(value, list) else (value,):
-                path = _path_in(one)
-                if path is not None and 0 < len(path) <= PATH_MOST and path.isprintable():
-                    yield path
-
-
-def _path_in(value: object) -> str | None:
-    """Return a path, or that of an object which has one."""
-    if isinstance(value, dict):
-        value = next((value[k] for k in ("path", "file_path", "file") if k in value), None)
-    return value if isinstance(value, str) else None
-
-
-_SKILL: Final = re.compile(r"([^/\\]{1,100})[/\\]SKILL\.md$")
-
-
-def _skill_of(path: str) -> str | None:
-    found = _SKILL.search(path)
-    return found[1] if found else None
-
-
-def _skills(tool: str, arguments: Mapping[str, Any]) -> list[str]:
-    if tool.lower() not in ("skill", "load_skill", "use_skill"):
-        return []
-    named = (arguments.get(k) for k in ("name", "skill", "skill_name", "command"))
-    found = next((v for v in named if isinstance(v, str)), "")
-    return [found] if 0 < len(found) <= PATH_MOST and found.isprintable() else []
-
-
-def _todo(tool: str, arguments: Mapping[str, Any]) -> _List | None:
-    """Return the items that a call to a to-do or plan tool leaves; None from other calls."""
-    if not any(word in tool.lower() for word in ("todo", "plan", "task")):
-        return None
-    keys = ("todos", "plan", "items", "tasks")
-    items = next((arguments[k] for k in keys if isinstance(arguments.get(k), list)), None)
-    if items is None:
-        return None
-    left: list[str] = []
-    done: list[str] = []
-    for item in items:
-        if isinstance(item, dict) and (text := _name_item(item)):
-            status = item.get("status")
-            if status in ("completed", "done"):
-                done.append(TODO + text)
-            elif status not in ("cancelled", "canceled"):
-                left.append(TODO + text + (NOW if status == "in_progress" else ""))
-    return _List(tuple(left), tuple(done))
-
-
-NOW: Final = " (in progress)"
-"""How the item of a to-do list ends that is being worked on."""
-
-
-def _name_item(item: Mapping[str, Any]) -> str:
-    named = (item.get(k) for k in ("content", "step", "text", "title", "description"))
-    text = " ".join(next((v for v in named if isinstance(v, str)), "").split())
-    return text if len(text) <= prose.SENTENCE_MOST else ""
 
 
 # ── the fold ────────────────────────────────────────────────────────────────────────────────────
@@ -347,6 +221,7 @@ class _Ledger:
         self.profiles: dict[str, Profile] = {}
         self.index, self.their_index = _Index(), _Index()
         self.overtaken: set[str] = set()
+        self.read = {drop_span(line): line for line in earlier.files}
         for name in BOUNDS:
             for line in getattr(earlier, name):
                 self.put(name, line)
@@ -377,18 +252,28 @@ class _Ledger:
                 self.close(line.profile)
             else:
                 self.state(line)
-        for one in extract.skills:
-            self.put("skills", one)
-        for one in extract.changed:
-            self.shelves["files"].drop(one)
-            self.put("changed", one)
-        for one in extract.files:
-            if one not in self.shelves["changed"].lines:
-                self.put("files", one)
-        if extract.todo is not None:
-            self.list_tasks(extract.todo)
+        if extract.told is not _NOT_TOLD:
+            self.note_work(extract.told)
 
-    def list_tasks(self, todo: _List) -> None:
+    def note_work(self, told: Told) -> None:
+        """Note which files were read and changed, and what was run."""
+        for one in told.skills:
+            self.put("skills", one)
+        for one in told.commands:
+            self.put("commands", one)
+        for one in told.changed:
+            self.shelves["files"].drop(self.read.pop(one, one))
+            self.put("changed", one)
+        for one in told.files:
+            path = drop_span(one)
+            if path not in self.shelves["changed"].lines:
+                self.shelves["files"].drop(self.read.get(path, one))
+                self.read[path] = one
+                self.put("files", one)
+        if told.todo is not None:
+            self.list_tasks(told.todo)
+
+    def list_tasks(self, todo: TodoList) -> None:
         """Put the items of a to-do list in the place of those of the one before it."""
         for task in [t for t in self.shelves["tasks"].lines if t.startswith(TODO)]:
             self.shelves["tasks"].drop(task)

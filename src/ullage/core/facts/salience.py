@@ -9,9 +9,9 @@ to be kept. It chooses nothing and knows no tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import exp, log
+from math import log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.segments import (
@@ -22,6 +22,7 @@ from ullage.core.facts.segments import (
     list_texts,
     split_sentences,
 )
+from ullage.core.facts.sentences import grade
 from ullage.core.facts.sheet import parse
 from ullage.core.facts.weights import LEARNED
 from ullage.core.messages.transcript import asks, summarises
@@ -35,9 +36,6 @@ Author = Literal["user", "assistant", "tool"]
 OFTEN: Final = (6, 0.05)
 """Messages in which a pair of words has come before it is a turn of phrase: so many, and so large
 a share of them all."""
-
-COMMON_FROM: Final = 2
-"""Messages from which on a word tells a voice."""
 
 FIRST: Final = -1_000_000
 """Stands for the position of what was said before the first message."""
@@ -57,6 +55,32 @@ class Valued(NamedTuple):
     rare: frozenset[str]
 
 
+class _Word(NamedTuple):
+    """What is known of a word as written, wherever it stands.
+
+    `worth` is what it tells, `named` whether it is a name or a number by its form alone, `capital`
+    whether it begins with a capital letter, `last` where a person or a model uses it last (-1: it
+    stands in one message alone).
+    """
+
+    lower: str
+    worth: float
+    named: bool
+    capital: bool
+    last: int
+
+
+class _Words(dict[str, _Word]):
+    """Words as written, each judged when it is asked for first."""
+
+    def __init__(self, judge: Callable[[str], _Word]) -> None:
+        self._judge = judge
+
+    def __missing__(self, word: str) -> _Word:
+        known = self[word] = self._judge(word)
+        return known
+
+
 class WordSpread:
     """In how many messages each word stands, and in which of a person or a model it does last."""
 
@@ -64,32 +88,25 @@ class WordSpread:
         self.learned = learned
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
         self.spread: Counter[str] = Counter()
-        self.last: dict[str, int] = {}
         self.pairs: Counter[tuple[str, str]] = Counter()
-        self._theirs: Counter[str] = Counter()
-        number = people = 0
+        self.words = _Words(self._judge)
+        self._last: dict[str, int] = {}
+        number = 0
         for index, message in enumerate(messages):
-            for author, words, own, pairs in _list_turns(message):
+            for turn in _list_turns(message):
                 number += 1
-                self.spread.update(words)
-                self.pairs.update(pairs)
-                if author == "user":
-                    people += 1
-                    self._theirs.update(words)
-                self.last.update(dict.fromkeys(own, index))
+                self.spread.update(turn.words)
+                self.pairs.update(turn.pairs)
+                self._last.update(dict.fromkeys(turn.own, index))
         self._top = log(number + 1.0) or 1.0
-        self._odds = log((number - people + 1) / (people + 1))
-        self._voices: dict[str, float] = {}
         self._often = max(OFTEN[0], OFTEN[1] * number)
-        self._weights: dict[str, float] = {}
 
-    def weigh_word(self, word: str) -> float:
-        """Return what a word as written is worth, wherever it stands."""
-        known = self._weights.get(word)
-        if known is None:
-            rarity = 1.0 - log(max(self.spread[word.casefold()], 1)) / self._top
-            known = self._weights[word] = max(rarity, 0.0) * self._judge_form(word)
-        return known
+    def _judge(self, word: str) -> _Word:
+        lower, plain = word.casefold(), word.isalpha()
+        spread, capital = self.spread[lower], word[0].isupper()
+        rarity = max(1.0 - log(max(spread, 1)) / self._top, 0.0)
+        last = self._last.get(lower, -1) if spread > 1 else -1
+        return _Word(lower, rarity * self._judge_form(word), not plain, capital, last)
 
     def _judge_form(self, word: str) -> float:
         if _has_digit(word):
@@ -106,31 +123,20 @@ class WordSpread:
             sum(min(number - 1, most) for number in found if number > 1) / most / max(len(found), 1)
         )
 
-    def is_taken_up(self, rare: Iterable[str], place: int) -> bool:
-        """Tell whether a person or a model later used a rare name or number."""
-        named = (word.removeprefix(NAMED) for word in rare if word.startswith(NAMED))
-        return any(self.last.get(word, -1) > place for word in named)
+    def is_taken_up(self, words: Sequence[str], place: int) -> bool:
+        """Tell whether a person or a model uses a rare name or number of these words later."""
+        known = self.words
+        for number, word in enumerate(words):
+            _, worth, named, capital, last = known[word]
+            if last > place and worth > _COMMON and (named or (capital and number > 0)):
+                return True
+        return False
 
-    def judge_voice(self, words: Sequence[str]) -> float:
-        """Return how many times more likely people use these common words here than others do."""
-        found = [v for word in words if (v := self._find_voice(word)) is not None]
-        if not found:
-            return 1.0
-        mean = sum(found) / len(found)
-        most = self.learned.voice_most
-        return exp(self.learned.voice * max(-most, min(most, mean)))
-
-    def _find_voice(self, word: str) -> float | None:
-        """Return the log ratio of people's use of a word to the others', None of a rare one."""
-        known = self._voices.get(word)
-        if known is None:
-            spread = self.spread[word]
-            if spread < COMMON_FROM:
-                return None
-            people = self._theirs[word]
-            known = log((people + 0.5) / (spread - people + 0.5)) + self._odds
-            self._voices[word] = known
-        return known
+    def may_be_taken_up(self, message: Message, place: int) -> bool:
+        """Tell whether any name or number of a tool's message is used later: most have none."""
+        last = self._last
+        names = (name for turn in _list_turns(message) for name in turn.names)
+        return any(last.get(name, -1) > place for name in names)
 
 
 LEAST_WORDS: Final = 2
@@ -142,12 +148,16 @@ def _has_digit(word: str) -> bool:
 
 
 class _Turn(NamedTuple):
-    """Who says which words in a message, which of them are their own, and the pairs of these."""
+    """Who says which words in a message, which of them are their own, and the pairs of these.
+
+    `names` are those of a tool that may be names or numbers.
+    """
 
     author: Author
     words: frozenset[str]
-    own: frozenset[str]
-    pairs: frozenset[tuple[str, str]]
+    own: frozenset[str] = frozenset()
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    names: frozenset[str] = frozenset()
 
 
 def _list_turns(message: Message) -> Sequence[_Turn]:
@@ -178,9 +188,12 @@ def _read_message(message: Message) -> _Turn:
     author = find_author(message)
     if author == "user":
         return _list_words(author, cut_message(message))
-    found = {word.casefold() for text in list_texts(message) for word in find_words(text)}
-    words = frozenset(found)
-    return _Turn(author, words, words if author == "assistant" else frozenset(), frozenset())
+    found = set[str]().union(*map(find_words, list_texts(message)))
+    words = frozenset(map(str.casefold, found))
+    if author == "assistant":
+        return _Turn(author, words, words)
+    names = (word.casefold() for word in found if not word.isalpha() or word[0].isupper())
+    return _Turn(author, words, names=frozenset(names))
 
 
 def _list_words(author: Author, segments: Iterable[Segment]) -> _Turn:
@@ -210,18 +223,39 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     """Yield the segments of the message at a place with their worth."""
     message = messages[place]
     author = find_author(message)
+    if author == "tool" and not spread.may_be_taken_up(message, place):
+        return
     segments = cut_message(message)
     if author == "user" and len(segments) == 1:
         segments = [_add_question(segments[0], messages[place - 1] if place else None)]
     learned = spread.learned
     bulk = spread.shares[author] / (1 + len(segments) / learned.bulk) ** 0.5
     for number, whole in enumerate(segments):
+        data = author == "tool" or whole.pasted
+        if data and not spread.is_taken_up(whole.words, place):
+            continue
         segment = _drop_worn(whole, spread) if author == "user" else whole
         worth, rare = _weigh_segment(segment, place, spread)
-        data = author == "tool" or segment.pasted
-        if worth > 0 and not (data and not spread.is_taken_up(rare, place)):
-            share = bulk * (learned.pasted if segment.pasted and author == "user" else 1.0)
+        if worth > 0:
+            share = bulk * _judge_origin(segment, author, learned)
             yield Valued(segment, place, number, author, worth * share, rare)
+
+
+def _judge_origin(segment: Segment, author: Author, learned: Weights) -> float:
+    """Return what a segment counts by whence it comes, and what it sounds like."""
+    if author != "user":
+        return 1.0
+    if segment.origin == "typed":
+        sure = max(map(grade, split_sentences(segment.text)))
+        return float(learned.cue ** (min(max(sure - UNSURE, 0), SURE) / 2))
+    return learned.pasted if segment.pasted else learned.document
+
+
+UNSURE: Final = 2
+"""What the cues of a sentence are worth up to which they tell nothing: small talk has as many."""
+
+SURE: Final = 4
+"""The worth of cues above it beyond which more of them tell no more."""
 
 
 def _add_question(answer: Segment, before: Message | None) -> Segment:
@@ -255,7 +289,8 @@ def weigh_lines(
         for place, whole in enumerate(cut_text(line)):
             segment = _drop_worn(whole, spread) if author == "user" else whole
             worth, rare = _weigh_segment(segment, -1, spread)
-            yield Valued(segment, number, place, author, worth * spread.shares[author], rare)
+            share = spread.shares[author] * _judge_origin(segment, author, spread.learned)
+            yield Valued(segment, number, place, author, worth * share, rare)
 
 
 def _drop_worn(segment: Segment, spread: WordSpread) -> Segment:
@@ -276,28 +311,29 @@ def _is_worn(text: str, spread: WordSpread) -> bool:
 def _weigh_segment(
     segment: Segment, index: int, spread: WordSpread
 ) -> tuple[float, frozenset[str]]:
-    if len(segment.words) < LEAST_WORDS and not any(map(_has_digit, segment.words)):
+    words = segment.words
+    if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
         return 0.0, frozenset()
     rare: dict[str, float] = {}
     names: set[str] = set()
-    last, learned, lower_words = spread.last, spread.learned, []
-    for number, word in enumerate(segment.words):
-        worth = spread.weigh_word(word)
-        lower = word.casefold()
-        lower_words.append(lower)
-        plain = word.isalpha()
-        if number == 0 and plain and word[0].isupper():
+    learned, known, first = spread.learned, spread.words, True
+    for word in words:
+        lower, worth, named, capital, last = known[word]
+        if first and capital and not named:
             worth /= learned.name  # a sentence begins with a capital letter
-        if worth > _COMMON and last.get(lower, -1) > index and spread.spread[lower] > 1:
+        elif named or capital:
+            names.add(lower)
+        first = False
+        if last > index and worth > _COMMON and (named or capital):
             worth *= learned.taken_up
         if worth > rare.get(lower, 0.0):
             rare[lower] = worth
-        if not plain or (number > 0 and word[0].isupper()):
-            names.add(lower)
-    worth = sum(rare.values()) * spread.judge_voice(lower_words)
+    worth = sum(rare.values())
     if segment.question:
         worth *= learned.question
-    worth *= 1.0 - learned.worn * spread.judge_wear(lower_words) ** 2
+    if not segment.pasted:
+        lowered = [known[word].lower for word in words]
+        worth *= 1.0 - learned.worn * spread.judge_wear(lowered) ** 2
     told = (word for word, weight in rare.items() if weight > _COMMON)
     return worth, frozenset(NAMED + word if word in names else word for word in told)
 

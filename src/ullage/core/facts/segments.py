@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ullage.core.facts.quoting import Origin, read_origins
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import asks
 
@@ -37,6 +38,10 @@ LONGEST: Final = 600
 DEPENDENT: Final = 48
 """Characters below which a sentence without a number or a name in it needs the one before it."""
 
+DEPENDENT_UNSPACED: Final = 12
+"""The same in a script without spaces: a word has two characters there, where it has five to six
+and a space elsewhere."""
+
 LEAD_MOST: Final = 80
 """Characters of a heading that goes with each item below it."""
 
@@ -45,15 +50,20 @@ ITEM_MOST: Final = 80
 
 
 class Segment(NamedTuple):
-    """What can stand alone: its text, its words as written, and whether it was pasted.
+    """What can stand alone: its text, its words as written, and where it comes from.
 
     `question` tells whether it asks.
     """
 
     text: str
     words: tuple[str, ...]
-    pasted: bool = False
+    origin: Origin = "typed"
     question: bool = False
+
+    @property
+    def pasted(self) -> bool:
+        """Whether somebody else wrote it."""
+        return self.origin == "quoted"
 
 
 _SCRIPTS: Final = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0eff"
@@ -68,8 +78,6 @@ _ENDS: Final = re.compile(
     r"|(?<=[\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4])[\"'\u300d\u201d]*\s*(?=\S)"
 )
 _SPACE: Final = re.compile(r"\s+")
-_FENCE: Final = re.compile(r"\s{0,3}(?:```|~~~)")
-_TAG: Final = re.compile(r"\s*<(/?)([A-Za-z][\w:-]{0,40})[^<>]{0,200}>\s*$")
 _ITEM: Final = re.compile(r"\s{0,12}(?:[-*+\u2022\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
 _DATA: Final = re.compile(
     r"\s*>|(?: {4}|\t)\S|\s*\[?\d{4}-\d\d-\d\d[T ]\d|\s*\[?\d\d:\d\d:\d\d|\s*[{}\[\]();]+\s*,?$"
@@ -113,10 +121,23 @@ def _cut(message: Message) -> Iterator[Segment]:
     person = asks(message)
     for part in message.parts:
         if part.kind == "result" or part.answers is not None:
-            yield from cut_text(_shorten(part.text, TOOL_MOST), pasted=True)
+            yield from _cut_data(_shorten(part.text, TOOL_MOST))
         elif part.kind == "text" and (person or message.role != "user"):
             text = part.text if person else drop_thoughts(part.text)
             yield from cut_text(_shorten(text, READ_MOST))
+
+
+def _cut_data(text: str) -> Iterator[Segment]:
+    """Yield the lines of what a tool returned; of a paragraph in one line, its sentences."""
+    for line in text.splitlines():
+        bare = " ".join(line.split())
+        for told in [bare] if len(bare) <= LINE_MOST else _split_line(bare, "typed"):
+            if words := find_words(told):
+                yield Segment(told[:LONGEST], tuple(words), "quoted")
+
+
+LINE_MOST: Final = 240
+"""Characters of a line of data from which on it is a paragraph."""
 
 
 def list_texts(message: Message) -> Iterator[str]:
@@ -138,13 +159,13 @@ def _shorten(text: str, most: int) -> str:
     return f"{head[: head.rfind(chr(10)) + 1] or head}\n\n{tail[tail.find(chr(10)) + 1 :]}"
 
 
-def cut_text(text: str, *, pasted: bool = False) -> Iterator[Segment]:
-    """Yield the segments of a text, in its order; `pasted` where all of it is data."""
-    found = list(_cut_lines(text, pasted=pasted))
+def cut_text(text: str) -> Iterator[Segment]:
+    """Yield the segments of a text, in its order."""
+    found = list(_cut_lines(text))
     series = find_series([segment.text for segment in found])
     for segment in found:
         data = bool(series) and mask_end(segment.text) in series
-        yield segment._replace(pasted=True) if data else segment
+        yield segment._replace(origin="quoted") if data else segment
 
 
 SERIES: Final = 12
@@ -171,41 +192,26 @@ def mask_end(sentence: str) -> str:
 _NUMBERS: Final = re.compile(r"\d+")
 
 
-def _cut_lines(text: str, *, pasted: bool) -> Iterator[Segment]:
-    lead = ""
-    for line, shaped in _read_lines(text):
-        data = shaped or pasted
+def _cut_lines(text: str) -> Iterator[Segment]:
+    lead, used = "", True
+    for line, origin in _read_lines(text):
         item = _ITEM.match(line)
         rest = line[item.end() :] if item is not None else line
-        if not data and item is None and len(rest) <= LEAD_MOST and _is_heading(rest):
-            lead = rest.strip("#*_ \t")
+        if item is None and not used:
+            yield _make(lead, origin)  # it opened no list
+        if origin != "quoted" and item is None and len(rest) <= LEAD_MOST and _is_heading(rest):
+            lead, used = rest.strip("#*_ \t"), rest.startswith("#")
             continue
-        if item is None and not data:
-            lead = "" if lead and not lead.endswith((":", "\uff1a")) else lead
-        for place, told in enumerate(_split_line(rest, data=data)):
-            fits = lead and place == 0 and not data and len(told) <= ITEM_MOST
-            yield _make(f"{lead} {told}" if fits else told, pasted=data)
+        if item is None and origin != "quoted":
+            lead, used = "" if lead and not lead.endswith((":", "\uff1a")) else lead, True
+        for place, told in enumerate(_split_line(rest, origin)):
+            fits = lead and place == 0 and origin != "quoted" and len(told) <= ITEM_MOST
+            used = used or bool(fits)
+            yield _make(f"{lead} {told}" if fits else told, origin)
         if item is None:
             lead = ""
-
-
-def drop_quoted(text: str) -> str:
-    """Return a text without what stands in fences and between tags: nobody types that as a wish.
-
-    A tag that nothing closes opens nothing.
-    """
-    lines = text.split("\n")
-    closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
-    fenced, tag, kept = False, "", []
-    for line in lines:
-        fence, mark = _FENCE.match(line) is not None, _TAG.match(line)
-        mark = mark if mark is not None and mark[2] in closed else None
-        inside = bool(fenced or tag or fence or mark)
-        fenced = fenced != fence
-        tag = tag if mark is None else _enter(tag, mark)
-        if not inside:
-            kept.append(line)
-    return "\n".join(kept)
+    if not used:
+        yield _make(lead, "typed")
 
 
 def _is_heading(line: str) -> bool:
@@ -213,37 +219,26 @@ def _is_heading(line: str) -> bool:
     return stripped.endswith((":", "\uff1a")) or stripped.startswith("#")
 
 
-def _read_lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield paragraphs and items of a text, white space normalised, and whether each is data."""
-    fenced, tag, held = False, "", ""
-    for line in text.splitlines():
+def _read_lines(text: str) -> Iterator[tuple[str, Origin]]:
+    """Yield paragraphs and items of a text, white space normalised, and whence each comes."""
+    held = ""
+    whence: Origin = "typed"
+    for line, origin in read_origins(text):
         bare = _SPACE.sub(" ", line.strip())
-        fence, mark = _FENCE.match(line) is not None, _TAG.match(line)
-        fenced = fenced != fence
-        tag = tag if mark is None else _enter(tag, mark)
-        data = bool(fenced or tag or (bare and _is_data(line)))
-        if held and (fence or mark or data or not bare or not _goes_on(held, line)):
-            yield held, False
+        data = origin == "quoted" or bool(bare and _is_data(line))
+        if held and (data or origin != whence or not bare or not _goes_on(held, line)):
+            yield held, whence
             held = ""
-        if fence or mark or not bare:
-            continue
-        if data:
-            yield bare, True
-        else:
-            held = f"{held} {bare}" if held else bare
+        if data and bare:
+            yield bare, "quoted"
+        elif bare:
+            held, whence = f"{held} {bare}" if held else bare, origin
     if held:
-        yield held, False
+        yield held, whence
 
 
 def _is_data(line: str) -> bool:
     return _DATA.match(line) is not None or _CODE_END.search(line) is not None
-
-
-def _enter(tag: str, found: re.Match[str]) -> str:
-    """Return the tag that a text stands in after another one."""
-    if found[1]:
-        return "" if found[2] == tag else tag
-    return tag or found[2]
 
 
 def _goes_on(held: str, line: str) -> bool:
@@ -255,9 +250,9 @@ def _goes_on(held: str, line: str) -> bool:
     )
 
 
-def _split_line(line: str, *, data: bool) -> Iterator[str]:
+def _split_line(line: str, origin: Origin) -> Iterator[str]:
     """Yield the sentences of a paragraph; one that needs the sentence before it goes with it."""
-    if data:
+    if origin == "quoted":
         yield line[:LONGEST]
         return
     held = ""
@@ -265,7 +260,8 @@ def _split_line(line: str, *, data: bool) -> Iterator[str]:
         sentence = found.strip()
         if _WORD.search(sentence) is None:
             continue
-        needs = len(sentence) < DEPENDENT and _TELLING.search(sentence) is None
+        short = DEPENDENT if _UNSPACED.search(sentence) is None else DEPENDENT_UNSPACED
+        needs = len(sentence) < short and _TELLING.search(sentence) is None
         if held and needs and len(held) + len(sentence) < LONGEST and not _ASKED.search(sentence):
             held = f"{held} {sentence}"
             continue
@@ -281,5 +277,5 @@ def split_sentences(text: str) -> list[str]:
     return _ENDS.split(text)
 
 
-def _make(text: str, *, pasted: bool) -> Segment:
-    return Segment(text, tuple(find_words(text)), pasted, _ASKED.search(text) is not None)
+def _make(text: str, origin: Origin) -> Segment:
+    return Segment(text, tuple(find_words(text)), origin, _ASKED.search(text) is not None)

@@ -165,8 +165,18 @@ def normalise_sentence(sentence: str) -> str:
     return sentence.lower().replace("\u2019", "'").replace("**", "").replace("__", "")
 
 
+KNOWN: Final = 8_192
+"""Sentences of which it is kept whether they are rules: those of a block are asked for again with
+every compaction, and of each hundreds of patterns are looked for."""
+
+
+@lru_cache(maxsize=KNOWN)
+def grade(sentence: str) -> int:
+    """Return how much in a sentence speaks for a rule: 0 for nothing, from 4 on it is plain."""
+    return _worth(normalise_sentence(sentence))
+
+
 def _worth(lower: str) -> int:
-    """Return how much in a sentence speaks for a rule."""
     found = [worth for pattern, worth in cues.WORTH if pattern.search(lower)]
     if not lower.isascii() and cues.SCRIPTS.search(lower):
         found.append(3)
@@ -175,18 +185,13 @@ def _worth(lower: str) -> int:
     return sum(found)
 
 
-KNOWN: Final = 8_192
-"""Sentences of which it is kept whether they are rules: those of a block are asked for again with
-every compaction, and of each hundreds of patterns are looked for."""
-
-
 @lru_cache(maxsize=KNOWN)
 def rule(place: Place, sentence: str) -> bool:
     """Tell whether a sentence of the user states a rule: something that outlasts the moment."""
     lower = normalise_sentence(sentence)
     if lower.endswith(("?", "\uff1f")) and not cues.PLEADS.search(lower):
         return False
-    worth = _worth(lower)
+    worth = grade(sentence)
     if place == "rules":
         worth += 2
     if worth >= 1 and _NAMED.search(sentence):

@@ -31,8 +31,9 @@ class Facts:
     `goal`, `constraints`, `tasks` and `said` are the user's own words, but for open and done tasks
     that begin with one of `LABELS`. `constraints` are rules, decisions and values in the order of
     time; `decisions` and `identifiers` are the assistant's. `changed` are files that were written,
-    `files` those that were read only. `found` are words of the assistant, `results` lines of what
-    tools returned and of what was pasted.
+    `files` those that were read only, with the lines where not all was, `commands` what was run.
+    `found` are words of the assistant, `results` lines of what tools returned and of what was
+    pasted.
     """
 
     goal: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class Facts:
     failures: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ HEADINGS: Final[Mapping[str, str]] = {
     "failures": "Failed attempts:",
     "changed": "Files changed:",
     "files": "Files read:",
+    "commands": "Commands run:",
     "skills": "Skills used:",
     "results": "From tools and pastes:",
 }
@@ -87,13 +90,14 @@ FORMER: Final[Mapping[str, str]] = {
 
 SHARES: Final[Mapping[str, float]] = {
     "goal": 0.09,
-    "constraints": 0.60,
+    "constraints": 0.59,
     "tasks": 0.10,
     "decisions": 0.04,
     "identifiers": 0.04,
     "failures": 0.04,
     "changed": 0.03,
     "files": 0.02,
+    "commands": 0.01,
     "done": 0.01,
     "skills": 0.01,
     "said": 0.02,

@@ -15,10 +15,10 @@ class Weights(NamedTuple):
     `number`, `signed`, `name`: a rare word with a digit, with a sign within, with a capital letter
     where no sentence begins, beside one of letters alone. `taken_up`: a rare word that a later
     message uses. `question`: a question beside a statement. `worn`: how much a segment loses whose
-    every pair of words came in other messages. `voice`, `voice_most`: how much it counts that its
-    common words are those of people here, as the exponent of their ratio, and the largest log of
-    it. `pasted`: pasted beside written text. `bulk`: segments of a message from which on each is
-    worth less. `assistant`, `tool`: their text beside a person's.
+    every pair of words came in other messages. `cue`: how much each two points of a sentence's
+    cues of a rule count, from `CUED` on. `document`, `pasted`: what may be, and what is, somebody
+    else's text beside a person's own. `bulk`: segments of a message from which on each is worth
+    less. `assistant`, `tool`: their text beside a person's.
     """
 
     number: float
@@ -27,8 +27,8 @@ class Weights(NamedTuple):
     taken_up: float
     question: float
     worn: float
-    voice: float
-    voice_most: float
+    cue: float
+    document: float
     pasted: float
     bulk: float
     assistant: float
@@ -42,10 +42,10 @@ LEARNED: Final = Weights(
     taken_up=1.4,
     question=0.5,
     worn=0.95,
-    voice=0.26,
-    voice_most=1.06,
+    cue=2.0,
+    document=0.5,
     pasted=0.25,
-    bulk=10.0,
+    bulk=40.0,
     assistant=0.3,
     tool=0.15,
 )

@@ -43,6 +43,11 @@ def label_call(arguments: str, root: str | None = None) -> str:
     return shorten(text.removeprefix(folder) if folder else text)
 
 
+def label_command(value: Any, longest: int = LONGEST) -> str:
+    """Return a command, a text or a list of words, in one line; "" for anything else."""
+    return shorten(_say(value), longest)
+
+
 def shorten(text: str, longest: int = LONGEST) -> str:
     """Return the words of a text in one line of at most `longest` characters."""
     line = " ".join(text[: 4 * longest].split())

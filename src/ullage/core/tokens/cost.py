@@ -138,8 +138,8 @@ class Saving:
         if not self.turns:
             return 0.0
         old, new = (
-            _find_cache_rates(self.before_tokens, self.prices),
-            _find_cache_rates(self.after_tokens, self.prices),
+            find_cache_rates(self.before_tokens, self.prices),
+            find_cache_rates(self.after_tokens, self.prices),
         )
         if old is None or new is None:
             return None
@@ -213,7 +213,7 @@ def _dollars(tokens: int, rate: float | None) -> float | None:
     return None if rate is None else tokens * rate / MILLION
 
 
-def _find_cache_rates(prompt_tokens: int, prices: Sequence[Price]) -> tuple[float, float] | None:
+def find_cache_rates(prompt_tokens: int, prices: Sequence[Price]) -> tuple[float, float] | None:
     """Return the rates of a prompt's cached and of its new tokens, None where unknown."""
     rate = rates(prompt_tokens, prices)
     read = rate.input if rate.cache_read is None else rate.cache_read

@@ -21,7 +21,7 @@ from tests.core.compaction.situations import (
 )
 from ullage.core.compaction.edits import Clear, Edit, Script, apply, reference
 from ullage.core.compaction.situation import Situation
-from ullage.core.compaction.strategies.clear import WORTH, find_superseded, plan
+from ullage.core.compaction.strategies.clear import WORTH, find_superseded, is_read, plan
 from ullage.core.dialects.anthropic.codec import Anthropic
 from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 
@@ -69,21 +69,21 @@ def test_clearing_never_breaks_a_pair_or_drops_a_message(found: Situation):
 
 
 @given(situations())
-def test_what_is_superseded_goes_first_then_the_oldest_and_no_more_than_the_target_asks_for(
+def test_what_is_superseded_goes_first_then_reads_then_the_oldest_and_no_more_than_needed(
     found: Situation,
 ):
     stale, edits = find_superseded(found), plan(found).clears
     unit_of = {i: n for n, unit in enumerate(found.units) for i in range(unit.start, unit.stop)}
+    messages = found.transcript.messages
+    calls = {(unit_of[i], c.id): c for i, m in enumerate(messages) if i in unit_of for c in m.calls}
 
     def turn(edit: Clear) -> tuple[Any, ...]:
-        first = (edit.message, edit.part) in stale
-        return (
-            not first,
-            not first and unit_of[edit.message],
-            edit.call >= 0,
-            edit.message,
-            edit.part,
-        )
+        place = (edit.message, edit.part)
+        answers = messages[edit.message].parts[edit.part].answers if edit.call < 0 else None
+        call = calls.get((unit_of[edit.message], str(answers)))
+        read = call is not None and is_read(call, found.traits)
+        rank = 0 if place in stale else 1 if read else 2
+        return (rank, rank and unit_of[edit.message], edit.call >= 0, edit.message, edit.part)
 
     taken = sorted(edits, key=lambda edit: (*turn(edit), edit.call))
     if taken:
@@ -149,6 +149,41 @@ def test_a_result_is_named_after_its_own_call_where_calls_stand_apart():
     edits = planned(situation(history, 50, codec=OpenAIResponses()))
     found = [(e.message, e.text.split()[3]) for e in edits if isinstance(e, Clear)]
     assert found == [(3, "tool0"), (4, "tool1")]
+
+
+# --- what is still there goes before what is not ---
+
+
+def first_cleared(*steps: tuple[str, Any], **more: Any) -> int:
+    """Return the number of the step whose result goes first."""
+    history = did(*steps)
+    found = situation(history, situation(history, 0).total - 1, **more)
+    return (cleared(found)[0] - 2) // 2
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        ("read_file", {"path": "b.py", "offset": 1}),
+        ("grep", {"pattern": "def f"}),
+        ("fetch", {"url": "http://localhost/x"}),
+        ("search", {"query": "f"}),
+    ],
+)
+def test_what_can_be_read_again_goes_before_what_a_command_returned(read: tuple[str, Any]):
+    assert first_cleared(("shell", {"command": "make test"}), read) == 1
+    assert first_cleared(("shell", {"path": ".", "cmd": "make"}), read) == 1
+
+
+def test_what_a_tool_wrote_or_did_stays_longer_than_what_was_read():
+    assert first_cleared(("write_file", A), ("read", B)) == 1
+    assert first_cleared(("deploy", {"to": "staging"}), ("read", B)) == 1
+
+
+def test_a_tool_says_itself_whether_its_results_can_be_had_again():
+    assert first_cleared(("read", A), ("look", {})) == 0
+    assert first_cleared(("shell", {"cmd": "ls"}), ("look", {}), traits={"look": "again"}) == 1
+    assert first_cleared(("read", A), ("shell", {"cmd": "ls"}), traits={"read": "once"}) == 1
 
 
 # --- what a later call made worthless ---------------------------------------------------------

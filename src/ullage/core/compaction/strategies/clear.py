@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.strategy import Strategy
-from ullage.core.facts.extract import WRITES
+from ullage.core.facts.calls import RUN_BY, WRITES, read_arguments
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
@@ -26,6 +26,11 @@ CALL_MARK: Final = "arguments, {tokens:,} tokens{named}"
 
 WORTH: Final = 64
 """Tokens that a single clear must free: a placeholder is about 20, and each edit breaks a cache."""
+
+READ_BY: Final = frozenset(
+    ("path", "file_path", "filepath", "file", "filename", "pattern", "glob", "query", "url", "uri")
+)
+"""Arguments that name what is read, by the schemas of common tools."""
 
 PATHS: Final = ("path", "file_path", "filepath", "file", "filename")
 
@@ -100,6 +105,18 @@ def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], l
     return [same, *paths], [same]
 
 
+def is_read(call: Call, traits: Mapping[str, object]) -> bool:
+    """Tell whether what a call returned is still there: a file, a folder, a page, what was found.
+
+    A command may do more than read, and tells how the work stands.
+    """
+    trait = traits.get(call.name)
+    if trait is not None or WRITES.search(call.name):
+        return trait == "again"
+    named = read_arguments(call).keys()
+    return not named.isdisjoint(READ_BY) and named.isdisjoint(RUN_BY)
+
+
 def _paths(arguments: str) -> list[str]:
     """Return the values of a call's path arguments."""
     return list(_read_paths(arguments).values())
@@ -118,13 +135,21 @@ def _read_paths(arguments: str) -> dict[str, str]:
 
 
 def _clearings(situation: Situation) -> Iterator[Clearing]:
-    """Yield the clears that are worth it: of superseded results, then of what is oldest."""
-    stale = find_superseded(situation)
-    for place, name in stale.items():
+    """Yield the clears that are worth it: of superseded results, of reads, then of the oldest."""
+    gone = find_superseded(situation)
+    old = situation.units[: situation.border()]
+    reads = {
+        place: call.name
+        for unit in old
+        for place, call in _pair_results(situation, unit)
+        if place not in gone and is_read(call, situation.traits)
+    }
+    gone |= reads
+    for place, name in gone.items():
         yield from _result(situation, place, name)
-    for unit in situation.units[: situation.border()]:
+    for unit in old:
         for place, call in _pair_results(situation, unit):
-            if place not in stale and situation.traits.get(call.name) != "once":
+            if place not in gone and situation.traits.get(call.name) != "once":
                 yield from _result(situation, place, call.name)
         for index in range(unit.start, unit.stop):
             for position in range(len(situation.transcript.messages[index].calls)):

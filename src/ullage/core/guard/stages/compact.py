@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from ullage.core.compaction.aftermath import SOON
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
 from ullage.core.compaction.faults import find_recent_faults, list_faulted
@@ -209,9 +210,6 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
     )
 
 
-SOON: Final = 2
-"""Answers after a compaction within which another one comes too soon: it is planned deeper."""
-
 DEEPER: Final = 0.7
 """The share of its target that a compaction goes to where the last one was too soon before it."""
 
@@ -350,6 +348,7 @@ def _record(
         generation=replayed.generation,
         bound=bound,
         resolved=was.window.working_tokens or 0,
+        since=due.past.to_dict() if due.past is not None else None,
         window=f"{bound:,} tokens, {was.window.name_source()}",
     )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from ullage.core.compaction.aftermath import choose_target, review
+from ullage.core.compaction.faults import find_recent_faults, list_faulted
 from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies.strip_media import keep_newest
@@ -15,6 +17,7 @@ from ullage.core.guard.stages.measure import count_closing
 from ullage.core.guard.stages.room import has_room, room_needed
 
 if TYPE_CHECKING:
+    from ullage.core.compaction.aftermath import Aftermath
     from ullage.core.compaction.checkpoint import Trigger
     from ullage.core.compaction.strategy import Strategy
     from ullage.core.guard.request import Request, Setup
@@ -34,6 +37,7 @@ class Due:
     `keep` bounds the tail in messages. `first` are strategies that run before those of the policy,
     and alone where there are none. `surplus` are the tokens by which knowledge is over its share.
     One that `waits` is not made where its target is out of reach, as long as the request fits.
+    `past` is what came of the compaction before it.
     """
 
     target: int
@@ -43,6 +47,7 @@ class Due:
     first: tuple[Strategy, ...] = ()
     waits: bool = False
     surplus: int = 0
+    past: Aftermath | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,12 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     rung = None if settled else policy.rung(high / bound)
     ahead = rung is not None and setup.background and _waits(policy, rung)
     rung = None if ahead or _may_shrink(setup, request, measured, rung) else rung
-    target = bound if rung is None else _find_target(rung, measured, bound)
+    target, past = bound, None
+    if rung is not None:
+        past = _review(measured)
+        deep, prices = _find_target(rung, measured, bound), setup.prices
+        kept = known.kept_tokens if known is not None else 0
+        target = choose_target(deep, count.tokens, kept, past, prices)
     total = measured.window.total_tokens
     if request.max_tokens is not None and total is not None:
         room = room_needed(policy, request, total)
@@ -133,7 +143,20 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     if known is not None and known.bound > bound:
         trigger = "model_switch"
     due = _of(policy, rung, max(target, 1))
-    return replace(due, trigger=trigger, waits=True), ahead
+    return replace(due, trigger=trigger, waits=True, past=past), ahead
+
+
+def _review(measured: Measured) -> Aftermath | None:
+    """Return what came of the last compaction, None where there was none."""
+    replayed = measured.replayed
+    known, history = replayed.checkpoint, replayed.read.history
+    if known is None:
+        return None
+    recent = find_recent_faults(history, replayed.script)
+    faults = [fault for fault in recent if fault.message >= known.planned_size]
+    places = measured.places(list_faulted(history, faults))
+    sizes = [measured.size.sizes[place].best for place in places]
+    return review(history.messages, known.planned_size, sizes, len(faults))
 
 
 def _add_heavy(setup: Setup, measured: Measured, due: Due | None) -> Due | None:

@@ -1,0 +1,220 @@
+"""What tool calls tell of the work: files read and changed, commands run, skills, to-do lists.
+
+Arguments come from models in any form: what cannot be read tells nothing. It knows tools by the
+schemas that are common, and nothing of messages or of what is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ullage.core.facts.sentences import SENTENCE_MOST
+from ullage.core.facts.sheet import TODO
+from ullage.core.messages.labels import label_command
+
+if TYPE_CHECKING:
+    from ullage.core.messages.transcript import Call
+
+PATH_MOST: Final = 240
+"""Characters of a path; Windows ends at 260 (MAX_PATH), and longer ones are no help to a reader."""
+
+COMMAND_MOST: Final = 160
+"""Characters of a command; what is longer carries a text of its own."""
+
+ARGUMENTS_MOST: Final = 2_000_000
+"""Characters of arguments that are parsed for paths: a file of 1 MB written by a tool is."""
+
+
+class TodoList(NamedTuple):
+    """The items of a to-do list that are open, and those that are done."""
+
+    left: tuple[str, ...]
+    done: tuple[str, ...]
+
+
+class Told(NamedTuple):
+    """What calls tell. A file that was read has the lines behind its path, where a call says which.
+
+    `todo` is None where no call leaves a list.
+    """
+
+    changed: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    todo: TodoList | None = None
+
+
+def read_calls(calls: Iterable[Call]) -> Told:
+    """Return what calls tell of the work, in their order."""
+    changed: list[str] = []
+    files: list[str] = []
+    commands: list[str] = []
+    skills: list[str] = []
+    todo: TodoList | None = None
+    for call in calls:
+        arguments = read_arguments(call)
+        paths = list(_paths(arguments))
+        if _writes(call.name, arguments):
+            changed += paths
+        else:
+            span = _find_span(arguments)
+            files += [f"{path}{span}" for path in paths]
+            skills += [found for path in paths if (found := _skill_of(path))]
+            commands += _commands(call.name, arguments)
+        skills += _skills(call.name, arguments)
+        listed = _todo(call.name, arguments)
+        todo = todo if listed is None else listed
+    return Told(tuple(changed), tuple(files), tuple(commands), tuple(skills), todo)
+
+
+def read_arguments(call: Call) -> Mapping[str, Any]:
+    """Return the arguments of a call; none where they are no JSON object."""
+    text = call.arguments
+    if len(text) > ARGUMENTS_MOST or not text.lstrip().startswith("{"):
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+_PATH_NAMES: Final = (
+    "path file_path filepath filename file directory dir folder notebook_path target_file source "
+    "destination old_path new_path absolute_path relative_path target_directory paths files "
+    "file_paths filenames directories"
+)
+_PATHS: Final = frozenset(_PATH_NAMES.split())
+"""Arguments that are paths by the schemas of common file tools."""
+
+
+WRITES: Final = re.compile(
+    r"write|edit|patch|replace|create|insert|append|delete|remove|move|rename|save", re.IGNORECASE
+)
+"""How tools that change a file are named. One that only reads and is taken for one of these makes a
+result go a little earlier, or its file stand with those that were changed: no more."""
+
+_TEXT_NAMES: Final = (
+    "content contents new_string new_str new_text file_text insert_text new_content new_source "
+    "patch diff edits replacement"
+)
+_TEXTS: Final = frozenset(_TEXT_NAMES.split())
+"""Arguments that are text for a file by the schemas of common file tools."""
+
+
+def _writes(tool: str, arguments: Mapping[str, Any]) -> bool:
+    """Tell whether a call changes the files that it names: by its name or by a text for them."""
+    return WRITES.search(tool) is not None or not _TEXTS.isdisjoint(arguments)
+
+
+def _paths(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in arguments.items():
+        if key in _PATHS:
+            for one in value if isinstance(value, list) else (value,):
+                path = _path_in(one)
+                if path is not None and 0 < len(path) <= PATH_MOST and path.isprintable():
+                    yield path
+
+
+def _path_in(value: object) -> str | None:
+    """Return a path, or that of an object which has one."""
+    if isinstance(value, dict):
+        value = next((value[k] for k in ("path", "file_path", "file") if k in value), None)
+    return value if isinstance(value, str) else None
+
+
+SPANS: Final = (
+    ("start_line", "end_line"),
+    ("line_start", "line_end"),
+    ("from_line", "to_line"),
+    ("start", "end"),
+)
+"""Arguments that say from which line to which a file is read; `offset` and `limit` count lines."""
+
+_SPAN: Final = re.compile(r" \(lines \d+-\d*\)$")
+
+
+def _find_span(arguments: Mapping[str, Any]) -> str:
+    """Return which lines of a file a call reads, "" for all of it."""
+    view = arguments.get("view_range")
+    pairs = [view] if isinstance(view, list) and len(view) == 2 else []
+    pairs += [[arguments.get(first), arguments.get(last)] for first, last in SPANS]
+    offset, limit = arguments.get("offset"), arguments.get("limit")
+    if type(offset) is int and offset >= 0:
+        pairs.append([offset, offset + limit - 1 if type(limit) is int and limit > 0 else None])
+    for first, last in pairs:
+        if type(first) is int and first >= 0:
+            until = last if type(last) is int and last >= first else ""
+            return f" (lines {first}-{until})"
+    return ""
+
+
+def drop_span(file: str) -> str:
+    """Return the path of a file without its lines."""
+    return _SPAN.sub("", file)
+
+
+RUN_BY: Final = frozenset(("command", "cmd", "commands", "script"))
+"""Arguments that are commands by the schemas of common shell tools."""
+
+
+def _commands(tool: str, arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the command that a call runs, in one line."""
+    if tool.lower() not in _SKILL_TOOLS:
+        for key in RUN_BY & arguments.keys():
+            command = label_command(arguments[key], COMMAND_MOST)
+            if command and command.isprintable():
+                yield command
+
+
+_SKILL_TOOLS: Final = ("skill", "load_skill", "use_skill")
+
+
+_SKILL: Final = re.compile(r"([^/\\]{1,100})[/\\]SKILL\.md$")
+
+
+def _skill_of(path: str) -> str | None:
+    found = _SKILL.search(path)
+    return found[1] if found else None
+
+
+def _skills(tool: str, arguments: Mapping[str, Any]) -> list[str]:
+    if tool.lower() not in _SKILL_TOOLS:
+        return []
+    named = (arguments.get(k) for k in ("name", "skill", "skill_name", "command"))
+    found = next((v for v in named if isinstance(v, str)), "")
+    return [found] if 0 < len(found) <= PATH_MOST and found.isprintable() else []
+
+
+def _todo(tool: str, arguments: Mapping[str, Any]) -> TodoList | None:
+    """Return the items that a call to a to-do or plan tool leaves; None from other calls."""
+    if not any(word in tool.lower() for word in ("todo", "plan", "task")):
+        return None
+    keys = ("todos", "plan", "items", "tasks")
+    items = next((arguments[k] for k in keys if isinstance(arguments.get(k), list)), None)
+    if items is None:
+        return None
+    left: list[str] = []
+    done: list[str] = []
+    for item in items:
+        if isinstance(item, dict) and (text := _name_item(item)):
+            status = item.get("status")
+            if status in ("completed", "done"):
+                done.append(TODO + text)
+            elif status not in ("cancelled", "canceled"):
+                left.append(TODO + text + (NOW if status == "in_progress" else ""))
+    return TodoList(tuple(left), tuple(done))
+
+
+NOW: Final = " (in progress)"
+"""How the item of a to-do list ends that is being worked on."""
+
+
+def _name_item(item: Mapping[str, Any]) -> str:
+    named = (item.get(k) for k in ("content", "step", "text", "title", "description"))
+    text = " ".join(next((v for v in named if isinstance(v, str)), "").split())
+    return text if len(text) <= SENTENCE_MOST else ""

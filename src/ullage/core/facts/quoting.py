@@ -1,0 +1,100 @@
+"""Tell what a person typed from what they quoted, line by line, by its shape in any language.
+
+Fences, tags, rulers, heads of mails and documents with headings open a quotation. No word is looked
+up. It knows nothing of what a line is worth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+Origin = Literal["typed", "document", "quoted"]
+"""Who wrote a line: the person; perhaps the person, in a document of headings; somebody else."""
+
+
+class Line(NamedTuple):
+    """A line of a text and where it comes from."""
+
+    text: str
+    origin: Origin
+
+
+_FENCE: Final = re.compile(r"\s{0,3}(?:```|~~~)")
+_TAG: Final = re.compile(r"\s*<(/?)([A-Za-z][\w:-]{0,40})[^<>]{0,200}>\s*$")
+_RULER: Final = re.compile(r"\s{0,3}([-=_*~])\1{4,200}\s*$")
+_TITLED: Final = re.compile(r"\s{0,3}[-=_*]{3,60} ?\w[^\n]{0,80}?\w ?[-=_*]{3,60}\s*$")
+_FIELD: Final = re.compile(r"\s{0,3}\*{0,2}[^\W\d_][\w -]{0,24}:\*{0,2}\s+\S")
+_ADDRESS: Final = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}")
+_HEADING: Final = re.compile(r"#{1,6}\s+\S")
+
+HEADINGS: Final = 2
+"""Headings of a message behind its first words from which on it holds a document."""
+
+
+def read_origins(text: str) -> list[Line]:
+    """Return the lines of a text without those that only open or close a quotation.
+
+    A fence, a tag that is closed, and a pair of rulers end where they end; one ruler, a ruler with
+    a title, and the head of a mail (fields, an address in one of them) quote all that follows.
+    """
+    lines = text.splitlines()
+    closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
+    rest, document = _find_rest(lines), _find_document(lines)
+    found: list[Line] = []
+    fenced, tag, ruled = False, "", False
+    for number, line in enumerate(lines):
+        fence, mark = _FENCE.match(line) is not None, _TAG.match(line)
+        mark = mark if mark is not None and mark[2] in closed else None
+        ruler = _RULER.match(line) is not None
+        fenced, ruled = fenced != fence, ruled != (ruler and not fenced)
+        tag = tag if mark is None else _enter(tag, mark)
+        if fence or mark is not None or ruler:
+            continue
+        quoted = fenced or tag or ruled or number >= rest
+        found.append(Line(line, "quoted" if quoted else _judge(number, document)))
+    return found
+
+
+def _judge(number: int, document: int) -> Origin:
+    return "document" if number >= document else "typed"
+
+
+def _enter(tag: str, found: re.Match[str]) -> str:
+    """Return the tag that a text stands in after another one."""
+    if found[1]:
+        return "" if found[2] == tag else tag
+    return tag or found[2]
+
+
+def _find_rest(lines: Sequence[str]) -> int:
+    """Return the first line of what is quoted to the end: behind a title, or the head of a mail."""
+    fields: list[int] = []
+    for number, line in enumerate(lines):
+        if _TITLED.match(line):
+            return number
+        if _FIELD.match(line) is None:
+            fields = []
+            continue
+        fields.append(number)
+        if len(fields) > 1 and any(_ADDRESS.search(lines[n]) for n in fields):
+            return fields[0]
+    return len(lines)
+
+
+def _find_document(lines: Sequence[str]) -> int:
+    """Return the first heading of a document that somebody's words stand before."""
+    headings = [number for number, line in enumerate(lines) if _HEADING.match(line)]
+    if len(headings) < HEADINGS or not any(line.strip() for line in lines[: headings[0]]):
+        return len(lines)
+    return headings[0]
+
+
+def drop_quoted(text: str) -> str:
+    """Return what a person surely typed of a text: nobody quotes a wish of their own."""
+    return "\n".join(_list_typed(text))
+
+
+def _list_typed(text: str) -> Iterator[str]:
+    return (line.text for line in read_origins(text) if line.origin == "typed")

@@ -1,0 +1,100 @@
+"""What calls of tools tell: files with their lines, commands, skills, to-do lists."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ullage.core.facts.calls import COMMAND_MOST, Told, drop_span, read_calls
+from ullage.core.facts.extract import Facts, collect
+from ullage.core.messages.transcript import Call, Message
+
+
+def tell(*calls: tuple[str, Any]) -> Told:
+    """Return what calls tell; arguments that are no text are written as JSON."""
+    texts = [(name, a if isinstance(a, str) else json.dumps(a)) for name, a in calls]
+    return read_calls([Call(f"c{n}", name, text) for n, (name, text) in enumerate(texts)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"path": "a.py"}, "a.py"),
+        ({"path": "a.py", "offset": 10}, "a.py (lines 10-)"),
+        ({"path": "a.py", "offset": 10, "limit": 20}, "a.py (lines 10-29)"),
+        ({"path": "a.py", "offset": 10, "limit": 0}, "a.py (lines 10-)"),
+        ({"path": "a.py", "limit": 20}, "a.py"),
+        ({"file_path": "a.py", "start_line": 3, "end_line": 9}, "a.py (lines 3-9)"),
+        ({"path": "a.py", "view_range": [3, -1]}, "a.py (lines 3-)"),
+        ({"path": "a.py", "view_range": [3]}, "a.py"),
+        ({"path": "a.py", "view_range": ["3", "9"]}, "a.py"),
+        ({"path": "a.py", "start": True, "end": 4}, "a.py"),
+    ],
+)
+def test_a_file_that_is_read_in_part_is_told_with_its_lines(arguments: Any, told: str):
+    assert tell(("read", arguments)).files == (told,)
+    assert drop_span(told) == "a.py"
+
+
+def test_a_file_that_is_written_is_told_without_lines():
+    assert tell(("edit", {"path": "a.py", "start_line": 3, "end_line": 9})).changed == ("a.py",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "commands"),
+    [
+        ({"command": "make test"}, ("make test",)),
+        ({"cmd": ["bash", "-lc", "make  test"]}, ("make test",)),
+        ({"command": ["ls", "-l"]}, ("ls -l",)),
+        ({"command": 7}, ()),
+        ({"command": ""}, ()),
+        ({"command": "bell \x07"}, ()),
+        ({"query": "make"}, ()),
+    ],
+)
+def test_a_command_is_told_in_one_line(arguments: Any, commands: tuple[str, ...]):
+    assert tell(("shell", arguments)).commands == commands
+
+
+def test_the_command_of_a_skill_tool_is_a_skill():
+    assert tell(("skill", {"command": "pdf"})) == Told(skills=("pdf",))
+
+
+@given(st.text(max_size=60), st.text(max_size=80))
+def test_arguments_in_any_form_are_read_or_passed_over(name: str, arguments: str):
+    told = tell((name, arguments), (name, {"command": arguments, "path": arguments}))
+    assert all(len(command) <= COMMAND_MOST for command in told.commands)
+
+
+def fold(*calls: tuple[str, Any]) -> Facts:
+    told = [Call(f"c{n}", name, json.dumps(a)) for n, (name, a) in enumerate(calls)]
+    return collect([Message("assistant", calls=(call,)) for call in told])
+
+
+def test_a_file_stands_once_with_the_lines_that_were_read_last():
+    read = ("read", {"path": "a.py", "offset": 1, "limit": 9})
+    again = ("read", {"path": "a.py", "offset": 50, "limit": 9})
+    assert fold(read, ("read", {"path": "b.py"}), again).files == ("b.py", "a.py (lines 50-58)")
+
+
+def test_a_file_that_is_changed_after_it_was_read_in_part_is_a_changed_one():
+    read = ("read", {"path": "a.py", "offset": 1, "limit": 9})
+    found = fold(read, ("edit", {"path": "a.py"}), read)
+    assert (found.changed, found.files) == (("a.py",), ())
+
+
+def test_commands_stand_in_the_order_of_their_last_run_and_outlive_their_block():
+    found = fold(("sh", {"cmd": "make"}), ("sh", {"cmd": "ls"}), ("sh", {"cmd": "make"}))
+    assert found.commands == ("ls", "make")
+    more = Message("assistant", calls=(Call("c", "sh", '{"cmd": "ls"}'),))
+    assert collect([more], found).commands == ("make", "ls")
+
+
+def test_lines_of_a_block_are_known_for_their_file_when_it_is_read_again():
+    known = Facts(files=("a.py (lines 1-9)",))
+    more = Message("assistant", calls=(Call("c", "read", '{"path": "a.py"}'),))
+    assert collect([more], known).files == ("a.py",)
