@@ -82,7 +82,7 @@ def test_of_a_message_what_was_left_out_is_marked_and_the_order_stays() -> None:
     )
     whole = packed([said("user", text)], 400)
     assert whole.said == (text,)
-    short = [packed([*TALK, said("user", text)], tokens) for tokens in range(100, 200, 10)]
+    short = [packed([*TALK, said("user", text)], tokens) for tokens in range(60, 160)]
     told = {line for found in short for line in found.said if "Kofi" in line}
     first, last = "My sister Mirela lives beside a lake.", "My brother Kofi lives beside a mill."
     assert f"{first} \u2026 {last}" in told

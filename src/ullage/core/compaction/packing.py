@@ -21,21 +21,22 @@ from ullage.core.facts.salience import (
     find_author,
     weigh,
     weigh_lines,
+    weigh_result,
 )
 from ullage.core.facts.segments import cut_message, split_sentences
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
 
 if TYPE_CHECKING:
-    from ullage.core.facts.salience import Author, Valued
+    from ullage.core.facts.salience import Author, ResultLine, Valued
     from ullage.core.messages.transcript import Message
 
 Count = Callable[[str], int]
 
 BESIDE: Final[Mapping[str, float]] = {
     "goal": 0.15,
-    "changed": 0.1,
-    "files": 0.05,
+    "changed": 0.12,
+    "files": 0.15,
     "commands": 0.02,
     "done": 0.02,
     "skills": 0.01,
@@ -68,6 +69,7 @@ class WordStore:
         self._messages = messages
         self._vocabulary: WordSpread | None = None
         self._known: dict[int, tuple[Valued, ...]] = {}
+        self._results: dict[tuple[int, int], tuple[ResultLine, ...]] = {}
 
     @property
     def vocabulary(self) -> WordSpread:
@@ -99,6 +101,15 @@ class WordStore:
     def read(self, facts: Facts, author: Author) -> Iterator[Valued]:
         """Yield words that outlived their messages: they stand before all others."""
         return weigh_lines(getattr(facts, WORDS[author]), author, self.vocabulary)
+
+    def read_result(self, place: int, part: int) -> tuple[ResultLine, ...]:
+        """Return the lines of what a tool returned, in a part of a message, with their worth."""
+        known = self._results.get((place, part))
+        if known is None:
+            text = self._messages[place].parts[part].text
+            known = tuple(weigh_result(text, place, self.vocabulary))
+            self._results[place, part] = known
+        return known
 
     def weigh_facts(self, lines: Sequence[str]) -> Iterator[Valued]:
         """Yield people's words that outlived their messages as facts."""
@@ -171,6 +182,7 @@ class _Pack:
         self.chosen: dict[tuple[str, str], _Line] = {}
         self.opened: set[str] = set()
         self.told: dict[str, list[frozenset[str]]] = {}
+        self.same: set[tuple[int, int]] = set()
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
         """Fill the room and return what is in it."""
@@ -199,7 +211,7 @@ class _Pack:
             told[line.message] = f"{told.get(line.message, '')}\n{line.text}"
         seen = {line.text for line in self.chosen.values()}
         for text, message, place in sentences:
-            if text in seen or text in told.get(message, ""):
+            if text in seen or (message, place) in self.same or text in told.get(message, ""):
                 continue
             seen.add(text)
             if not self._take(_Line("said", text, 0.0, True, message, place), self.left):
@@ -220,7 +232,9 @@ class _Pack:
                 misses += 1
                 if misses > MISSES:
                     return
-            elif not self._is_told(line) and (cost := self._take(line, limit)):
+            elif self._is_told(line):
+                self.same.add((line.message, line.place))
+            elif cost := self._take(line, limit):
                 limit -= cost
                 for word in line.rare:
                     self.told.setdefault(word, []).append(line.rare)

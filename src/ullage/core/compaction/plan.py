@@ -20,6 +20,7 @@ from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.draft import PlanDraft
 from ullage.core.compaction.dropping import TAILS
 from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_clear, reference
+from ullage.core.compaction.excerpts import quote_results, quote_used
 from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
@@ -461,7 +462,10 @@ def _try_strategies(
             trial.hold(count_reserve(trial, split_room(trial, reserve)))
             if not trial.reserve:  # no block will be written: one that is there goes on as it is
                 trial.pin(_blocks(trial.situation.transcript))
-        trial.run(strategy)
+        if strategy.drops:
+            trial.run(strategy)
+        else:
+            quote_used(trial, strategy)
     if last:
         trial.take("excerpt", excerpt.plan(trial.situation))
     return trial
@@ -478,7 +482,9 @@ def _fit_block(
     """Return the insert of the block, and what it holds; messages fill what it leaves."""
     block, kept = _block(draft, start, order, written)
     if block and written is None and restore_newest(draft, start, block.inserts[0].text):
-        return _block(draft, start, order, written)
+        block, kept = _block(draft, start, order, written)
+    size = text_size(block.inserts[0].text, draft.meter) if block else 0
+    quote_results(draft, draft.situation.target - draft.situation.total + draft.reserve - size)
     return block, kept
 
 

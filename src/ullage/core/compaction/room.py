@@ -73,7 +73,7 @@ def split_room(draft: PlanDraft, most: int) -> int:
         if summarises(draft.said[unit.start]):
             block += size  # what outlived one compaction is to outlive this one
             continue
-        said = [estimate(v.segment.text) for v in draft.words.find_said(unit)]
+        said = [estimate(rest.text) for rest in draft.words.list_typed(unit)]
         block += sum(said) * MARGIN
         others += 0.0 if said else size
     found = max(min(room - kept, most), min(name_alone(draft), most))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from ullage.core.facts.segments import (
     Segment,
     cut_message,
+    cut_result,
     cut_text,
     find_words,
     list_texts,
@@ -59,8 +60,8 @@ class _Word(NamedTuple):
     """What is known of a word as written, wherever it stands.
 
     `worth` is what it tells, `named` whether it is a name or a number by its form alone, `capital`
-    whether it begins with a capital letter, `last` where a person or a model uses it last (-1: it
-    stands in one message alone).
+    whether it begins with a capital letter wherever people and models use it, `last` where one of
+    them uses it last (-1: it stands in one message alone).
     """
 
     lower: str
@@ -91,6 +92,7 @@ class WordSpread:
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.words = _Words(self._judge)
         self._last: dict[str, int] = {}
+        self._small: set[str] = set()
         number = 0
         for index, message in enumerate(messages):
             for turn in _list_turns(message):
@@ -98,22 +100,25 @@ class WordSpread:
                 self.spread.update(turn.words)
                 self.pairs.update(turn.pairs)
                 self._last.update(dict.fromkeys(turn.own, index))
+                self._small.update(turn.small)
         self._top = log(number + 1.0) or 1.0
         self._often = max(OFTEN[0], OFTEN[1] * number)
 
     def _judge(self, word: str) -> _Word:
         lower, plain = word.casefold(), word.isalpha()
-        spread, capital = self.spread[lower], word[0].isupper()
+        spread, capital = self.spread[lower], word[0].isupper() and lower not in self._small
         rarity = max(1.0 - log(max(spread, 1)) / self._top, 0.0)
         last = self._last.get(lower, -1) if spread > 1 else -1
-        return _Word(lower, rarity * self._judge_form(word), not plain, capital, last)
+        return _Word(
+            lower, rarity * self._judge_form(word, capital=capital), not plain, capital, last
+        )
 
-    def _judge_form(self, word: str) -> float:
+    def _judge_form(self, word: str, *, capital: bool) -> float:
         if _has_digit(word):
             return self.learned.number
         if not word.isalpha():
             return self.learned.signed
-        return self.learned.name if word[0].isupper() else 1.0
+        return self.learned.name if capital else 1.0
 
     def judge_wear(self, words: Sequence[str]) -> float:
         """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
@@ -150,12 +155,14 @@ def _has_digit(word: str) -> bool:
 class _Turn(NamedTuple):
     """Who says which words in a message, which of them are their own, and the pairs of these.
 
-    `names` are those of a tool that may be names or numbers.
+    `small` are those of their own that stand without a capital letter. `names` are those of a tool
+    that may be names or numbers.
     """
 
     author: Author
     words: frozenset[str]
     own: frozenset[str] = frozenset()
+    small: frozenset[str] = frozenset()
     pairs: frozenset[tuple[str, str]] = frozenset()
     names: frozenset[str] = frozenset()
 
@@ -191,7 +198,7 @@ def _read_message(message: Message) -> _Turn:
     found = set[str]().union(*map(find_words, list_texts(message)))
     words = frozenset(map(str.casefold, found))
     if author == "assistant":
-        return _Turn(author, words, words)
+        return _Turn(author, words, words, words & found)
     names = (word.casefold() for word in found if not word.isalpha() or word[0].isupper())
     return _Turn(author, words, names=frozenset(names))
 
@@ -199,14 +206,17 @@ def _read_message(message: Message) -> _Turn:
 def _list_words(author: Author, segments: Iterable[Segment]) -> _Turn:
     words: set[str] = set()
     own: set[str] = set()
+    small: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for segment in segments:
         lower = [word.casefold() for word in segment.words]
         words.update(lower)
-        if not segment.pasted and author != "tool":
+        if segment.origin == "typed" and author != "tool":
             own.update(lower)
+            small.update(word for word in segment.words if word.islower())
             pairs.update(pairwise(lower))
-    return _Turn(author, frozenset(words), frozenset(own), frozenset(pairs))
+    told = (frozenset(words), frozenset(own), frozenset(small), frozenset(pairs))
+    return _Turn(author, *told)
 
 
 _KEY: Final = "vocabulary"
@@ -231,14 +241,44 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     learned = spread.learned
     bulk = spread.shares[author] / (1 + len(segments) / learned.bulk) ** 0.5
     for number, whole in enumerate(segments):
-        data = author == "tool" or whole.pasted
-        if data and not spread.is_taken_up(whole.words, place):
+        data = author == "tool" or whole.origin != "typed"
+        if data and not _is_used(whole, place, spread):
             continue
         segment = _drop_worn(whole, spread) if author == "user" else whole
         worth, rare = _weigh_segment(segment, place, spread)
         if worth > 0:
             share = bulk * _judge_origin(segment, author, learned)
             yield Valued(segment, place, number, author, worth * share, rare)
+
+
+BEGS: Final = 3
+"""The worth of cues from which on a line of data that nobody used gives orders, and is left out."""
+
+
+class ResultLine(NamedTuple):
+    """A line of what a tool returned: its number, its worth, and whether it is used later."""
+
+    number: int
+    text: str
+    worth: float
+    used: bool
+
+
+def weigh_result(text: str, place: int, spread: WordSpread) -> Iterator[ResultLine]:
+    """Yield the lines of what a tool returned; `place` is that of its message."""
+    for number, segment in enumerate(cut_result(text)):
+        worth, _ = _weigh_segment(segment, place, spread)
+        used = _is_used(segment, place, spread)
+        if worth > 0 and (used or grade(segment.text) < BEGS):
+            yield ResultLine(number, segment.text, worth, used)
+
+
+def _is_used(segment: Segment, place: int, spread: WordSpread) -> bool:
+    """Tell whether later messages use what a line of data says; what plainly gives orders is not.
+
+    Data that begs to be kept would otherwise come back for one word that is said again.
+    """
+    return spread.is_taken_up(segment.words, place) and grade(segment.text) <= BEGS
 
 
 def _judge_origin(segment: Segment, author: Author, learned: Weights) -> float:

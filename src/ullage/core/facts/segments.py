@@ -121,15 +121,15 @@ def _cut(message: Message) -> Iterator[Segment]:
     person = asks(message)
     for part in message.parts:
         if part.kind == "result" or part.answers is not None:
-            yield from _cut_data(_shorten(part.text, TOOL_MOST))
+            yield from cut_result(part.text)
         elif part.kind == "text" and (person or message.role != "user"):
             text = part.text if person else drop_thoughts(part.text)
             yield from cut_text(_shorten(text, READ_MOST))
 
 
-def _cut_data(text: str) -> Iterator[Segment]:
+def cut_result(text: str) -> Iterator[Segment]:
     """Yield the lines of what a tool returned; of a paragraph in one line, its sentences."""
-    for line in text.splitlines():
+    for line in _shorten(text, TOOL_MOST).splitlines():
         bare = " ".join(line.split())
         for told in [bare] if len(bare) <= LINE_MOST else _split_line(bare, "typed"):
             if words := find_words(told):

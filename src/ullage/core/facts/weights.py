@@ -47,5 +47,5 @@ LEARNED: Final = Weights(
     pasted=0.25,
     bulk=40.0,
     assistant=0.3,
-    tool=0.15,
+    tool=0.3,
 )

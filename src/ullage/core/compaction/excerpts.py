@@ -1,0 +1,139 @@
+"""Lines of cleared results that stand behind their placeholders: what was used of them, and more.
+
+What later messages name of a result comes first, then what tells most, until the target is full. It
+clears nothing and knows no strategy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ullage.core.compaction.edits import Clear, Script
+from ullage.core.compaction.packing import estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ullage.core.compaction.draft import PlanDraft
+    from ullage.core.compaction.strategy import Strategy
+
+USED: Final = 8.0
+"""What a line counts that later messages use, beside one that none does."""
+
+MOST: Final = 400
+"""Results that are looked into, the newest first: of more, the older ones are far away."""
+
+LEAST: Final = 32
+"""Tokens of room below which no line is looked for."""
+
+GAP: Final = "\u2026"
+"""Stands in the place of lines that are left out."""
+
+
+class _Line(NamedTuple):
+    edit: int
+    place: int
+    text: str
+    worth: float
+    used: bool
+
+
+def quote_used(draft: PlanDraft, strategy: Strategy) -> None:
+    """Run a strategy that clears; put lines that later messages use behind its placeholders.
+
+    They take a share of the target: more is cleared for them, or left out where that is not enough.
+    """
+    share = int(draft.situation.target * USED_SHARE)
+    reserve = draft.reserve
+    draft.hold(reserve + share)
+    draft.run(strategy)
+    draft.hold(reserve)
+    spare = draft.situation.target - draft.situation.total
+    quote_results(draft, min(share, spare) if spare >= 0 else share, used=True)
+
+
+USED_SHARE: Final = 0.06
+"""The share of the target that goes to lines of results that are used later, before all else does
+that no person wrote. By hand."""
+
+
+def quote_results(draft: PlanDraft, room: int, *, used: bool = False) -> None:
+    """Put lines of cleared results behind their placeholders, as many as so much room holds."""
+    if room < LEAST:
+        return
+    edits = [edit for edit in draft.script.clears if _is_result(draft, edit)]
+    chosen: dict[int, list[_Line]] = {}
+    rooms: dict[int, int] = {}
+    lines = (line for line in _list_lines(draft, edits) if line.used or not used)
+    for line in sorted(lines, key=lambda line: -line.worth):
+        cost = draft.situation.count(f"\n{line.text}\n{GAP}")
+        if line.edit not in rooms:
+            rooms[line.edit] = _count_whole(draft, edits[line.edit]) // 2
+        left = rooms[line.edit]
+        if cost <= min(room, left):
+            room -= cost
+            rooms[line.edit] = left - cost
+            chosen.setdefault(line.edit, []).append(line)
+    longer = {
+        edits[number]: replace(edits[number], text=f"{edits[number].text}\n{_join(lines)}")
+        for number, lines in chosen.items()
+    }
+    if longer:
+        _rewrite(draft, longer)
+
+
+def _is_result(draft: PlanDraft, edit: Clear) -> bool:
+    """Tell whether an edit clears a result, and no line of it is quoted yet."""
+    if edit.call >= 0 or edit.message in draft.script.drops or "\n" in edit.text:
+        return False
+    return draft.said[edit.message].parts[edit.part].kind == "result"
+
+
+def _list_lines(draft: PlanDraft, edits: list[Clear]) -> Iterator[_Line]:
+    """Yield the lines of the newest cleared results, each with its worth by token."""
+    newest = sorted(range(len(edits)), key=lambda n: -edits[n].message)
+    for number in islice(newest, MOST):
+        told = set[str]()
+        for place, text, worth, used in draft.words.read_result(*_place(edits[number])):
+            if text not in told:
+                told.add(text)
+                by_token = worth / estimate(text)
+                yield _Line(number, place, text, by_token * USED if used else by_token, used)
+
+
+def _count_whole(draft: PlanDraft, edit: Clear) -> int:
+    """Return the tokens of the result that an edit clears: of that, half may come back."""
+    return draft.situation.count(draft.said[edit.message].parts[edit.part].text)
+
+
+def _place(edit: Clear) -> tuple[int, int]:
+    return edit.message, edit.part
+
+
+def _join(lines: Iterable[_Line]) -> str:
+    """Return lines in their order, with a mark where some between them are left out."""
+    rows: list[str] = []
+    before = -1
+    for line in sorted(lines, key=lambda line: line.place):
+        if line.place != before + 1:
+            rows.append(GAP)
+        rows.append(line.text)
+        before = line.place
+    return "\n".join(rows)
+
+
+def _rewrite(draft: PlanDraft, longer: dict[Clear, Clear]) -> None:
+    """Put edits in the place of others, and work out what that takes."""
+    now = draft.situation
+    sizes = list(now.sizes)
+    for old, new in longer.items():
+        sizes[new.message] += now.count(new.text) - now.count(old.text)
+    draft.situation = replace(now, sizes=sizes)
+    draft.script = _exchange(draft.script, longer)
+    draft.steps = [(name, _exchange(script, longer)) for name, script in draft.steps]
+
+
+def _exchange(script: Script, longer: dict[Clear, Clear]) -> Script:
+    return replace(script, clears=tuple(longer.get(edit, edit) for edit in script.clears))
