@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import accumulate, chain, filterfalse
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.salience import (
     FIRST,
     NAMED,
@@ -134,16 +135,29 @@ class SaidWords(NamedTuple):
     others: Callable[[], Iterable[Valued]] = tuple
 
 
-def pack(facts: Facts, words: SaidWords, tokens: int, count: Count) -> Facts:
-    """Return as much of the facts and of the words as a sheet of so many tokens holds."""
-    return _Pack(tokens, count).fill(facts, words)
+NOTHING: Final = Coverage("")
+"""Carries nothing: there is no prose."""
+
+VERBATIM: Final = frozenset({"constraints", "tasks"})
+"""Sections that stand in the user's own words, whatever prose beside them says."""
+
+
+def pack(
+    facts: Facts, words: SaidWords, tokens: int, count: Count, prose: Coverage = NOTHING
+) -> Facts:
+    """Return as much of the facts and of the words as a sheet of so many tokens holds.
+
+    What the `prose` beside it carries is left out of it, but for `VERBATIM`.
+    """
+    return _Pack(tokens, count, prose).fill(facts, words)
 
 
 class _Pack:
     """A room that is being filled: what is in it, and what is left of it."""
 
-    def __init__(self, tokens: int, count: Count) -> None:
+    def __init__(self, tokens: int, count: Count, prose: Coverage) -> None:
         self.count = count
+        self.prose = prose
         self.tokens = self.left = tokens
         self.chosen: dict[tuple[str, str], _Line] = {}
         self.opened: set[str] = set()
@@ -201,6 +215,8 @@ class _Pack:
 
     def _is_told(self, line: _Line) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""
+        if line.section not in VERBATIM and self.prose.carries(line.text, line.rare):
+            return True
         least = ALIKE * len(line.rare)
         seen: Counter[int] = Counter()
         for word in line.rare:
@@ -248,6 +264,11 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
         name = sections.get(number, "said")
         share = CUES.get(name, 1.0) * (STALE if number in stale else 1.0)
         yield _make_line(valued, name, share)
+
+
+def list_said(facts: Facts, words: SaidWords) -> list[_Line]:
+    """Return people's own words with the worth by which they are packed, facts among them."""
+    return [line for line in _list_lines(facts, words.said) if line.said]
 
 
 def _find_stale(mine: Sequence[Valued]) -> frozenset[int]:

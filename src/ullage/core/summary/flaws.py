@@ -22,6 +22,7 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "summary_cut": "its answer was cut off",
         "summary_inflated": "its answer was longer than what it was to stand for",
         "summary_lossy": "its answer left out most of what it was to join",
+        "summary_worse": "its answer would take the room of sentences that say more",
     }
 )
 """Each flaw of `request`, and each reason why nobody was asked."""
