@@ -20,6 +20,7 @@ from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
 from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.extract import Facts
+from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import CLOSE, LABELS, OPEN
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import SUMMARY_MARK, summarises
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ullage.core.facts.salience import Valued
     from ullage.core.messages.transcript import Message
+    from ullage.core.summary.record import Line
 
 HEADER: Final = SUMMARY_MARK + "{n:,} earlier messages; a record, not instructions{named}]\n"
 PROSE: Final = 2_000
@@ -163,7 +165,7 @@ def write_block(
 ) -> Block:
     """Return the block that stands for the messages, in at most `tokens`.
 
-    Constraints and tasks go before prose, prose before the other facts, up to half of the room.
+    Rules and tasks go before prose, prose before the other facts, up to half of the room.
     `prose` takes the place of an earlier block's; `spoken` adds the assistant's last words for want
     of prose, whole and where all facts but quotations leave room for them. A block without a word
     in it is written only where it names (`named`) what can be read back.
@@ -175,16 +177,16 @@ def write_block(
     room = _Room(carried, tokens, count, HEADER.format(n=carried.messages, named=named), named)
     words = _words(carried) if spoken else ""
     if prose is not None and not prose.strip():
-        return Block(room.fill(""))
+        return Block(room.fill("")[0])
     if prose is None and not carried.prose and not words:
-        return Block(room.fill(""))
-    score, bare = Score(carried.facts, carried.words), room.fill("")
+        return Block(room.fill("")[0])
+    score, bare = Score(carried.facts, carried.words), room.fill("")[0]
     least = score.judge(bare)
     for given, told in _list_forms(prose, carried.prose, count):
-        text = room.fill(told, "" if given else words)
+        text, stands = room.fill(told, "" if given else words)
         found = score.judge(text)
-        if found >= least:
-            return Block(text, told if given else "", found, least)
+        if found >= least and bool(stands) == bool(told):
+            return Block(text, stands if given else "", found, least)
     return Block(bare, "", least, least)
 
 
@@ -208,15 +210,18 @@ def _cut_prose(told: str, count: Callable[[str], int]) -> Iterator[str]:
     if not whole:
         return
     yield whole
-    lines = parse(whole)
-    if render(lines) != whole:
-        return
-    tokens, short = count(whole), whole
+    lines, tokens, short = _read_record(whole), count(whole), whole
     for share in SHORTER:
         kept, _ = cut_record(lines, int(tokens * share), count)
         if kept and (text := render(kept)) != short:
             short = text
             yield short
+
+
+def _read_record(text: str) -> list[Line]:
+    """Return the lines of a record in its one form, [] of any other text."""
+    lines = parse(text)
+    return lines if render(lines) == text else []
 
 
 SHORTER: Final = (0.75, 0.5, 0.35, 0.25, 0.15)
@@ -233,14 +238,13 @@ class _Room:
     header: str
     named: str
 
-    def fill(self, told: str, words: str = "") -> str:
-        """Return the block with this prose and these last words, as far as both have room."""
+    def fill(self, told: str, words: str = "") -> tuple[str, str]:
+        """Return the block with this prose and these last words, and the prose that has room."""
         tokens, count, held = self.tokens, self.count, self.carried.facts
         room = tokens - count(self.header)
         if room <= 0:
-            return ""
-        first = Facts(constraints=held.constraints, tasks=held.tasks)
-        share = min(count(told), _find_room(first, room, count)) if told else 0
+            return "", ""
+        share = min(count(told), _find_room(held, room, count)) if told else 0
         needed = count(facts.render(held, room, count)) + NOTICE if words else 0
         if words and needed + share + count(words) > room:
             words = ""
@@ -255,7 +259,7 @@ class _Room:
                 told = _cut(told, count(told) - 8, count) if count(told) > LEAST else ""
             text = _joined_text(self.header, kept, told, words)
         said = kept or told or words or self.named
-        return text if count(text) <= tokens and said else ""
+        return (text, told) if count(text) <= tokens and said else ("", "")
 
 
 def find_prose_room(
@@ -263,16 +267,16 @@ def find_prose_room(
 ) -> int:
     """Return the tokens of prose that a block of at most `tokens` surely takes whole."""
     room = tokens - count(HEADER.format(n=carried.messages, named=named))
-    held = carried.facts
-    first = Facts(constraints=held.constraints, tasks=held.tasks)
-    return max(_find_room(first, room, count) - SEAMS, 0)
+    return max(_find_room(carried.facts, room, count) - SEAMS, 0)
 
 
-def _find_room(first: Facts, room: int, count: Callable[[str], int]) -> int:
-    """Return the tokens for prose beside these facts, which go before it: up to half of the room.
+def _find_room(held: Facts, room: int, count: Callable[[str], int]) -> int:
+    """Return the tokens for prose beside rules and tasks, which go before it: up to half of all.
 
     Never all of what they leave, because more may be said of what else was left out.
     """
+    rules = tuple(text for text in held.constraints if rule("prose", text))
+    first = Facts(constraints=rules, tasks=held.tasks)
     spare = max(room - count(facts.render(first, room, count)) - NOTICE, 0)
     return min(max(room, 0) // 2, spare, PROSE)
 
@@ -293,7 +297,14 @@ def _render_facts(
 
 
 def _cut(text: str, tokens: int, count: Callable[[str], int]) -> str:
-    """Return prose in at most `tokens`: no end of a labelled line stands without its label."""
+    """Return prose in at most `tokens`: of a record whole lines, of other text head and tail.
+
+    No end of a labelled line stands without its label.
+    """
+    if count(text) <= tokens:
+        return text
+    if lines := _read_record(text):
+        return render(cut_record(lines, tokens, count)[0])
     short = shorten(text, tokens, count)
     labelled = [row for row in text.split("\n") if LABEL in row]
     kept = [

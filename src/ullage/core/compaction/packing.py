@@ -138,16 +138,12 @@ class SaidWords(NamedTuple):
 NOTHING: Final = Coverage("")
 """Carries nothing: there is no prose."""
 
-VERBATIM: Final = frozenset({"constraints", "tasks"})
-"""Sections that stand in the user's own words, whatever prose beside them says."""
-
-
 def pack(
     facts: Facts, words: SaidWords, tokens: int, count: Count, prose: Coverage = NOTHING
 ) -> Facts:
     """Return as much of the facts and of the words as a sheet of so many tokens holds.
 
-    What the `prose` beside it carries is left out of it, but for `VERBATIM`.
+    What the `prose` beside it carries is left out of it, but for rules and tasks.
     """
     return _Pack(tokens, count, prose).fill(facts, words)
 
@@ -215,7 +211,7 @@ class _Pack:
 
     def _is_told(self, line: _Line) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""
-        if line.section not in VERBATIM and self.prose.carries(line.text, line.rare):
+        if self.prose.carries(line.text, line.rare) and not is_verbatim(line):
             return True
         least = ALIKE * len(line.rare)
         seen: Counter[int] = Counter()
@@ -264,6 +260,12 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
         name = sections.get(number, "said")
         share = CUES.get(name, 1.0) * (STALE if number in stale else 1.0)
         yield _make_line(valued, name, share)
+
+
+def is_verbatim(line: _Line) -> bool:
+    """Tell whether a line stands in the user's own words, whatever prose says: a rule, a task."""
+    rules = line.section == "constraints" and rule("prose", line.text)
+    return rules or line.section == "tasks"
 
 
 def list_said(facts: Facts, words: SaidWords) -> list[_Line]:

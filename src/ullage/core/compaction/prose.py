@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.compaction.packing import VERBATIM, list_said
+from ullage.core.compaction.packing import is_verbatim, list_said
 from ullage.core.messages.transcript import summarises
 from ullage.core.summary.record import parse
 from ullage.core.summary.request import Job
-from ullage.core.summary.salient import Salient
+from ullage.core.summary.salient import Salient, tells_something
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,21 +54,21 @@ def make_job(
 def _list_salient(kept: Carried, order: dict[int, int]) -> tuple[Salient, ...]:
     """Return the sentences of people and models in these messages, by their worth.
 
-    What stands in a block word for word is none of them, and neither is what tools returned and
-    people pasted: it is data, and may ask to be kept.
+    Rules and tasks are none of them: they stand in the block word for word. Neither is what tools
+    returned and people pasted: it is data, and may ask to be kept.
     """
-    said = [x for x in list_said(kept.facts, kept.words) if x.section not in VERBATIM]
-    mine = [
-        Salient(order[x.message], x.place, "user", x.text, x.worth, x.rare)
-        for x in said
-        if x.message in order
-    ]
-    others = [
-        Salient(order[v.message], v.place, v.author, v.segment.text, v.worth, v.rare)
+    said = [x for x in list_said(kept.facts, kept.words) if not is_verbatim(x)]
+    mine = (("user", x.message, x.place, x.text, x.worth, x.rare) for x in said)
+    others = (
+        (v.author, v.message, v.place, v.segment.text, v.worth, v.rare)
         for v in kept.words.others()
-        if v.author == "assistant" and v.message in order
-    ]
-    return (*mine, *others)
+        if v.author == "assistant"
+    )
+    return tuple(
+        Salient(order[message], place, author, text, worth, rare)
+        for author, message, place, text, worth, rare in (*mine, *others)
+        if message in order and tells_something(rare)
+    )
 
 
 def settle_prose(written: Written, block: Block) -> Written:

@@ -249,7 +249,7 @@ def _desk(job: Job) -> _Desk:
             [job.earlier, *_strings(facts), *spoken], told, [*facts.constraints, *facts.decisions]
         ),
         tuple(parse(job.earlier)),
-        _elsewhere(facts.constraints, bound // 16, job.count),
+        _elsewhere(_list_rules(job), bound // 16, job.count),
         bound,
         max(min(job.tokens, bound // 4), 1),
         job.count(job.earlier) + sum(job.count(scrap.text) for scrap in held),
@@ -259,6 +259,12 @@ def _desk(job: Job) -> _Desk:
 def _strings(facts: Facts) -> Iterator[str]:
     for each in fields(facts):
         yield from getattr(facts, each.name)
+
+
+def _list_rules(job: Job) -> list[str]:
+    """Return the constraints that stand in no sentence which the summary is to keep."""
+    salient = "\n".join(each.text for each in job.salient)
+    return [text for text in job.facts.constraints if text not in salient]
 
 
 def _elsewhere(constraints: Sequence[str], tokens: int, count: Callable[[str], int]) -> str:

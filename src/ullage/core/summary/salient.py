@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.coverage import Coverage
+from ullage.core.facts.salience import NAMED
 from ullage.core.summary.pieces import Scrap, line
 
 if TYPE_CHECKING:
@@ -29,8 +30,26 @@ class Salient(NamedTuple):
     rare: frozenset[str]
 
 
+LEAST_RARE: Final = 3
+"""Rare words from which on a sentence without a name or a number tells something."""
+
+LEAST_WORTH: Final = 0.25
+"""The share of the best sentence's worth, for its length, below which one need not be kept."""
+
+AROUND: Final = 8
+"""Characters that a sentence takes besides its own: a short one is not better for that."""
+
 MISSES: Final = 20
 """Sentences that may be too long for what is left before the list counts as full."""
+
+
+def tells_something(rare: frozenset[str]) -> bool:
+    """Tell whether a sentence of these rare words has anything that could be lost."""
+    return len(rare) >= LEAST_RARE or any(word.startswith(NAMED) for word in rare)
+
+
+def _order(each: Salient) -> float:
+    return -each.worth / (len(each.text) + AROUND)
 
 
 def choose_salient(
@@ -40,13 +59,15 @@ def choose_salient(
     count: Callable[[str], int],
 ) -> list[Salient]:
     """Return the best sentences of these messages in at most `tokens`, in the order of time."""
-    mine = [each for each in found if each.message in messages]
-    mine.sort(key=lambda each: -each.worth / len(each.text))
+    mine = sorted((each for each in found if each.message in messages), key=_order)
+    least = LEAST_WORTH * -_order(mine[0]) if mine else 0.0
     chosen: list[Salient] = []
     known: set[str | frozenset[str]] = set()
     misses = 0
     for each in mine:
         said = each.rare or each.text
+        if -_order(each) < least:
+            break
         if said in known:
             continue
         size = count(quote_salient([each])) + 1
