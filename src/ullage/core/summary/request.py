@@ -195,7 +195,7 @@ class _Desk:
     @property
     def most_listed(self) -> int:
         """The tokens that sentences may take before the rest of a prompt."""
-        return min(self.bound // LISTED_SHARE, self.answer // 2) if self.job.salient else 0
+        return min(self.bound // LISTED_SHARE, self.answer) if self.job.salient else 0
 
     def room(self, frame: str) -> int:
         """Return the tokens that are left for quoted text in a prompt of this frame."""
@@ -205,9 +205,7 @@ class _Desk:
 
     def list_salient(self, messages: frozenset[int], prompt: str) -> str:
         """Return a prompt with the best sentences of these messages before it, as many as fit."""
-        tokens = min(self.most_listed, self.room(prompt)) - self.job.count(LISTED)
-        if tokens <= 0:
-            return prompt
+        tokens = min(self.most_listed, self.room(prompt) - self.job.count(LISTED))
         chosen = choose_salient(self.job.salient, messages, tokens, self.job.count)
         made = LISTED.format(quoted=quote_salient(chosen)) + prompt
         if not chosen or not self.holds(made):
@@ -229,8 +227,8 @@ _SEAMS: Final = 12
 """Tokens for what lies between the counted parts of a request."""
 
 LISTED_SHARE: Final = 12
-"""A twelfth of what a request may take goes to the sentences before the messages, at most, and
-half of what its answer may take: what an answer cannot say it cannot keep."""
+"""A twelfth of what a request may take goes to the sentences before the messages, at most, and no
+more than its answer may take: what an answer cannot say it cannot keep."""
 
 MORE_PIECES: Final = 1.1
 """How many times more requests the sentences may cost: with few pieces not one more."""
@@ -339,9 +337,9 @@ def _in_pieces(desk: _Desk) -> list[_Order]:
 def _cut_pieces(desk: _Desk, room: int) -> list[list[Scrap]]:
     """Return the pieces; with room for sentences before each, where that costs next to nothing."""
     pieces = cut(desk.scraps, room, desk.job.count)
-    spare = desk.most_listed
-    if not spare:
+    if not desk.most_listed:
         return pieces
+    spare = desk.most_listed + desk.job.count(LISTED)
     roomy = cut(desk.scraps, max(room - spare, 1), desk.job.count)
     return roomy if len(roomy) <= len(pieces) * MORE_PIECES else pieces
 
