@@ -26,7 +26,7 @@ EMBEDDED = "qwen2.5-coder-0.5b"
 MODEL_WINDOW = 8_192
 HIDDEN = (
     "names", "sizes", "summarizer", "summarizer_model", "model_sessions", "model_turns",
-    "model_shares",
+    "model_authors", "model_shares",
 )  # fmt: skip
 
 

@@ -41,12 +41,14 @@ def fidelity(bench: Bench) -> None:
     """Chain compactions of every author's sessions, and count the evidence that is left."""
     names = [name for name in NAMES if peers.home(name) in bench.homes()]
     with bench.referee() as referee:
-        sessions = list(_write_sessions(bench, referee))
+        plan = bench.plan
+        written = _write_sessions(bench, referee, load_styles(), plan.sessions, plan.session_turns)
+        sessions = list(written)
         rows = {
-            name: {str(s): _chain(bench, referee, name, sessions, s) for s in bench.plan.shares}
+            name: {str(s): _chain(bench, referee, name, sessions, s) for s in plan.shares}
             for name in names
         }
-        if bench.plan.summarizer:
+        if plan.summarizer:
             _record(bench, referee, names)
     bench.results["fidelity"] = {
         "rows": rows,
@@ -56,9 +58,10 @@ def fidelity(bench: Bench) -> None:
 
 
 def _record(bench: Bench, referee: Worker, names: Sequence[str]) -> None:
-    """Ask a real model about one small session of every author; record what came of it."""
+    """Ask a real model about one small session of every other author; record what came of it."""
     plan = bench.plan
-    sessions = list(_write_sessions(bench, referee, 1, plan.model_turns))
+    authors = load_styles()[:: plan.model_authors]
+    sessions = list(_write_sessions(bench, referee, authors, 1, plan.model_turns))
     rows: dict[str, Any] = {}
     for name in (*peers.BY_MODEL, *names):
         rows[name] = {
@@ -70,11 +73,10 @@ def _record(bench: Bench, referee: Worker, names: Sequence[str]) -> None:
 
 
 def _write_sessions(
-    bench: Bench, referee: Worker, number: int = 0, turns: int = 0
+    bench: Bench, referee: Worker, authors: Sequence[Style], number: int, turns: int
 ) -> Iterator[Told]:
-    turns = turns or bench.plan.session_turns
-    for style in load_styles():
-        for seed in range(number or bench.plan.sessions):
+    for style in authors:
+        for seed in range(number):
             made = write_session(style, seed, turns)
             file = bench.folder / f"corpus-{style.key.replace('/', '-')}-{seed}-{turns}.json"
             file.write_text(json.dumps(made.messages), encoding="utf-8")
@@ -186,7 +188,7 @@ def _by_model(told: Row | None) -> str:
     tokens = sum(told["tokens"]) // len(told["tokens"])
     return (
         f"\nA summary by the embedded model, {told['model']}, on two cores, a recorded run "
-        f"(`--summarizer embedded`): one session of about {tokens:,} tokens by every author, "
+        f"(`--summarizer embedded`): {len(told['tokens'])} sessions of about {tokens:,} tokens, "
         "three compactions in a row; the other rows are of the same sessions. *A model's summary, "
         'newest messages* asks "Summarise this conversation", and keeps the newest messages '
         "beside the answer, half of the budget each. ullage shows the model the sentences that "

@@ -155,7 +155,7 @@ LONG = [
 
 
 def test_a_summariser_is_shown_the_best_sentences_and_what_it_dropped_is_put_back() -> None:
-    answer = "Goal:\n- find all\nDone:\n- Kofi found accordion of shelf 21 in week 31"
+    answer = "Goal:\n- find all\nDone:\n- Kofi found accordion of the shelf 21 in week 31"
     made, asked = run(LONG, tokens=700, answer=answer, summariser=True)
     shown = asked[0].prompt.partition("</sentences>")[0]
     assert 'user: "Kofi found the accordion of shelf 21 in week 31."' in shown

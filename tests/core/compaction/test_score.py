@@ -88,7 +88,7 @@ def test_the_same_gives_the_same(tokens: int, prose: str) -> None:
 def test_what_prose_carries_is_not_told_again_and_what_it_dropped_is_put_back() -> None:
     kept = gather(CODEC.read(TALK).messages)
     short = "\n".join(
-        f"- {name}: shelf {n + 20}, accordion, found week {n + 30}"
+        f"- {name} found the accordion in week {n + 30}, of shelf {n + 20}"
         for n, name in enumerate(GUESTS[:6])
     )
     made = write_block(kept, 300, COUNT, prose=f"Goal:\n{short}")

@@ -177,7 +177,9 @@ def test_forty_thousand_tokens_are_as_few_requests_as_the_window_allows(
 ) -> None:
     """With sentences before each: they cost no request where there are few, one of ten else."""
     talk = [
-        said(("user", "assistant")[n % 2], f"turn {n} of the pump " + "and on it goes " * (size // 4))
+        said(
+            ("user", "assistant")[n % 2], f"turn {n} of the pump " + "and on it goes " * (size // 4)
+        )
         for n in range(176_000 // (15 * (size // 4)))
     ]
     whole = sum(words(f'assistant: "{m.text}"') + 1 for m in talk)

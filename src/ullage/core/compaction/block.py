@@ -281,9 +281,7 @@ def _find_room(held: Facts, room: int, count: Callable[[str], int]) -> int:
     return min(max(room, 0) // 2, spare, PROSE)
 
 
-def _render_facts(
-    carried: Carried, room: int, count: Callable[[str], int], prose: Coverage
-) -> str:
+def _render_facts(carried: Carried, room: int, count: Callable[[str], int], prose: Coverage) -> str:
     """Return the facts and words that fill so much room beside prose."""
     budget = room - count(f"{OPEN}\n{CLOSE}\n")
     while budget > 0:

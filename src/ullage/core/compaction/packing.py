@@ -138,6 +138,7 @@ class SaidWords(NamedTuple):
 NOTHING: Final = Coverage("")
 """Carries nothing: there is no prose."""
 
+
 def pack(
     facts: Facts, words: SaidWords, tokens: int, count: Count, prose: Coverage = NOTHING
 ) -> Facts:

@@ -474,9 +474,7 @@ def _fit_block(
     return fitted
 
 
-def _block(
-    draft: PlanDraft, start: Situation, order: Order, written: Written | None
-) -> _Fitted:
+def _block(draft: PlanDraft, start: Situation, order: Order, written: Written | None) -> _Fitted:
     """Return the insert of the block, into the room that was kept for it, and what it holds."""
     gone = sorted(draft.script.drops - draft.silent)
     if not gone or not draft.reserve:

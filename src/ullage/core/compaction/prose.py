@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.packing import is_verbatim, list_said
 from ullage.core.messages.transcript import summarises
+from ullage.core.summary.flaws import WORSE
 from ullage.core.summary.record import parse
 from ullage.core.summary.request import Job
 from ullage.core.summary.salient import Salient, tells_something
@@ -79,7 +80,7 @@ def settle_prose(written: Written, block: Block) -> Written:
     if written.prose is None or not block.text or block.prose == written.prose.strip():
         return written
     if not block.prose:
-        return replace(written, prose=None, flaw="summary_worse")
+        return replace(written, prose=None, flaw=WORSE)
     stand = frozenset(parse(block.prose))
     gone = (line for line in parse(written.prose) if line not in stand)
     removed = tuple(f"gave way to what people said: {line.text}" for line in gone)

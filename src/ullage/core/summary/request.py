@@ -121,6 +121,7 @@ NAMED: Final[Mapping[str, str]] = MappingProxyType({"summary_long": "summary_inf
 WORDS: Final = 0.6
 """Words that a token of budget allows for: models overrun what they are told."""
 
+
 def write(job: Job) -> Asking:
     """Ask a summariser for a record of `job.messages`; return it checked, or the flaw.
 
@@ -430,7 +431,7 @@ def _judge_answer(desk: _Desk, order: _Order, answer: Answer | None, *, last: bo
     if answer.cut:
         return _Judged([], "summary_cut", [])
     said = drop_thoughts(answer.text)
-    told = [row for row in parse(said) if row.text.casefold().strip(" .") not in HINTS]
+    told = [row for row in parse(said) if not any(h in row.text.casefold() for h in HINTS)]
     lines, removed = faithful.check_lines(told, desk.source)
     if not any(row.section in CORE for row in lines):
         flaw = "summary_malformed" if said.strip() else "summary_empty"
@@ -536,9 +537,7 @@ def _quote_records(records: Iterable[_Record]) -> str:
     return "\n".join(f"<record>\n{render(record.lines)}\n</record>" for record in records)
 
 
-def _joining(
-    desk: _Desk, group: Sequence[_Record], level: int, place: tuple[int, int]
-) -> _Order:
+def _joining(desk: _Desk, group: Sequence[_Record], level: int, place: tuple[int, int]) -> _Order:
     quoted, merged = _quote_records(group), _merge_records(group)
     prompt = REDUCE.format(quoted=quoted, elsewhere=desk.elsewhere, words=desk.words)
     prompt = desk.list_salient(merged.messages, prompt)
