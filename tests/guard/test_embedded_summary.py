@@ -6,7 +6,7 @@ import pytest
 
 import ullage
 from ullage.core.compaction.block import gather
-from ullage.core.compaction.score import Score
+from ullage.core.compaction.score import SaidScore
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.embedded import Launch, Server, find_cached
 from ullage.runtime import Runtime
@@ -31,7 +31,7 @@ def test_a_small_real_model_makes_no_compaction_worse(target: int) -> None:
         pytest.skip("SmolLM2 is not in the cache; `make demo` fetches it")
     asked: list[str] = []
     words = gather(OpenAIChat().read(HISTORY).messages)
-    score = Score(words.facts, words.words)
+    score = SaidScore(words.facts, words.words)
     with Server(model, Launch(window=4096)) as running:
         small = ullage.Summarizer(
             "smollm2-135m", base_url=running.base_url, max_tokens=64, runtime=Runtime()

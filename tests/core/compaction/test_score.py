@@ -15,7 +15,7 @@ from tests.support.counting import WordCounter
 from tests.support.transcripts import histories
 from ullage.core.compaction.block import Carried, gather, write_block
 from ullage.core.compaction.plan import Order
-from ullage.core.compaction.score import Score
+from ullage.core.compaction.score import SaidScore
 from ullage.core.facts.sheet import parse
 from ullage.core.summary.record import SECTIONS, Line, render
 
@@ -68,7 +68,7 @@ def test_whatever_a_model_wrote_the_block_is_never_worse_than_the_extract(
     kept = gather(CODEC.read(raws).messages)
     kept = Carried(kept.messages, kept.facts, earlier, kept.spoken, kept.words)
     extract = write_block(kept, tokens, COUNT, prose="", named=named)
-    score = Score(kept.facts, kept.words)
+    score = SaidScore(kept.facts, kept.words)
     for given_prose in (prose, None):
         made = write_block(kept, tokens, COUNT, prose=given_prose, spoken=spoken, named=named)
         assert COUNT(made.text) <= max(tokens, 0)
@@ -94,7 +94,11 @@ def test_what_prose_carries_is_not_told_again_and_what_it_dropped_is_put_back() 
     made = write_block(kept, 300, COUNT, prose=f"Goal:\n{short}")
     assert made.text.endswith(short)
     assert mine(parse(made.text)[0]) == tuple(SAID[6:])
-    assert made.score == made.least == pytest.approx(Score(kept.facts, kept.words).judge(made.text))
+    assert (
+        made.score
+        == made.least
+        == pytest.approx(SaidScore(kept.facts, kept.words).judge(made.text))
+    )
 
 
 def test_rules_stand_word_for_word_whatever_prose_says_of_them() -> None:
@@ -114,7 +118,7 @@ def test_prose_that_takes_the_room_of_better_words_loses_its_least_important_lin
     assert made.prose
     assert good[1] in made.prose
     assert made.prose.count("is door") < 9
-    assert made.score >= Score(kept.facts, kept.words).judge(extract.text)
+    assert made.score >= SaidScore(kept.facts, kept.words).judge(extract.text)
 
 
 def test_prose_that_says_nothing_is_left_out_of_a_room_that_words_fill() -> None:
@@ -141,7 +145,7 @@ def test_a_compaction_with_a_model_is_no_worse_than_one_by_rule(target: int, ans
     history = [said("user", "Mend the loom."), *TALK * 3, said("user", "Go on.")]
     order = Order(target, 120, ALL, summariser=True, window=4_000)
     words = gather(CODEC.read(history).messages)
-    score = Score(words.facts, words.words)
+    score = SaidScore(words.facts, words.words)
     by_model, by_rule = run(history, order, answer), run(history, order, None)
     judged = [
         score.judge("\n".join(m.text for m in made.edited.transcript.messages))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.packing import SaidWords, WordStore, drop_words, pack
-from ullage.core.compaction.score import Score
+from ullage.core.compaction.score import SaidScore
 from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
 from ullage.core.facts.coverage import Coverage
@@ -180,7 +180,7 @@ def write_block(
         return Block(room.fill("")[0])
     if prose is None and not carried.prose and not words:
         return Block(room.fill("")[0])
-    score, bare = Score(carried.facts, carried.words), room.fill("")[0]
+    score, bare = SaidScore(carried.facts, carried.words), room.fill("")[0]
     least = score.judge(bare)
     for given, told in _list_forms(prose, carried.prose, count):
         text, stands = room.fill(told, "" if given else words)

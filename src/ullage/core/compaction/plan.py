@@ -172,7 +172,7 @@ class Outcome:
     edges: tuple[Sequence[int], Sequence[int]] = ((), ())
     """The upper edge of each message before and after, in counter tokens."""
     room: int = 0
-    """The tokens that the block might take, in counter tokens."""
+    """The tokens that a block of prose and facts might take, in counter tokens."""
 
     def __repr__(self) -> str:
         sizes = f"{self.before.tokens:,} -> {self.after.tokens:,} tokens"
@@ -254,7 +254,7 @@ def compact(
         steps=tuple(draft.steps),
         was=transcript,
         edges=(start.sizes, counting.upper_edges(edited.transcript, meter)),
-        room=draft.situation.block,
+        room=start.block,
     )
 
 
@@ -349,10 +349,8 @@ def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
     Where that would not pay, the block has the room of prose and facts alone.
     """
     now = draft.situation
-    rooms = [now.block]
-    if order.paid is None:
-        rooms.insert(0, max(split_room(draft, int(now.target * order.carry)), now.block))
-    for room in rooms:
+    wide = max(split_room(draft, int(now.target * order.carry)), now.block)
+    for room in (wide, now.block):
         situation = replace(now, block=room)
         gone = draft.plan(strategy, situation)
         if gone:

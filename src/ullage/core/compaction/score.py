@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ullage.core.facts.sheet import Facts
 
 
-class Score:
+class SaidScore:
     """What people said among messages that go, and its worth."""
 
     def __init__(self, facts: Facts, words: SaidWords) -> None:
