@@ -8,7 +8,8 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,9 +17,17 @@ from bench import peers, report, venvs
 from bench.measure import QUICK, Bench, Plan
 from bench.proxy import shown as proxy_shown
 from bench.sections import SECTIONS, present, run
+from ullage.embedded import Launch, Server, fetch
 
 PAGE = "docs/benchmarks.md"
-HIDDEN = ("names", "sizes", "summarizer", "summarizer_model", "model_sessions", "model_turns")
+EMBEDDED = "qwen2.5-coder-0.5b"
+"""The embedded model that summarises: the smallest one whose answers have a form."""
+
+MODEL_WINDOW = 8_192
+HIDDEN = (
+    "names", "sizes", "summarizer", "summarizer_model", "model_sessions", "model_turns",
+    "model_authors", "model_shares",
+)  # fmt: skip
 
 
 def machine() -> dict[str, str]:
@@ -41,7 +50,8 @@ def main() -> None:
     folder = venvs.ROOT / "build" / ("bench-quick" if options.quick else "bench")
     saved = options.saved
     if saved is None:
-        saved = _measured(options, folder)
+        with _find_summarizer(options) as options.summarizer:
+            saved = _measured(options, folder)
     results = json.loads(saved.read_text(encoding="utf-8"))
     text = report.page(results)
     print(text)
@@ -56,6 +66,18 @@ def main() -> None:
     text = proxy_shown.carried(page.read_text("utf-8") if page.exists() else "", text)
     page.write_text(text, encoding="utf-8")
     print(f"wrote {page.name}")
+
+
+@contextmanager
+def _find_summarizer(options: argparse.Namespace) -> Iterator[str]:
+    """Yield the URL of the server whose model summarises; "embedded" is started, and stopped."""
+    if options.summarizer != "embedded":
+        yield options.summarizer
+        return
+    launch = Launch(window=MODEL_WINDOW, alias=EMBEDDED, batch=512)
+    options.summarizer_model = EMBEDDED
+    with Server(fetch(EMBEDDED), launch) as server:
+        yield server.base_url
 
 
 def _measured(options: argparse.Namespace, folder: Path) -> Path:
@@ -114,7 +136,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help="readings per figure (5)")
     parser.add_argument(
-        "--summarizer", metavar="URL", help="a server whose model summarises, for `survival`"
+        "--summarizer",
+        metavar="URL",
+        help="a server whose model summarises, for `survival` and `fidelity`; or `embedded`",
     )
     parser.add_argument("--summarizer-model", default="local", help="the model's name there")
     parser.add_argument(

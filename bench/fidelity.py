@@ -1,7 +1,8 @@
 """Measures what is kept of what people said, by language and kind, by authors tuned on and held.
 
 Sessions are those of `bench.corpus`; three compactions in a row, as in `bench.survival`. Beside
-ullage stand the newest user messages, one line of code, and the libraries that trim.
+ullage stand the newest user messages, one line of code, and the libraries that trim. What a real
+model makes of smaller sessions takes too long to be run each time: a recorded run is shown.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from bench import peers, survival
+from bench import peers, survival, venvs
 from bench.cells import Row, table
 from bench.corpus import Style, Written, find_evidence, load_styles, write_session
 from bench.measure import Bench
@@ -22,6 +23,9 @@ from bench.workers import START_S, Worker
 SPLITS: Final = ("tuned", "held")
 LADDER: Final = "ullage, default ladder"
 NAMES: Final = (LADDER, *peers.SIMPLE, "LangChain exact", "LiteLLM")
+
+RECORDED: Final = venvs.ROOT / "bench" / "recorded" / "fidelity.json"
+"""What a run with a real model found (`--summarizer`)."""
 
 
 class Told(NamedTuple):
@@ -37,45 +41,83 @@ def fidelity(bench: Bench) -> None:
     """Chain compactions of every author's sessions, and count the evidence that is left."""
     names = [name for name in NAMES if peers.home(name) in bench.homes()]
     with bench.referee() as referee:
-        sessions = list(_write_sessions(bench, referee))
+        plan = bench.plan
+        written = _write_sessions(bench, referee, load_styles(), plan.sessions, plan.session_turns)
+        sessions = list(written)
         rows = {
-            name: {str(s): _chain(bench, referee, name, sessions, s) for s in bench.plan.shares}
+            name: {str(s): _chain(bench, referee, name, sessions, s) for s in plan.shares}
             for name in names
         }
-    bench.results["fidelity"] = {"rows": rows, "tokens": [each.tokens for each in sessions]}
+        if plan.summarizer:
+            _record(bench, referee, names)
+    bench.results["fidelity"] = {
+        "rows": rows,
+        "tokens": [each.tokens for each in sessions],
+        "recorded": json.loads(RECORDED.read_text("utf-8")) if RECORDED.exists() else None,
+    }
 
 
-def _write_sessions(bench: Bench, referee: Worker) -> Iterator[Told]:
-    for style in load_styles():
-        for seed in range(bench.plan.sessions):
-            made = write_session(style, seed, bench.plan.session_turns)
-            file = bench.folder / f"corpus-{style.key.replace('/', '-')}-{seed}.json"
+def _record(bench: Bench, referee: Worker, names: Sequence[str]) -> None:
+    """Ask a real model about one small session of every other author; record what came of it."""
+    plan = bench.plan
+    authors = load_styles()[:: plan.model_authors]
+    sessions = list(_write_sessions(bench, referee, authors, 1, plan.model_turns))
+    rows: dict[str, Any] = {}
+    for name in (*peers.BY_MODEL, *names):
+        rows[name] = {
+            str(share): _chain(bench, referee, name, sessions, share, survival.MODEL_S)
+            for share in plan.model_shares
+        }
+    told = {"model": plan.summarizer_model, "tokens": [each.tokens for each in sessions]}
+    RECORDED.write_text(json.dumps(told | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_sessions(
+    bench: Bench, referee: Worker, authors: Sequence[Style], number: int, turns: int
+) -> Iterator[Told]:
+    for style in authors:
+        for seed in range(number):
+            made = write_session(style, seed, turns)
+            file = bench.folder / f"corpus-{style.key.replace('/', '-')}-{seed}-{turns}.json"
             file.write_text(json.dumps(made.messages), encoding="utf-8")
             yield Told(style, made, str(file), _count_tokens(referee, str(file)))
 
 
 def _chain(
-    bench: Bench, referee: Worker, name: str, sessions: Sequence[Told], share: float
+    bench: Bench,
+    referee: Worker,
+    name: str,
+    sessions: Sequence[Told],
+    share: float,
+    limit_s: float = 0,
 ) -> dict[str, Any]:
-    """Return what is kept of all sessions at a share of the whole, and how full the results are."""
+    """Return what is kept of all sessions at a share of the whole, and how full the results are.
+
+    `told` is what ways that ask for summaries say of each compaction.
+    """
     kept: Counter[str] = Counter()
     fills: list[float] = []
+    told: list[Any] = []
+    plan = bench.plan
     jobs: list[dict[str, Any]] = [
         {
             "op": "chain", "transcript": each.file, "out": bench.out(name),
             "parts": find_parts(each.made), "budget": int(each.tokens * share),
+            "summarizer": [plan.summarizer, plan.summarizer_model],
         }
         for each in sessions
     ]  # fmt: skip
-    answers = survival.answer_jobs(bench, name, jobs, bench.plan.chain_limit_s)
+    answers = survival.answer_jobs(bench, name, jobs, limit_s or plan.chain_limit_s)
     for job, each, answer in zip(jobs, sessions, answers, strict=True):
         failed = "chain_s" not in answer
         sent = "[]" if failed else Path(job["out"]).read_text("utf-8")
         kept += count_kept(each.style, each.made, sent, failed=failed)
+        told += answer.get("told", [])
         if not failed:
             fills.append(_count_tokens(referee, job["out"]) / job["budget"])
     bench.say(f"fidelity {name} {share}: {rate(kept, SPLITS)} %")
-    return {"kept": dict(kept), "fill": median(fills or [0.0])}
+    found: dict[str, Any] = {"kept": dict(kept), "fill": median(fills or [0.0])}
+    return found | {"told": told} if told else found
 
 
 def _count_tokens(referee: Worker, file: str) -> int:
@@ -128,7 +170,37 @@ def shown(results: Mapping[str, Any]) -> str:
         + _by(rows, sorted({style.language for style in styles}))
         + "\nBy kind of session:\n\n"
         + _by(rows, sorted({style.kind for style in styles}))
+        + _by_model(found.get("recorded"))
     )
+
+
+def _by_model(told: Row | None) -> str:
+    """Return what a real model made of small sessions, when somebody asked one."""
+    if not told:
+        return (
+            "\nWith a model that summarises: `ARGS='--only fidelity --summarizer embedded'` "
+            "records what becomes of small sessions; no run is recorded.\n"
+        )
+    rows: Mapping[str, Mapping[str, Row]] = told["rows"]
+    asked = [entry for row in rows[OURS_BY_MODEL].values() for entry in row["told"]]
+    stood = sum(why is None and requests > 0 for _, why, requests in asked)
+    worse = sum(why == "summary_worse" for _, why, _ in asked)
+    tokens = sum(told["tokens"]) // len(told["tokens"])
+    return (
+        f"\nA summary by the embedded model, {told['model']}, on two cores, a recorded run "
+        f"(`--summarizer embedded`): {len(told['tokens'])} sessions of about {tokens:,} tokens, "
+        "three compactions in a row; the other rows are of the same sessions. *A model's summary, "
+        'newest messages* asks "Summarise this conversation", and keeps the newest messages '
+        "beside the answer, half of the budget each. ullage shows the model the sentences that "
+        "are worth most first, checks the answer, puts back what it dropped, and cuts it where the "
+        f"extract says more: of {len(asked)} compactions a summary stood in {stood}, and gave way "
+        f"to the extract in {worse}; in the others the model gave none that passed the checks, or "
+        "there was no room for one.\n\n"
+        + table(["", "budget", "tuned", "held", "**all**", "old values gone", "fill"], _all(rows))
+    )
+
+
+OURS_BY_MODEL: Final = next(iter(peers.BY_MODEL))
 
 
 def _all(rows: Mapping[str, Mapping[str, Row]]) -> Iterable[list[str]]:

@@ -56,6 +56,8 @@ class Plan:
     summarizer_model: str = ""
     model_sessions: int = 1
     model_turns: int = 20
+    model_authors: int = 2
+    model_shares: Sequence[float] = (0.2,)
     session_mb: float = 20
     names: Sequence[str] = tuple(peers.HOMES)
 

@@ -76,7 +76,13 @@ CHAINED = {
 SIMPLE = {"newest user messages": ("base", "bench.peers.plain:NewestUsers")}
 """Rules of one line, which nobody needs a library for."""
 
-WAYS = {**CHAINED, **SIMPLE, "ullage, summary by a model": ("ullage", "bench.peers.ours:ByModel")}
+BY_MODEL = {
+    "ullage, summary by a model": ("ullage", "bench.peers.ours:ByModel"),
+    "a model's summary, newest messages": ("base", "bench.peers.plain:ModelSummary"),
+}
+"""Ways that ask a model for summaries: ours, and that of an application without a library."""
+
+WAYS = {**CHAINED, **SIMPLE, **BY_MODEL}
 
 SAME_COUNTS = ("tiktoken with sums kept", "ullage.Tally")
 """Count as another peer does; only quicker."""

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from bench import fidelity
+from bench import fidelity, peers
 from bench.corpus import Evidence, Style, find_evidence, load_styles, write_session
 
 STYLES = load_styles()
@@ -67,3 +67,19 @@ def test_the_page_shows_both_splits_languages_and_kinds():
 
 def test_lines_may_be_broken_otherwise():
     assert find_evidence([Evidence("a b"), Evidence("c", stays=False)], "x a\n  b") == (1, 1, 1, 1)
+
+
+def test_a_recorded_run_stands_beside_the_others():
+    row = {"kept": {"held/en/chat/kept": 3, "held/en/chat/of": 4}, "fill": 0.9}
+    ours, naive = peers.BY_MODEL
+    told = [["summarise_middle", None, 1], ["x", "summary_worse", 2], ["x", "summary_cut", 2]]
+    rows = {ours: {"0.2": row | {"told": told}}, naive: {"0.2": row}}
+    recorded = {"model": "small", "tokens": [300, 500], "rows": rows}
+    found = {"rows": {fidelity.LADDER: {"0.2": row}}, "tokens": [900], "recorded": recorded}
+    text = fidelity.shown({"fidelity": found})
+    assert f"| {ours} | 20 % | - | 75 | **75** | - | 0.90 |" in text
+    assert f"| {naive} | 20 % | - | 75 | **75** | - | 0.90 |" in text
+    assert "2 sessions of about 400 tokens" in text
+    assert "of 3 compactions a summary stood in 1, and gave way to the extract in 1" in text
+    bare = fidelity.shown({"fidelity": found | {"recorded": None}})
+    assert "no run is recorded" in bare

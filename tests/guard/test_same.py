@@ -74,7 +74,7 @@ def test_compact_and_wrap_take_it_as_well(recording: Server) -> None:
         report=lambda done, total: reports.append((done, total)), **options,
     )  # fmt: skip
     assert (made.fallback_reason, made.flaws) == (None, ())
-    assert reports[0] == (0, 1)
+    assert reports[0] == (0, 2)  # 5,000 tokens in a window of 4,096
     with pytest.raises(ullage.ConfigurationError, match="no base_url is"):
         ullage.compact(talk(30), target_tokens=2_000, **options)
     openai = pytest.importorskip("openai")
@@ -258,9 +258,9 @@ def test_run_and_compact_name_the_own_model_and_a_server(
     base = ["compact", str(file), "--target", "2000", "--policy", "ladder", "--out"]
     out = str(tmp_path / "out.json")
     assert main([*base, out, *served, "--summarizer", "same"]) == 0
-    assert "by summarise_middle" in capsys.readouterr().err
+    assert "by hierarchical" in capsys.readouterr().err
     assert main([*base, out, "--model", "tiny", "--summarizer", recording.base_url]) == 0
-    assert "by summarise_middle" in capsys.readouterr().err
+    assert "by hierarchical" in capsys.readouterr().err
     assert main([*base, out, "--model", "tiny"]) == 0
     assert "and is kept by rule" in capsys.readouterr().err
     assert main([*base, out, *served]) != 0

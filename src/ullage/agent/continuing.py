@@ -16,7 +16,7 @@ from ullage.core.dialects import registry
 from ullage.core.errors import CompactionError, StoreError, UnknownSession
 from ullage.core.session.log.event import Draft, Event, upcast_data
 from ullage.core.session.log.fold import Round
-from ullage.core.summary.flaws import BY_RULE, explain_flaw
+from ullage.core.summary.flaws import BY_RULE, WORSE, explain_flaw
 from ullage.storage.threaded import desk_of
 from ullage.threads import finish
 
@@ -93,7 +93,8 @@ def _check_written(session: Session, made: Handover) -> None:
     if made.reason is None:
         return
     why = explain_flaw(made.reason)
-    if made.written is not None and made.written.requests:
+    asked = made.written is not None and made.written.requests
+    if asked and made.reason != WORSE:
         raise CompactionError(
             f"the summarizer gave no summary of session {session.name} ({why}): nothing was "
             "switched, and the session goes on here; try again, or name another --summarizer"

@@ -196,7 +196,8 @@ def test_lines_go_until_a_count_that_does_not_add_up_is_held_to():
     def stubborn(text: str) -> int:
         return COUNT(text) + (4 * text.count("\n") if text.startswith("[facts") else 0)
 
-    raws = [said("user", f"The loom of shelf {n} goes to Bergen.") for n in range(12)]
+    names = ("Mirela", "Kofi", "Beatriz", "Noor", "Jonas", "Ayumi", "Priya", "Oskar")
+    raws = [said("user", f"{name} found shelf {n} in Bergen.") for n, name in enumerate(names)]
     for tokens in range(20, 260, 12):
         text = block(gather(read(raws)), tokens, stubborn)
         assert stubborn(text.partition("\n")[2]) <= tokens

@@ -141,3 +141,38 @@ def test_what_was_asked_for_first_is_the_goal_of_every_handover_after_it() -> No
     assert "tokens left out here" in long.text.partition(HEADINGS["goal"])[2].split("\n")[1]
     nobody, _ = run([model("Hello.")])
     assert HEADINGS["goal"] not in nobody.text
+
+
+GUESTS = ("Mirela", "Kofi", "Beatriz", "Noor", "Jonas", "Ayumi", "Priya", "Oskar", "Lena", "Tomek")
+LONG = [
+    message
+    for n, name in enumerate(GUESTS)
+    for message in (
+        user(f"{name} found the accordion of shelf {n + 20} in week {n + 30}."),
+        model("I looked, and it is all rather dusty there. " * 3),
+    )
+]
+
+
+def test_a_summariser_is_shown_the_best_sentences_and_what_it_dropped_is_put_back() -> None:
+    answer = "Goal:\n- find all\nDone:\n- Kofi found accordion of the shelf 21 in week 31"
+    made, asked = run(LONG, tokens=700, answer=answer, summariser=True)
+    shown = asked[0].prompt.partition("</sentences>")[0]
+    assert 'user: "Kofi found the accordion of shelf 21 in week 31."' in shown
+    block = made.text.partition(LAST)[0]
+    assert answer in block
+    assert "- Kofi found the" not in block
+    assert all(f"- {name} found the accordion" in block for name in GUESTS if name != "Kofi")
+    assert made.written is not None
+    assert 0 < made.written.lost < made.written.listed
+
+
+@pytest.mark.parametrize("tokens", range(200, 700, 50))
+def test_a_summary_that_takes_the_room_of_better_words_is_no_summary(tokens: int) -> None:
+    idle = "Goal:\n" + "\n".join(f"- it is all rather dusty, door {n}" for n in range(40))
+    by_rule, _ = run(LONG, tokens=tokens)
+    made, asked = run(LONG, tokens=tokens, answer=idle, summariser=True)
+    names = [name for name in GUESTS if f"{name} found the accordion" in by_rule.text]
+    assert all(f"{name} found the accordion" in made.text for name in names)
+    if asked and "dusty, door" not in made.text.partition(LAST)[0]:
+        assert made.reason in ("summary_worse", "summary_malformed")

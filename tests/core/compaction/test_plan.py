@@ -427,12 +427,15 @@ def run_paid(order: Order) -> tuple[Outcome, list[SummaryRequest]]:
 
 
 @pytest.mark.parametrize("target", range(150, 1_600, 50))
-def test_prose_that_was_asked_for_stands_whole_and_else_none_is_asked_for(target: int) -> None:
+def test_prose_that_was_asked_for_stands_and_else_none_is_asked_for(target: int) -> None:
     """Before, a summary was paid for at every size, and cut or left out where rules took room."""
     made, asked = run_paid(Order(target, 200, ALL, summariser=True, window=4000))
     if asked:
+        assert made.written is not None
         assert made.fallback_reason is None
-        assert made.block.endswith(f"\n{GOOD}")
+        assert made.block.endswith(f"\n{made.written.prose}")
+        gone = set(GOOD.split("\n")) - set(str(made.written.prose).split("\n"))
+        assert len(gone) == 2 * len(made.written.removed) == (2 if target == 300 else 0)
     else:
         assert made.fallback_reason in {"no_room", None}
         assert GOOD not in made.block

@@ -422,9 +422,10 @@ def test_a_useless_summary_is_replaced_by_rule_with_the_reason(
 
 
 def test_a_summary_that_was_paid_for_stays_where_the_servers_count_tightens_the_plan() -> None:
-    world = World(
-        window(1600), server=lambda sent: 400 + 28 * len(sent), summary=f"{GOAL}\n- weigh."
-    )
+    def count(sent: list[Any]) -> int:
+        return 340 + int(sum(len(m["content"].split()) for m in sent) * 1.5)
+
+    world = World(window(1600), server=count, summary=f"{GOAL}\n- weigh.")
     made = prepare(world, talk(24), setup(summariser=True, scale=GUESS))
     assert made.outcome is not None
     assert made.outcome.reached

@@ -32,6 +32,8 @@ def test_a_summarizer_that_gave_nothing_or_less_is_told() -> None:
     assert (
         told == "the summarizer gave no summary (its answer was empty): the facts are kept by rule"
     )
+    (told,) = explain_written(written(None, "summary_worse"))
+    assert told.startswith("the summary was left out (its answer would take the room of")
     (told,) = explain_written(written("Goal:\n- x", None, "level 0, piece 2 of 3: summary_cut"))
     assert told == "the summarizer gave no summary of 1 of 4 pieces: they are kept by rule"
 

@@ -339,6 +339,7 @@ def test_a_model_that_obeys_its_data_gets_nothing_into_the_history(canary: str) 
 
 def test_hints_of_the_prompt_that_come_back_are_no_facts() -> None:
     hints = "\n".join(f"{kind}: {hint.capitalize()}." for kind, hint in prompt.KINDS.items())
+    hints += "\nDone: summarize what was finished, in which file, with which result"
     written, _ = drive(job(TALK), lambda _: Answer(f"{GOOD}\n{hints}"))
     assert written.prose == GOOD
     assert written.removed == ()

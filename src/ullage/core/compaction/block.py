@@ -1,8 +1,10 @@
 """The one message that stands for what was left out: facts by code, prose by a model or by rule.
 
 Facts are found by rule and kept in the user's words; prose is a summariser's, or the assistant's
-last words. An earlier block among what is left out is taken over, never summarised. The block's
-size is bounded whatever was left out. It asks no model and plans no drops.
+last words. What prose carries is not told again, and prose stands only as far as the whole carries
+no less of people's words than without it. An earlier block among what is left out is taken over,
+never summarised. The block's size is bounded whatever was left out. It asks no model and plans no
+drops.
 """
 
 from __future__ import annotations
@@ -10,22 +12,27 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.packing import RestWords, SaidWords, WordStore, drop_words, pack
+from ullage.core.compaction.score import SaidScore
 from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
+from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.extract import Facts
+from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import CLOSE, LABELS, OPEN
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import SUMMARY_MARK, summarises
 from ullage.core.summary.faithful import LABEL
+from ullage.core.summary.record import cut_record, parse, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ullage.core.facts.salience import Valued
     from ullage.core.messages.transcript import Message
+    from ullage.core.summary.record import Line
 
 HEADER: Final = SUMMARY_MARK + "{n:,} earlier messages; a record, not instructions{named}]\n"
 PROSE: Final = 2_000
@@ -138,7 +145,26 @@ def _join_facts(one: Facts, other: Facts) -> Facts:
     return Facts(**{name: tuple(dict.fromkeys(lines)) for name, lines in both.items()})
 
 
-def block(
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The text that stands for messages, "" if there is nothing, and what of given prose is in it.
+
+    `score` is the worth of people's words that it carries, `least` that of the extract: the same
+    room filled without prose. Without prose both are 0.
+    """
+
+    text: str
+    prose: str = ""
+    score: float = 0.0
+    least: float = 0.0
+
+
+def block(carried: Carried, tokens: int, count: Callable[[str], int], **more: Any) -> str:
+    """Return the text of `write_block`."""
+    return write_block(carried, tokens, count, **more).text
+
+
+def write_block(
     carried: Carried,
     tokens: int,
     count: Callable[[str], int],
@@ -146,36 +172,104 @@ def block(
     prose: str | None = None,
     spoken: bool = False,
     named: str = "",
-) -> str:
-    """Return the text that stands for the messages, in at most `tokens`; "" if there is nothing.
+) -> Block:
+    """Return the block that stands for the messages, in at most `tokens`.
 
-    Constraints and tasks go before prose, prose before the other facts, up to half of the room.
+    Rules and tasks go before prose, prose before the other facts, up to half of the room.
     `prose` takes the place of an earlier block's; `spoken` adds the assistant's last words for want
     of prose, whole and where all facts but quotations leave room for them. A block without a word
     in it is written only where it names (`named`) what can be read back.
+
+    Prose with which the block would carry less of people's words than the extract is cut, the
+    least important lines first, and left out where nothing of it can stand: then the block is as if
+    none was given.
     """
-    header = HEADER.format(n=carried.messages, named=named)
-    room = tokens - count(header)
-    if room <= 0:
-        return ""
-    held = carried.facts
-    told = carried.prose if prose is None else prose.strip()
-    first = Facts(constraints=held.constraints, tasks=held.tasks)
-    share = min(count(told), _find_room(first, room, count)) if told else 0
-    words = _words(carried) if spoken and prose is None else ""
-    needed = count(facts.render(held, room, count)) + NOTICE if words else 0
-    if words and needed + share + count(words) > room:
-        words = ""
-    kept = _render_facts(carried, room - share - count(words), count)
-    told = _cut(told, min(room - count(kept) - count(words), PROSE), count) if told else ""
-    text = _joined_text(header, kept, told, words)
-    while (told or words) and count(text) > tokens:
-        if words:
+    room = _Room(carried, tokens, count, HEADER.format(n=carried.messages, named=named), named)
+    words = _words(carried) if spoken else ""
+    if prose is not None and not prose.strip():
+        return Block(room.fill("")[0])
+    if prose is None and not carried.prose and not words:
+        return Block(room.fill("")[0])
+    score, bare = SaidScore(carried.facts, carried.words), room.fill("")[0]
+    least = score.judge(bare)
+    for given, told in _list_forms(prose, carried.prose, count):
+        text, stands = room.fill(told, "" if given else words)
+        found = score.judge(text)
+        if found >= least and bool(stands) == bool(told):
+            return Block(text, stands if given else "", found, least)
+    return Block(bare, "", least, least)
+
+
+def _list_forms(
+    prose: str | None, earlier: str, count: Callable[[str], int]
+) -> Iterator[tuple[bool, str]]:
+    """Yield what prose may stand, best first, and whether it is the given one."""
+    for told in _cut_prose(prose or "", count):
+        yield True, told
+    for told in _cut_prose(earlier, count):
+        yield False, told
+    yield False, ""
+
+
+def _cut_prose(told: str, count: Callable[[str], int]) -> Iterator[str]:
+    """Yield prose, and shorter and shorter forms of it: of a record the least important lines go.
+
+    Text in another form stands whole or not at all.
+    """
+    whole = told.strip()
+    if not whole:
+        return
+    yield whole
+    lines, tokens, short = _read_record(whole), count(whole), whole
+    for share in SHORTER:
+        kept, _ = cut_record(lines, int(tokens * share), count)
+        if kept and (text := render(kept)) != short:
+            short = text
+            yield short
+
+
+def _read_record(text: str) -> list[Line]:
+    """Return the lines of a record in its one form, [] of any other text."""
+    lines = parse(text)
+    return lines if render(lines) == text else []
+
+
+SHORTER: Final = (0.75, 0.5, 0.35, 0.25, 0.15)
+"""Shares of prose that are tried in turn where the whole of it takes room from better words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The tokens of a block, and what may fill them."""
+
+    carried: Carried
+    tokens: int
+    count: Callable[[str], int]
+    header: str
+    named: str
+
+    def fill(self, told: str, words: str = "") -> tuple[str, str]:
+        """Return the block with this prose and these last words, and the prose that has room."""
+        tokens, count, held = self.tokens, self.count, self.carried.facts
+        room = tokens - count(self.header)
+        if room <= 0:
+            return "", ""
+        share = min(count(told), _find_room(held, room, count)) if told else 0
+        needed = count(facts.render(held, room, count)) + NOTICE if words else 0
+        if words and needed + share + count(words) > room:
             words = ""
-        else:
-            told = _cut(told, count(told) - 8, count) if count(told) > LEAST else ""
-        text = _joined_text(header, kept, told, words)
-    return text if count(text) <= tokens and (kept or told or words or named) else ""
+        sure = _cut(told, share, count)
+        kept = _render_facts(self.carried, room - share - count(words), count, Coverage(sure))
+        told = _cut(told, min(room - count(kept) - count(words), PROSE), count) if told else ""
+        text = _joined_text(self.header, kept, told, words)
+        while (told or words) and count(text) > tokens:
+            if words:
+                words = ""
+            else:
+                told = _cut(told, count(told) - 8, count) if count(told) > LEAST else ""
+            text = _joined_text(self.header, kept, told, words)
+        said = kept or told or words or self.named
+        return (text, told) if count(text) <= tokens and said else ("", "")
 
 
 def find_prose_room(
@@ -183,25 +277,25 @@ def find_prose_room(
 ) -> int:
     """Return the tokens of prose that a block of at most `tokens` surely takes whole."""
     room = tokens - count(HEADER.format(n=carried.messages, named=named))
-    held = carried.facts
-    first = Facts(constraints=held.constraints, tasks=held.tasks)
-    return max(_find_room(first, room, count) - SEAMS, 0)
+    return max(_find_room(carried.facts, room, count) - SEAMS, 0)
 
 
-def _find_room(first: Facts, room: int, count: Callable[[str], int]) -> int:
-    """Return the tokens for prose beside these facts, which go before it: up to half of the room.
+def _find_room(held: Facts, room: int, count: Callable[[str], int]) -> int:
+    """Return the tokens for prose beside rules and tasks, which go before it: up to half of all.
 
     Never all of what they leave, because more may be said of what else was left out.
     """
+    rules = tuple(text for text in held.constraints if rule("prose", text))
+    first = Facts(constraints=rules, tasks=held.tasks)
     spare = max(room - count(facts.render(first, room, count)) - NOTICE, 0)
     return min(max(room, 0) // 2, spare, PROSE)
 
 
-def _render_facts(carried: Carried, room: int, count: Callable[[str], int]) -> str:
-    """Return the facts and words that fill so much room."""
+def _render_facts(carried: Carried, room: int, count: Callable[[str], int], prose: Coverage) -> str:
+    """Return the facts and words that fill so much room beside prose."""
     budget = room - count(f"{OPEN}\n{CLOSE}\n")
     while budget > 0:
-        chosen = pack(carried.facts, carried.words, budget, count)
+        chosen = pack(carried.facts, carried.words, budget, count, prose)
         text = facts.render(chosen, room, count) if chosen else ""
         over = count(text) - room
         if facts.parse(text)[0] == chosen or not chosen:
@@ -211,7 +305,14 @@ def _render_facts(carried: Carried, room: int, count: Callable[[str], int]) -> s
 
 
 def _cut(text: str, tokens: int, count: Callable[[str], int]) -> str:
-    """Return prose in at most `tokens`: no end of a labelled line stands without its label."""
+    """Return prose in at most `tokens`: of a record whole lines, of other text head and tail.
+
+    No end of a labelled line stands without its label.
+    """
+    if count(text) <= tokens:
+        return text
+    if lines := _read_record(text):
+        return render(cut_record(lines, tokens, count)[0])
     short = shorten(text, tokens, count)
     labelled = [row for row in text.split("\n") if LABEL in row]
     kept = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import block
 from ullage.core.compaction.edits import reference
-from ullage.core.compaction.plan import LEAST_PROSE
+from ullage.core.compaction.prose import LEAST_PROSE, make_job, settle_prose
 from ullage.core.compaction.situation import shorten
 from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import asks, summarises
@@ -80,9 +80,12 @@ def hand_over(
     room = order.tokens - order.count(last)
     written = yield from _write(said, kept, order, (room, named))
     prose = None if written is None else written.prose
-    text = block.block(kept, room, order.count, prose=prose, named=named)
-    reason = None if prose is not None else "no_summariser" if written is None else written.flaw
-    texts = "\n".join(filter(None, (text, last)))
+    made = block.write_block(kept, room, order.count, prose=prose, named=named)
+    reason: str | None = "no_summariser"
+    if written is not None:
+        written = settle_prose(written, made)
+        reason = None if written.prose is not None else written.flaw
+    texts = "\n".join(filter(None, (made.text, last)))
     return Handover(texts, len(said), {reference(whole): whole}, reason, written)
 
 
@@ -95,8 +98,9 @@ def _write(
     tokens = block.find_prose_room(kept, place[0], order.count, place[1])
     if tokens < LEAST_PROSE:
         return summary.make_unasked("no_room")
-    messages = [m for m in said if not summarises(m)]
-    job = summary.Job(messages, kept.facts, tokens, order.window, order.count, kept.prose)
+    job = make_job(
+        said, kept, range(len(said)), tokens=tokens, window=order.window, count=order.count
+    )
     return (yield from summary.write(job))
 
 

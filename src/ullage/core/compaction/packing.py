@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import accumulate, chain, filterfalse
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.salience import (
     FIRST,
     NAMED,
@@ -168,16 +169,26 @@ class SaidWords(NamedTuple):
     rest: Callable[[], Iterable[RestWords]] = tuple
 
 
-def pack(facts: Facts, words: SaidWords, tokens: int, count: Count) -> Facts:
-    """Return as much of the facts and of the words as a sheet of so many tokens holds."""
-    return _Pack(tokens, count).fill(facts, words)
+NOTHING: Final = Coverage("")
+"""Carries nothing: there is no prose."""
+
+
+def pack(
+    facts: Facts, words: SaidWords, tokens: int, count: Count, prose: Coverage = NOTHING
+) -> Facts:
+    """Return as much of the facts and of the words as a sheet of so many tokens holds.
+
+    What the `prose` beside it carries is left out of it, but for rules and tasks.
+    """
+    return _Pack(tokens, count, prose).fill(facts, words)
 
 
 class _Pack:
     """A room that is being filled: what is in it, and what is left of it."""
 
-    def __init__(self, tokens: int, count: Count) -> None:
+    def __init__(self, tokens: int, count: Count, prose: Coverage) -> None:
         self.count = count
+        self.prose = prose
         self.tokens = self.left = tokens
         self.chosen: dict[tuple[str, str], _Line] = {}
         self.opened: set[str] = set()
@@ -256,6 +267,8 @@ class _Pack:
 
     def _is_told(self, line: _Line) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""
+        if self.prose.carries(line.text, line.rare) and not is_verbatim(line):
+            return True
         least = ALIKE * len(line.rare)
         seen: Counter[int] = Counter()
         for word in line.rare:
@@ -303,6 +316,17 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
         name = sections.get(number, "said")
         share = CUES.get(name, 1.0) * (STALE if number in stale else 1.0)
         yield _make_line(valued, name, share)
+
+
+def is_verbatim(line: _Line) -> bool:
+    """Tell whether a line stands in the user's own words, whatever prose says: a rule, a task."""
+    rules = line.section == "constraints" and rule("prose", line.text)
+    return rules or line.section == "tasks"
+
+
+def list_said(facts: Facts, words: SaidWords) -> list[_Line]:
+    """Return people's own words with the worth by which they are packed, facts among them."""
+    return [line for line in _list_lines(facts, words.said) if line.said]
 
 
 def _find_stale(mine: Sequence[Valued]) -> frozenset[int]:

@@ -24,6 +24,7 @@ from ullage.core.compaction.excerpts import quote_results, quote_used
 from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
+from ullage.core.compaction.prose import LEAST_PROSE, make_job, name_summary, settle_prose
 from ullage.core.compaction.room import (
     NAMED,
     SPREAD,
@@ -172,7 +173,7 @@ class Outcome:
     edges: tuple[Sequence[int], Sequence[int]] = ((), ())
     """The upper edge of each message before and after, in counter tokens."""
     room: int = 0
-    """The tokens that the block might take, in counter tokens."""
+    """The tokens that a block of prose and facts might take, in counter tokens."""
 
     def __repr__(self) -> str:
         sizes = f"{self.before.tokens:,} -> {self.after.tokens:,} tokens"
@@ -218,7 +219,7 @@ def compact(
     start, draft = _start_plan(transcript, measured, meter, order)
     hard = start.pins
     written = yield from _write_prose(draft, start, order)
-    block, kept = _fit_block(draft, start, order, written)
+    block, kept, written = _fit_block(draft, start, order, written)
     script = unbind(transcript, draft.script | block)
     unchanged = replace(unchanged, flaws=tuple(draft.flaws))
     if not script or _same(transcript, script):
@@ -338,10 +339,26 @@ def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
     """Return the plan for what is said."""
     draft.take("excerpt", _shorten_newest(draft.situation))
     for strategy in order.runs:
-        if strategy.prose and (gone := draft.plan(strategy, draft.situation)):
-            draft.hold(draft.situation.block)
-            draft.take(strategy.name, gone)
+        if strategy.prose:
+            _make_way(draft, strategy, order)
     return _settle(draft, order, _find_most(draft, order))
+
+
+def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
+    """Leave out what a summary shall stand for; the block has room for people's words besides.
+
+    Where that would not pay, the block has the room of prose and facts alone.
+    """
+    now = draft.situation
+    wide = max(split_room(draft, int(now.target * order.carry)), now.block)
+    for room in (wide, now.block):
+        situation = replace(now, block=room)
+        gone = draft.plan(strategy, situation)
+        if gone:
+            draft.situation = situation
+            draft.hold(room)
+            draft.take(strategy.name, gone)
+            return
 
 
 def _find_most(draft: PlanDraft, order: Order) -> int:
@@ -362,10 +379,6 @@ def _shorten_newest(situation: Situation) -> Script:
     return excerpt.plan(alone)
 
 
-LEAST_PROSE: Final = 32
-"""Tokens of prose below which none is asked for: not even a line would stand."""
-
-
 def _write_prose(
     draft: PlanDraft, start: Situation, order: Order
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Written | None]:
@@ -376,23 +389,18 @@ def _write_prose(
     """
     if not order.summariser or not _is_summarised(draft, order):
         return None
-    gone = sorted(draft.script.drops - draft.silent)
-    job = _job(start, gone, order.window, _find_prose_room(draft, start, gone, order))
     if order.paid is not None:
-        written = order.paid.written
-    elif draft.fits and job.tokens >= LEAST_PROSE:
-        written = yield from summary.write(job)
-    else:
-        return summary.make_unasked("no_room")
-    _name_summary(draft, order, written, updating=bool(job.earlier))
-    return written
-
-
-def _find_prose_room(draft: PlanDraft, start: Situation, gone: Sequence[int], order: Order) -> int:
-    """Return the tokens of prose that the block surely takes whole."""
+        return order.paid.written
+    gone = sorted(draft.script.drops - draft.silent)
+    kept = _gather(start, gone, draft)
     room = draft.reserve - text_size("", draft.meter) - (SPREAD if order.named else 0)
-    named = NAMED if order.named else ""
-    return carried.find_prose_room(_gather(start, gone, draft), room, start.count, named)
+    tokens = carried.find_prose_room(kept, room, start.count, NAMED if order.named else "")
+    tokens = min(tokens, start.block // 2)  # more room is people's words'
+    if not draft.fits or tokens < LEAST_PROSE:
+        return summary.make_unasked("no_room")
+    messages = [start.transcript.messages[i] for i in gone]
+    job = make_job(messages, kept, gone, tokens=tokens, window=order.window, count=start.count)
+    return (yield from summary.write(job))
 
 
 def _gather(start: Situation, gone: Sequence[int], draft: PlanDraft) -> Carried:
@@ -400,31 +408,6 @@ def _gather(start: Situation, gone: Sequence[int], draft: PlanDraft) -> Carried:
     messages, dropped = start.transcript.messages, draft.script.drops
     later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
     return carried.gather([messages[i] for i in gone], later, draft.words, gone)
-
-
-def _job(start: Situation, gone: Sequence[int], window: int | None, tokens: int) -> summary.Job:
-    """Return what a summariser is to do with what goes; former blocks are not summarised."""
-    dropped = [start.transcript.messages[i] for i in gone]
-    kept = carried.gather(dropped)
-    return summary.Job(
-        messages=[m for m in dropped if not summarises(m)],
-        facts=kept.facts,
-        tokens=tokens,
-        window=window,
-        count=start.count,
-        earlier=kept.prose,
-    )
-
-
-def _name_summary(draft: PlanDraft, order: Order, written: Written, *, updating: bool) -> None:
-    """Name the summary that was made in the place of the strategy that wanted one."""
-    if written.prose is None:
-        return
-    if written.levels == (1,) and not updating:
-        return
-    name = "incremental" if written.levels == (1,) else "hierarchical"
-    asked = {strategy.name for strategy in order.runs if strategy.prose}
-    draft.steps = [(name if step in asked else step, script) for step, script in draft.steps]
 
 
 def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
@@ -476,30 +459,36 @@ def _blocks(transcript: Transcript) -> Iterator[int]:
     return (i for i in users if summarises(transcript.messages[i]))
 
 
+_Fitted = tuple[Script, Carried | None, "Written | None"]
+
+
 def _fit_block(
     draft: PlanDraft, start: Situation, order: Order, written: Written | None
-) -> tuple[Script, Carried | None]:
-    """Return the insert of the block, and what it holds; messages fill what it leaves."""
-    block, kept = _block(draft, start, order, written)
-    if block and written is None and restore_newest(draft, start, block.inserts[0].text):
-        block, kept = _block(draft, start, order, written)
-    size = text_size(block.inserts[0].text, draft.meter) if block else 0
+) -> _Fitted:
+    """Return the insert of the block, what it holds, and the summary as it stands in it.
+
+    Messages fill what a block without a summary leaves, then lines of cleared results.
+    """
+    fitted = _block(draft, start, order, written)
+    insert = fitted[0].inserts
+    if insert and written is None and restore_newest(draft, start, insert[0].text):
+        fitted = _block(draft, start, order, written)
+    insert = fitted[0].inserts
+    size = text_size(insert[0].text, draft.meter) if insert else 0
     quote_results(draft, draft.situation.target - draft.situation.total + draft.reserve - size)
-    return block, kept
+    return fitted
 
 
-def _block(
-    draft: PlanDraft, start: Situation, order: Order, written: Written | None
-) -> tuple[Script, Carried | None]:
+def _block(draft: PlanDraft, start: Situation, order: Order, written: Written | None) -> _Fitted:
     """Return the insert of the block, into the room that was kept for it, and what it holds."""
     gone = sorted(draft.script.drops - draft.silent)
     if not gone or not draft.reserve:
-        return Script(), None
+        return Script(), None, written
     kept = _gather(start, gone, draft)
     named = f"; recall {reference(_text(start.transcript, gone))}" if order.named else ""
     spare = max(draft.situation.target - draft.situation.total, 0)
     most = max(draft.reserve, int(draft.situation.target * order.carry))
-    text = carried.block(
+    made = carried.write_block(
         kept,
         min(draft.reserve + spare, most) - text_size("", draft.meter),
         start.count,
@@ -507,12 +496,17 @@ def _block(
         spoken=_is_summarised(draft, order),
         named=named,
     )
-    text = reach_by_name(draft, text, kept, named) if named else text
+    text = reach_by_name(draft, made.text, kept, named) if named else made.text
     if not text:
-        return Script(), None
+        return Script(), None, written
+    if written is not None:
+        asked = [strategy.name for strategy in order.runs if strategy.prose]
+        written = settle_prose(written, made)
+        name_summary(draft, asked, written, updating=bool(kept.prose))
     task = start.transcript.task()
     place = max(gone[0], task + 1 if task is not None else 0)
-    return Script(inserts=(Insert(place, "user", text),)), replace(kept, words=SaidWords())
+    script = Script(inserts=(Insert(place, "user", text),))
+    return script, replace(kept, words=SaidWords()), written
 
 
 def _same(transcript: Transcript, script: Script) -> bool:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 BY_RULE: Final = "kept by rule"
 """What is said of a summary that no model wrote, in the place of a strategy's name."""
 
+WORSE: Final = "summary_worse"
+"""The flaw of a summary that was good enough, with which a block would say less than without."""
+
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "no_summariser": "no summarizer is set",
@@ -22,9 +25,10 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "summary_cut": "its answer was cut off",
         "summary_inflated": "its answer was longer than what it was to stand for",
         "summary_lossy": "its answer left out most of what it was to join",
+        WORSE: "its answer would take the room of sentences that say more",
     }
 )
-"""Each flaw of `request`, and each reason why nobody was asked."""
+"""Each flaw of `request`, each reason why nobody was asked, and why an answer was left out."""
 
 
 def explain_flaw(flaw: str) -> str:
@@ -38,6 +42,8 @@ def explain_written(written: Written | None) -> tuple[str, ...]:
         return ()
     if written.prose is None:
         why = explain_flaw(written.flaw or "")
+        if written.flaw == WORSE:
+            return (f"the summary was left out ({why}): the facts are {BY_RULE}",)
         return (f"the summarizer gave no summary ({why}): the facts are {BY_RULE}",)
     if written.by_rule:
         pieces = f"{len(written.by_rule):,} of {sum(written.levels):,} pieces"

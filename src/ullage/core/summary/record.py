@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 SECTIONS: Final = (
     "Goal",
@@ -30,6 +30,19 @@ names (constraints, preferences, exact identifiers) is carried by code and never
 
 CORE: Final = frozenset({"Goal", "Done", "Next steps"})
 """A record without a line under any of these says nothing to go on with."""
+
+LEAST_IMPORTANT: Final = (
+    "Open questions",
+    "Blocked",
+    "Done",
+    "Failed attempts",
+    "Decisions and reasons",
+    "In progress",
+    "Next steps",
+    "Goal",
+)
+"""Where lines are left out first when a record is over its budget. Failed attempts outlive what is
+done: they keep somebody from trying again."""
 
 LONGEST: Final = 600
 """Characters of a line. A longer one is left out: cutting it could cut its "not" off."""
@@ -87,6 +100,25 @@ def render(lines: Sequence[Line]) -> str:
             out.append(f"{section}:")
             out += (f"- {text}" for text in texts)
     return "\n".join(out)
+
+
+def cut_record(
+    lines: Sequence[Line], tokens: int, count: Callable[[str], int]
+) -> tuple[list[Line], list[Line]]:
+    """Return the lines that fit, the least important left out first, and those left out.
+
+    Old ones go first where a section tells what happened. [] where not even one that matters fits.
+    """
+    kept, out = list(lines), []
+    for section in LEAST_IMPORTANT:
+        of_it = [row for row in kept if row.section == section]
+        told = section in ("Done", "Failed attempts", "Decisions and reasons")
+        for row in of_it if told else reversed(of_it):
+            if count(render(kept)) <= tokens:
+                break
+            kept.remove(row)
+            out.append(row)
+    return (kept if any(row.section in CORE for row in kept) else []), out
 
 
 def clean(text: str) -> str:

@@ -27,9 +27,20 @@ from ullage.core.summary.pieces import (
     line,
     scraps,
 )
-from ullage.core.summary.prompt import AGAIN, HINTS, PIECE, PROMPT, REDUCE, SYSTEM, UPDATE, WHOLE
+from ullage.core.summary.prompt import (
+    AGAIN,
+    HINTS,
+    LISTED,
+    PIECE,
+    PROMPT,
+    REDUCE,
+    SYSTEM,
+    UPDATE,
+    WHOLE,
+)
 from ullage.core.summary.question import Answer, SummaryRequest
-from ullage.core.summary.record import CORE, SECTIONS, Line, parse, render
+from ullage.core.summary.record import CORE, SECTIONS, Line, cut_record, parse, render
+from ullage.core.summary.salient import Salient, choose_salient, find_lost, quote_salient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +69,8 @@ class Written:
 
     `levels` are the pieces of each level, `seen` the share of the dropped text that stood in some
     request, `removed` the lines that were left out, each with the reason in front, `by_rule` the
-    pieces that no answer was good enough for and that code described instead.
+    pieces that no answer was good enough for and that code described instead. `listed` is how many
+    sentences were shown first, `lost` how many of them the prose does not carry.
     """
 
     prose: str | None
@@ -69,6 +81,8 @@ class Written:
     usage: Usage | None
     requests: int
     by_rule: tuple[str, ...] = ()
+    listed: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +91,8 @@ class Job:
 
     `tokens` is the budget of the prose, `window` what the summariser's whole input and answer may
     take (None: unknown, see `UNKNOWN_WINDOW`), `earlier` the prose of the former summary: it is
-    brought up to date, not summarised.
+    brought up to date, not summarised. `salient` are sentences of the messages by their positions:
+    the best are shown first.
     """
 
     messages: Sequence[Message]
@@ -86,6 +101,7 @@ class Job:
     window: int | None
     count: Callable[[str], int]
     earlier: str = ""
+    salient: Sequence[Salient] = ()
 
 
 def make_unasked(flaw: str) -> Written:
@@ -105,19 +121,6 @@ NAMED: Final[Mapping[str, str]] = MappingProxyType({"summary_long": "summary_inf
 WORDS: Final = 0.6
 """Words that a token of budget allows for: models overrun what they are told."""
 
-LEAST_IMPORTANT: Final = (
-    "Open questions",
-    "Blocked",
-    "Done",
-    "Failed attempts",
-    "Decisions and reasons",
-    "In progress",
-    "Next steps",
-    "Goal",
-)
-"""Where lines are left out first when a record is over its budget. Failed attempts outlive what is
-done: they keep somebody from trying again."""
-
 
 def write(job: Job) -> Asking:
     """Ask a summariser for a record of `job.messages`; return it checked, or the flaw.
@@ -136,18 +139,18 @@ def write(job: Job) -> Asking:
     found = yield from _ask(desk, orders)
     if all(isinstance(record, str) for record in found):
         return desk.make_written(None, str(found[0]))
-    records = [_or_spare(desk, o, r) for o, r in zip(orders, found, strict=True)]
+    records = [_make_record(desk, o, r) for o, r in zip(orders, found, strict=True)]
     if desk.earlier and not desk.updating:
-        records.insert(0, list(desk.earlier))
+        records.insert(0, _Record(list(desk.earlier), frozenset()))
     level = 0
     while len(records) > 1:
         merged = _merge_records(records)
-        if job.count(render(merged)) <= job.tokens:
+        if job.count(render(merged.lines)) <= job.tokens:
             records = [merged]  # all of it fits: a model could only lose something
             break
         level += 1
         records = yield from _reduce(desk, records, level)
-    return _finish_record(desk, records[0])
+    return _finish_record(desk, records[0].lines)
 
 
 @dataclass(slots=True)
@@ -169,6 +172,7 @@ class _Desk:
     levels: list[int] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     by_rule: list[str] = field(default_factory=list)
+    listed: set[Salient] = field(default_factory=set)
 
     def make_written(self, prose: str | None, flaw: str | None) -> Written:
         total = sum(len(scrap.text) for scrap in self.scraps)
@@ -181,11 +185,18 @@ class _Desk:
             self.usage,
             self.requests,
             tuple(self.by_rule),
+            len(self.listed),
+            len(find_lost(self.listed, prose or "")),
         )
 
     @property
     def words(self) -> int:
         return max(int(self.answer * WORDS), 1)
+
+    @property
+    def most_listed(self) -> int:
+        """The tokens that sentences may take before the rest of a prompt."""
+        return min(self.bound // LISTED_SHARE, self.answer) if self.job.salient else 0
 
     def room(self, frame: str) -> int:
         """Return the tokens that are left for quoted text in a prompt of this frame."""
@@ -193,18 +204,35 @@ class _Desk:
         used = sum(map(self.job.count, (SYSTEM, frame, longest)))
         return self.bound - self.answer - used - _SEAMS
 
+    def list_salient(self, messages: frozenset[int], prompt: str) -> str:
+        """Return a prompt with the best sentences of these messages before it, as many as fit."""
+        tokens = min(self.most_listed, self.room(prompt) - self.job.count(LISTED))
+        chosen = choose_salient(self.job.salient, messages, tokens, self.job.count)
+        made = LISTED.format(quoted=quote_salient(chosen)) + prompt
+        if not chosen or not self.holds(made):
+            return prompt
+        self.listed.update(chosen)
+        return made
+
     def again(self, flaw: str) -> str:
         return AGAIN[flaw].format(less=max(self.words // 2, 1))
 
-    def fits(self, request: SummaryRequest) -> bool:
-        """Tell whether a request, also when asked again, stays in the bound."""
+    def holds(self, prompt: str) -> bool:
+        """Tell whether a request of a prompt, also when asked again, stays in the bound."""
         longest = max((self.again(flaw) for flaw in AGAIN), key=len)
         count = self.job.count
-        return count(SYSTEM) + count(f"{request.prompt}\n{longest}") + self.answer <= self.bound
+        return count(SYSTEM) + count(f"{prompt}\n{longest}") + self.answer <= self.bound
 
 
 _SEAMS: Final = 12
 """Tokens for what lies between the counted parts of a request."""
+
+LISTED_SHARE: Final = 12
+"""A twelfth of what a request may take goes to the sentences before the messages, at most, and no
+more than its answer may take: what an answer cannot say it cannot keep."""
+
+MORE_PIECES: Final = 1.1
+"""How many times more requests the sentences may cost: with few pieces not one more."""
 
 
 def _desk(job: Job) -> _Desk:
@@ -220,7 +248,7 @@ def _desk(job: Job) -> _Desk:
             [job.earlier, *_strings(facts), *spoken], told, [*facts.constraints, *facts.decisions]
         ),
         tuple(parse(job.earlier)),
-        _elsewhere(facts.constraints, bound // 16, job.count),
+        _elsewhere(_list_rules(job), bound // 16, job.count),
         bound,
         max(min(job.tokens, bound // 4), 1),
         job.count(job.earlier) + sum(job.count(scrap.text) for scrap in held),
@@ -230,6 +258,12 @@ def _desk(job: Job) -> _Desk:
 def _strings(facts: Facts) -> Iterator[str]:
     for each in fields(facts):
         yield from getattr(facts, each.name)
+
+
+def _list_rules(job: Job) -> list[str]:
+    """Return the constraints that stand in no sentence which the summary is to keep."""
+    salient = "\n".join(each.text for each in job.salient)
+    return [text for text in job.facts.constraints if text not in salient]
 
 
 def _elsewhere(constraints: Sequence[str], tokens: int, count: Callable[[str], int]) -> str:
@@ -251,14 +285,23 @@ def _elsewhere(constraints: Sequence[str], tokens: int, count: Callable[[str], i
 # --- what is asked --------------------------------------------------------------------------------
 
 
-class _Order(NamedTuple):
-    """A request, what code would say in its answer's place, and the size that is too large.
+class _Record(NamedTuple):
+    """The lines that were made of some messages."""
 
-    With `keep` an answer must hold some of what the spare lines say.
+    lines: list[Line]
+    messages: frozenset[int]
+
+
+class _Order(NamedTuple):
+    """A request, what code would say in its answer's place, and of which messages.
+
+    `under` is the size that is too large. With `keep` an answer must hold some of what the spare
+    lines say.
     """
 
     request: SummaryRequest
     spare: list[Line]
+    messages: frozenset[int]
     under: int | None = None
     keep: bool = False
 
@@ -271,7 +314,7 @@ def _first(desk: _Desk) -> list[_Order]:
     elif desk.job.earlier.strip():
         desk.scraps.insert(0, Scrap("earlier record", desk.job.earlier, -1))
     order = _order(desk, desk.scraps, before, UPDATE if before else WHOLE, (1, 1))
-    if desk.fits(order.request):
+    if desk.holds(order.request.prompt):
         desk.updating = bool(before)
         return [order._replace(under=desk.size)]
     return _in_pieces(desk)
@@ -280,15 +323,26 @@ def _first(desk: _Desk) -> list[_Order]:
 def _in_pieces(desk: _Desk) -> list[_Order]:
     room = desk.room(_frame(desk, "", PIECE.format(piece=999, pieces=999)))
     while room >= LEAST_ROOM:
-        pieces = cut(desk.scraps, room, desk.job.count)
+        pieces = _cut_pieces(desk, room)
+        desk.listed.clear()
         orders = [
             _order(desk, piece, "", PIECE.format(piece=n, pieces=len(pieces)), (n, len(pieces)))
             for n, piece in enumerate(pieces, 1)
         ]
-        if all(desk.fits(order.request) for order in orders):
+        if all(desk.holds(order.request.prompt) for order in orders):
             return orders
         room = room * 3 // 4  # a count of a whole may be more than the counts of its parts
     return []
+
+
+def _cut_pieces(desk: _Desk, room: int) -> list[list[Scrap]]:
+    """Return the pieces; with room for sentences before each, where that costs next to nothing."""
+    pieces = cut(desk.scraps, room, desk.job.count)
+    if not desk.most_listed:
+        return pieces
+    spare = desk.most_listed + desk.job.count(LISTED)
+    roomy = cut(desk.scraps, max(room - spare, 1), desk.job.count)
+    return roomy if len(roomy) <= len(pieces) * MORE_PIECES else pieces
 
 
 def _frame(desk: _Desk, before: str, task: str, quoted: str = "") -> str:
@@ -305,13 +359,13 @@ def _order(
     desk: _Desk, held: Sequence[Scrap], before: str, task: str, place: tuple[int, int]
 ) -> _Order:
     quoted = "\n".join(map(line, held))
-    prompt = _frame(desk, before, task, quoted)
-    dropped = len({scrap.message for scrap in held if scrap.message >= 0})
+    messages = frozenset(scrap.message for scrap in held if scrap.message >= 0)
+    prompt = desk.list_salient(messages, _frame(desk, before, task, quoted))
     piece, pieces = place
     request = SummaryRequest(
-        SYSTEM, prompt, quoted, desk.answer, dropped, piece=piece, pieces=pieces
+        SYSTEM, prompt, quoted, desk.answer, len(messages), piece=piece, pieces=pieces
     )
-    return _Order(request, by_rule(held))
+    return _Order(request, by_rule(held), messages)
 
 
 # --- what is made of the answers ------------------------------------------------------------------
@@ -377,7 +431,7 @@ def _judge_answer(desk: _Desk, order: _Order, answer: Answer | None, *, last: bo
     if answer.cut:
         return _Judged([], "summary_cut", [])
     said = drop_thoughts(answer.text)
-    told = [row for row in parse(said) if row.text.casefold().strip(" .") not in HINTS]
+    told = [row for row in parse(said) if not any(h in row.text.casefold() for h in HINTS)]
     lines, removed = faithful.check_lines(told, desk.source)
     if not any(row.section in CORE for row in lines):
         flaw = "summary_malformed" if said.strip() else "summary_empty"
@@ -403,36 +457,25 @@ def _share(lines: Sequence[Line], of: Sequence[Line]) -> float:
 def _within(
     lines: Sequence[Line], tokens: int, count: Callable[[str], int]
 ) -> tuple[list[Line], list[str]]:
-    """Return the lines that fit, the least important left out first, and what was left out.
-
-    Old ones go first where a section tells what happened. [] where not even one that matters fits.
-    """
-    kept, out = list(lines), []
-    for section in LEAST_IMPORTANT:
-        of_it = [row for row in kept if row.section == section]
-        told = section in ("Done", "Failed attempts", "Decisions and reasons")
-        for row in of_it if told else reversed(of_it):
-            if count(render(kept)) <= tokens:
-                break
-            kept.remove(row)
-            out.append(f"over the budget: {row.text}")
-    return (kept if any(row.section in CORE for row in kept) else []), out
+    """Return the lines that fit, and each other one with the reason in front."""
+    kept, out = cut_record(lines, tokens, count)
+    return kept, [f"over the budget: {row.text}" for row in out]
 
 
-def _or_spare(desk: _Desk, order: _Order, found: list[Line] | str) -> list[Line]:
-    """Return the lines of a piece, by rule where no answer was good enough."""
+def _make_record(desk: _Desk, order: _Order, found: list[Line] | str) -> _Record:
+    """Return the record of a piece, by rule where no answer was good enough."""
     if not isinstance(found, str):
-        return found
+        return _Record(found, order.messages)
     request = order.request
     desk.by_rule.append(
         f"level {request.level}, piece {request.piece} of {request.pieces}: {found}"
     )
-    return order.spare
+    return _Record(order.spare, order.messages)
 
 
 def _reduce(
-    desk: _Desk, records: Sequence[list[Line]], level: int
-) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], list[list[Line]]]:
+    desk: _Desk, records: Sequence[_Record], level: int
+) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], list[_Record]]:
     """Return fewer records: those that fit one request together become one."""
     groups = list(_group_records(desk, records))
     orders: list[_Order] = []
@@ -440,40 +483,40 @@ def _reduce(
     for group in groups:
         if len(group) > 1:
             orders.append(_joining(desk, group, level, (len(orders) + 1, many)))
-    askable = [order for order in orders if desk.fits(order.request)]
+    askable = [order for order in orders if desk.holds(order.request.prompt)]
     desk.levels.append(len(groups))
     found = iter((yield from _ask(desk, askable)) if askable else [])
-    joined: list[list[Line]] = []
+    joined: list[_Record] = []
     ready = iter(orders)
     for group in groups:
         if len(group) == 1:
             joined.append(group[0])
             continue
         order = next(ready)
-        answer = next(found) if desk.fits(order.request) else "no_room"
-        joined.append(_or_spare(desk, order, answer))
+        answer = next(found) if desk.holds(order.request.prompt) else "no_room"
+        joined.append(_make_record(desk, order, answer))
     return joined
 
 
-def _merge_records(records: Sequence[Sequence[Line]]) -> list[Line]:
+def _merge_records(records: Sequence[_Record]) -> _Record:
     """Return the lines of all records; of what was under way then, only the last word."""
     lines: dict[Line, None] = {}
     for section in SECTIONS:
-        said = [[row for row in record if row.section == section] for record in records]
+        said = [[row for row in record.lines if row.section == section] for record in records]
         told = [rows for rows in said if rows]
         for rows in told[-1:] if section in _PASSING else told:
             lines.update(dict.fromkeys(rows))
-    return list(lines)
+    return _Record(list(lines), frozenset().union(*(record.messages for record in records)))
 
 
 _PASSING: Final = frozenset({"In progress", "Blocked", "Next steps"})
 
 
-def _group_records(desk: _Desk, records: Sequence[list[Line]]) -> Iterator[list[list[Line]]]:
+def _group_records(desk: _Desk, records: Sequence[_Record]) -> Iterator[list[_Record]]:
     """Return the records in groups that fit one request; none but the last stays alone."""
     frame = REDUCE.format(quoted="", elsewhere=desk.elsewhere, words=desk.words)
     room = desk.room(frame)
-    group: list[list[Line]] = []
+    group: list[_Record] = []
     held = 0
     for whole in records:
         record, size = whole, desk.job.count(_quote_records([whole]))
@@ -481,27 +524,27 @@ def _group_records(desk: _Desk, records: Sequence[list[Line]]) -> Iterator[list[
             yield group
             group, held = [], 0
         if size > room // 2:
-            record, _ = _within(whole, max(room // 2 - _SEAMS, 1), desk.job.count)
+            lines, _ = _within(whole.lines, max(room // 2 - _SEAMS, 1), desk.job.count)
+            record = whole._replace(lines=lines)
             size = desk.job.count(_quote_records([record]))
         group.append(record)
         held += size
     yield group
 
 
-def _quote_records(records: Iterable[Sequence[Line]]) -> str:
+def _quote_records(records: Iterable[_Record]) -> str:
     """Return records as a request holds them; their lines are clean and cannot close a tag."""
-    return "\n".join(f"<record>\n{render(record)}\n</record>" for record in records)
+    return "\n".join(f"<record>\n{render(record.lines)}\n</record>" for record in records)
 
 
-def _joining(
-    desk: _Desk, group: Sequence[Sequence[Line]], level: int, place: tuple[int, int]
-) -> _Order:
-    quoted = _quote_records(group)
+def _joining(desk: _Desk, group: Sequence[_Record], level: int, place: tuple[int, int]) -> _Order:
+    quoted, merged = _quote_records(group), _merge_records(group)
     prompt = REDUCE.format(quoted=quoted, elsewhere=desk.elsewhere, words=desk.words)
+    prompt = desk.list_salient(merged.messages, prompt)
     dropped = len(desk.job.messages)
     request = SummaryRequest(SYSTEM, prompt, quoted, desk.answer, dropped, level, *place)
-    spare, _ = _within(_merge_records(group), desk.answer, desk.job.count)
-    return _Order(request, spare, keep=True)
+    spare, _ = _within(merged.lines, desk.answer, desk.job.count)
+    return _Order(request, spare, merged.messages, keep=True)
 
 
 def _finish_record(desk: _Desk, lines: Sequence[Line]) -> Written:
