@@ -135,19 +135,20 @@ class Answering:
         self._fail_open = fail_open
 
     async def plan_next(
-        self, call: ProxyCall, plan: Plan, names: frozenset[str], reply: Reply
+        self, call: ProxyCall, plan: Plan, names: frozenset[str], reply: Reply, used: int | None
     ) -> tuple[ProxyCall, Plan, int]:
         """Return what to send after a round that asked for tools of ours, and how many answered.
 
-        `names` are those of the tools, `reply` is the whole answer of the round. The results share
-        half of the room that is left; what the guard finds too large all the same goes without.
+        `names` are those of the tools, `reply` is the whole answer of the round, `used` the tokens
+        of its prompt as the server reported them. The results share half of the room that is left;
+        what the guard finds too large all the same goes without.
         """
         ours = [asked for asked in reply.calls if asked.name in names]
         found = await self._look_up(ours, plan)
         for answer in found:
             self._meters.tool_answer(_TOOLS[answer.call.name], answer.outcome)
         grown = replace(call, round=_begin_round(call, plan.offer))
-        room = self._find_room(plan, len(ours))
+        room = _find_room(plan, len(ours), used)
         sent = self._write_round(grown, plan, reply, found, room)
         made = await self._guarding.plan(sent)
         if made.view is not None and is_over(made.view):
@@ -211,15 +212,6 @@ class Answering:
         cut_page(text, offset)  # raises for an offset behind the text
         return _Answer(call, _PageOf(text, offset, limit), "found")
 
-    def _find_room(self, plan: Plan, calls: int) -> int | None:
-        """Return the tokens that each result may take, None where the window is unknown."""
-        if plan.view is None or plan.view.window.input_tokens is None:
-            return None
-        window = plan.view.window
-        bound = min(n for n in (window.working_tokens, window.input_tokens) if n is not None)
-        left = max(bound - plan.view.prepared.count.high, 0)
-        return int(left * SHARE) // calls
-
     def _measure(self, call: ProxyCall, plan: Plan, room: int | None) -> Fits:
         """Return what tells whether a text takes no more than so many tokens of the model."""
         counter = self._runtime.text_meter(call.model).counter
@@ -228,6 +220,16 @@ class Answering:
 
 
 _TOOLS: Final[Mapping[str, str]] = {RECALL: "recall", SEARCH: "search"}
+
+
+def _find_room(plan: Plan, calls: int, used: int | None) -> int | None:
+    """Return the tokens that each result may take, None where the window is unknown."""
+    if plan.view is None or plan.view.window.input_tokens is None:
+        return None
+    window = plan.view.window
+    bound = min(n for n in (window.working_tokens, window.input_tokens) if n is not None)
+    taken = used if used is not None else plan.view.prepared.count.high
+    return int(max(bound - taken, 0) * SHARE) // calls
 
 
 def _begin_round(call: ProxyCall, offer: Offer | None) -> LaterRound:

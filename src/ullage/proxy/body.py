@@ -54,8 +54,8 @@ class Body:
     """A request body. `fields` are its top-level values; `history` are the parsed messages.
 
     `slices` are the bytes of each message, None where only the slower reader took the body; then
-    edits write the whole history anew. An `opaque` body is none that anybody here can read. Of a
-    `grown` one the history has more messages than its bytes.
+    edits write the whole history anew. An `opaque` body is none that anybody here can read.
+    `grown` is how many messages stand behind those that came.
     """
 
     raw: bytes
@@ -63,7 +63,7 @@ class Body:
     history: list[Any] = field(default_factory=list)
     slices: list[bytes] | None = None
     opaque: bool = False
-    grown: bool = False
+    grown: int = 0
     _values: dict[str, bytes] = field(default_factory=dict)
 
     def splice(self, edits: Mapping[str, bytes]) -> bytes:
@@ -96,7 +96,8 @@ class Body:
         slices = None
         if self.slices is not None:
             slices = [*self.slices, *map(encode_json, messages)]
-        return replace(self, history=[*self.history, *messages], slices=slices, grown=True)
+        grown = self.grown + len(messages)
+        return replace(self, history=[*self.history, *messages], slices=slices, grown=grown)
 
     def bytes_of(self, name: str) -> bytes:
         """Return a top-level value as it came; empty where there is none."""

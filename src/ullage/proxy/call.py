@@ -63,7 +63,10 @@ class ProxyCall:
 
 
 def make_request(call: ProxyCall, offer: Offer | None = None) -> Request:
-    """Return a call as a guard takes it, with the tools that are added to it."""
+    """Return a call as a guard takes it, with the tools that are added to it.
+
+    What was just read back for it is not left out again: it is pinned.
+    """
     fields, form = call.body.fields, call.form
     asked = find_limit(call)
     apart = fields.get(form.fields.system) if form.fields.system is not None else None
@@ -71,13 +74,15 @@ def make_request(call: ProxyCall, offer: Offer | None = None) -> Request:
         apart = apart.get(form.fields.system_parts)
     tools = fields.get("tools")
     tools = tools if isinstance(tools, list) else None
+    history = call.body.history
     return Request(
-        call.body.history,
+        history,
         tools if offer is None else [*(tools or ()), *offer.tools],
         system_text(apart) if isinstance(apart, str | list) else None,
         asked[1] if asked is not None else None,
         apart=apart if isinstance(apart, str | list) else None,
         server_edits=call.form.spoken.read_edits(fields),
+        pins=frozenset(range(len(history) - call.body.grown, len(history))),
     )
 
 

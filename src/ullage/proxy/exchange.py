@@ -276,7 +276,8 @@ class Exchange:
         while reply is not None:
             opened: OpenAnswer | None = None
             try:
-                call, plan, answered = await answering.plan_next(call, plan, names, reply)
+                told = self._reported.input_tokens if self._reported is not None else None
+                call, plan, answered = await answering.plan_next(call, plan, names, reply, told)
                 self._line.answered += answered
                 plan, opened = await self._answer_call(call, plan)
                 reply = await self._relay_answer(call, plan, opened)

@@ -29,11 +29,12 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
 class ResponsesRounds(Rounds):
     """Rounds of the Responses API: items and events numbered as those of one response.
 
-    The response that ends it has the id of the last round: by it the server knows the history.
+    Its id is that of the round in which the client saw something first.
     """
 
     def __init__(self, names: frozenset[str]) -> None:
         self._next = self._number = 0
+        self._id: object = None
         self._earlier: list[Event] = []
         self._items: list[Event] = []
         super().__init__(names)
@@ -69,7 +70,7 @@ class ResponsesRounds(Rounds):
     def _see(self, event: Event, frame: bytes) -> bytes:
         kind = event.get("type")
         if kind in QUIET:
-            return b"" if self._follows else self._relay(event, frame, says=False)
+            return self._open(event, frame)
         if kind in ITEMS:
             return self._take_item(event, frame)
         if kind in ENDS:
@@ -81,6 +82,13 @@ class ResponsesRounds(Rounds):
             self._waiting.append((event, frame))
             return b""
         return self._relay(event, frame)
+
+    def _open(self, event: Event, frame: bytes) -> bytes:
+        """Return an event that opens a response: of the first one that is shown alone."""
+        if self._follows:
+            return b""
+        self._id = fields(event.get("response")).get("id")
+        return self._relay(event, frame, says=False)
 
     def _take_item(self, event: Event, frame: bytes) -> bytes:
         item = fields(event.get("item"))
@@ -129,10 +137,14 @@ class ResponsesRounds(Rounds):
             self._keeps_whole(_list_calls(output))
         if self.turned:
             return b""
-        whole = [*self._earlier, *kept]
-        if whole == output or not (whole or output):
+        told = dict(response)
+        if self._follows and self._id is not None:
+            told["id"] = self._id
+        if output or self._earlier:
+            told["output"] = [*self._earlier, *kept]
+        if told == response:
             return self._relay(event, frame)
-        made = {**event, "response": {**response, "output": whole}}
+        made = {**event, "response": told}
         return self._relay(made, write_frame(made))
 
 
