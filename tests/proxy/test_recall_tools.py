@@ -34,7 +34,7 @@ from tests.proxy.rounds import (
     tool,
     whole,
 )
-from tests.proxy.serving import CHAT, MESSAGES, PATHS, asked, proxied, sent
+from tests.proxy.serving import CHAT, MESSAGES, OLLAMA, PATHS, asked, proxied, sent
 from tests.support.faults import Answer, FaultServer, of_json, sse
 from ullage.config.serving import ModelRule
 from ullage.core.errors import StoreError
@@ -314,15 +314,35 @@ def test_a_placeholder_is_read_back_in_pages_that_fit(stream: bool):
 
 
 def test_what_has_no_room_is_told_to_have_none():
-    dialect, long = "openai_chat", ModelRule(window=4096, recall_tools=True)
-    many = [FIND] * 40
-    with running(dialect, whole(dialect, "", *many), whole(dialect, "Fine."), rules=(long,)) as (
+    dialect = "openai_chat"
+    with running(dialect, whole(dialect, "Fine.")) as (proxy, server):
+        proxy.post(CHAT, body(dialect))
+        read: Call = (RECALL, json.dumps({"reference": reference(bodies(server)[0])}))
+    with running(dialect, whole(dialect, "", *[FIND, read] * 20), whole(dialect, ".")) as (
         proxy,
         server,
     ):
         proxy.post(CHAT, body(dialect))
         _, second = bodies(server)
-    assert set(results(second)[:-1]) == {NO_ROOM}
+    assert set(results(second)) == {NO_ROOM}
+
+
+@pytest.mark.parametrize("path", [OLLAMA, "/v1beta/models/m:generateContent"])
+def test_other_dialects_get_no_tools(path: str):
+    said = history()
+    parts = [{"role": m["role"].replace("assistant", "model"), "parts": [{"text": m["content"]}]}
+             for m in said]  # fmt: skip
+    given = (
+        {"model": "m", "stream": False, "messages": said} if path == OLLAMA else {"contents": parts}
+    )
+    with (
+        FaultServer({f"POST {path}": of_json({})}) as server,
+        proxied(server.root_url, rules=RULES) as proxy,
+    ):
+        got = proxy.post(path, given)
+        (request,) = bodies(server)
+    assert "x-ullage-compaction" in got.headers
+    assert "tools" not in request
 
 
 def test_what_is_found_nowhere_is_said_to_be_nowhere():

@@ -257,7 +257,8 @@ class Exchange:
                 status = self._channel.status
         except RequestRefused as refused:
             status = refused.status
-            meters.request(call.model, "error")
+            if opened is None:
+                meters.request(call.model, "error")
             raise
         finally:  # a client that leaves early was served all the same
             self._note_state(call, plan, status)
