@@ -37,7 +37,7 @@ from ullage.proxy.body import Body, read
 from ullage.proxy.guarding import Guarding
 from ullage.proxy.offering import Offer, write_tools
 from ullage.proxy.rounds import RoundRelay
-from ullage.storage.memory import MemoryStore
+from ullage.storage.memory import MemoryOriginals, MemoryStore
 
 DIALECT = "openai_chat"
 
@@ -148,7 +148,7 @@ def test_a_guard_that_fails_in_a_later_round_lets_the_request_go_on_as_it_came(
 def test_what_is_too_large_all_the_same_goes_without_its_results(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_find_room", lambda *_: None)  # as if the window were not known
     found = [Hit("u:0123456789abcdef", 0, "word " * 2_000, 1.0)]
-    monkeypatch.setattr(module, "search", lambda *_, **__: found)
+    monkeypatch.setattr(MemoryOriginals, "search", lambda *_: found)
     script = (whole(DIALECT, "", *[FIND] * 9), whole(DIALECT, "."))
     with running(DIALECT, *script) as (proxy, server):
         proxy.post(CHAT, body(DIALECT))

@@ -87,11 +87,11 @@ def _search_store(
         )
     if references is None:
         return originals.search(query, hits)
-    named = follow_references(references, store.originals)
+    named = _follow(references, store.originals)
     return originals.search(query, hits, SearchArea(references=named))
 
 
-def follow_references(references: Iterable[str], originals: ReadsOriginals) -> frozenset[str]:
+def _follow(references: Iterable[str], originals: ReadsOriginals) -> frozenset[str]:
     """Return references, and those in their texts: what was left out may name older text."""
     seen, waiting = set[str](), list(references)
     while waiting:

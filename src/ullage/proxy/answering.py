@@ -9,18 +9,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
-from ullage.api.search import follow_references, search
-from ullage.core.compaction.edits import find_references
 from ullage.core.dialects.form import RenderedCall, RoundParts
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.search.names import NOTHING, RECALL, SEARCH
+from ullage.core.search.ranking import SearchArea
 from ullage.core.session.recall import cut_page, read_arguments
 from ullage.core.session.searching import HITS, read_query, write_hits
-from ullage.proxy.offering import LaterRound, Offer, is_over, list_placeholders
+from ullage.proxy.offering import LaterRound, Offer, find_script, is_over
+from ullage.proxy.reach import find_reachable
+from ullage.runtime import Measurable
 
 if TYPE_CHECKING:
+    from ullage.api.search import SearchesOriginals
     from ullage.core.dialects.reply import Reply
     from ullage.core.messages.transcript import Call
     from ullage.core.search.ranking import Hit
@@ -144,7 +146,7 @@ class Answering:
         what the guard finds too large all the same goes without.
         """
         ours = [asked for asked in reply.calls if asked.name in names]
-        found = await self._look_up(ours, plan)
+        found = await self._look_up(call, ours, plan)
         for answer in found:
             self._meters.tool_answer(_TOOLS[answer.call.name], answer.outcome)
         grown = replace(call, round=_begin_round(call, plan.offer))
@@ -164,14 +166,15 @@ class Answering:
         texts = [answer.material.write(fits) for answer in found]
         return replace(grown, body=_extend(grown, reply, found, texts))
 
-    async def _look_up(self, calls: Sequence[Call], plan: Plan) -> list[_Answer]:
+    async def _look_up(self, call: ProxyCall, calls: Sequence[Call], plan: Plan) -> list[_Answer]:
         """Return what each call finds; a store that fails costs no more than the results."""
-        placeholders = () if plan.view is None else list_placeholders(plan.view)
-        named = frozenset().union(*map(find_references, placeholders))
         try:
             async with asyncio.timeout(PATIENCE_S):
                 run = self._store.desk.writes.run  # a search brings the index up to date
-                return [await run(self._answer, call, named) for call in calls]
+                named = await run(self._find_named, call, plan)
+                return [await run(self._answer, asked, named) for asked in calls]
+        except StoreError as error:
+            log.warning("what was left out cannot be read: %s", error)
         except TimeoutError:
             log.warning("the store took over %g seconds to read what was left out", PATIENCE_S)
         except Exception:
@@ -179,7 +182,15 @@ class Answering:
             if not self._fail_open:
                 raise
             log.exception("what was left out could not be read; the model is told so")
-        return [_Answer(call, _Sentence(UNREAD), "failed") for call in calls]
+        return [_Answer(asked, _Sentence(UNREAD), "failed") for asked in calls]
+
+    def _find_named(self, call: ProxyCall, plan: Plan) -> frozenset[str]:
+        """Return the references that the conversation of a call may read back."""
+        script = None if plan.view is None else find_script(plan.view)
+        if script is None:
+            return frozenset()
+        body = Measurable(call.body.history, dialect=call.form.dialect)
+        return find_reachable(script, self._runtime.read(body), self._store.originals.read)
 
     def _answer(self, call: Call, named: frozenset[str]) -> _Answer:
         try:
@@ -188,13 +199,11 @@ class Answering:
             return self._recall(call, named)
         except ConfigurationError as error:  # what the model wrote cannot be
             return _Answer(call, _Sentence(f"error: {error}"), "nothing")
-        except StoreError as error:
-            log.warning("what was left out cannot be read: %s", error)
-            return _Answer(call, _Sentence(UNREAD), "failed")
 
     def _search(self, call: Call, named: frozenset[str]) -> _Answer:
         query = read_query(call.arguments)
-        hits = search(query, store=self._store, hits=HITS, references=named)
+        originals = cast("SearchesOriginals", self._store.originals)  # else it is not offered
+        hits = originals.search(query, HITS, SearchArea(references=named))
         if not hits:
             return _Answer(call, _Sentence(NOTHING), "nothing")
         return _Answer(call, _Hits(hits), "found")
@@ -202,9 +211,7 @@ class Answering:
     def _recall(self, call: Call, named: frozenset[str]) -> _Answer:
         asked = read_arguments(call.arguments)
         name, offset, limit = asked["reference"], asked["offset"], asked["limit"]
-        originals = self._store.originals
-        own = name in named or name in follow_references(named, originals)
-        text = originals.read(name) if own else None
+        text = self._store.originals.read(name) if name in named else None
         if text is None:
             return _Answer(call, _Sentence(UNKNOWN.format(name=name)), "nothing")
         if type(offset) is not int or type(limit) is not int or offset < 0 or limit < 1:

@@ -110,13 +110,13 @@ async def prepare(port: Port, call: ProxyCall, offer: Offer | None) -> tuple[Vie
     if offer is None:
         return await port.aprepare(bare, spoken), None
     known = await port.afind_checkpoint(bare, spoken)
-    if known is None or not _names_texts(_list_texts(known.script)):
+    if known is None or not _names_texts(known.script):
         view = await port.aprepare(bare, spoken)
-        if not _names_texts(list_placeholders(view)):
+        if not _names_texts(find_script(view)):
             return view, None
         return await _add_tools(port, call, view, offer)
     view = await port.aprepare(make_request(call, offer), spoken)
-    if _names_texts(list_placeholders(view)) and not is_over(view):
+    if _names_texts(find_script(view)) and not is_over(view):
         return view, offer
     return await port.aprepare(bare, spoken), None
 
@@ -135,20 +135,18 @@ async def _add_tools(
     return again, offer
 
 
-def list_placeholders(view: View) -> tuple[str, ...]:
-    """Return the texts that stand for what was left out of a view."""
+def find_script(view: View) -> Script | None:
+    """Return what was left out of a view, None for nothing."""
     made = view.prepared.checkpoint or view.prepared.replayed
-    return () if made is None else _list_texts(made.script)
+    return None if made is None else made.script
 
 
-def _names_texts(placeholders: Sequence[str]) -> bool:
-    """Tell whether placeholders have references by which something can be read back."""
-    return any(map(find_references, placeholders))
-
-
-def _list_texts(script: Script) -> tuple[str, ...]:
+def _names_texts(script: Script | None) -> bool:
+    """Tell whether what was left out has references by which it can be read back."""
+    if script is None:
+        return False
     edits: Sequence[Any] = (*script.clears, *script.inserts)
-    return tuple(edit.text for edit in edits)
+    return any(find_references(edit.text) for edit in edits)
 
 
 def is_over(view: View) -> bool:
