@@ -541,13 +541,22 @@ def test_a_client_with_tools_of_its_own_is_refused_by_the_upstream_itself():
     assert [set(names(each)) & OURS for each in sends] == [OURS, set(), OURS, set()]
 
 
-def test_an_answer_that_cannot_be_read_is_asked_for_without_our_tools():
-    odd = Answer(200, (b"who knows",), "text/plain")
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-ndjson"])
+def test_an_answer_that_cannot_be_read_is_asked_for_without_our_tools(kind: str):
+    odd = Answer(200, (b"who knows",), kind)
     with running("openai_chat", odd, whole("openai_chat", "Fine.")) as (proxy, server):
         got = proxy.post(CHAT, body("openai_chat"))
         _, second = bodies(server)
     assert got.json()["choices"][0]["message"]["content"] == "Fine."
     assert "tools" not in second
+
+
+def test_a_later_round_is_no_repetition_of_the_request():
+    script = (whole("openai_chat", "", FIND), whole("openai_chat", "Fine."))
+    with running("openai_chat", *script) as (proxy, server):
+        proxy.post(CHAT, body("openai_chat"), idempotency_key="once")
+        first, second = (request.headers["idempotency-key"] for request in asked(server))
+    assert first == "once" != second
 
 
 def test_a_model_whose_reasoning_is_bound_gets_no_tools():

@@ -334,7 +334,8 @@ class Exchange:
 
     async def _answer_call(self, call: ProxyCall, plan: Plan) -> tuple[Plan, OpenAnswer]:
         """Send, once more where that may help; return what was sent and what came."""
-        opened, left = await self._try_plan(call, plan, changed=False), 1
+        later = call.round is not None  # it is no repetition of the client's request
+        opened, left = await self._try_plan(call, plan, changed=later), 1
         size = False
         while (found := find_trouble(opened)) is not None:
             try:
@@ -354,7 +355,7 @@ class Exchange:
             await let_go(opened)
             size = size or found.kind.kind in ("input", "total")
             left -= not (_is_usage_unasked(plan, again) or _is_withdrawn(plan, again))
-            changed = again.body != plan.body
+            changed = later or again.body != plan.body
             plan, opened = again, await self._try_plan(call, again, changed=changed)
         if size:
             self._app.meters.recovery("recovered")
@@ -409,7 +410,7 @@ class Exchange:
             made.relay = RoundRelay(call.form.dialect, made.rounds, spliced=plan.spliced, salt=salt)
         elif kind == b"text/event-stream":
             made.relay = EventRelay(call.form.dialect, spliced=plan.spliced)
-        elif kind == b"application/x-ndjson":
+        elif kind == b"application/x-ndjson" and made.rounds is None:
             made.relay = LineRelay(call.form.dialect)
         elif array:
             made.relay = LineRelay(call.form.dialect, Members())
