@@ -114,7 +114,7 @@ def test_two_upstreams_of_one_host_have_two_names():
 def test_an_argument_wins_over_the_file(file: Path):
     words = ["--config", str(file), "--upstream", "x=http://h", "--port", "1", "--passive"]
     more = ["--host", "0.0.0.0", "--store", "memory:", "--num-ctx", "8192", "--token-env", "T"]
-    rules = ["--policy", "advisory", "--window", "7000", "--observe"]
+    rules = ["--policy", "advisory", "--window", "7000", "--observe", "--recall-tools"]
     environment = {"ALICE": TOKEN, "T": TOKEN + "2"}
     found = read(*words, *more, *rules, environment=environment)
     assert [upstream.name for upstream in found.upstreams] == ["x", "cloud", "local"]
@@ -123,6 +123,7 @@ def test_an_argument_wins_over_the_file(file: Path):
     assert found.tokens == {"alice": TOKEN, "client": TOKEN + "2"}
     rule = found.rule("m", "alice")
     assert (rule.policy, rule.window, rule.observe) == (Policy.advisory(), 7000, True)
+    assert rule.recall_tools
     assert read("--config", str(file), environment=environment).rule("m", "alice").window == 5000
 
 

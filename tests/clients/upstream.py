@@ -44,13 +44,14 @@ TIMEOUT_S: Final = 60.0
 HOP: Final = frozenset({b"host", b"connection", b"transfer-encoding", b"content-length"})
 
 
-def models(folder: Path) -> tuple[Path, Path]:
+def models(folder: Path, call: str = CALL) -> tuple[Path, Path]:
     """Write the calling model and the talking one; return their paths."""
     calling, speaking = folder / "calling.gguf", folder / "speaking.gguf"
-    for path, sentence in ((calling, CALL), (speaking, tinymodel.SENTENCE)):
-        walk = VOCABULARY.ids(sentence)
+    vocabulary = tinymodel.train(f"{call} {tinymodel.SENTENCE}")
+    for path, sentence in ((calling, call), (speaking, tinymodel.SENTENCE)):
+        walk = vocabulary.ids(sentence)
         assert len(set(walk)) == len(walk), "each token decides the next one"
-        tinymodel._write(path, VOCABULARY, walk, 131_072)
+        tinymodel._write(path, vocabulary, walk, 131_072)
     return calling, speaking
 
 

@@ -32,6 +32,7 @@ hosts = ["llm.example"]
 origins = ["https://chat.example"]
 store = "memory:"
 store_transcripts = true
+recall_tools = true
 ttl_s = 60
 max_body = 1000
 max_messages = 10
@@ -68,6 +69,7 @@ min_output = 256
 [[rules]]
 key = "bob"
 observe = true
+recall_tools = false
 """
 
 
@@ -95,7 +97,7 @@ def test_every_key_is_read():
         upstreams=(cloud, local),
         rules=(
             ModelRule("gpt-*", "alice", Policy.advisory(), 9000, min_output=256),
-            ModelRule(key="bob", observe=True),
+            ModelRule(key="bob", observe=True, recall_tools=False),
         ),
         usage="passive",
         fail_open=False,
@@ -106,6 +108,7 @@ def test_every_key_is_read():
         tokens={"alice": TOKEN, "bob": OTHER},
         store="memory:",
         store_transcripts=True,
+        recall_tools=True,
         ttl_s=60,
         max_body=1000,
         max_messages=10,
@@ -158,9 +161,9 @@ def test_a_star_covers_every_model(model: str):
 def test_the_first_rule_that_holds_wins_and_the_default_is_the_ladder():
     found = read(WHOLE, {"ALICE": TOKEN, "KEY": "k"})
     assert found.rule("gpt-4o", "alice").window == 9000
-    assert found.rule("qwen3", "alice") == ModelRule(policy=Policy.ladder())
+    assert found.rule("qwen3", "alice") == ModelRule(policy=Policy.ladder(), recall_tools=True)
     assert found.rule("gpt-4o", "bob").observe
-    assert found.rule(None, None) == ModelRule(policy=Policy.ladder())
+    assert found.rule(None, None) == ModelRule(policy=Policy.ladder(), recall_tools=True)
 
 
 @pytest.mark.parametrize(
@@ -370,3 +373,10 @@ def test_a_secret_may_begin_with_a_dollar_sign_that_names_no_variable():
         of(upstreams=[{"name": "u", "base_url": "http://h", "api_key": "$1-x"}])
     ).upstreams
     assert upstream.api_key == "$1-x"
+
+
+def test_a_rule_has_the_last_word_on_the_tools_that_are_added():
+    rules = [{"model": "a", "recall_tools": False}, {"model": "b", "recall_tools": True}, {}]
+    on, off = of_data(of(rules=rules, recall_tools=True)), of_data(of(rules=rules))
+    assert [on.rule(model, None).recall_tools for model in "abc"] == [False, True, True]
+    assert [off.rule(model, None).recall_tools for model in "abc"] == [False, True, None]

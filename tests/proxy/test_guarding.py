@@ -32,7 +32,8 @@ from ullage.core.tokens.truncation import Truncation
 from ullage.proxy import body as bodies
 from ullage.proxy import guarding as module
 from ullage.proxy import routes
-from ullage.proxy.guarding import Guarding, Plan, ProxyCall
+from ullage.proxy.call import ProxyCall
+from ullage.proxy.guarding import Guarding, Plan
 from ullage.proxy.ledger import Ledger
 from ullage.runtime import Runtime
 from ullage.sdk.errors import Trouble

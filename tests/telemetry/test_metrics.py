@@ -68,6 +68,7 @@ PROXY = {
     "ullage_context_window_tokens": {"model", "source"},
     "ullage_pressure_transitions_total": {"model", "tier"},
     "ullage_streams_aborted_total": {"side"},
+    "ullage_tool_answers_total": {"tool", "outcome"},
     "ullage_guard_faults_total": set(),
 }
 FULL = Assessment(True, "warning", 0.85, 850, 1_000, "estimated")

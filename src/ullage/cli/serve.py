@@ -96,6 +96,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     desk.add_policy(what)
     desk.add_summarizer(what)
     what.add_argument("--observe", action="store_true", help="change nothing, only measure")
+    what.add_argument(
+        "--recall-tools",
+        action="store_true",
+        help="keep what was left out, and give models tools to read and search it",
+    )
     what.add_argument("--window", type=int, metavar="TOKENS", help="the window, if you know better")
     what.add_argument(
         "--passive",
@@ -201,6 +206,7 @@ def read(
         ("--store", "serve.store", given.store),
         ("--num-ctx", "serve.num_ctx", given.num_ctx),
         ("--passive", "serve.usage", "passive" if given.passive else None),
+        ("--recall-tools", "serve.recall_tools", given.recall_tools or None),
         ("--token-env", "serve.tokens.client", token),
         ("--upstream", "serve.upstreams", named or None),
         ("--summarizer", "summarizer", desk.name_summarizer(given, None)),

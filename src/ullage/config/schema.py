@@ -178,6 +178,7 @@ class RuleTable(Table, frozen=True, kw_only=True):
     min_output: short for `policy.min_output`
     window: the window in tokens, if you know better (asked for)
     observe: whether nothing is changed, only measured (false)
+    recall_tools: the same as `serve.recall_tools`, for these requests (that of the proxy)
     """
 
     model: Text | None = None
@@ -186,6 +187,7 @@ class RuleTable(Table, frozen=True, kw_only=True):
     min_output: Whole | None = None
     window: Whole | None = None
     observe: bool | None = None
+    recall_tools: bool | None = None
 
 
 class ServeTable(Table, frozen=True, kw_only=True):
@@ -202,6 +204,7 @@ class ServeTable(Table, frozen=True, kw_only=True):
     origins: origins of pages in browsers that may ask (none)
     store: where checkpoints are kept (a file in the user's data folder)
     store_transcripts: whether what was left out is kept (false)
+    recall_tools: whether it is kept, and models get tools to read and search it (false)
     ttl_s: how long the store keeps what nobody used, in seconds (604800)
     max_body: the most bytes of a request (33554432)
     max_messages: the most messages of a request (100000)
@@ -225,6 +228,7 @@ class ServeTable(Table, frozen=True, kw_only=True):
     origins: list[Text] | None = None
     store: Text | None = None
     store_transcripts: bool | None = None
+    recall_tools: bool | None = None
     ttl_s: Seconds | None = None
     max_body: Whole | None = None
     max_messages: Whole | None = None

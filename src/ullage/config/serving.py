@@ -101,7 +101,8 @@ class ModelRule:
 
     `model` is a glob, `key` the name of a token, None any client. `policy` None takes that of the
     upstream, or of the proxy; `min_output` takes the place of the policy's. `window` is the
-    operator's word in tokens. With `observe` nothing is changed, only measured.
+    operator's word in tokens. With `observe` nothing is changed, only measured. `recall_tools` None
+    takes that of the proxy.
     """
 
     model: str = ANY
@@ -110,6 +111,7 @@ class ModelRule:
     window: int | None = None
     observe: bool = False
     min_output: int | None = None
+    recall_tools: bool | None = None
 
     def __post_init__(self) -> None:
         _check_policy(self.policy)
@@ -130,8 +132,9 @@ class Serve:
     store's URL, None an SQLite file in the user's data folder; `ttl_s` is how long it keeps what
     nobody used. `max_body` is in bytes, the other limits are counts; `connect_s`, `first_byte_s`,
     `idle_s` (between two chunks) and `drain_s` (streams at the end) are seconds. `num_ctx` is put
-    into requests to Ollama's own API, in tokens. `policy` holds where no rule and no upstream names
-    another; `summarizer` writes summaries for all.
+    into requests to Ollama's own API, in tokens. `recall_tools` keeps what was left out, and adds
+    tools to read and search it, whose calls the proxy answers. `policy` holds where no rule and no
+    upstream names another; `summarizer` writes summaries for all.
     """
 
     upstreams: tuple[Upstream, ...]
@@ -145,6 +148,7 @@ class Serve:
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     store: str | None = None
     store_transcripts: bool = False
+    recall_tools: bool = False
     ttl_s: float = WEEK_S
     max_body: int = 32 * MIB
     max_messages: int = 100_000
@@ -208,14 +212,15 @@ class Serve:
         """Return what holds for a model and the *name* of a client's token, its policy included.
 
         That is the first rule that fits; its policy is its own, else that of the upstream, else
-        the proxy's.
+        the proxy's. What else it leaves open is the proxy's, too.
         """
         found = next((rule for rule in self.rules if rule.holds(model, token)), ModelRule())
         upstream = self.upstream(model)
         policy = found.policy or (upstream.policy if upstream else None) or self.policy
         if found.min_output is not None:
             policy = replace(policy, min_output=found.min_output)
-        return replace(found, policy=policy)
+        tools = (self.recall_tools or None) if found.recall_tools is None else found.recall_tools
+        return replace(found, policy=policy, recall_tools=tools)
 
 
 def loopback(host: str) -> bool:

@@ -190,6 +190,12 @@ class Port(Unpicklable):
         bound = prepared.window.working_tokens
         return None if bound is None else prepared.count.high / bound
 
+    async def afind_checkpoint(self, request: Request, dialect: DialectName) -> Checkpoint | None:
+        """Return the newest checkpoint of a conversation, None where there is none."""
+        await self._aopen(dialect)
+        request = add_pins(self.driver.runtime, request)
+        return await self._arun(find_checkpoint(self._setup(dialect), request), request)
+
     def undo(self, request: Request, dialect: DialectName) -> Checkpoint | None:
         """Take the last checkpoint of a conversation away; return it, None where there is none."""
         request = add_pins(self.driver.runtime, request)

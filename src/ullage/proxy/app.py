@@ -15,7 +15,8 @@ from ullage.guard.planning import load_dialects
 from ullage.proxy import head as heads
 from ullage.proxy import journal, pages, routes
 from ullage.proxy.body import RequestRefused
-from ullage.proxy.exchange import ENDED, Channel, Exchange
+from ullage.proxy.channel import Channel
+from ullage.proxy.exchange import ENDED, Exchange
 from ullage.proxy.guarding import Guarding
 from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final, NoReturn
 
@@ -55,6 +55,7 @@ class Body:
 
     `slices` are the bytes of each message, None where only the slower reader took the body; then
     edits write the whole history anew. An `opaque` body is none that anybody here can read.
+    `grown` is how many messages stand behind those that came.
     """
 
     raw: bytes
@@ -62,6 +63,7 @@ class Body:
     history: list[Any] = field(default_factory=list)
     slices: list[bytes] | None = None
     opaque: bool = False
+    grown: int = 0
     _values: dict[str, bytes] = field(default_factory=dict)
 
     def splice(self, edits: Mapping[str, bytes]) -> bytes:
@@ -88,6 +90,14 @@ class Body:
             made.append(b"," + inner if spans else inner)
         made.append(self.raw[end:])
         return b"".join(made)
+
+    def extend(self, messages: Sequence[Any]) -> Body:
+        """Return the body with more messages behind its history; the bytes stay those that came."""
+        slices = None
+        if self.slices is not None:
+            slices = [*self.slices, *map(encode_json, messages)]
+        grown = self.grown + len(messages)
+        return replace(self, history=[*self.history, *messages], slices=slices, grown=grown)
 
     def bytes_of(self, name: str) -> bytes:
         """Return a top-level value as it came; empty where there is none."""

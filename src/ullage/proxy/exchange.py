@@ -12,26 +12,40 @@ import logging
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.lines import Members
-from ullage.core.errors import ErrorKind
 from ullage.guard.planning import THREADS
 from ullage.proxy import answers
 from ullage.proxy import body as bodies
 from ullage.proxy import head as heads
+from ullage.proxy.answering import Answering
 from ullage.proxy.body import Body, RequestRefused
-from ullage.proxy.guarding import SMALL, Plan, ProxyCall, trouble
+from ullage.proxy.call import ProxyCall
+from ullage.proxy.channel import Channel, Gone
+from ullage.proxy.guarding import SMALL, Plan, trouble
 from ullage.proxy.journal import LEFT, RequestLine
-from ullage.proxy.relay import EventRelay, LineRelay, StreamWatch
-from ullage.proxy.upstream import Response, Sent, Stalled, Unreached, UpstreamBroken, discreet
+from ullage.proxy.opened import (
+    LOST,
+    OpenAnswer,
+    check_read,
+    find_trouble,
+    get_opened,
+    let_go,
+    make_refused,
+)
+from ullage.proxy.relay import EventRelay, LineRelay
+from ullage.proxy.rounds import RoundRelay
+from ullage.proxy.upstream import Response, Sent, Unreached, UpstreamBroken, discreet
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.telemetry import otel
 
 if TYPE_CHECKING:
     from ullage.config.serving import Upstream
+    from ullage.core.dialects.reply import Reply
+    from ullage.core.dialects.rounds import Rounds
     from ullage.core.tokens.gauge import Assessment
     from ullage.proxy.app import App
     from ullage.proxy.routes import GuardedPath
@@ -50,91 +64,9 @@ WHOLE: Final = 8 * 1024 * 1024
 LONGEST_MODEL: Final = 1_024
 """Characters of a model's name: what is learned of each is kept under it."""
 
-LOST: Final = ErrorKind("other", certainty="likely")
-
 ENDED: Final = "the proxy was ended before the answer was"
 
 SHORT: Final = "the upstream ended before its answer did"
-
-
-class Gone(Exception):  # noqa: N818 - the client left; nobody is there to be told
-    """The client is not there any more."""
-
-
-class Channel:
-    """The client's side of a request: its body comes in, one answer goes out."""
-
-    def __init__(self, receive: Any, send: Any) -> None:
-        self.receive = receive
-        self.begun = False
-        self.ended = False
-        self.gone = False
-        self.status = 0
-        self.code = ""
-        self._send = send
-
-    async def send(self, message: Any) -> None:
-        """Send a message of ASGI, and remember the status."""
-        if message["type"] == "http.response.start":
-            self.begun, self.status = True, message["status"]
-        await self._send(message)
-
-    async def read(self, most: int) -> bytes:
-        """Return the body; raises Refused beyond `most` bytes, and Gone."""
-        pieces: list[bytes] = []
-        size = 0
-        while True:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            piece = message.get("body", b"")
-            size += len(piece)
-            if size > most:
-                raise RequestRefused(413, "body_too_large", f"the body is over {most:,} bytes")
-            pieces.append(piece)
-            if not message.get("more_body"):
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def wait_until_left(self) -> None:
-        """Return once the client has gone."""
-        while (await self.receive())["type"] != "http.disconnect":
-            continue
-
-    async def begin(self, status: int, headers: Any) -> None:
-        """Send the head of the answer."""
-        await self.send({"type": "http.response.start", "status": status, "headers": list(headers)})
-
-    async def write(self, data: bytes, *, more: bool = True) -> None:
-        """Send a piece of the answer."""
-        self.ended = not more
-        await self.send({"type": "http.response.body", "body": data, "more_body": more})
-
-    async def answer(self, status: int, headers: Any, data: bytes) -> None:
-        """Send a whole answer."""
-        await self.begin(status, headers)
-        await self.write(data, more=False)
-
-    async def refuse(self, dialect: str, refused: RequestRefused) -> None:
-        """Send an answer of the proxy's own."""
-        data = refused.body or answers.error(dialect, refused.status, refused.code, refused.text)
-        if not self.begun:
-            self.code = refused.code
-            await self.answer(refused.status, answers.headers(refused.code, data), data)
-
-
-@dataclass(slots=True)
-class OpenAnswer:
-    """An answer of which enough is known to go on: `data` is held back, `found` what went wrong.
-
-    `relay` watches a stream.
-    """
-
-    response: Response
-    data: bytes = b""
-    found: Trouble | None = None
-    relay: StreamWatch | None = None
-    stream: Any = field(default=None, repr=False)
-    whole: bool = False
 
 
 class Exchange:
@@ -149,6 +81,7 @@ class Exchange:
         self._channel = channel
         self._line = line or RequestLine(head.method, head.path)
         self._reported: Assessment | None = None
+        self._rounds: Rounds | None = None
 
     async def converse(self, form: GuardedPath) -> None:
         """Guard a conversation."""
@@ -317,10 +250,15 @@ class Exchange:
             meters.request(
                 call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent"
             )
-            await self._relay_answer(call, plan, opened)
+            reply = await self._relay_answer(call, plan, opened)
+            if reply is not None:
+                await opened.response.aclose()
+                await self._go_on(call, plan, reply)
+                status = self._channel.status
         except RequestRefused as refused:
             status = refused.status
-            meters.request(call.model, "error")
+            if opened is None:
+                meters.request(call.model, "error")
             raise
         finally:  # a client that leaves early was served all the same
             self._note_state(call, plan, status)
@@ -328,6 +266,40 @@ class Exchange:
                 await opened.response.aclose()
         self._app.pages.readiness.note_answer(call.upstream.name)
         return status
+
+    async def _go_on(self, call: ProxyCall, plan: Plan, reply: Reply | None) -> None:
+        """Answer calls of added tools and ask again, until the answer is the client's."""
+        app, channel, seen = self._app, self._channel, self._reported
+        answering = Answering(
+            app.guarding, app.runtime, app.kept, app.meters, fail_open=app.serve.fail_open
+        )
+        names = self._rounds.names if self._rounds is not None else frozenset[str]()
+        while reply is not None:
+            opened: OpenAnswer | None = None
+            try:
+                told = self._reported.input_tokens if self._reported is not None else None
+                call, plan, answered = await answering.plan_next(call, plan, names, reply, told)
+                self._line.answered += answered
+                plan, opened = await self._answer_call(call, plan)
+                reply = await self._relay_answer(call, plan, opened)
+            except RequestRefused as refused:
+                if not channel.begun:
+                    raise
+                await self._break_off(call, refused.text)
+                return
+            except asyncio.CancelledError:
+                if channel.begun and not (channel.ended or channel.gone):
+                    await self._break_off(call, ENDED)
+                raise
+            finally:
+                if opened is not None:
+                    await opened.response.aclose()
+        self._reported = seen  # the client's next request goes on from its own last one
+
+    async def _break_off(self, call: ProxyCall, text: str) -> None:
+        """Tell the client of a stream that there is no more of it, and why."""
+        self._app.meters.stream_aborted("upstream")
+        await self._channel.write(call.form.spoken.errors.break_off(text, b""), more=False)
 
     def _note_state(self, call: ProxyCall, plan: Plan, status: int) -> None:
         """Write down how the conversation stands after a request."""
@@ -362,13 +334,14 @@ class Exchange:
 
     async def _answer_call(self, call: ProxyCall, plan: Plan) -> tuple[Plan, OpenAnswer]:
         """Send, once more where that may help; return what was sent and what came."""
-        opened, left = await self._try_plan(call, plan, changed=False), 1
+        later = call.round is not None  # it is no repetition of the client's request
+        opened, left = await self._try_plan(call, plan, changed=later), 1
         size = False
-        while (found := _find_trouble(opened)) is not None:
+        while (found := find_trouble(opened)) is not None:
             try:
                 again = await self._again(call, plan, found) if left else None
             except BaseException:  # the client left meanwhile
-                await _let_go(opened)
+                await let_go(opened)
                 raise
             if again is None:
                 if found.kind.kind in ("input", "total"):
@@ -379,14 +352,14 @@ class Exchange:
                 if over is not None:
                     raise answers.refuse_too_large(call.form.dialect, *over)
                 return plan, given
-            await _let_go(opened)
+            await let_go(opened)
             size = size or found.kind.kind in ("input", "total")
-            left -= not _is_usage_unasked(plan, again)
-            changed = again.body != plan.body
+            left -= not (_is_usage_unasked(plan, again) or _is_withdrawn(plan, again))
+            changed = later or again.body != plan.body
             plan, opened = again, await self._try_plan(call, again, changed=changed)
         if size:
             self._app.meters.recovery("recovered")
-        return plan, _must(opened)
+        return plan, get_opened(opened)
 
     async def _again(self, call: ProxyCall, plan: Plan, found: Trouble) -> Plan | None:
         try:
@@ -401,7 +374,7 @@ class Exchange:
     def _give_up(self, plan: Plan, opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
         """Return what came, which is no answer, to be handed on; learn from it."""
         if isinstance(opened, UpstreamBroken):
-            raise _make_refused(opened) from opened
+            raise make_refused(opened) from opened
         if opened.whole:
             self._app.guarding.learn_refusal(
                 plan, opened.response.status, _parse_object(opened.data)
@@ -427,19 +400,22 @@ class Exchange:
 
     async def _open_answer(self, call: ProxyCall, plan: Plan, response: Response) -> OpenAnswer:
         stream = response.chunks()
-        made = OpenAnswer(response, stream=stream)
+        made = OpenAnswer(response, stream=stream, rounds=self._find_rounds(call, plan))
         kind = _type(response) if not _is_compressed(response) else b""
         array = kind == b"application/json" and call.form.streams is True
         if response.status >= 400 or (kind == b"application/json" and not array):
-            return await _read_whole(made)
-        if kind == b"text/event-stream":
+            return check_read(await _read_whole(made), plan)
+        if kind == b"text/event-stream" and made.rounds is not None:
+            salt = str(call.round.number) if call.round is not None else ""
+            made.relay = RoundRelay(call.form.dialect, made.rounds, spliced=plan.spliced, salt=salt)
+        elif kind == b"text/event-stream":
             made.relay = EventRelay(call.form.dialect, spliced=plan.spliced)
-        elif kind == b"application/x-ndjson":
+        elif kind == b"application/x-ndjson" and made.rounds is None:
             made.relay = LineRelay(call.form.dialect)
         elif array:
             made.relay = LineRelay(call.form.dialect, Members())
         else:
-            return made
+            return check_read(made, plan)
         watch, size, pieces = made.relay, 0, list[bytes]()
         async for chunk in stream:
             pieces.append(watch.feed(chunk))
@@ -456,24 +432,58 @@ class Exchange:
             made.found = Trouble(classify_error(200, watch.failed), text=str(watch.failed))
         return made
 
-    async def _relay_answer(self, call: ProxyCall, plan: Plan, opened: OpenAnswer) -> None:
-        """Hand the answer on, and learn from it."""
+    def _find_rounds(self, call: ProxyCall, plan: Plan) -> Rounds | None:
+        """Return what the client sees of the rounds of its request, None without added tools."""
+        added, last = call.form.spoken.added_tools, call.round is not None and call.round.last
+        if self._rounds is None and plan.offer is not None and added is not None:
+            self._rounds = added.make_rounds(plan.offer.names)
+        if self._rounds is not None:
+            self._rounds.begin(closed=last or plan.offer is None)
+        return self._rounds
+
+    async def _relay_answer(self, call: ProxyCall, plan: Plan, opened: OpenAnswer) -> Reply | None:
+        """Hand the answer on, and learn from it; return one that asks for an added tool."""
         response, channel = opened.response, self._channel
         status, sized = response.status, opened.relay is None
-        back = heads.back(response.headers, status, sized=sized)
-        await channel.begin(status, [*back, *plan.headers])
+        if channel.begun and (opened.relay is None or status >= 400):
+            text = opened.found.text if opened.found is not None else "it streams no more"
+            await self._break_off(call, f"the upstream answered {status}: {text:.500}")
+            return None
         if opened.whole:
-            await channel.write(opened.data, more=False)
-            if response.status < 400:
-                self._reported = await self._app.guarding.learn(plan, _parse_object(opened.data))
-            return
+            return await self._relay_whole(call, plan, opened)
+        back = heads.back(response.headers, status, sized=sized)
+        channel.hold_head(status, [*back, *plan.headers])
+        if opened.rounds is None and not channel.begun:
+            await channel.begin(status, [*back, *plan.headers])
+        relay = opened.relay
         if opened.data:
             await channel.write(opened.data)
         try:
-            await channel.write(await self._relay_stream(call, opened), more=False)
+            last = await self._relay_stream(call, opened)
+            turned = isinstance(relay, RoundRelay) and relay.has_turned
+            await channel.write(last, more=turned)
         finally:  # many clients leave with the terminal event
-            if opened.relay is not None:
-                self._reported = await self._app.guarding.learn(plan, opened.relay.report)
+            if relay is not None:
+                self._reported = await self._app.guarding.learn(plan, relay.report)
+        return relay.reply() if isinstance(relay, RoundRelay) and turned else None
+
+    async def _relay_whole(self, call: ProxyCall, plan: Plan, opened: OpenAnswer) -> Reply | None:
+        """Do so with an answer that is no stream."""
+        status, data, rounds = opened.response.status, opened.data, opened.rounds
+        answer = _parse_object(data) if status < 400 else None
+        if answer is not None and rounds is not None:
+            seen = rounds.take_whole(answer)
+            if rounds.turned:
+                self._reported = await self._app.guarding.learn(plan, answer)
+                reader = call.form.spoken.make_reader(str(call.round.number if call.round else ""))
+                reader.take(answer)
+                return reader.reply()
+            data = data if seen is answer else bodies.encode_json(seen)
+        back = heads.back(opened.response.headers, status, sized=data is opened.data)
+        await self._channel.answer(status, [*back, *plan.headers], data)
+        if answer is not None:
+            self._reported = await self._app.guarding.learn(plan, answer)
+        return None
 
     async def _relay_stream(self, call: ProxyCall, opened: OpenAnswer) -> bytes:
         """Hand a stream on; return what is to be sent last, the truth where it broke off."""
@@ -509,7 +519,7 @@ class Exchange:
         try:
             response = await self._send(upstream, body.raw)
         except UpstreamBroken as error:
-            raise _make_refused(error) from error
+            raise make_refused(error) from error
         try:
             status = response.status
             await self._channel.begin(status, heads.back(response.headers, status, sized=True))
@@ -521,15 +531,6 @@ class Exchange:
             raise Gone from error  # as above
         finally:
             await response.aclose()
-
-
-async def _let_go(opened: OpenAnswer | UpstreamBroken) -> None:
-    if isinstance(opened, OpenAnswer):
-        await opened.response.aclose()
-
-
-def _make_refused(error: UpstreamBroken) -> RequestRefused:
-    return RequestRefused(504 if isinstance(error, Stalled) else 502, error.code, str(error))
 
 
 async def _read_whole(made: OpenAnswer) -> OpenAnswer:
@@ -564,15 +565,9 @@ def _is_usage_unasked(plan: Plan, again: Plan) -> bool:
     return plan.spliced and not again.spliced and again.view is plan.view
 
 
-def _find_trouble(opened: OpenAnswer | UpstreamBroken) -> Trouble | None:
-    if isinstance(opened, UpstreamBroken):
-        return Trouble(LOST, lost=not isinstance(opened, Stalled), text=str(opened))
-    return opened.found
-
-
-def _must(opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
-    assert isinstance(opened, OpenAnswer)  # noqa: S101 - of what broke, something is found
-    return opened
+def _is_withdrawn(plan: Plan, again: Plan) -> bool:
+    """Tell whether only tools that the proxy had added were taken back."""
+    return plan.offer is not None and again.offer is None
 
 
 def _type(response: Response) -> bytes:

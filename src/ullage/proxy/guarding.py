@@ -6,12 +6,11 @@ It decides nothing itself; where it fails, the request goes out as it came (`fai
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ullage.core.compaction.checkpoint import chain
@@ -24,7 +23,6 @@ from ullage.core.guard.events import (
     TruncationDetected,
     WindowCramped,
 )
-from ullage.core.guard.request import Request
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.summary.flaws import name_strategies
 from ullage.core.tokens.cost import cost
@@ -33,21 +31,28 @@ from ullage.guard.defaults import make_summarizer
 from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
 from ullage.guard.port import Port
-from ullage.proxy.body import Body, RequestRefused, encode_json
+from ullage.proxy.body import RequestRefused, encode_json
+from ullage.proxy.call import ProxyCall, find_limit, make_request
 from ullage.proxy.ledger import Entry, Ledger
+from ullage.proxy.offering import (
+    Offer,
+    find_offer,
+    is_about_tools,
+    prepare,
+    write_tools,
+)
 from ullage.proxy.stored import Histories, MeasuredRequest, key_of, name_of
-from ullage.runtime import Measurable, system_text
+from ullage.runtime import Measurable
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.windows import Question
 
 if TYPE_CHECKING:
-    from ullage.config.serving import ModelRule, Serve, Upstream
+    from ullage.config.serving import Serve
     from ullage.core.guard.events import Event
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.window import Window
     from ullage.guard.view import View
     from ullage.proxy.journal import RequestLine
-    from ullage.proxy.routes import GuardedPath
     from ullage.runtime import Runtime
     from ullage.storage import Store
 
@@ -75,53 +80,13 @@ OFF: Final = Policy.off()
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyCall:
-    """A request of a conversation, whom it is for, and by which rule it is treated.
-
-    `credential` is what the upstream knows the client by, `client` the name of its token, `other`
-    its second credential; `session` is the client's own name for the conversation, where it gives
-    one. `streams` tells that the
-    answer is asked for as a stream; `beside` are tokens that the server holds already.
-    """
-
-    form: GuardedPath
-    body: Body
-    upstream: Upstream
-    rule: ModelRule
-    model: str | None
-    credential: str | None = field(default=None, repr=False)
-    session: str | None = None
-    streams: bool = False
-    beside: int = 0
-    client: str | None = None
-    other: str | None = field(default=None, repr=False)
-
-    @property
-    def apart(self) -> str | None:
-        """What keeps conversations apart besides the credential: token, session, second credential.
-
-        Clients with tokens may share the operator's key; they never share a summary.
-        """
-        if self.client is None and self.other is None:
-            return self.session
-        named = f"{self.client or ''}|{self.session or ''}"
-        if self.other is not None:
-            named = f"{named}|{self.other}"
-        return hashlib.sha256(named.encode()).hexdigest()
-
-    @property
-    def kept(self) -> bool:
-        """Whether the history is the server's own: it is forwarded unedited."""
-        return any(self.body.fields.get(name) is not None for name in self.form.fields.stored)
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What goes to the upstream for a call.
 
     `view` is None where the guard had no part in it. `measured` is what the id of the response will
     stand for, where it will have one. `spliced` tells that the report of usage was asked for by
-    the proxy. `headers` are those that tell the client what was done.
+    the proxy. `headers` are those that tell the client what was done. `offer` are the tools that
+    were added.
     """
 
     body: bytes
@@ -131,6 +96,7 @@ class Plan:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     fault: str = ""
     measured: MeasuredRequest | None = None
+    offer: Offer | None = None
 
 
 class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
@@ -160,6 +126,8 @@ class Guarding:
         self._guards: OrderedDict[tuple[Any, ...], Port] = OrderedDict()
         self._lock = threading.Lock()
         self._passive: set[tuple[str, str | None]] = set()
+        self._toolless: set[tuple[str, str | None]] = set()
+        self._searches = hasattr(store.originals, "search")
         self._histories = histories or Histories()
         found = serve.summarizer or runtime.settings.summarizer
         self._summarizer = make_summarizer(runtime, found)
@@ -177,10 +145,10 @@ class Guarding:
                 if call.kept:
                     return await self._forwarding(call)
                 port = self._port(call)
-                view = await self._view(port, call)
+                view, offer = await prepare(port, call, self._find_offer(call))
             if len(call.body.raw) <= SMALL:
-                return self._of(call, port, view)
-            return await THREADS.run(self._of, call, port, view)
+                return self._of(call, port, view, offer)
+            return await THREADS.run(self._of, call, port, view, offer)
         except MalformedHistoryError:
             return Plan(call.body.raw)  # no conversation that anybody here knows: theirs to judge
         except Exception as error:
@@ -199,16 +167,34 @@ class Guarding:
             return plan if found.lost else None
         if plan.spliced and _rejects_usage(found):
             self._passive.add((call.upstream.name, call.model))
-            return self._of(call, plan.port, plan.view)
+            return self._of(call, plan.port, plan.view, plan.offer)
+        if plan.offer is not None and is_about_tools(found):
+            return await self._withdraw(call, plan.port)
         if self.find_refused(call, plan, found) is not None:
             return None
-        port, view = plan.port, plan.view
+        return await self._recover(call, plan, plan.port, found)
+
+    async def _recover(
+        self, call: ProxyCall, plan: Plan, port: Port, found: Trouble
+    ) -> Plan | None:
+        """Return what to send after a refusal of the history, None where nothing helps."""
+        view = cast("View", plan.view)
         if found.kind.kind == "malformed_history" and found.kind.about is None:
-            port = port.relay(repairs=True, keeps=self._serve.store_transcripts)
-            mended = await port.aprepare(_request(call), call.form.dialect)
-            return None if _same(mended, view) else self._of(call, port, mended)
+            port = port.relay(repairs=True, keeps=self._keeps(call))
+            mended = await port.aprepare(make_request(call, plan.offer), call.form.dialect)
+            return None if _same(mended, view) else self._of(call, port, mended, plan.offer)
         smaller = await port.aretry(view, found)
-        return None if smaller is None else self._of(call, port, smaller)
+        return None if smaller is None else self._of(call, port, smaller, plan.offer)
+
+    async def _withdraw(self, call: ProxyCall, port: Port) -> Plan:
+        """Return what to send without the tools that were added, where a server may mind them.
+
+        Of a client without tools of its own that is known from then on.
+        """
+        if not call.body.fields.get("tools"):
+            self._toolless.add((call.upstream.name, call.model))
+        view = await port.aprepare(make_request(call), call.form.dialect)
+        return self._of(call, port, view)
 
     async def take_back(self, plan: Plan) -> None:
         """Take back what a recovery stored for a plan that failed all the same."""
@@ -345,7 +331,7 @@ class Guarding:
         line.conversation = _name(call, view)[:SHOWN]
         line.used, line.window = found.input_tokens, prepared.window.input_tokens
         line.cramped = prepared.cramped
-        made, asked = prepared.checkpoint, _limit(call)
+        made, asked = prepared.checkpoint, find_limit(call)
         if made is not None and not call.rule.observe:
             line.strategy = name_strategies(made.strategy, made.fallback_reason)
             line.before, line.after = made.tokens_before, made.tokens_after
@@ -375,7 +361,7 @@ class Guarding:
         """Measure a request whose history its server keeps: its own part, and what is held."""
         question, said = self._question(call), call.body.fields.get(call.form.fields.messages)
         messages = [{"role": "user", "content": said}] if isinstance(said, str) else None
-        request = _request(call)
+        request = make_request(call)
         spoken = call.form.dialect
         body = Measurable(messages or request.messages, request.tools, request.apart, spoken)
         own = self._runtime.measure(question, self._runtime.read(body), body)
@@ -394,8 +380,19 @@ class Guarding:
         apart = call.apart if call.other is not None else call.client
         return f"{call.upstream.name}|{self._question(call).scope}|{apart or ''}"
 
-    async def _view(self, port: Port, call: ProxyCall) -> View:
-        return await port.aprepare(_request(call), call.form.dialect)
+    def _find_offer(self, call: ProxyCall) -> Offer | None:
+        """Return the tools that may be added to a request, None where none may be.
+
+        Reasoning that is bound to all that stands before it would not outlive a round that its
+        client never sees.
+        """
+        if not call.rule.recall_tools or call.round is not None:
+            return None
+        if (call.upstream.name, call.model) in self._toolless:
+            return None
+        if "bound_thinking" in self._runtime.find_laws(self._question(call)):
+            return None
+        return find_offer(call, searches=self._searches)
 
     def _port(self, call: ProxyCall) -> Port:
         """Return the port of the guard of a call; those used last are kept."""
@@ -417,11 +414,15 @@ class Guarding:
                     on_event=_log_event,
                     dialect=call.form.dialect,
                     runtime=self._runtime,
-                ).port.relay(keeps=self._serve.store_transcripts)
+                ).port.relay(keeps=self._keeps(call))
             self._guards[key] = made
             if len(self._guards) > MOST_GUARDS:
                 self._guards.popitem(last=False)
         return made if call.apart is None else made.isolate(call.apart)
+
+    def _keeps(self, call: ProxyCall) -> bool:
+        """Tell whether what is left out of a call is kept."""
+        return self._serve.store_transcripts or bool(call.rule.recall_tools)
 
     def _question(self, call: ProxyCall) -> Question:
         base = f"{call.upstream.root}/v1"
@@ -434,7 +435,7 @@ class Guarding:
             return call.rule.window
         return options.window(call.body.fields, self._serve.num_ctx)
 
-    def _of(self, call: ProxyCall, port: Port, view: View) -> Plan:
+    def _of(self, call: ProxyCall, port: Port, view: View, offer: Offer | None = None) -> Plan:
         """Return the plan that a view makes: the body with what changed spliced in."""
         edits: dict[str, bytes] = {}
         count, tier = view.prepared.count, view.prepared.conversation.shown.tier
@@ -443,6 +444,11 @@ class Guarding:
         if not call.rule.observe:
             edits, told = self._edits(call, view)
             headers += told
+        if offer is not None:
+            edits["tools"] = write_tools(call.body.bytes_of("tools"), offer)
+            headers.append((b"x-ullage-tools", ", ".join(sorted(offer.names)).encode("ascii")))
+        if call.round is not None and call.round.silent and call.form.spoken.added_tools:
+            edits["tool_choice"] = encode_json(call.form.spoken.added_tools.no_call)
         tight = view.prepared.cramped
         if tight is not None:
             sized = f"fixed={tight.fixed}; window={tight.bound}; needed={tight.needed}"
@@ -455,7 +461,8 @@ class Guarding:
         measured = None
         if call.form.fields.stored:
             measured = MeasuredRequest(self._scope(call), _name(call, view), view.prepared.measured)
-        return Plan(call.body.splice(edits), view, port, spliced, tuple(headers), measured=measured)
+        data = call.body.splice(edits)
+        return Plan(data, view, port, spliced, tuple(headers), measured=measured, offer=offer)
 
     def _edits(
         self, call: ProxyCall, view: View
@@ -464,14 +471,16 @@ class Guarding:
         body, form, prepared = call.body, call.form, view.prepared
         edits: dict[str, bytes] = {}
         told: list[tuple[bytes, bytes]] = []
-        if len(prepared.messages) != len(body.history) or any(
-            a is not b for a, b in zip(prepared.messages, body.history, strict=True)
+        if (
+            body.grown
+            or len(prepared.messages) != len(body.history)
+            or any(a is not b for a, b in zip(prepared.messages, body.history, strict=True))
         ):
             edits[form.fields.messages] = body.rewrite_history(prepared.messages)
         made = prepared.checkpoint or prepared.replayed
         if made is not None:
             told.append((b"x-ullage-compaction", _compaction(made)))
-        asked = _limit(call)
+        asked = find_limit(call)
         given = prepared.max_tokens
         lower = given if asked is not None and given != asked[1] else None
         if asked is not None and lower is not None:
@@ -496,36 +505,6 @@ class Guarding:
             return False
         options = call.body.fields.get("stream_options")
         return not (isinstance(options, Mapping) and options.get("include_usage"))
-
-
-def _request(call: ProxyCall) -> Request:
-    fields, form = call.body.fields, call.form
-    asked = _limit(call)
-    apart = fields.get(form.fields.system) if form.fields.system is not None else None
-    if form.fields.system_parts is not None and isinstance(apart, Mapping):
-        apart = apart.get(form.fields.system_parts)
-    tools = fields.get("tools")
-    return Request(
-        call.body.history,
-        tools if isinstance(tools, list) else None,
-        system_text(apart) if isinstance(apart, str | list) else None,
-        asked[1] if asked is not None else None,
-        apart=apart if isinstance(apart, str | list) else None,
-        server_edits=call.form.spoken.read_edits(fields),
-    )
-
-
-def _limit(call: ProxyCall) -> tuple[str, int] | None:
-    """Return the field that limits the answer, and the limit; None where there is none."""
-    fields = call.body.fields
-    if call.form.fields.inside is not None:
-        inner = fields.get(call.form.fields.inside)
-        fields = dict(inner) if isinstance(inner, Mapping) else {}
-    for name in call.form.fields.output:
-        value = fields.get(name)
-        if type(value) is int and value > 0:
-            return name, value
-    return None
 
 
 def _same(one: View, other: View) -> bool:

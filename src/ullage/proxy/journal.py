@@ -34,8 +34,9 @@ class RequestLine:
 
     `client` is the name of its token, else what it calls itself. `conversation` is the short id,
     `used` and `window` are tokens, `before` and `after` those of a compaction that this request
-    led to. `asked` and `given` are tokens of output, where they were lowered. `cramped` says that
-    the window is too small for what must stay. `left` tells that the client went before the end.
+    led to. `asked` and `given` are tokens of output, where they were lowered. `answered` are calls
+    of added tools. `cramped` says that the window is too small for what must stay. `left` tells
+    that the client went before the end.
     """
 
     method: str
@@ -53,6 +54,7 @@ class RequestLine:
     after: int | None = None
     asked: int | None = None
     given: int | None = None
+    answered: int = 0
     cramped: Cramped | None = None
     code: str = ""
     left: bool = False
@@ -81,6 +83,8 @@ class RequestLine:
             parts.append(f"compacted {self.before:,} -> {self.after:,} ({self.strategy})")
         if self.given is not None:
             parts.append(f"output {self.asked:,} -> {self.given:,}")
+        if self.answered:
+            parts.append(f"read back {self.answered:,}")
         if self.cramped is not None:
             parts.append(f"window too small, {self.cramped.needed:,} needed")
         parts += [word for word in (self.code, "client left" if self.left else "") if word]

@@ -204,7 +204,7 @@ class EventRelay:
         data = self._tail + chunk if self._tail else chunk
         out: list[bytes] = []
         start, sent = 0, self._sent
-        for found in _BLANK.finditer(data, max(len(self._tail) - LONGEST_BLANK, 0)):
+        for found in BLANK.finditer(data, max(len(self._tail) - LONGEST_BLANK, 0)):
             stop = found.end()
             if stop == len(data) and data.endswith(b"\r"):
                 break  # a line feed may follow: the frame ends there
@@ -235,7 +235,7 @@ class EventRelay:
             return b""
         if self._read_frame(tail) and self._spliced and not sent:
             return b""
-        self._open = _BLANK.search(tail) is None
+        self._open = BLANK.search(tail) is None
         return tail[sent:]
 
     def _read_frame(self, frame: bytes) -> bool:
@@ -243,7 +243,7 @@ class EventRelay:
         self.events += 1
         if self.tracker.begun and self._telling.search(frame) is None:
             return False  # content, and no first one: it tells nothing more
-        data = _data(frame)
+        data = read_data(frame)
         if data is None or data == b"[DONE]":
             self._done = self._done or data is not None
             return False
@@ -262,7 +262,7 @@ def _one(chunk: bytes) -> bool:
     return chunk.find(b"\n\n") == len(chunk) - 2 > 0 and b"\r" not in chunk
 
 
-def _data(frame: bytes) -> bytes | None:
+def read_data(frame: bytes) -> bytes | None:
     """Return the data of a frame, None where it has none (a comment, a name alone)."""
     if frame.startswith(b"data: ") and frame.count(b"\n") == _LINES and b"\r" not in frame:
         return frame[6:-2]
@@ -274,7 +274,9 @@ def _data(frame: bytes) -> bytes | None:
 _LINES: Final = 2
 """Line ends of the frame that nearly all are: one line of data, and the blank one."""
 
-_BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+"""What ends a frame."""
+
 LONGEST_BLANK: Final = 3
 """Bytes of two line ends of which the last is not there yet."""
 

@@ -235,11 +235,15 @@ class ProxyMeters:
                 ("side",),
             )
         )
-        self.guard_faults = counter(
+        self.tool_answers = counter(
             Described(
-                "ullage_guard_faults_total",
-                "Requests on which the guard itself failed.",
+                "ullage_tool_answers_total",
+                "Calls of added tools that the proxy answered: found, nothing or failed.",
+                ("tool", "outcome"),
             )
+        )
+        self.guard_faults = counter(
+            Described("ullage_guard_faults_total", "Requests on which the guard itself failed.")
         )
 
     def request(self, model: str | None, outcome: Outcome) -> None:
@@ -253,6 +257,10 @@ class ProxyMeters:
     def observe_compaction(self, seconds: float) -> None:
         """Count the time that a request with a compaction took to prepare."""
         self.compaction_duration.observe(max(seconds, 0.0))
+
+    def tool_answer(self, tool: str, outcome: str) -> None:
+        """Count a call of a tool that was added, by what came of it."""
+        self.tool_answers.add(tool=tool, outcome=outcome)
 
     def recovery(self, outcome: Recovery) -> None:
         """Count an overflow said by the upstream, by what came of it."""

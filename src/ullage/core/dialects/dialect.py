@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.framing import Framing
     from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.rounds import AddedTools
     from ullage.core.dialects.server_edits import NativeCompaction, ServerEdits
     from ullage.core.dialects.usage import Usage
     from ullage.core.messages.readings import Readings
@@ -216,6 +217,7 @@ class Dialect:
     that take a conversation. `join_turns` returns messages in which user and assistant
     take turns, for an endpoint that refuses others. `read_edits` returns what a request, by its
     fields, asks the provider to leave out; `native` is how it is asked for a compaction alone.
+    `added_tools` is how tools may be added to a request that somebody else made.
     """
 
     name: str
@@ -241,3 +243,4 @@ class Dialect:
     join_turns: Callable[[Sequence[Any]], list[Any]] | None = None
     read_edits: Callable[[Mapping[str, Any]], ServerEdits | None] = _no_edits
     native: NativeCompaction | None = None
+    added_tools: AddedTools | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
+from ullage.core.dialects.rounds import AddedTools
 from ullage.core.dialects.server_edits import (
     NativeCompaction,
     ServerEdits,
@@ -22,6 +23,7 @@ from ullage.core.messages.size import Size
 if TYPE_CHECKING:
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.rounds import Rounds
     from ullage.core.dialects.usage import Usage
     from ullage.core.messages.transcript import Codec
 
@@ -84,6 +86,20 @@ def make_form() -> Form:
     from ullage.core.dialects.anthropic.render import MessagesForm
 
     return MessagesForm()
+
+
+def make_rounds(names: frozenset[str]) -> Rounds:
+    """Return what makes several rounds one answer."""
+    from ullage.core.dialects.anthropic.rounds import MessagesRounds
+
+    return MessagesRounds(names)
+
+
+def is_shaped(request: Mapping[str, Any]) -> bool:
+    """Tell whether a request prescribes the form of the answer."""
+    from ullage.core.dialects.anthropic.rounds import is_shaped as tell
+
+    return tell(request)
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
@@ -190,6 +206,7 @@ DIALECT: Final = Dialect(
     make_reader=make_reader,
     make_watch=make_watch,
     make_form=make_form,
+    added_tools=AddedTools(make_rounds, {"type": "none"}, is_shaped),
     read_edits=_read_edits,
     native=NATIVE,
     telling=re.compile(rb'message_|"error"'),

@@ -10,11 +10,13 @@ from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
 from ullage.core.dialects.openai import break_off, find_cache_key, report, write_too_large
+from ullage.core.dialects.rounds import AddedTools
 from ullage.core.messages.fields import field_of
 
 if TYPE_CHECKING:
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.rounds import Rounds
     from ullage.core.dialects.usage import Usage
     from ullage.core.messages.transcript import Codec
 
@@ -51,6 +53,20 @@ def make_form() -> Form:
     return ChatForm()
 
 
+def make_rounds(names: frozenset[str]) -> Rounds:
+    """Return what makes several rounds one answer."""
+    from ullage.core.dialects.openai_chat.rounds import ChatRounds
+
+    return ChatRounds(names)
+
+
+def is_shaped(request: Mapping[str, Any]) -> bool:
+    """Tell whether a request prescribes the form of the answer."""
+    from ullage.core.dialects.openai_chat.rounds import is_shaped as tell
+
+    return tell(request)
+
+
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
     """Return what a report says."""
     from ullage.core.dialects.usage import read_openai
@@ -81,6 +97,7 @@ DIALECT: Final = Dialect(
     make_reader=make_reader,
     make_watch=make_watch,
     make_form=make_form,
+    added_tools=AddedTools(make_rounds, "none", is_shaped),
     telling=re.compile(rb'"finish_reason"\s*:\s*"|"usage"\s*:\s*\{|"timings"|"error"|\[DONE\]'),
     read_usage=read_usage,
     reports=frozenset({"prompt_tokens"}),

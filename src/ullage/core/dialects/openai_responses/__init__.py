@@ -11,6 +11,7 @@ from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
 from ullage.core.dialects.framing import Framing
 from ullage.core.dialects.openai import find_cache_key, is_openai, report, write_too_large
+from ullage.core.dialects.rounds import AddedTools
 from ullage.core.dialects.server_edits import (
     NativeCompaction,
     ServerEdits,
@@ -21,6 +22,7 @@ from ullage.core.dialects.server_edits import (
 if TYPE_CHECKING:
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
+    from ullage.core.dialects.rounds import Rounds
     from ullage.core.dialects.usage import Usage
     from ullage.core.messages.transcript import Codec
 
@@ -66,6 +68,20 @@ def make_form() -> Form:
     from ullage.core.dialects.openai_responses.render import ResponsesForm
 
     return ResponsesForm()
+
+
+def make_rounds(names: frozenset[str]) -> Rounds:
+    """Return what makes several rounds one answer."""
+    from ullage.core.dialects.openai_responses.rounds import ResponsesRounds
+
+    return ResponsesRounds(names)
+
+
+def is_shaped(request: Mapping[str, Any]) -> bool:
+    """Tell whether a request prescribes the form of the answer."""
+    from ullage.core.dialects.openai_responses.rounds import is_shaped as tell
+
+    return tell(request)
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
@@ -115,6 +131,7 @@ DIALECT: Final = Dialect(
     make_reader=make_reader,
     make_watch=make_watch,
     make_form=make_form,
+    added_tools=AddedTools(make_rounds, "none", is_shaped),
     read_edits=_read_edits,
     native=NativeCompaction(_read_native, path="/compact"),
     telling=re.compile(rb'response\.(?:completed|incomplete|failed)|"error"'),

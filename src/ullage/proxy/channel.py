@@ -1,0 +1,90 @@
+"""Where a request comes in and its answer goes out, as ASGI has it.
+
+It knows neither upstreams nor guards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ullage.proxy import answers
+from ullage.proxy.body import RequestRefused
+
+
+class Gone(Exception):  # noqa: N818 - the client left; nobody is there to be told
+    """The client is not there any more."""
+
+
+class Channel:
+    """The client's side of a request: its body comes in, one answer goes out."""
+
+    def __init__(self, receive: Any, send: Any) -> None:
+        self.receive = receive
+        self.begun = False
+        self.ended = False
+        self.gone = False
+        self.status = 0
+        self.code = ""
+        self._send = send
+        self._head: tuple[int, Any] | None = None
+
+    async def send(self, message: Any) -> None:
+        """Send a message of ASGI, and remember the status."""
+        if message["type"] == "http.response.start":
+            self.begun, self.status = True, message["status"]
+        await self._send(message)
+
+    async def read(self, most: int) -> bytes:
+        """Return the body; raises Refused beyond `most` bytes, and Gone."""
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > most:
+                raise RequestRefused(413, "body_too_large", f"the body is over {most:,} bytes")
+            pieces.append(piece)
+            if not message.get("more_body"):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def wait_until_left(self) -> None:
+        """Return once the client has gone."""
+        while (await self.receive())["type"] != "http.disconnect":
+            continue
+
+    async def begin(self, status: int, headers: Any) -> None:
+        """Send the head of the answer."""
+        self._head = None
+        await self.send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+    def hold_head(self, status: int, headers: Any) -> None:
+        """Have the head of the answer go out with its first bytes, in the place of one that waits.
+
+        Once an answer has begun, its head is what it is.
+        """
+        if not self.begun:
+            self._head = status, headers
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """Send a piece of the answer; an empty one does not begin it."""
+        if self._head is not None:
+            if more and not data:
+                return
+            await self.begin(*self._head)
+        self.ended = not more
+        await self.send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def answer(self, status: int, headers: Any, data: bytes) -> None:
+        """Send a whole answer."""
+        await self.begin(status, headers)
+        await self.write(data, more=False)
+
+    async def refuse(self, dialect: str, refused: RequestRefused) -> None:
+        """Send an answer of the proxy's own."""
+        data = refused.body or answers.error(dialect, refused.status, refused.code, refused.text)
+        if not self.begun:
+            self.code = refused.code
+            await self.answer(refused.status, answers.headers(refused.code, data), data)
