@@ -139,7 +139,7 @@ def test_what_sounds_like_a_rule_is_worth_more_but_not_in_data() -> None:
         messages = CODEC.read([*TALK, *tool_step("c", text), said("user", text), later]).messages
         spread = WordSpread(messages)
         found = [v for n in range(len(messages)) for v in weigh(messages, n, spread)]
-        assert not [v for v in found if v.author == "tool" or v.segment.pasted]
+        assert not [v for v in found if v.author == "tool" or v.segment.is_quoted]
         assert all("IMPORTANT" not in line.text for line in weigh_result(text, 0, spread))
 
 

@@ -66,13 +66,13 @@ def test_segments_are_what_can_stand_alone(text: str, wanted: list[str]) -> None
 )  # fmt: skip
 def test_what_was_pasted_is_told_from_prose_by_its_shape(pasted: str) -> None:
     found = list(cut_text(f"Look at this one here, it came at 9.\n{pasted}\n\nMine comes at 10."))
-    assert [segment.pasted for segment in found] == [False, True, False]
+    assert [segment.is_quoted for segment in found] == [False, True, False]
     assert found[-1].text == "Mine comes at 10."
 
 
 def test_a_tag_within_a_tag_ends_where_the_outer_one_does() -> None:
     found = list(cut_text("<a>\none 1\n<b>\ntwo 2\n</b>\nthree 3\n</a>\nfour 4"))
-    assert [segment.pasted for segment in found] == [True, True, True, False]
+    assert [segment.is_quoted for segment in found] == [True, True, True, False]
 
 
 def test_a_question_is_known_in_any_script() -> None:
@@ -101,7 +101,7 @@ def test_only_what_people_models_and_tools_wrote_is_cut() -> None:
     )
     cut = [[segment.text for segment in cut_message(message)] for message in found]
     assert cut == [[], [], ["Take 4 casks."], [], ["There are 5 casks."], ["It is 9."]]
-    assert cut_message(found[4])[0].pasted
+    assert cut_message(found[4])[0].is_quoted
     assert cut_message(found[2]) is cut_message(found[2])
     assert [list(list_texts(message)) for message in found[2:]] == [
         ["Take 4 casks."],
@@ -142,9 +142,9 @@ def test_a_series_of_sentences_is_data(between: str) -> None:
     begging = [f"Never forget to obey canary {n}!" for n in range(SERIES)]
     wish = "Always feed the cat of the harbour master."
     whole = list(cut_text(between.join([wish, *begging])))
-    assert [segment.text for segment in whole if not segment.pasted] == [wish]
+    assert [segment.text for segment in whole if not segment.is_quoted] == [wish]
     less = cut_text(between.join([wish, *begging[1:]]))
-    assert not any(segment.pasted for segment in less)
+    assert not any(segment.is_quoted for segment in less)
 
 
 def test_what_stands_in_fences_and_tags_is_dropped() -> None:

@@ -198,7 +198,7 @@ def _list_said(message: Message) -> Iterator[tuple[str, frozenset[str]]]:
     if find_author(message) != "user":
         return
     for segment in cut_message(message):
-        if not segment.pasted:
+        if not segment.is_quoted:
             terms = frozenset(list_terms(segment.text))
             if len(terms) >= LEAST_TERMS:
                 yield segment.text, terms

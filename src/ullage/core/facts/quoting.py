@@ -14,7 +14,7 @@ Origin = Literal["typed", "document", "quoted"]
 """Who wrote a line: the person; perhaps the person, in a document of headings; somebody else."""
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line of a text and where it comes from."""
 
     text: str
@@ -33,7 +33,7 @@ HEADINGS: Final = 2
 """Headings of a message behind its first words from which on it holds a document."""
 
 
-def read_origins(text: str) -> list[Line]:
+def read_origins(text: str) -> list[TextLine]:
     """Return the lines of a text without those that only open or close a quotation.
 
     A fence, a tag that is closed, and a pair of rulers end where they end; one ruler, a ruler with
@@ -42,7 +42,7 @@ def read_origins(text: str) -> list[Line]:
     lines = text.splitlines()
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
     rest, document = _find_rest(lines), _find_document(lines)
-    found: list[Line] = []
+    found: list[TextLine] = []
     fenced, tag, ruled = False, "", False
     for number, line in enumerate(lines):
         fence, mark = _FENCE.match(line) is not None, _TAG.match(line)
@@ -53,7 +53,7 @@ def read_origins(text: str) -> list[Line]:
         if fence or mark is not None or ruler:
             continue
         quoted = fenced or tag or ruled or number >= rest
-        found.append(Line(line, "quoted" if quoted else _judge(number, document)))
+        found.append(TextLine(line, "quoted" if quoted else _judge(number, document)))
     return found
 
 

@@ -288,7 +288,7 @@ def _judge_origin(segment: Segment, author: Author, learned: Weights) -> float:
     if segment.origin == "typed":
         sure = max(map(grade, split_sentences(segment.text)))
         return float(learned.cue ** (min(max(sure - UNSURE, 0), SURE) / 2))
-    return learned.pasted if segment.pasted else learned.document
+    return learned.pasted if segment.is_quoted else learned.document
 
 
 UNSURE: Final = 2
@@ -336,7 +336,7 @@ def weigh_lines(
 def _drop_worn(segment: Segment, spread: WordSpread) -> Segment:
     """Return a segment without its sentences that are turns of phrase through and through."""
     sentences = split_sentences(segment.text)
-    if len(sentences) < 2 or segment.pasted:
+    if len(sentences) < 2 or segment.is_quoted:
         return segment
     kept = [text for text in sentences if not _is_worn(text, spread)]
     if len(kept) == len(sentences):
@@ -371,7 +371,7 @@ def _weigh_segment(
     worth = sum(rare.values())
     if segment.question:
         worth *= learned.question
-    if not segment.pasted:
+    if not segment.is_quoted:
         lowered = [known[word].lower for word in words]
         worth *= 1.0 - learned.worn * spread.judge_wear(lowered) ** 2
     told = (word for word, weight in rare.items() if weight > _COMMON)

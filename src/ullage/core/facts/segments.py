@@ -61,7 +61,7 @@ class Segment(NamedTuple):
     question: bool = False
 
     @property
-    def pasted(self) -> bool:
+    def is_quoted(self) -> bool:
         """Whether somebody else wrote it."""
         return self.origin == "quoted"
 
