@@ -193,25 +193,29 @@ _NUMBERS: Final = re.compile(r"\d+")
 
 
 def _cut_lines(text: str) -> Iterator[Segment]:
-    lead, used = "", True
+    lead = untold = ""
     for line, origin in _read_lines(text):
         item = _ITEM.match(line)
         rest = line[item.end() :] if item is not None else line
-        if item is None and not used:
-            yield _make(lead, origin)  # it opened no list
         if origin != "quoted" and item is None and len(rest) <= LEAD_MOST and _is_heading(rest):
-            lead, used = rest.strip("#*_ \t"), rest.startswith("#")
+            if untold:
+                yield _make(untold, origin)
+            lead = rest.strip("#*_ \t")
+            untold = "" if rest.startswith("#") else lead
             continue
-        if item is None and origin != "quoted":
-            lead, used = "" if lead and not lead.endswith((":", "\uff1a")) else lead, True
-        for place, told in enumerate(_split_line(rest, origin)):
-            fits = lead and place == 0 and origin != "quoted" and len(told) <= ITEM_MOST
-            used = used or bool(fits)
-            yield _make(f"{lead} {told}" if fits else told, origin)
+        if item is None and origin != "quoted" and not lead.endswith((":", "\uff1a")):
+            lead = ""
+        told = list(_split_line(rest, origin))
+        fits = bool(lead and told) and origin != "quoted" and len(told[0]) <= ITEM_MOST
+        if untold and not fits:
+            yield _make(untold, "typed")  # it opened no list
+        untold = ""
+        for place, sentence in enumerate(told):
+            yield _make(f"{lead} {sentence}" if fits and place == 0 else sentence, origin)
         if item is None:
             lead = ""
-    if not used:
-        yield _make(lead, "typed")
+    if untold:
+        yield _make(untold, "typed")
 
 
 def _is_heading(line: str) -> bool:
