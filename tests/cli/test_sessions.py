@@ -370,4 +370,6 @@ def test_sums_and_pressure_over_time_are_shown_and_listed(tmp_path: Path, capsys
             "dollars": 0.01,
             "pressures": [0.5],
             "faults": 0,
+            "calls": 0,
+            "repeated": 0,
         }

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tests.storage.records import checkpoint
+from ullage.core.compaction.aftermath import Aftermath
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ErrorKind
 from ullage.core.guard.events import (
@@ -52,6 +53,8 @@ PUBLIC = {
     "ullage_overflows_total": {"model", "phase"},
     "ullage_silent_truncations_total": {"model"},
     "ullage_compaction_faults_total": {"kind"},
+    "ullage_compaction_answers": set(),
+    "ullage_calls_after_compaction_total": {"kind"},
     "ullage_cache_busts_total": {"model", "kind"},
     "ullage_cache_bust_tokens_total": {"model", "kind"},
     "ullage_cost_usd_total": {"model"},
@@ -159,6 +162,15 @@ def test_a_compaction_counts_with_its_sizes_and_its_ratio(reached: bool, outcome
     assert found["ullage_context_size_tokens_sum model=m phase=after"] == 400
     assert found["ullage_compaction_ratio_sum strategy=trim_oldest"] == 0.4
     assert found["ullage_compaction_reclaimed_tokens_total strategy=trim_oldest"] == 600
+
+
+def test_a_compaction_tells_what_came_of_the_one_before_it():
+    past = Aftermath(7, 5, 2, 9, 1, 1, 300)
+    found = told(Compacted(replace(MADE, since=past.to_dict()), reached=True))
+    assert found["ullage_compaction_answers_sum"] == 7
+    assert found["ullage_calls_after_compaction_total kind=repeated"] == 2
+    assert found["ullage_calls_after_compaction_total kind=new"] == 3
+    assert not any("_answers" in name for name in told(Compacted(MADE, reached=True)))
 
 
 def test_a_compaction_of_nothing_has_no_ratio():

@@ -16,7 +16,8 @@ class Totals:
     """Answered requests, prompt and output tokens, dollars as far as prices are known.
 
     `pressures` are shares of the window by report, in order; reports without a window are left out.
-    `faults` count what was asked for again after a compaction left it out.
+    `faults` count what was asked for again after a compaction left it out. Of the `calls` in the 20
+    answers behind compactions `repeated` were made before; these are known once the next one came.
     """
 
     requests: int = 0
@@ -25,6 +26,8 @@ class Totals:
     dollars: float | None = None
     pressures: tuple[float, ...] = ()
     faults: int = 0
+    calls: int = 0
+    repeated: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
@@ -42,6 +45,8 @@ class Totals:
             said.append(f"window at {last:.0%}, at most {most:.0%}")
         if self.faults:
             said.append(f"{self.faults:,} asked again after a compaction")
+        if self.repeated:
+            said.append(f"{self.repeated:,} of {self.calls:,} calls behind compactions repeated")
         return ", ".join(said)
 
 
@@ -56,7 +61,16 @@ def add_up(events: Sequence[Event]) -> Totals:
         sum(priced) if priced else None,
         tuple(ratio for ratio in map(read_ratio, reports) if ratio is not None),
         sum(map(_read_faults, reports)),
+        *_add_calls(events),
     )
+
+
+def _add_calls(events: Sequence[Event]) -> tuple[int, int]:
+    """Return the calls behind compactions, and how many of them were made before."""
+    made = [upcast_data(e) or {} for e in events if e.type == "history_compaction"]
+    pasts = [r["checkpoint"].get("since") for r in made if not r.get("measured")]
+    known = [past for past in pasts if isinstance(past, Mapping)]
+    return sum(past["calls"] for past in known), sum(past["repeated"] for past in known)
 
 
 def _read_faults(report: Data) -> int:

@@ -47,6 +47,9 @@ USED: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
 SHARES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Upper edges for what a compaction left."""
 
+ANSWERS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
+"""Upper edges for how long a compaction lasted."""
+
 SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 """Upper edges for what the guard takes of a request's time."""
 
@@ -115,6 +118,16 @@ COMPACTION_FAULTS_TOTAL: Final = Described(
     "What is asked for again after a compaction left it out.",
     ("kind",),
 )
+COMPACTION_ANSWERS: Final = Described(
+    "ullage_compaction_answers",
+    "Answers from a compaction of a conversation to its next one.",
+    (),
+)
+CALLS_AFTER_COMPACTION_TOTAL: Final = Described(
+    "ullage_calls_after_compaction_total",
+    "Calls in the 20 answers behind a compaction: made before, word for word, or new.",
+    ("kind",),
+)
 CACHE_BUSTS_TOTAL: Final = Described(
     "ullage_cache_busts_total",
     "Caches of providers that were lost without a compaction.",
@@ -161,6 +174,8 @@ class Metrics(Unpicklable):
         self.tokens = counter(TOKENS_TOTAL)
         self.reclaimed = counter(COMPACTION_RECLAIMED_TOKENS_TOTAL)
         self.faults = counter(COMPACTION_FAULTS_TOTAL)
+        self.compaction_answers = histogram(COMPACTION_ANSWERS, ANSWERS)
+        self.calls_after = counter(CALLS_AFTER_COMPACTION_TOTAL)
         self.cache_busts = counter(CACHE_BUSTS_TOTAL)
         self.cache_bust_tokens = counter(CACHE_BUST_TOKENS_TOTAL)
 
@@ -330,6 +345,11 @@ def _count_compaction(metrics: Metrics, event: Compacted, model: str | None) -> 
         metrics.compaction_ratio.observe(ratio, strategy=made.strategy)
     saved = max(made.tokens_before - made.tokens_after, 0)
     metrics.reclaimed.add(saved, strategy=made.strategy)
+    past = made.since
+    if past is not None:
+        metrics.compaction_answers.observe(past["answers"])
+        metrics.calls_after.add(past["repeated"], kind="repeated")
+        metrics.calls_after.add(past["calls"] - past["repeated"], kind="new")
 
 
 def _count_fault(metrics: Metrics, event: CompactionFault, model: str | None) -> None:

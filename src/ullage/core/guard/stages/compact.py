@@ -35,6 +35,7 @@ from ullage.core.guard.request import (
     NeedSummaries,
     NeedSummariserWindow,
 )
+from ullage.core.guard.stages.decide import Due, review_last
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable, measure_surely
 from ullage.core.guard.stages.room import has_room
 from ullage.core.summary.flaws import explain_written
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from ullage.core.compaction.plan import Order, Outcome
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.request import Request, Setup
-    from ullage.core.guard.stages.decide import Due
     from ullage.core.guard.stages.replay import Replayed
     from ullage.core.messages.transcript import DialectName
     from ullage.core.summary.question import Answer, SummaryRequest
@@ -337,7 +337,7 @@ def _record(
     """Return the checkpoint of an outcome: one script over the whole history."""
     from ullage.core.compaction.plan import make_checkpoint
 
-    replayed, bound = was.replayed, _find_bound(was, due)
+    replayed, bound, past = was.replayed, _find_bound(was, due), review_last(was)
     return make_checkpoint(
         replayed.read.history,
         compose(replayed.script, was.edited, outcome.script),
@@ -348,7 +348,7 @@ def _record(
         generation=replayed.generation,
         bound=bound,
         resolved=was.window.working_tokens or 0,
-        since=due.past.to_dict() if due.past is not None else None,
+        since=past.to_dict() if past is not None else None,
         window=f"{bound:,} tokens, {was.window.name_source()}",
     )
 

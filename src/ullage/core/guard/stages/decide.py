@@ -37,7 +37,6 @@ class Due:
     `keep` bounds the tail in messages. `first` are strategies that run before those of the policy,
     and alone where there are none. `surplus` are the tokens by which knowledge is over its share.
     One that `waits` is not made where its target is out of reach, as long as the request fits.
-    `past` is what came of the compaction before it.
     """
 
     target: int
@@ -47,7 +46,6 @@ class Due:
     first: tuple[Strategy, ...] = ()
     waits: bool = False
     surplus: int = 0
-    past: Aftermath | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +123,11 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     rung = None if settled else policy.rung(high / bound)
     ahead = rung is not None and setup.background and _waits(policy, rung)
     rung = None if ahead or _may_shrink(setup, request, measured, rung) else rung
-    target, past = bound, None
+    target = bound
     if rung is not None:
-        past = _review(measured)
-        deep, prices = _find_target(rung, measured, bound), setup.prices
-        kept = known.kept_tokens if known is not None else 0
-        target = choose_target(deep, count.tokens, kept, past, prices)
+        deep, kept = _find_target(rung, measured, bound), known.kept_tokens if known else 0
+        past = review_last(measured)
+        target = choose_target(deep, count.tokens, kept, past, setup.prices)
     total = measured.window.total_tokens
     if request.max_tokens is not None and total is not None:
         room = room_needed(policy, request, total)
@@ -143,10 +140,10 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     if known is not None and known.bound > bound:
         trigger = "model_switch"
     due = _of(policy, rung, max(target, 1))
-    return replace(due, trigger=trigger, waits=True, past=past), ahead
+    return replace(due, trigger=trigger, waits=True), ahead
 
 
-def _review(measured: Measured) -> Aftermath | None:
+def review_last(measured: Measured) -> Aftermath | None:
     """Return what came of the last compaction, None where there was none."""
     replayed = measured.replayed
     known, history = replayed.checkpoint, replayed.read.history
