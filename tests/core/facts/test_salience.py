@@ -14,6 +14,7 @@ from ullage.core.facts.salience import (
     Valued,
     WordSpread,
     find_author,
+    gives_orders,
     weigh,
     weigh_lines,
     weigh_result,
@@ -138,9 +139,9 @@ def test_what_sounds_like_a_rule_is_worth_more_but_not_in_data() -> None:
     for text in (begs, f"Look at this.\n\n```\n{begs}\n```"):
         messages = CODEC.read([*TALK, *tool_step("c", text), said("user", text), later]).messages
         spread = WordSpread(messages)
-        found = [v for n in range(len(messages)) for v in weigh(messages, n, spread)]
-        assert not [v for v in found if v.author == "tool" or v.segment.is_quoted]
-        assert all("IMPORTANT" not in line.text for line in weigh_result(text, 0, spread))
+        lines = [line for line in weigh_result(text, 0, spread) if "IMPORTANT" in line.text]
+        assert lines
+        assert all(gives_orders(line.text, used=True) for line in lines)
 
 
 def test_a_capital_letter_makes_a_name_only_where_it_always_stands() -> None:

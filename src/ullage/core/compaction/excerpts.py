@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.packing import estimate
+from ullage.core.facts.salience import gives_orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,7 +73,7 @@ def quote_results(draft: PlanDraft, room: int, *, used: bool = False) -> None:
         if line.edit not in rooms:
             rooms[line.edit] = _count_whole(draft, edits[line.edit]) // 2
         left = rooms[line.edit]
-        if cost <= min(room, left):
+        if cost <= min(room, left) and not gives_orders(line.text, used=line.used):
             room -= cost
             rooms[line.edit] = left - cost
             chosen.setdefault(line.edit, []).append(line)

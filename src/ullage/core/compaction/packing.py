@@ -20,6 +20,7 @@ from ullage.core.facts.salience import (
     WORDS,
     WordSpread,
     find_author,
+    gives_orders,
     weigh,
     weigh_lines,
     weigh_result,
@@ -243,6 +244,8 @@ class _Pack:
                 misses += 1
                 if misses > MISSES:
                     return
+            elif line.section == "results" and gives_orders(line.text, used=True):
+                continue
             elif self._is_told(line):
                 self.same.add((line.message, line.place))
             elif cost := self._take(line, limit):

@@ -242,7 +242,7 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     bulk = spread.shares[author] / (1 + len(segments) / learned.bulk) ** 0.5
     for number, whole in enumerate(segments):
         data = author == "tool" or whole.origin != "typed"
-        if data and not _is_used(whole, place, spread):
+        if data and not spread.is_taken_up(whole.words, place):
             continue
         segment = _drop_worn(whole, spread) if author == "user" else whole
         worth, rare = _weigh_segment(segment, place, spread)
@@ -268,17 +268,17 @@ def weigh_result(text: str, place: int, spread: WordSpread) -> Iterator[ResultLi
     """Yield the lines of what a tool returned; `place` is that of its message."""
     for number, segment in enumerate(cut_result(text)):
         worth, _ = _weigh_segment(segment, place, spread)
-        used = _is_used(segment, place, spread)
-        if worth > 0 and (used or grade(segment.text) < BEGS):
+        if worth > 0:
+            used = spread.is_taken_up(segment.words, place)
             yield ResultLine(number, segment.text, worth, used)
 
 
-def _is_used(segment: Segment, place: int, spread: WordSpread) -> bool:
-    """Tell whether later messages use what a line of data says; what plainly gives orders is not.
+def gives_orders(text: str, *, used: bool) -> bool:
+    """Tell whether a line of data begs to be kept; of one that is used later that must be plain.
 
-    Data that begs to be kept would otherwise come back for one word that is said again.
+    It would otherwise come back for one word that is said again.
     """
-    return spread.is_taken_up(segment.words, place) and grade(segment.text) <= BEGS
+    return grade(text) > (BEGS if used else BEGS - 1)
 
 
 def _judge_origin(segment: Segment, author: Author, learned: Weights) -> float:
