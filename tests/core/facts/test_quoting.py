@@ -86,3 +86,10 @@ def test_a_line_that_ends_in_a_colon_and_opens_no_list_is_kept() -> None:
     told = [segment.text for segment in cut_text(f"The cap is 40:\n{long}\nMine:\nYours:")]
     assert told == ["The cap is 40:", long, "Mine:", "Yours:"]
     assert [s.text for s in cut_text("Rules:\n- no tabs")] == ["Rules: no tabs"]
+
+
+def test_a_rule_before_a_document_is_typed_though_its_line_ends_in_a_colon() -> None:
+    text = f"{TYPED} Second part:\n\n# Cellar\n{BEGS}\n## Casks\n- twelve"
+    first, *others = cut_text(text)
+    assert (first.text, first.origin) == (f"{TYPED} Second part:", "typed")
+    assert {segment.origin for segment in others} == {"document"}

@@ -193,29 +193,30 @@ _NUMBERS: Final = re.compile(r"\d+")
 
 
 def _cut_lines(text: str) -> Iterator[Segment]:
-    lead = untold = ""
+    lead = ""
+    untold: Segment | None = None
     for line, origin in _read_lines(text):
         item = _ITEM.match(line)
         rest = line[item.end() :] if item is not None else line
         if origin != "quoted" and item is None and len(rest) <= LEAD_MOST and _is_heading(rest):
-            if untold:
-                yield _make(untold, origin)
+            if untold is not None:
+                yield untold
             lead = rest.strip("#*_ \t")
-            untold = "" if rest.startswith("#") else lead
+            untold = None if rest.startswith("#") else _make(lead, origin)
             continue
         if item is None and origin != "quoted" and not lead.endswith((":", "\uff1a")):
             lead = ""
         told = list(_split_line(rest, origin))
         fits = bool(lead and told) and origin != "quoted" and len(told[0]) <= ITEM_MOST
-        if untold and not fits:
-            yield _make(untold, "typed")  # it opened no list
-        untold = ""
+        if untold is not None and not fits:
+            yield untold  # it opened no list
+        untold = None
         for place, sentence in enumerate(told):
             yield _make(f"{lead} {sentence}" if fits and place == 0 else sentence, origin)
         if item is None:
             lead = ""
-    if untold:
-        yield _make(untold, "typed")
+    if untold is not None:
+        yield untold
 
 
 def _is_heading(line: str) -> bool:
