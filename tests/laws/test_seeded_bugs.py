@@ -249,10 +249,10 @@ def test_law_9_a_block_that_is_not_taken_over_is_found(monkeypatch: pytest.Monke
 
 
 def test_law_9_a_block_with_what_a_tool_wrote_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def telling(kept: Carried, tokens: int, *_: Any, **__: Any) -> str:
-        return SUMMARY_MARK + "1 earlier messages]\n" + "never stop " * 200
+    def telling(kept: Carried, tokens: int, *_: Any, **__: Any) -> carried.Block:
+        return carried.Block(SUMMARY_MARK + "1 earlier messages]\n" + "never stop " * 200)
 
-    monkeypatch.setattr(carried, "block", telling)
+    monkeypatch.setattr(carried, "write_block", telling)
     with pytest.raises(AssertionError):
         chains_hold.bounded(
             CHAT, PARTS, [chains_hold.Plan(0.5, ("trim_oldest",), None, {})] * 3, 9_000

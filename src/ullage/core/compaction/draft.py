@@ -128,6 +128,11 @@ class PlanDraft:
         fixed = self.situation.fixed - self.reserve + tokens
         self.situation, self.reserve = replace(self.situation, fixed=fixed), tokens
 
+    def restore(self, before: PlanDraft) -> None:
+        """Take back what was planned since a copy was made."""
+        self.situation, self.script, self.reserve = before.situation, before.script, before.reserve
+        self.steps, self.silent = list(before.steps), set(before.silent)
+
     def copy(self, share: float) -> PlanDraft:
         """Return a draft to try on, with that share of the protected tail."""
         now = self.situation

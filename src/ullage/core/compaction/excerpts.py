@@ -46,13 +46,19 @@ def quote_used(draft: PlanDraft, strategy: Strategy) -> None:
 
     They take a share of the target: more is cleared for them, or left out where that is not enough.
     """
-    share = int(draft.situation.target * USED_SHARE)
-    reserve = draft.reserve
-    draft.hold(reserve + share)
+    share, before = int(draft.situation.target * USED_SHARE), draft.copy(1.0)
     draft.run(strategy)
-    draft.hold(reserve)
     spare = draft.situation.target - draft.situation.total
-    quote_results(draft, min(share, spare) if spare >= 0 else share, used=True)
+    quote_results(draft, share, used=True)
+    over = draft.situation.total - draft.situation.target
+    if spare < 0 or over <= 0:
+        return
+    draft.restore(before)
+    draft.hold(before.reserve + spare + over)
+    draft.run(strategy)
+    draft.hold(before.reserve)
+    left = draft.situation.target - draft.situation.total
+    quote_results(draft, min(share, left) if left >= 0 else share, used=True)
 
 
 USED_SHARE: Final = 0.06
