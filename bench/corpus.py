@@ -184,8 +184,9 @@ class _Pool:
         return text[:1].upper() + text[1:] if self.phrases else text
 
     def _choose(self, choice: re.Match[str]) -> str:
-        inner = choice[1]
-        return self.rng.choice(inner.split("|") if "|" in inner else self.phrases[inner])
+        inner = str(choice[1])
+        wordings = inner.split("|") if "|" in inner else self.phrases[inner]
+        return self.rng.choice(wordings)
 
     def draw_many(self, least: int, most: int) -> list[str]:
         """Return so many sentences."""
@@ -202,7 +203,7 @@ class _Talker:
         scenes = data.get("scenes", [{}])
         scene = scenes[seed % len(scenes)]
         self.data, self.rng = data, rng
-        self.space = data.get("space", " ")
+        self.space = str(data.get("space", " "))
         self.facts, self.rules = data.get("facts", ()), scene.get("rules", data.get("rules", ()))
         prose = [*data.get("prose", ()), *scene.get("prose", ())]
         self.prose = _Pool({}, prose, rng)
