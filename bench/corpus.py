@@ -2,14 +2,22 @@
 
 Each file is one author's style in one language: sentences with a fact and what has to be found of
 it, rules, values that change, and what is said around them. Files are split by author into `tuned`,
-which may be looked at when weights are chosen, and `held`, which may not. Values are made for each
-session, so that no word of a file tells what will be asked for.
+which may be looked at when weights are chosen, and `held`, which may not. Of most authors values
+are made for each session, so that no word of a file tells what will be asked for.
+
+Natural authors (those with `told`) say more, and say it otherwise each time: `{this|that}` in a
+sentence is one of the two, `{A}` one of the `phrases` of that name. Their facts are plain sentences
+with the words that have to be found, all of them where there are several. `told` is how many facts
+and rules are said, `turns` and `long` how many turns there are and which share of them are letters
+of so many sentences of `prose` (`prose_turn`), `answer` how many sentences an answer has. `scenes`
+are what letters and rules are about, one for each session.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +49,17 @@ class Evidence:
 
     text: str
     stays: bool = True
+    also: tuple[str, ...] = ()
+    """What has to stand beside it."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All that has to stand."""
+        return (self.text, *self.also)
+
+    def is_in(self, text: str) -> bool:
+        """Tell whether all of it stands in a text."""
+        return all(part in text for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +81,10 @@ def load_styles() -> tuple[Style, ...]:
 
 def write_session(style: Style, seed: int, turns: int = TURNS) -> Written:
     """Return a session; the same for the same seed."""
-    return _Writer(style, random.Random(f"{style.key} {seed}")).write(turns)
+    rng = random.Random(f"{style.key} {seed}")
+    if "told" in style.data:
+        return _Talker(style.data, seed, rng).write(turns)
+    return _Writer(style, rng).write(turns)
 
 
 class _Writer:
@@ -144,10 +166,108 @@ class _Writer:
             yield {"role": "tool", "tool_call_id": name, "content": text}
 
 
+class _Pool:
+    """Sentences in random order: none comes again before all have come."""
+
+    def __init__(self, data: Mapping[str, Any], sentences: Sequence[str], rng: random.Random):
+        self.phrases: Mapping[str, Sequence[str]] = data.get("phrases", {})
+        self.sentences, self.rng = sentences, rng
+        self.left: list[str] = []
+
+    def draw(self) -> str:
+        """Return the next sentence, with one of the wordings of each choice."""
+        if not self.left:
+            self.left = self.rng.sample(self.sentences, len(self.sentences))
+        text, found = self.left.pop(), 1
+        while found:
+            text, found = CHOICE.subn(self._choose, text)
+        return text[:1].upper() + text[1:] if self.phrases else text
+
+    def _choose(self, choice: re.Match[str]) -> str:
+        inner = str(choice[1])
+        wordings = inner.split("|") if "|" in inner else self.phrases[inner]
+        return self.rng.choice(wordings)
+
+    def draw_many(self, least: int, most: int) -> list[str]:
+        """Return so many sentences."""
+        return [self.draw() for _ in range(self.rng.randint(least, most))]
+
+
+CHOICE: Final = re.compile(r"\{([^{}]*)\}")
+
+
+class _Talker:
+    """Writes one session of a natural author."""
+
+    def __init__(self, data: Mapping[str, Any], seed: int, rng: random.Random) -> None:
+        scenes = data.get("scenes", [{}])
+        scene = scenes[seed % len(scenes)]
+        self.data, self.rng = data, rng
+        self.space = str(data.get("space", " "))
+        self.facts, self.rules = data.get("facts", ()), scene.get("rules", data.get("rules", ()))
+        prose = [*data.get("prose", ()), *scene.get("prose", ())]
+        self.prose = _Pool({}, prose, rng)
+        self.user = _Pool({}, data["user"], rng)
+        self.assistant = _Pool(data, data["assistant"], rng)
+        self.evidence: list[Evidence] = []
+
+    def write(self, turns: int) -> Written:
+        turns = min(turns, self.data["turns"])
+        letters = self.rng.sample(range(turns), round(turns * self.data["long"]))
+        said = self._plant(turns, letters)
+        messages: list[dict[str, Any]] = []
+        for turn in range(turns):
+            told = said.get(turn, [])
+            text = self._write_letter(told) if turn in letters else self._write_question(told)
+            messages.append({"role": "user", "content": text})
+            answer = self._join(self.assistant.draw_many(*self.data["answer"]))
+            messages.append({"role": "assistant", "content": answer})
+        messages.append({"role": "user", "content": self.user.draw()})
+        return Written(tuple(messages), tuple(self.evidence))
+
+    def _plant(self, turns: int, letters: Sequence[int]) -> dict[int, list[str]]:
+        """Return what is said by turn: rules in letters, facts in questions, where there are any.
+
+        None stands in the last tenth of the session.
+        """
+        early = range(turns * 9 // 10)
+        places = {long: [turn for turn in early if (turn in letters) is long] for long in (0, 1)}
+        said: dict[int, list[str]] = {}
+        for long, (pool, number) in enumerate(
+            zip((self.facts, self.rules), self.data["told"], strict=True)
+        ):
+            for sentence, wanted, *also in self.rng.sample(pool, min(number, len(pool))):
+                turn = self.rng.choice(places[long] or early)
+                said.setdefault(turn, []).append(sentence)
+                self.evidence.append(Evidence(wanted, also=tuple(also)))
+        return said
+
+    def _write_question(self, told: Sequence[str]) -> str:
+        return self.space.join(self._mix(self.user.draw_many(1, 2), told))
+
+    def _write_letter(self, told: Sequence[str]) -> str:
+        prose = self._mix(self.prose.draw_many(*self.data["prose_turn"]), told)
+        return f"{self._join(prose)}\n\n{self.user.draw()}"
+
+    def _mix(self, sentences: list[str], told: Sequence[str]) -> list[str]:
+        for sentence in told:
+            sentences.insert(self.rng.randint(0, len(sentences)), sentence)
+        return sentences
+
+    def _join(self, sentences: list[str]) -> str:
+        """Return paragraphs of two to five sentences."""
+        paragraphs: list[str] = []
+        while sentences:
+            number = self.rng.randint(2, 5)
+            paragraphs.append(self.space.join(sentences[:number]))
+            sentences = sentences[number:]
+        return "\n\n".join(paragraphs)
+
+
 def find_evidence(evidence: Sequence[Evidence], text: str) -> tuple[int, int, int, int]:
     """Count what is to stay: found in a text, and all; then what is to go: not found, and all."""
     flat = " ".join(text.split())
     stays = [e for e in evidence if e.stays]
     goes = [e for e in evidence if not e.stays]
-    kept = sum(e.text in flat for e in stays)
-    return kept, len(stays), sum(e.text not in flat for e in goes), len(goes)
+    kept = sum(e.is_in(flat) for e in stays)
+    return kept, len(stays), sum(not e.is_in(flat) for e in goes), len(goes)

@@ -4,7 +4,7 @@
 (`bench/corpora`): a person's segment is worth keeping if it holds what will be asked for. Half of
 the evidence is taken up by a later answer; other sentences have numbers that nobody asks for, and
 logs are pasted. How much answers and results count beside people's words is not learned: those
-come first.
+come first. Nor is how much documents count, since no session has any.
 
 A table is judged by how much of the evidence its best segments hold at several shares of a
 session's tokens. One weight after another moves along a ladder while that helps; a weight leaves
@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bench.corpus import Style, load_styles, write_session
+from bench.corpus import Evidence, Style, load_styles, write_session
 from ullage.core.compaction.packing import estimate, is_said
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.facts.salience import WordSpread, weigh
@@ -38,7 +38,8 @@ REPORT: Final = ROOT / "docs/weights.md"
 SHARES: Final = (0.01, 0.02, 0.03, 0.05)
 """Shares of a session's tokens at which a table is judged: where not all fits."""
 
-LEARNABLE: Final = tuple(name for name in Weights._fields if name not in ("assistant", "tool"))
+FIXED: Final = ("document", "assistant", "tool")
+LEARNABLE: Final = tuple(name for name in Weights._fields if name not in FIXED)
 STEPS: Final = (0.5, 0.75, 0.9, 1.1, 1.33, 2.0)
 ROUNDS: Final = 3
 GAIN: Final = 0.002
@@ -49,17 +50,19 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "taken_up": (1.4, 4.0),
     "question": (0.05, 1.0),
     "worn": (0.0, 1.0),
+    "cue": (1.0, 4.0),
     "pasted": (0.05, 1.0),
+    "bulk": (10.0, 400.0),
 }
-"""What the meaning of a weight allows; the others may be anything above zero. What later turns take
-up was worth keeping: made sessions take up by rote, and may not lower that."""
+"""What the meaning of a weight allows. What later turns take up was worth keeping: made sessions
+take up by rote, and may not lower that. A message of few segments is no bulk."""
 
 
 class Session(NamedTuple):
     """A session as messages, what is to be found of it, and about how many tokens it takes."""
 
     messages: Sequence[Message]
-    wanted: tuple[str, ...]
+    wanted: tuple[Evidence, ...]
     tokens: float
 
 
@@ -69,9 +72,10 @@ def read_sessions(style: Style, seeds: int) -> list[Session]:
     for seed in range(seeds):
         made = write_session(style, 1_000 + seed)
         raws = list(made.messages)
-        wanted = tuple(each.text for each in made.evidence if each.stays)
+        wanted = tuple(each for each in made.evidence if each.stays)
         if seed % 2:
-            raws = list(_disturb(raws, wanted, random.Random(seed)))  # noqa: S311
+            texts = [each.text for each in wanted]
+            raws = list(_disturb(raws, texts, random.Random(seed)))  # noqa: S311
         messages = OpenAIChat().read(raws).messages
         found.append(Session(messages, wanted, sum(estimate(m.text) for m in messages)))
     return found
@@ -119,7 +123,7 @@ def judge(sessions: Sequence[Session], learned: Weights) -> float:
                     left -= cost
                     kept.append(valued.segment.text)
             text = "\n".join(kept)
-            found += sum(wanted in text for wanted in session.wanted)
+            found += sum(wanted.is_in(text) for wanted in session.wanted)
             total += len(session.wanted)
     return found / total
 
@@ -149,7 +153,7 @@ class Learner:
             for name in LEARNABLE:
                 for step in STEPS:
                     value = round(getattr(best, name) * step, 3)
-                    least, most = BOUNDS.get(name, (0.01, 100.0))
+                    least, most = BOUNDS[name]
                     moved = best._replace(**{name: min(max(value, least), most)})
                     score = self.judge(authors, moved)
                     if score > reached + GAIN:
@@ -206,7 +210,8 @@ def _report(learner: Learner, table: Weights, left_out: Mapping[str, Weights]) -
     yield "planted evidence that people's best sentences hold, the mean over"
     yield f"{', '.join(f'{share:.0%}' for share in SHARES)} of a session's tokens. In every second"
     yield "session logs are pasted, other sentences have numbers, and half of the evidence is taken"
-    yield "up by an answer. No word of a session is in the table."
+    yield "up by an answer. No word of a session is in the table. How much documents, answers and"
+    yield "results count beside people's words is not learned."
     yield ""
     yield "| author | before | learned from all | learned from the others |"
     yield "|---|---|---|---|"
@@ -238,10 +243,8 @@ def _report(learner: Learner, table: Weights, left_out: Mapping[str, Weights]) -
 
 
 NEUTRAL: Final[Mapping[str, float]] = {
-    **dict.fromkeys(("number", "signed", "name", "taken_up", "question", "pasted"), 1.0),
+    **dict.fromkeys(("number", "signed", "name", "taken_up", "question", "cue", "pasted"), 1.0),
     "worn": 0.0,
-    "voice": 0.0,
-    "voice_most": 100.0,
     "bulk": 1e9,
 }
 
