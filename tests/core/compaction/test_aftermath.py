@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.core.compaction.situations import CODEC, said, tool_step
 from ullage.core.compaction.aftermath import NEAR, SOON, Aftermath, choose_target, review
+from ullage.core.compaction.faults import LONGEST
 from ullage.core.tokens.cost import Price
 
 
@@ -37,6 +38,12 @@ def test_only_the_first_answers_behind_it_count_as_its_consequence() -> None:
     assert (found.answers, found.calls, found.repeated) == (NEAR + 1, NEAR, 0)
     assert review(messages, 5, [], 0).repeated == 1
     assert review(messages, len(messages) + 9, [], 0).answers == 0  # somebody went back
+
+
+def test_a_call_that_carries_a_text_of_its_own_is_none_that_is_made_again() -> None:
+    text = "w " * LONGEST
+    messages = CODEC.read([said("user", "go"), *look(text, text)]).messages
+    assert review(messages, 1, [], 0).calls == 0
 
 
 def past(faults: int, tokens: int, answers: int = 10) -> Aftermath:
