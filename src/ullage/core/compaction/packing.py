@@ -194,7 +194,7 @@ class _Pack:
         self.chosen: dict[tuple[str, str], _Line] = {}
         self.opened: set[str] = set()
         self.told: dict[str, list[frozenset[str]]] = {}
-        self.same: set[tuple[int, int]] = set()
+        self.in_prose: set[tuple[int, int]] = set()
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
         """Fill the room and return what is in it."""
@@ -216,17 +216,21 @@ class _Pack:
     def _take_rest(self, sentences: Iterable[RestWords]) -> None:
         """Take what people said besides, as long as there is room: turns of phrase, and the like.
 
-        What was told in the same message already is not told again, nor the same words twice.
+        Where all that people typed fits, all of it is told, before a word of models. What was told
+        of the same message already is not told again, nor the very same words twice.
         """
         told: dict[int, str] = {}
         for line in self.chosen.values():
             told[line.message] = f"{told.get(line.message, '')}\n{line.text}"
         seen = {line.text for line in self.chosen.values()}
+        misses = 0
         for text, message, place in sentences:
-            if text in seen or (message, place) in self.same or text in told.get(message, ""):
+            if text in seen or (message, place) in self.in_prose or text in told.get(message, ""):
                 continue
             seen.add(text)
             if not self._take(_Line("said", text, 0.0, True, message, place), self.left):
+                misses += 1
+            if misses > MISSES:
                 return
 
     def _take_newest(self, name: str, lines: Sequence[str], share: float) -> None:
@@ -244,10 +248,8 @@ class _Pack:
                 misses += 1
                 if misses > MISSES:
                     return
-            elif line.section == "results" and gives_orders(line.text, used=True):
+            elif self._is_left_out(line):
                 continue
-            elif self._is_told(line):
-                self.same.add((line.message, line.place))
             elif cost := self._take(line, limit):
                 limit -= cost
                 for word in line.rare:
@@ -268,10 +270,18 @@ class _Pack:
         self.chosen[key] = line
         return cost
 
+    def _is_left_out(self, line: _Line) -> bool:
+        """Tell whether a line need not be told: prose or another one has it, or it gives orders."""
+        if (line.section, line.text) in self.chosen:
+            return True
+        if self.prose.carries(line.text, line.rare) and not is_verbatim(line):
+            self.in_prose.add((line.message, line.place))
+            return True
+        orders = line.section == "results" and gives_orders(line.text, used=True)
+        return orders or self._is_told(line)
+
     def _is_told(self, line: _Line) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""
-        if self.prose.carries(line.text, line.rare) and not is_verbatim(line):
-            return True
         least = ALIKE * len(line.rare)
         seen: Counter[int] = Counter()
         for word in line.rare:
