@@ -66,3 +66,38 @@ def test_a_line_that_begs_to_be_kept_is_not_quoted() -> None:
     for share in (0.3, 0.5, 0.7):
         told, _ = compact(work(begs, "So valve Q-77 it is."), share)
         assert "IMPORTANT" not in told
+
+
+def brief(rule: str) -> list[dict[str, Any]]:
+    filler = [f"The cellar of house {n} smells of wet wool, and nobody minds." for n in range(40)]
+    filler.insert(20, rule)
+    talk = [
+        raw
+        for n in range(30)
+        for raw in (said("user", f"And what of barrel {n}?"), said("assistant", "It leaks. " * 20))
+    ]
+    return [said("user", " ".join(filler)), said("assistant", "Noted."), *talk]
+
+
+def test_a_long_task_makes_way_to_a_third_and_what_counts_in_it_is_told() -> None:
+    rule = "Never open barrel 17 before Mirela has signed."
+    history = [*brief(rule), said("user", "And now?")]
+    target = int(ullage.count(history, model=MODEL).tokens * 0.2)
+    made = ullage.compact(history, model=MODEL, target_tokens=target)
+    task = next(raw for raw in made.messages if "ullage: summary" not in raw["content"])
+    assert made.reached
+    assert ullage.count([task], model=MODEL).tokens <= target // 3
+    assert task["content"].startswith("The cellar of house 0")
+    assert rule not in task["content"]
+    block = next(raw["content"] for raw in made.messages if "ullage: summary" in raw["content"])
+    assert rule in block
+    assert "The cellar of house 0 smells" not in block  # it stands in the task
+
+
+def test_a_long_task_that_is_pinned_or_asked_just_now_stays() -> None:
+    history = [*brief("Never open barrel 17."), said("user", "And now?")]
+    target = int(ullage.count(history, model=MODEL).tokens * 0.3)
+    pinned = ullage.compact(history, model=MODEL, target_tokens=target, pins=[0])
+    assert pinned.messages[0] is history[0]
+    alone = [*brief("Never open barrel 17.")[2:], history[0]]
+    assert ullage.compact(alone, model=MODEL, target_tokens=target).messages[-1] is history[0]

@@ -121,6 +121,19 @@ def _holding(known: Facts, since: Facts) -> Facts:
     return replace(known, **held)
 
 
+def leave_out(kept: Carried, stands: str) -> Carried:
+    """Return what outlives but for sentences that stand in a text beside it."""
+    held = {n: tuple(x for x in getattr(kept.facts, n) if x not in stands) for n in OVERTAKEN}
+    words = kept.words
+    said = tuple(valued for valued in words.said if valued.segment.text not in stands)
+    left = SaidWords(
+        said,
+        lambda: (valued for valued in words.others() if valued.segment.text not in stands),
+        lambda: (rest for rest in words.rest() if rest.text not in stands),
+    )
+    return replace(kept, facts=replace(kept.facts, **held), words=left)
+
+
 OVERTAKEN: Final = ("constraints", "tasks", "decisions", "identifiers")
 """The sections in which a later sentence takes the place of an earlier one."""
 

@@ -337,11 +337,17 @@ SUMMARY_MOST: Final = 6_000
 
 def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
     """Return the plan for what is said."""
+    draft.take("excerpt", excerpt.shorten_task(draft.situation, draft.situation.target // TASK))
     draft.take("excerpt", _shorten_newest(draft.situation))
     for strategy in order.runs:
         if strategy.prose:
             _make_way(draft, strategy, order)
     return _settle(draft, order, _find_most(draft, order))
+
+
+TASK: Final = 3
+"""A third of the target at most goes to the task as it was; what is left out of it may stand in the
+block, sentence by sentence."""
 
 
 def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
@@ -404,10 +410,19 @@ def _write_prose(
 
 
 def _gather(start: Situation, gone: Sequence[int], draft: PlanDraft) -> Carried:
-    """Return what outlives the messages that go, without what later ones have overtaken."""
+    """Return what outlives the messages that go, without what later ones have overtaken.
+
+    Of a task that was shortened it is what does not stand in it any more.
+    """
     messages, dropped = start.transcript.messages, draft.script.drops
     later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
-    return carried.gather([messages[i] for i in gone], later, draft.words, gone)
+    task = start.transcript.task()
+    if task is None or not any(edit.message == task for edit in draft.script.clears):
+        return carried.gather([messages[i] for i in gone], later, draft.words, gone)
+    places = sorted((task, *gone))
+    kept = carried.gather([messages[i] for i in places], later, draft.words, places)
+    stands = draft.situation.transcript.messages[task].text
+    return carried.leave_out(replace(kept, messages=len(gone)), stands)
 
 
 def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:

@@ -1,7 +1,7 @@
 """excerpt: what alone is too big for the target keeps its head and its tail.
 
 Applies to the results of the newest response (a tool that returned a whole file) and to the task
-when it takes more than half of the target and is not pinned; never to the current request. It
+when it takes too much of the target and is not pinned; never to the current request. It
 knows no other strategy.
 """
 
@@ -44,6 +44,20 @@ def plan(situation: Situation) -> Script:
         left -= min(tokens, share)
         if tokens > share:
             _shorten(situation, index, position, share, edits)
+    return Script.of(edits)
+
+
+def shorten_task(situation: Situation, tokens: int) -> Script:
+    """Return the shortening of a task that alone takes more than so many tokens, over the target.
+
+    The current request and what the caller pins stay as they are.
+    """
+    transcript, task = situation.transcript, situation.transcript.task()
+    if task is None or situation.total <= situation.target or situation.sizes[task] <= tokens:
+        return Script()
+    edits: list[Clear] = []
+    if task not in {transcript.request(), *situation.verbatim}:
+        _shorten(situation, task, _longest(situation, task), max(tokens, FLOOR), edits)
     return Script.of(edits)
 
 
