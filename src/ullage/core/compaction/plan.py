@@ -337,17 +337,12 @@ SUMMARY_MOST: Final = 6_000
 
 def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
     """Return the plan for what is said."""
-    draft.take("excerpt", excerpt.shorten_task(draft.situation, draft.situation.target // TASK))
-    draft.take("excerpt", _shorten_newest(draft.situation))
+    draft.take("excerpt", excerpt.shorten_task(draft.situation))
+    draft.take("excerpt", excerpt.shorten_newest(draft.situation))
     for strategy in order.runs:
         if strategy.prose:
             _make_way(draft, strategy, order)
     return _settle(draft, order, _find_most(draft, order))
-
-
-TASK: Final = 3
-"""A third of the target at most goes to the task as it was; what is left out of it may stand in the
-block, sentence by sentence."""
 
 
 def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
@@ -372,17 +367,6 @@ def _find_most(draft: PlanDraft, order: Order) -> int:
     if draft.reserve or order.paid is not None:
         return draft.situation.block
     return int(draft.situation.target * order.carry)
-
-
-def _shorten_newest(situation: Situation) -> Script:
-    """Return the shortening of a newest response that alone takes more than half of the target."""
-    if situation.total <= situation.target or not situation.units:
-        return Script()
-    newest = situation.units[-1]
-    sizes = [0] * len(situation.sizes)
-    sizes[newest.start : newest.stop] = situation.sizes[newest.start : newest.stop]
-    alone = replace(situation, sizes=sizes, fixed=0, units=(newest,), target=situation.target // 2)
-    return excerpt.plan(alone)
 
 
 def _write_prose(

@@ -7,6 +7,7 @@ knows no other strategy.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script
@@ -47,18 +48,35 @@ def plan(situation: Situation) -> Script:
     return Script.of(edits)
 
 
-def shorten_task(situation: Situation, tokens: int) -> Script:
-    """Return the shortening of a task that alone takes more than so many tokens, over the target.
+def shorten_task(situation: Situation) -> Script:
+    """Return the shortening of a task that alone takes too much of a target that is missed.
 
     The current request and what the caller pins stay as they are.
     """
     transcript, task = situation.transcript, situation.transcript.task()
+    tokens = max(int(situation.target * TASK_SHARE), FLOOR)
     if task is None or situation.total <= situation.target or situation.sizes[task] <= tokens:
         return Script()
     edits: list[Clear] = []
     if task not in {transcript.request(), *situation.verbatim}:
-        _shorten(situation, task, _longest(situation, task), max(tokens, FLOOR), edits)
+        _shorten(situation, task, _longest(situation, task), tokens, edits)
     return Script.of(edits)
+
+
+TASK_SHARE: Final = 1 / 3
+"""The share of the target that goes to the task as it was; what is left out of it may stand in the
+block, sentence by sentence."""
+
+
+def shorten_newest(situation: Situation) -> Script:
+    """Return the shortening of a newest response that alone takes more than half of the target."""
+    if situation.total <= situation.target or not situation.units:
+        return Script()
+    newest = situation.units[-1]
+    sizes = [0] * len(situation.sizes)
+    sizes[newest.start : newest.stop] = situation.sizes[newest.start : newest.stop]
+    alone = replace(situation, sizes=sizes, fixed=0, units=(newest,), target=situation.target // 2)
+    return plan(alone)
 
 
 def _longest(situation: Situation, index: int) -> int:
