@@ -101,3 +101,12 @@ def test_a_long_task_that_is_pinned_or_asked_just_now_stays() -> None:
     assert pinned.messages[0] is history[0]
     alone = [*brief("Never open barrel 17.")[2:], history[0]]
     assert ullage.compact(alone, model=MODEL, target_tokens=target).messages[-1] is history[0]
+
+
+def test_where_the_target_is_missed_no_line_is_quoted() -> None:
+    history = work("valve Q-77 is stuck since May", "So valve Q-77 it is.")
+    made = ullage.compact(history, model=MODEL, target_tokens=200, policy=CLEAR)
+    assert not made.reached
+    assert "Q-77 is stuck" not in json.dumps(list(made.messages))
+    again = ullage.compact(list(made.messages), model=MODEL, target_tokens=200, policy=CLEAR)
+    assert list(again.messages) == list(made.messages)

@@ -444,7 +444,7 @@ def _try_strategies(
             trial.hold(count_reserve(trial, split_room(trial, reserve)))
             if not trial.reserve:  # no block will be written: one that is there goes on as it is
                 trial.pin(_blocks(trial.situation.transcript))
-        if strategy.drops:
+        if strategy.drops or last:  # what misses the target is as small as it can be
             trial.run(strategy)
         else:
             quote_used(trial, strategy)
