@@ -70,16 +70,16 @@ def _enter(tag: str, found: re.Match[str]) -> str:
 
 def _find_rest(lines: Sequence[str]) -> int:
     """Return the first line of what is quoted to the end: behind a title, or the head of a mail."""
-    fields: list[int] = []
+    begun, addressed = 0, False
     for number, line in enumerate(lines):
         if _TITLED.match(line):
             return number
         if _FIELD.match(line) is None:
-            fields = []
+            begun, addressed = number + 1, False
             continue
-        fields.append(number)
-        if len(fields) > 1 and any(_ADDRESS.search(lines[n]) for n in fields):
-            return fields[0]
+        addressed = addressed or _ADDRESS.search(line) is not None
+        if addressed and number > begun:
+            return begun
     return len(lines)
 
 
