@@ -110,3 +110,36 @@ def test_where_the_target_is_missed_no_line_is_quoted() -> None:
     assert "Q-77 is stuck" not in json.dumps(list(made.messages))
     again = ullage.compact(list(made.messages), model=MODEL, target_tokens=200, policy=CLEAR)
     assert list(again.messages) == list(made.messages)
+
+
+def test_lines_behind_a_placeholder_go_before_its_reference_does() -> None:
+    store = ullage.open_store("memory:")
+    history = work("valve Q-77 is stuck since May", "So valve Q-77 it is.")
+    kept, sizes = list(history), [ullage.count(history, model=MODEL).tokens]
+    for share in (0.6, 0.5):
+        target = int(sizes[-1] * share)
+        made = ullage.compact(kept, model=MODEL, target_tokens=target, policy=CLEAR, store=store)
+        kept = list(made.messages)
+        sizes.append(ullage.count(kept, model=MODEL).tokens)
+    assert sizes == sorted(sizes, reverse=True)
+    cleared = [
+        (before, after)
+        for before, after in zip(history, kept, strict=True)
+        if after["role"] == "tool" and "cleared" in after["content"]
+    ]
+    assert cleared
+    for before, after in cleared:
+        name = after["content"].partition("recall ")[2][:18]
+        assert ullage.recall(name, store=store) == before["content"]
+
+
+def test_a_paste_stands_in_part_where_the_room_would_stay_empty() -> None:
+    rows = "\n".join(f"{k},customer {k},{k * 3}.50,paid" for k in range(600))
+    talk = [said("user", "hello, please help me"), said("assistant", "ok")]
+    more = [said("user", "go"), said("assistant", "ok"), said("user", "last")]
+    history = [*talk, said("user", f"here is my data\n{rows}"), said("assistant", "ok"), *more]
+    target = int(ullage.count(history, model=MODEL).high * 0.9)
+    made = ullage.compact(history, model=MODEL, target_tokens=target)
+    assert made.reached
+    assert made.after.high > 0.7 * target
+    assert "7,customer 7,21.50,paid" in str(list(made.messages))

@@ -87,7 +87,10 @@ def gather(
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
     mine = tuple(v for v in told if not any(_is_same(line, v.segment.text) for line in gone))
     found = SaidWords(
-        mine, lambda: _find_others(words, where, before), lambda: _list_rest(words, where, gone)
+        mine,
+        lambda: _find_others(words, where, before),
+        lambda: _list_rest(words, where, gone),
+        lambda: words.list_data(where),
     )
     return Carried(number, drop_words(known), prose, tuple(answers[-2:]), found)
 
@@ -130,6 +133,7 @@ def leave_out(kept: Carried, stands: str) -> Carried:
         said,
         lambda: (valued for valued in words.others() if valued.segment.text not in stands),
         lambda: (rest for rest in words.rest() if rest.text not in stands),
+        lambda: (rest for rest in words.data() if rest.text not in stands),
     )
     return replace(kept, facts=replace(kept.facts, **held), words=left)
 

@@ -100,6 +100,16 @@ class WordStore:
                         for text in split_sentences(segment.text):
                             yield RestWords(text, message, place)
 
+    def list_data(self, places: Sequence[int]) -> Iterator[RestWords]:
+        """Yield what people quoted at these places, the newest message first, but for orders."""
+        for message in reversed(places):
+            if find_author(self._messages[message]) != "user":
+                continue
+            for place, segment in enumerate(cut_message(self._messages[message])):
+                data = segment.origin != "typed"
+                if data and not gives_orders(segment.text, used=False):
+                    yield RestWords(segment.text, message, place)
+
     def read(self, facts: Facts, author: Author) -> Iterator[Valued]:
         """Yield words that outlived their messages: they stand before all others."""
         return weigh_lines(getattr(facts, WORDS[author]), author, self.vocabulary)
@@ -162,12 +172,14 @@ class RestWords(NamedTuple):
 class SaidWords(NamedTuple):
     """What was said: people's own words, and where the others are found, if there is room.
 
-    `rest` are all sentences that people typed, those of the newest messages first.
+    `rest` are all sentences that people typed, `data` what they quoted, those of the
+    newest messages first.
     """
 
     said: tuple[Valued, ...] = ()
     others: Callable[[], Iterable[Valued]] = tuple
     rest: Callable[[], Iterable[RestWords]] = tuple
+    data: Callable[[], Iterable[RestWords]] = tuple
 
 
 NOTHING: Final = Coverage("")
@@ -205,15 +217,17 @@ class _Pack:
         self._take_best((r for r in rules if rule("prose", r.text)), RULES)
         self._take_best(line for line in lines if line.said)
         if self.left > LEAST_LEFT:
-            self._take_rest(words.rest())
+            self._take_rest("said", words.rest())
         if self.left > LEAST_LEFT:
             lines += map(_make_other, words.others())
             self._take_best(line for line in lines if not line.said)
         for name in BESIDE:
             self._take_newest(name, getattr(facts, name), 1.0)
+        if self.left > self.tokens * EMPTY:
+            self._take_rest("results", words.data())
         return self._make()
 
-    def _take_rest(self, sentences: Iterable[RestWords]) -> None:
+    def _take_rest(self, section: str, sentences: Iterable[RestWords]) -> None:
         """Take what people said besides, as long as there is room: turns of phrase, and the like.
 
         Where all that people typed fits, all of it is told, before a word of models. What was told
@@ -228,7 +242,9 @@ class _Pack:
             if text in seen or (message, place) in self.in_prose or text in told.get(message, ""):
                 continue
             seen.add(text)
-            if not self._take(_Line("said", text, 0.0, True, message, place), self.left):
+            if not self._take(
+                _Line(section, text, 0.0, section == "said", message, place), self.left
+            ):
                 misses += 1
             if misses > MISSES:
                 return
@@ -392,6 +408,9 @@ def _make_line(valued: Valued, section: str, share: float) -> _Line:
     where = (valued.message, valued.place, valued.rare)
     return _Line(section, valued.segment.text, valued.worth * share, is_said(valued), *where)
 
+
+EMPTY: Final = 0.5
+"""The share of the room that may stay empty before data is told that nobody took up."""
 
 LEAST_LEFT: Final = 16
 """Tokens below which no other words are looked for: not one line of them would stand."""

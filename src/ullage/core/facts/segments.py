@@ -168,7 +168,7 @@ def cut_text(text: str) -> Iterator[Segment]:
         yield segment._replace(origin="quoted") if data else segment
 
 
-SERIES: Final = 12
+SERIES: Final = 20
 """Sentences of a text that end alike but for numbers, from which on they are data: nobody types a
 wish so often."""
 

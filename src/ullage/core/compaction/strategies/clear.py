@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Call
 
 RESULT_MARK: Final = "[ullage: result of {name} cleared, {tokens:,} tokens]"
+OPENING: Final = "[ullage: result of "
+"""How a placeholder begins; lines behind it go alone, and it keeps its reference."""
+
 CALL_MARK: Final = "arguments, {tokens:,} tokens{named}"
 
 WORTH: Final = 64
@@ -31,6 +34,9 @@ READ_BY: Final = frozenset(
     ("path", "file_path", "filepath", "file", "filename", "pattern", "glob", "query", "url", "uri")
 )
 """Arguments that name what is read, by the schemas of common tools."""
+
+LINES_WORTH: Final = 16
+"""Tokens that lines behind a placeholder must free."""
 
 PATHS: Final = ("path", "file_path", "filepath", "file", "filename")
 
@@ -159,15 +165,16 @@ def _clearings(situation: Situation) -> Iterator[Clearing]:
 def _result(situation: Situation, place: Place, name: str) -> Iterator[Clearing]:
     """Yield the clear of a result, if it is worth it."""
     index, part = place
-    if index in situation.pins or situation.sizes[index] < WORTH:
+    if index in situation.pins or situation.sizes[index] < LINES_WORTH:
         return
     tokens = situation.tokens(index, part)
-    if tokens < WORTH:
-        return
+    whole = situation.transcript.messages[index].parts[part].text
+    head = whole.partition("\n")[0]
+    known = head.startswith(OPENING) and head != whole  # cleared before: its lines make way
     mark = RESULT_MARK.format(name=name or "a tool", tokens=tokens)
-    text = situation.referring(mark, situation.transcript.messages[index].parts[part].text)
+    text = head if known else situation.referring(mark, whole)
     freed = tokens - situation.count(text)
-    if freed >= WORTH:
+    if freed >= (LINES_WORTH if known else WORTH):
         yield Clearing(Clear(index, part, -1, text), freed)
 
 
