@@ -190,7 +190,8 @@ def test_500_turns_with_a_fault_of_every_kind_end_and_lose_no_pinned_fact(twin: 
         history.append({"role": "assistant", "content": f"Done with turn {n}."})
     assert provider.failed.keys() == set(FAULTS)
     assert moody.moods.keys() == {"down", "empty", "inflated", "malformed", "stall", "lie", "fine"}
-    assert outcomes["answered"] > TURNS * 0.8
+    # four of the ten kinds, drawn on every other turn, are not to be mended: 80 % is the mean
+    assert outcomes["answered"] > TURNS * 0.75
     assert sum(isinstance(e, events.Compacted) for e in told) > 20
     assert (guard.window().input_tokens or 0) <= WINDOW - 500  # a cut may have taught less
     written = json.dumps(guard.prepare(history, pins=[3]).messages)
