@@ -36,6 +36,11 @@ FAULTS = (
 )  # fmt: skip
 
 
+HELPLESS = ("stall", "rate limit", "server error", "media")
+"""Faults that the guard need not mend (`media`: where no image is left that may go). After each
+other one, whichever were drawn, the turn is answered."""
+
+
 class RefusedError(Exception):
     """An error response, as the SDKs raise it."""
 
@@ -190,8 +195,7 @@ def test_500_turns_with_a_fault_of_every_kind_end_and_lose_no_pinned_fact(twin: 
         history.append({"role": "assistant", "content": f"Done with turn {n}."})
     assert provider.failed.keys() == set(FAULTS)
     assert moody.moods.keys() == {"down", "empty", "inflated", "malformed", "stall", "lie", "fine"}
-    # four of the ten kinds, drawn on every other turn, are not to be mended: 80 % is the mean
-    assert outcomes["answered"] > TURNS * 0.75
+    assert outcomes["answered"] >= TURNS - sum(provider.failed[kind] for kind in HELPLESS)
     assert sum(isinstance(e, events.Compacted) for e in told) > 20
     assert (guard.window().input_tokens or 0) <= WINDOW - 500  # a cut may have taught less
     written = json.dumps(guard.prepare(history, pins=[3]).messages)

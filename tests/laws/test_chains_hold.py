@@ -390,6 +390,33 @@ def _answered(*outputs: str) -> list[Any]:
     return [*({**call, "call_id": name} for name in names), *given]
 
 
+def _called(*outputs: str) -> list[Any]:
+    """Return calls of one turn, and what they returned, in Chat Completions."""
+    function = {"name": "read_file", "arguments": '{"path": "src/a.py"}'}
+    names = [f"call_{len(outputs)}_{len(outputs[0])}_{n}" for n in range(len(outputs))]
+    calls = [{"id": name, "type": "function", "function": function} for name in names]
+    results = [
+        {"role": "tool", "tool_call_id": name, "content": output}
+        for name, output in zip(names, outputs, strict=True)
+    ]
+    return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+
+
+@DIALECTS
+def test_a_missed_target_leaves_no_block_that_goes_the_next_time(dialect: Dialect) -> None:
+    """Found by drawn seeds: a summary's wide room was kept where the target is out of reach."""
+    repeated = {"role": "user", "content": "ullage"}
+    one = [*_called("deploy the build " * 122), repeated, repeated, *_called("")]
+    two = [*_called("", ""), {"role": "assistant", "content": None, "refusal": ""}]
+    codec = dialect.codec()
+    for more, ratio in ((one, 0.0625), (two, 0.3125), (two, 0.25)):
+        raws = dialect.write([{"role": "user", "content": ""}, *more])
+        size = measure(codec.read(raws), METER).count().high
+        plan = Plan(ratio, ("summarise_middle", "clear", "trim_oldest"), None, {})
+        sent = list(ran(codec, raws, plan, size)[0].edited.transcript.raws)
+        assert list(ran(codec, sent, plan, size)[0].edited.transcript.raws) == sent
+
+
 def test_a_target_that_the_name_alone_reaches_is_reached_at_once() -> None:
     """Found by a drawn seed: the plan allowed for a longer name than there is."""
     text = [{"type": "output_text", "text": "ullage", "annotations": []}]

@@ -61,8 +61,8 @@ def body(dialect: str, *, stream: bool = False, **more: Any) -> dict[str, Any]:
 # --- what a scripted model answers ----------------------------------------------------------------
 
 
-def whole(dialect: str, text: str, *calls: Call) -> Answer:
-    """Answer whole: a text, then calls."""
+def whole(dialect: str, text: str, *calls: Call, used: int = 1_600) -> Answer:
+    """Answer whole: a text, then calls; `used` are the tokens of the prompt in Chat Completions."""
     if dialect == "anthropic":
         blocks: list[Any] = [{"type": "text", "text": text}] if text else []
         blocks += [
@@ -89,7 +89,8 @@ def whole(dialect: str, text: str, *calls: Call) -> Answer:
         "finish_reason": "tool_calls" if calls else "stop",
     }
     named: dict[str, Any] = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
-    return of_json({**named, "choices": [choice], "usage": USAGE})
+    usage = {**USAGE, "prompt_tokens": used, "total_tokens": used + 7}
+    return of_json({**named, "choices": [choice], "usage": usage})
 
 
 def items(name: str, text: str, *calls: Call) -> list[dict[str, Any]]:

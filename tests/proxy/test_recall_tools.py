@@ -40,7 +40,7 @@ from ullage.config.serving import ModelRule
 from ullage.core.errors import StoreError
 from ullage.core.search.names import RECALL, SEARCH
 from ullage.core.search.ranking import EVERYWHERE, HITS, SearchArea
-from ullage.proxy.answering import LAST, MOST_ROUNDS, NO_ROOM, OTHERS, UNREAD
+from ullage.proxy.answering import LAST, MOST_CALLS, MOST_ROUNDS, NO_ROOM, OTHERS, UNREAD
 from ullage.storage.memory import MemoryStore
 
 EACH = pytest.mark.parametrize("dialect", DIALECTS)
@@ -318,13 +318,13 @@ def test_what_has_no_room_is_told_to_have_none():
     with running(dialect, whole(dialect, "Fine.")) as (proxy, server):
         proxy.post(CHAT, body(dialect))
         read: Call = (RECALL, json.dumps({"reference": reference(bodies(server)[0])}))
-    with running(dialect, whole(dialect, "", *[FIND, read] * 20), whole(dialect, ".")) as (
-        proxy,
-        server,
-    ):
+    calls = whole(dialect, "", *[FIND, read] * 20, used=4_000)
+    with running(dialect, calls, whole(dialect, ".")) as (proxy, server):
         proxy.post(CHAT, body(dialect))
         _, second = bodies(server)
-    assert set(results(second)) == {NO_ROOM}
+    *told, last = results(second)
+    assert set(told) == {NO_ROOM}
+    assert (len(told) + 1, last) == (MOST_CALLS, NO_ROOM + OTHERS)
 
 
 @pytest.mark.parametrize("path", [OLLAMA, "/v1beta/models/m:generateContent"])

@@ -68,7 +68,8 @@ def add_up(events: Sequence[Event]) -> Totals:
 def _add_calls(events: Sequence[Event]) -> tuple[int, int]:
     """Return the calls behind compactions, and how many of them were made before."""
     made = [upcast_data(e) or {} for e in events if e.type == "history_compaction"]
-    pasts = [r["checkpoint"].get("since") for r in made if not r.get("measured")]
+    first = [r for r in made if not (r.get("measured") or r.get("undone"))]  # not told again
+    pasts = [r["checkpoint"].get("since") for r in first if "checkpoint" in r]
     known = [past for past in pasts if isinstance(past, Mapping)]
     return sum(past["calls"] for past in known), sum(past["repeated"] for past in known)
 

@@ -37,6 +37,10 @@ log = logging.getLogger("ullage.proxy")
 MOST_ROUNDS: Final = 4
 """Rounds whose calls are answered for one request; the next one has no tools to call any more."""
 
+MOST_CALLS: Final = 8
+"""Calls of a round that are answered; the model is told to make the others again. Each takes room,
+also where its result has none."""
+
 PATIENCE_S: Final = 20.0
 """Seconds that the store may take for the calls of one round."""
 
@@ -145,7 +149,7 @@ class Answering:
         of its prompt as the server reported them. The results share half of the room that is left;
         what the guard finds too large all the same goes without.
         """
-        ours = [asked for asked in reply.calls if asked.name in names]
+        ours = [asked for asked in reply.calls if asked.name in names][:MOST_CALLS]
         found = await self._look_up(call, ours, plan)
         for answer in found:
             self._meters.tool_answer(_TOOLS[answer.call.name], answer.outcome)

@@ -143,3 +143,16 @@ def test_a_paste_stands_in_part_where_the_room_would_stay_empty() -> None:
     assert made.reached
     assert made.after.high > 0.7 * target
     assert "7,customer 7,21.50,paid" in str(list(made.messages))
+
+
+def test_a_long_task_stays_whole_where_clearing_is_enough() -> None:
+    needs = " ".join(f"Part {n} of the cellar answers in {n * 10} ms." for n in range(120))
+    history = [said("user", f"Build the cellar service. {needs}")]
+    for number in range(4):
+        history += tool_step(f"c{number}", f"line {number} of code\n" * 150, tool="read")
+    history += [said("assistant", "Read."), said("user", "Go on.")]
+    target = int(ullage.count(history, model=MODEL).high * 0.6)
+    made = ullage.compact(history, model=MODEL, target_tokens=target)
+    assert ullage.count(history[:1], model=MODEL).tokens > target / 3
+    assert (made.reached, made.strategy) == (True, "clear")
+    assert made.messages[0] is history[0]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.packing import estimate
+from ullage.core.compaction.strategies import excerpt
 from ullage.core.facts.salience import gives_orders
 
 if TYPE_CHECKING:
@@ -59,6 +60,17 @@ def quote_used(draft: PlanDraft, strategy: Strategy) -> None:
     draft.hold(before.reserve)
     left = draft.situation.target - draft.situation.total
     quote_results(draft, min(share, left) if left >= 0 else share, used=True)
+
+
+def excerpt_task(draft: PlanDraft) -> None:
+    """Shorten a task that takes too much of the target, where messages have to go all the same.
+
+    Where its shortening alone would do, the messages go and the task stays as it is.
+    """
+    before = draft.copy(1.0)
+    draft.take("excerpt", excerpt.shorten_task(draft.situation))
+    if draft.fits:
+        draft.restore(before)
 
 
 USED_SHARE: Final = 0.06

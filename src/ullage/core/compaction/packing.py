@@ -216,7 +216,7 @@ class _Pack:
         rules = (line for line in lines if line.section == "constraints" and line.said)
         self._take_best((r for r in rules if rule("prose", r.text)), RULES)
         self._take_best(line for line in lines if line.said)
-        if self.left > LEAST_LEFT:
+        if self.left > LEAST_LEFT:  # all that people typed, if it fits, before a word of models
             self._take_rest("said", words.rest())
         if self.left > LEAST_LEFT:
             lines += map(_make_other, words.others())
@@ -228,10 +228,9 @@ class _Pack:
         return self._make()
 
     def _take_rest(self, section: str, sentences: Iterable[RestWords]) -> None:
-        """Take what people said besides, as long as there is room: turns of phrase, and the like.
+        """Take sentences in their order, as long as there is room.
 
-        Where all that people typed fits, all of it is told, before a word of models. What was told
-        of the same message already is not told again, nor the very same words twice.
+        What was told of the same message already is not told again, nor the very same words twice.
         """
         told: dict[int, str] = {}
         for line in self.chosen.values():

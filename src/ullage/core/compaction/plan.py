@@ -20,7 +20,7 @@ from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.draft import PlanDraft
 from ullage.core.compaction.dropping import TAILS
 from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_clear, reference
-from ullage.core.compaction.excerpts import quote_results, quote_used
+from ullage.core.compaction.excerpts import excerpt_task, quote_results, quote_used
 from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
@@ -337,7 +337,6 @@ SUMMARY_MOST: Final = 6_000
 
 def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
     """Return the plan for what is said."""
-    draft.take("excerpt", excerpt.shorten_task(draft.situation))
     draft.take("excerpt", excerpt.shorten_newest(draft.situation))
     for strategy in order.runs:
         if strategy.prose:
@@ -348,11 +347,14 @@ def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
 def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
     """Leave out what a summary shall stand for; the block has room for people's words besides.
 
-    Where that would not pay, the block has the room of prose and facts alone.
+    Where that would not pay, or the target is out of reach with it, the block has the room of prose
+    and facts alone.
     """
     now = draft.situation
+    stays = now.pins.union(now.units[-1]) if now.units else now.pins
+    most = now.target - now.fixed - sum(now.sizes[i] for i in stays)
     wide = max(split_room(draft, int(now.target * order.carry)), now.block)
-    for room in (wide, now.block):
+    for room in (wide, now.block) if wide <= most else (now.block,):
         situation = replace(now, block=room)
         gone = draft.plan(strategy, situation)
         if gone:
@@ -440,6 +442,8 @@ def _try_strategies(
     for strategy in order.runs:
         if strategy.prose or (trial.fits and not strategy.always):
             continue
+        if strategy.drops:
+            excerpt_task(trial)
         if strategy.drops and not trial.reserve:
             trial.hold(count_reserve(trial, split_room(trial, reserve)))
             if not trial.reserve:  # no block will be written: one that is there goes on as it is
@@ -562,6 +566,7 @@ def make_checkpoint(
     hashes, count, written = chain(history), script.reach(), outcome.written
     touched = [*script.drops, *(c.message for c in script.clears)]
     usage = written.usage if written is not None else None
+    held = asdict(outcome.carried.facts) if outcome.carried is not None else {}
     return Checkpoint(
         prefix=hashes[count - 1],
         count=count,
@@ -577,15 +582,11 @@ def make_checkpoint(
         tail_count=len(history) - count,
         kept_tokens=_count_untouched(outcome),
         summary=outcome.block,
-        facts=_facts_to_dict(outcome.carried) if outcome.carried is not None else {},
+        facts={name: list(lines) for name, lines in held.items() if lines},
         usage=asdict(usage) if usage is not None else None,
         seen=written.seen if written is not None else None,
         **facts,
     )
-
-
-def _facts_to_dict(kept: Carried) -> dict[str, list[str]]:
-    return {name: list(lines) for name, lines in asdict(kept.facts).items() if lines}
 
 
 def _count_untouched(outcome: Outcome) -> int:
