@@ -25,6 +25,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.counters import Vocabularies, remote, vocabulary
 from ullage.lessons import Lessons
 from ullage.storage import MemoryStore, open_store
+from ullage.storage.shelter import shelter
 from ullage.transport import HttpRequest, Timeouts, Transport
 from ullage.windows import Question, Resolver, ResolverOptions
 
@@ -128,7 +129,7 @@ class Runtime(Unpicklable):
         self.lessons = Lessons(options.folder, now)
         self.now = now
         self.metrics: Listener | None = None
-        self._store = store
+        self._store = None if store is None else shelter(store)
         self._memory = MemoryStore()
         self.vocabularies = Vocabularies()
         self._remembered = remembered
@@ -149,7 +150,7 @@ class Runtime(Unpicklable):
         if self._store is None and url is not None:
             with self._lock:
                 if self._store is None:
-                    self._store = open_store(url)
+                    self._store = shelter(open_store(url))
         return self._store
 
     @property

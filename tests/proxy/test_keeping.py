@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Sequence
-
-import pytest
 
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
 from ullage.proxy.keeping import MOST, Keeping, WrittenBehind
 from ullage.storage import MemoryStore
-from ullage.storage.protocol import STANDARD, Conversations
+from ullage.storage.protocol import STANDARD
 
 
 def make(prefix: str, cramped: int = 9) -> Conversation:
@@ -62,40 +58,25 @@ def test_what_did_not_change_but_for_its_place_is_not_written() -> None:
     assert kept.load("s", ["q"]) == make("q")
 
 
-class Sick:
-    """The conversations of a store whose disk is full until it is `well`."""
-
-    def __init__(self, beneath: Conversations) -> None:
-        self.beneath, self.well, self.tried = beneath, False, 0
-
-    def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        return self.beneath.load(scope, prefixes)
-
-    def save(self, conversation: Conversation) -> None:
-        self.tried += 1
-        if not self.well:
-            raise StoreError("the disk is full")
-        self.beneath.save(conversation)
-
-
-def test_a_store_that_cannot_be_written_is_told_once_and_stops_nobody(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_store_that_cannot_be_written_stops_nobody_and_is_told_of() -> None:
     store = MemoryStore()
-    sick = store.conversations = Sick(store.conversations)  # type: ignore[assignment]
-    kept = behind(store)
+    store.url = "own:sick"  # type: ignore[misc]
+
+    def fail(_: Conversation) -> None:
+        raise StoreError("the disk is full")
+
+    store.conversations.save = fail  # type: ignore[assignment]
+    kept = Keeping(store, STANDARD)
 
     async def talk() -> None:
-        await save(kept, make("p"))
-        await save(kept, make("q"))
-        sick.well = True
-        await save(kept, make("r"))
+        assert (kept.away_s, kept.backlog) == (None, 0)
+        await kept.conversations.asave(make("p"))
+        await kept.settle()
 
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(talk())
-    assert caplog.text.count("cannot be written: the disk is full") == 1
-    assert kept.load("s", ["p"]) == make("p")
-    assert sick.beneath.load("s", ["r"]) == make("r")
+    asyncio.run(talk())
+    assert kept.away_s is not None
+    assert kept.backlog == 1
+    assert kept.conversations.load("s", ["p"]) == make("p")
 
 
 def test_no_more_than_a_number_waits_to_be_written() -> None:

@@ -43,7 +43,7 @@ class Probed:
 
 
 def made(
-    probed: Probed | None = None, *, opened: bool = True, ledger: Ledger | None = None
+    probed: Probed | None = None, *, away_s: float | None = None, ledger: Ledger | None = None
 ) -> Pages:
     probed = probed or Probed(local=True, cloud=True)
     return Pages(
@@ -51,7 +51,7 @@ def made(
         Metrics().render,
         lambda: (LOCAL, CLOUD),
         Readiness(probed, probed.now),
-        lambda: opened,
+        lambda: away_s,
     )
 
 
@@ -71,28 +71,29 @@ def ask(page: Pages, path: str, method: str = "GET") -> tuple[int, dict[bytes, b
 
 def test_a_living_process_is_healthy_whatever_its_upstreams():
     probed = Probed(local=False, cloud=False)
-    assert ask(made(probed, opened=False), "/healthz")[0] == 200
+    assert ask(made(probed, away_s=3.5), "/healthz")[0] == 200
     assert probed.asked == []
 
 
 @pytest.mark.parametrize(
-    ("opened", "local", "cloud", "status"),
+    ("away_s", "local", "cloud", "status"),
     [
-        (True, True, True, 200),
-        (True, False, True, 200),
-        (True, False, False, 503),
-        (False, True, True, 503),
+        (None, True, True, 200),
+        (None, False, True, 200),
+        (None, False, False, 503),
+        (3.5, True, True, 200),
     ],
 )
-def test_it_is_ready_with_a_store_and_an_upstream(
-    opened: bool, local: bool, cloud: bool, status: int
+def test_it_is_ready_with_an_upstream_whether_or_not_the_store_is_there(
+    away_s: float | None, local: bool, cloud: bool, status: int
 ):
-    found, headers, body = ask(made(Probed(local=local, cloud=cloud), opened=opened), "/readyz")
+    found, headers, body = ask(made(Probed(local=local, cloud=cloud), away_s=away_s), "/readyz")
     assert found == status
     assert headers[b"content-type"] == b"application/json"
     assert json.loads(body) == {
         "status": "ready" if status == 200 else "not ready",
-        "store": opened,
+        "store": away_s is None,
+        "store_away_s": away_s,
         "upstreams": {"local": local, "cloud": cloud},
     }
 

@@ -28,6 +28,7 @@ from ullage.core.errors import ConfigurationError, StoreError
 from ullage.storage import MemoryStore, Store, StoreLimits
 from ullage.storage.postgres import PostgresStore
 from ullage.storage.schemes import StoreFactory
+from ullage.storage.shelter import shelter
 from ullage.storage.sqlite import SqliteStore
 from ullage.storage.threaded import checkpoints_of, conversations_of, originals_of
 
@@ -39,7 +40,9 @@ RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "store.md"
 SMALL = StoreLimits(most=3, characters=12, ttl_s=10)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "recipe", *([OWN] if OWN else [])])
+@pytest.fixture(
+    params=["memory", "sqlite", "postgres", "sheltered", "recipe", *([OWN] if OWN else [])]
+)
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """Open an empty store of each make."""
     stores: list[Store] = []
@@ -57,6 +60,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
         else:
             path = tmp_path / f"{len(stores)}.db"
             stores.append(SqliteStore(path, limits=limits, now=clock))
+            if request.param == "sheltered":
+                stores.append(shelter(stores.pop(), limits))
         return stores[-1]
 
     yield opening

@@ -15,7 +15,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
@@ -160,6 +161,19 @@ class Server:
     def crash(self) -> None:
         """End it at once, as a crash would: the next start recovers from the log alone."""
         self._end(signal.SIGQUIT)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Suspend it and all that it started: it answers nothing, and hangs up on nobody."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        everybody = [int(pid) for pid in (self.pid or 0, *children)]
+        for pid in everybody:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in everybody:
+                os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
         """End it and remove its folder. A second time does nothing."""

@@ -72,6 +72,8 @@ PROXY = {
     "ullage_pressure_transitions_total": {"model", "tier"},
     "ullage_streams_aborted_total": {"side"},
     "ullage_tool_answers_total": {"tool", "outcome"},
+    "ullage_store_away_seconds": set(),
+    "ullage_store_waiting_changes": set(),
     "ullage_guard_faults_total": set(),
 }
 FULL = Assessment(True, "warning", 0.85, 850, 1_000, "estimated")
@@ -288,6 +290,7 @@ def test_a_proxy_counts_what_no_event_says():
     meters.pressure("m", "warning", "warning")
     meters.stream_aborted("client")
     meters.fault()
+    meters.store(2.5, 3)
     assert meters.requests.value(model="m", outcome="trimmed") == 1
     overhead = meters.guard_overhead.value()
     assert overhead is not None
@@ -299,7 +302,10 @@ def test_a_proxy_counts_what_no_event_says():
     assert meters.transitions.value(model="m", tier="warning") == 1
     assert meters.streams_aborted.value(side="client") == 1
     assert meters.guard_faults.value() == 1
-    assert registry.render().count("# HELP") == 7
+    assert (meters.store_away.value(), meters.store_waiting.value()) == (2.5, 3)
+    meters.store(None, 0)
+    assert meters.store_away.value() == 0
+    assert registry.render().count("# HELP") == 9
 
 
 def test_a_window_is_said_by_one_source_at_a_time():

@@ -22,9 +22,11 @@ from tests.support.faults import (
 from tests.support.waiting import eventually
 from tests.windows.events import refuse
 from ullage.core.errors import ConfigurationError, ContextWindowUnknown
+from ullage.core.tokens.window import Window
 from ullage.transport import HttpRequest, Timeouts, Transport
 from ullage.transport import HttpResponse as Got
 from ullage.windows import Question, Resolver, ResolverOptions
+from ullage.windows import resolver as room
 from ullage.windows.flights import MOST
 from ullage.windows.ledger import HOSTED_S, LOCAL_S
 from ullage.windows.resolver import LOCAL, NEGATIVE_S, POSITIVE_S, _note_said
@@ -346,6 +348,33 @@ def test_loops_in_several_threads_share_one_probe(resolver) -> None:
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(look, range(4))) == [2048] * 4
         assert probes(server) == 1
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_server_that_swallows_questions_is_remembered_as_one_that_says_nothing(
+    clock, monkeypatch, awaited: bool
+) -> None:
+    monkeypatch.setattr(room, "ASKING_S", 0.4)
+    resolver = Resolver(Transport(Timeouts(1, 60 if awaited else 0.3)), clock)
+    paths = (
+        "/props",
+        "/api/version",
+        "/api/show",
+        "/v1/models",
+        "/health",
+        "/version",
+        "/get_server_info",
+    )
+    with FaultServer({path: hanging() for path in paths}) as server:
+        question = Question("m", server.base_url)
+
+        def look() -> Window:
+            return asyncio.run(resolver.awindow(question)) if awaited else resolver.window(question)
+
+        assert look().input_tokens is None
+        asked = len(server.requests)
+        assert look().input_tokens is None
+        assert len(server.requests) == asked
 
 
 def test_one_who_stops_waiting_does_not_stop_the_others(clock) -> None:

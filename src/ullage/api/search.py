@@ -9,29 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from ullage.api.recall import HoldsOriginals, ReadsOriginals, lend
 from ullage.core.compaction.edits import find_references
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, UllageError
-from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea
+from ullage.core.search.ranking import HITS, Hit, SearchArea
 from ullage.core.session import searching
 from ullage.core.session.searching import SPEC, read_query, write_hits
 from ullage.storage import has_log, open_log, open_store
+from ullage.storage.protocol import SearchesOriginals
 from ullage.storage.searching import search_log
 
 if TYPE_CHECKING:
     from ullage.storage.log import EventLog
-
-
-@runtime_checkable
-class SearchesOriginals(Protocol):
-    """Originals that can be searched; those of the stores that come with the package can."""
-
-    def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
-        """Return the passages that fit a query best."""
-        ...
 
 
 def search(

@@ -92,8 +92,10 @@ class Guard(Unpicklable):
         def make() -> Port:
             from ullage.guard.driver import Driver, Pause
             from ullage.guard.port import Port
+            from ullage.storage.shelter import shelter
 
-            driver = Driver(runtime, self._question, asked, on_event, pause or Pause(), kept)
+            own = None if kept is None else shelter(kept)
+            driver = Driver(runtime, self._question, asked, on_event, pause or Pause(), own)
             return Port(driver, self._policy, strict, divided)
 
         self._make = make

@@ -22,7 +22,6 @@ from ullage.proxy.reach import find_reachable
 from ullage.runtime import Measurable
 
 if TYPE_CHECKING:
-    from ullage.api.search import SearchesOriginals
     from ullage.core.dialects.reply import Reply
     from ullage.core.messages.transcript import Call
     from ullage.core.search.ranking import Hit
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ullage.proxy.guarding import Guarding, Plan
     from ullage.proxy.keeping import Keeping
     from ullage.runtime import Runtime
+    from ullage.storage.protocol import SearchesOriginals
     from ullage.telemetry.metrics import ProxyMeters
 
 log = logging.getLogger("ullage.proxy")

@@ -71,10 +71,10 @@ class App:
         self.meters = metrics.ProxyMeters(self.metrics.registry)
         self.pages = pages.Pages(
             self.ledger,
-            self.metrics.render,
+            self._render,
             lambda: self.serve.upstreams,
             pages.Readiness(pages.reaching(self.runtime.transport)),
-            lambda: self._store is not None,
+            self._find_away,
         )
 
     def reload(self, serve: Serve) -> None:
@@ -107,6 +107,14 @@ class App:
         if self._kept is None:
             self._kept = Keeping(self.store, StoreLimits(ttl_s=self.serve.ttl_s))
         return self._kept
+
+    def _find_away(self) -> float | None:
+        return None if self._kept is None else self._kept.away_s
+
+    def _render(self) -> str:
+        if self._kept is not None:
+            self.meters.store(self._kept.away_s, self._kept.backlog)
+        return self.metrics.render()
 
     @property
     def sender(self) -> Sender:
@@ -207,7 +215,7 @@ class App:
             await sender.aclose()
         if self._kept is not None:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._kept.conversations.settle(), SETTLE_S)
+                await asyncio.wait_for(self._kept.settle(), SETTLE_S)
         own, self._own = self._own, None
         if own is not None:
             self._store = self._kept = self._guarding = None

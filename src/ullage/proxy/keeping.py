@@ -2,18 +2,18 @@
 
 A checkpoint is written before it is used, and looked up with every request, since another replica
 may have made it. What is remembered from call to call is read from the store once a conversation
-and written behind the answers: no request waits for that. It knows no requests.
+and written behind the answers: no request waits for that. A store that is away is stood in for by
+memory (`storage.shelter`). It knows no requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.errors import StoreError
 from ullage.storage import MemoryStore, StoreLimits
+from ullage.storage.shelter import Shelter, shelter
 from ullage.storage.threaded import conversations_of, desk_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ullage.storage import Store
     from ullage.storage.protocol import Checkpoints, Originals
 
-log = logging.getLogger("ullage.proxy")
-
 MOST: Final = 1_000
 """Conversations that wait to be written; of more, those that changed longest ago are left out."""
 
@@ -33,8 +31,8 @@ class Keeping:
     """A `Store` for the guards of a proxy, over the one that is configured."""
 
     def __init__(self, store: Store, limits: StoreLimits) -> None:
-        self._store = store
-        self.conversations = WrittenBehind(store, limits)
+        self._store = shelter(store, limits)
+        self.conversations = WrittenBehind(self._store, limits)
         self.desk = desk_of(store)
 
     @property
@@ -52,6 +50,22 @@ class Keeping:
         """The texts that placeholders stand for, where they are kept at all."""
         return self._store.originals
 
+    @property
+    def away_s(self) -> float | None:
+        """Seconds since the store went away, None where it is there."""
+        return self._store.outage.lasts_s if isinstance(self._store, Shelter) else None
+
+    @property
+    def backlog(self) -> int:
+        """How many changes wait for the store to be back."""
+        return self._store.backlog if isinstance(self._store, Shelter) else 0
+
+    async def settle(self) -> None:
+        """Wait until all that is to be written is written, or cannot be."""
+        await self.conversations.settle()
+        if isinstance(self._store, Shelter):
+            await self._store.settle()
+
     def purge(self, now: float) -> int:
         """Forget what is out of time; return how much."""
         return self._store.purge(now)
@@ -64,8 +78,7 @@ class Keeping:
 class WrittenBehind:
     """What is remembered of conversations: in memory at once, in the store soon after.
 
-    One writer at a time; what changed again meanwhile is written once. A store that cannot be
-    written is told once, and costs the next process what came since.
+    One writer at a time; what changed again meanwhile is written once.
     """
 
     def __init__(self, store: Store, limits: StoreLimits) -> None:
@@ -74,7 +87,6 @@ class WrittenBehind:
         self._before: OrderedDict[str, Conversation] = OrderedDict()
         self._waiting: OrderedDict[str, Conversation] = OrderedDict()
         self._writing: asyncio.Task[None] | None = None
-        self._failed = False
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Return what is kept under the first of `prefixes` that has something, or None."""
@@ -113,8 +125,6 @@ class WrittenBehind:
             if self._writing is None or self._writing.done():
                 self._writing = asyncio.get_running_loop().create_task(self._write_all())
             await self._writing
-            if self._failed:
-                return
 
     def close(self) -> None:
         """Let go of memory."""
@@ -134,11 +144,4 @@ class WrittenBehind:
         conversations = conversations_of(self._store)
         while self._waiting:
             _, conversation = self._waiting.popitem(last=False)
-            try:
-                await conversations.asave(conversation)
-            except StoreError as error:
-                if not self._failed:
-                    log.warning("what is remembered of conversations cannot be written: %s", error)
-                self._failed = True
-                return
-            self._failed = False
+            await conversations.asave(conversation)

@@ -108,15 +108,15 @@ class Readiness:
 class Pages:
     """Answers for the paths that `is_page` names.
 
-    `metrics` returns the text for Prometheus, `upstreams` those that are served now, `opened`
-    whether the store is.
+    `metrics` returns the text for Prometheus, `upstreams` those that are served now, `away_s` for
+    how many seconds the store has been away, None where it is there.
     """
 
     ledger: Ledger
     metrics: Callable[[], str]
     upstreams: Callable[[], Sequence[Upstream]]
     readiness: Readiness
-    opened: Callable[[], bool] = lambda: True
+    away_s: Callable[[], float | None] = lambda: None
 
     async def __call__(self, scope: SearchArea, receive: Receive, send: Send) -> None:
         """Answer one request; its body, if any, is not read."""
@@ -180,10 +180,18 @@ class Pages:
         return 200, HTML, text.encode()
 
     async def _ready(self) -> tuple[int, str, bytes]:
-        """Say whether requests can be served: the store is open, and an upstream answers."""
-        store, upstreams = self.opened(), await self.readiness.of(self.upstreams())
-        ready = store and any(upstreams.values())
-        told = {"status": "ready" if ready else "not ready", "store": store, "upstreams": upstreams}
+        """Say whether requests can be served: an upstream answers.
+
+        A store that is away stops nobody: memory stands in for it.
+        """
+        away_s, upstreams = self.away_s(), await self.readiness.of(self.upstreams())
+        ready = any(upstreams.values())
+        told = {
+            "status": "ready" if ready else "not ready",
+            "store": away_s is None,
+            "store_away_s": away_s,
+            "upstreams": upstreams,
+        }
         return 200 if ready else 503, JSON, _json(told)
 
     def _context(self, name: str) -> tuple[int, str, bytes]:

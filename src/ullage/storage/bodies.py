@@ -14,6 +14,11 @@ from ullage.core.errors import StoreError
 
 Record = TypeVar("Record")
 
+
+class DamagedRecord(StoreError):  # noqa: N818 - named for what it is
+    """Report a record that is not what was written; the store beside it is sound."""
+
+
 SEAL: Final = b"\n#"
 """Stands between JSON, which is on one line, and its hash."""
 
@@ -25,7 +30,7 @@ def seal(data: Mapping[str, Any]) -> bytes:
 
 
 def read(make: Callable[[Mapping[str, Any]], Record], body: bytes, where: str, way: str) -> Record:
-    """Return what a body holds; raise StoreError for one whose hash does not match.
+    """Return what a body holds; raise DamagedRecord for one whose hash does not match.
 
     The error names `where` it is, and the `way` out. A record without a hash was written before
     there was one.
@@ -33,9 +38,11 @@ def read(make: Callable[[Mapping[str, Any]], Record], body: bytes, where: str, w
     try:
         return make(json.loads(_unseal(body)))
     except StoreError as error:
-        raise StoreError(f"{where}: {error}") from error
+        raise DamagedRecord(f"{where}: {error}") from error
     except (ValueError, AttributeError) as error:
-        raise StoreError(f"{where} holds a record that cannot be read ({error}): {way}") from error
+        raise DamagedRecord(
+            f"{where} holds a record that cannot be read ({error}): {way}"
+        ) from error
 
 
 def _unseal(body: bytes) -> bytes:

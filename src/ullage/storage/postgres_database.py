@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
 from psycopg import conninfo
@@ -36,6 +37,10 @@ IDLE_S: Final = 4.0
 A suspended program (a closed laptop, a paused container) keeps its connection, and with it its
 locks, as long as it is suspended.
 """
+
+ANSWER_S: Final = 30.0
+"""Seconds that the answer to one statement may take. A server that is stopped keeps its side of a
+connection alive, so that no time-out of TCP ever ends the wait."""
 
 MOST: Final = 8
 """Connections of one process to a database; PostgreSQL allows 100 in all by default."""
@@ -180,6 +185,7 @@ DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 
 FORCED: Final = """
     SELECT set_config('lock_timeout', %s, false),
+    set_config('statement_timeout', %s, false),
     set_config('idle_in_transaction_session_timeout', %s, false),
     set_config('default_transaction_isolation', 'read committed', false),
     set_config('synchronous_commit', CASE current_setting('synchronous_commit')
@@ -220,7 +226,36 @@ ADVICE: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str]]] = (
 Rows = list[tuple[Any, ...]]
 Bindings = Sequence[Any] | dict[str, Any]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
-Connection = psycopg.Connection[tuple[Any, ...]]
+Result = TypeVar("Result")
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is closed where the server gives no answer for `answer_s` seconds."""
+
+    answer_s = ANSWER_S
+
+    def wait(
+        self,
+        gen: Generator[Any, Any, Result],
+        interval: float = 0.1,
+        timeout: float | None = None,
+    ) -> Result:
+        """Do as psycopg does, for a bounded time; raises OperationalError beyond it."""
+        return super().wait(self._limit(gen), interval, timeout)
+
+    def _limit(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
+        until = time.monotonic() + self.answer_s
+        try:
+            asked = next(gen)
+            while True:
+                ready = yield asked
+                if not ready and time.monotonic() > until:  # an interval went by
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"no answer for {self.answer_s:g} seconds")
+                asked = gen.send(ready)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
 
 
 class ConnectionLost(StoreError):  # noqa: N818 - named for what happened
@@ -372,11 +407,11 @@ class PostgresDatabase:
 
     def _open_connection(self) -> Connection:
         """Connect, and bring the schema to this version."""
-        connection = psycopg.connect(**self._parameters, autocommit=True)
+        connection = Connection.connect(**self._parameters, autocommit=True)
         try:
             _demand_unicode(connection, self.url)
-            waits = [str(int(seconds * 1000)) for seconds in (self._wait_s, IDLE_S)]
-            connection.execute(FORCED, waits)
+            waits = (self._wait_s, connection.answer_s, IDLE_S)
+            connection.execute(FORCED, [str(int(seconds * 1000)) for seconds in waits])
             if self._version(connection) < len(self._migrations):
                 self._migrate(connection)
         except BaseException:

@@ -8,9 +8,10 @@ any other is driven in threads (see `threaded`). It knows no store.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,6 +104,15 @@ class Originals(Protocol):
 
     def read(self, reference: str) -> str | None:
         """Return the text of a reference, or None where there is none (any more)."""
+        ...
+
+
+@runtime_checkable
+class SearchesOriginals(Protocol):
+    """Originals that can be searched; those of the stores that come with the package can."""
+
+    def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
+        """Return the passages that fit a query best."""
         ...
 
 

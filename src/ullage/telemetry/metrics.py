@@ -118,6 +118,15 @@ COMPACTION_FAULTS_TOTAL: Final = Described(
     "What is asked for again after a compaction left it out.",
     ("kind",),
 )
+GUARD_FAULTS_TOTAL: Final = Described(
+    "ullage_guard_faults_total", "Requests on which the guard itself failed."
+)
+STORE_AWAY_SECONDS: Final = Described(
+    "ullage_store_away_seconds", "For how long the store has been away, 0 where it is there."
+)
+STORE_WAITING_CHANGES: Final = Described(
+    "ullage_store_waiting_changes", "Changes that wait for the store to be back."
+)
 COMPACTION_ANSWERS: Final = Described(
     "ullage_compaction_answers",
     "Answers from a compaction of a conversation to its next one.",
@@ -257,9 +266,9 @@ class ProxyMeters:
                 ("tool", "outcome"),
             )
         )
-        self.guard_faults = counter(
-            Described("ullage_guard_faults_total", "Requests on which the guard itself failed.")
-        )
+        self.store_away = registry.gauge(STORE_AWAY_SECONDS)
+        self.store_waiting = registry.gauge(STORE_WAITING_CHANGES)
+        self.guard_faults = counter(GUARD_FAULTS_TOTAL)
 
     def request(self, model: str | None, outcome: Outcome) -> None:
         """Count a request: sent as it came, trimmed, blocked by an answer of our own, or error."""
@@ -276,6 +285,11 @@ class ProxyMeters:
     def tool_answer(self, tool: str, outcome: str) -> None:
         """Count a call of a tool that was added, by what came of it."""
         self.tool_answers.add(tool=tool, outcome=outcome)
+
+    def store(self, away_s: float | None, waiting: int) -> None:
+        """Set for how long the store has been away, and how many changes wait for it."""
+        self.store_away.set(away_s or 0.0)
+        self.store_waiting.set(waiting)
 
     def recovery(self, outcome: Recovery) -> None:
         """Count an overflow said by the upstream, by what came of it."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ullage.core.dialects.families import find_family
@@ -38,6 +39,10 @@ log = logging.getLogger("ullage.windows")
 
 POSITIVE_S: Final = 3600.0
 NEGATIVE_S: Final = 300.0
+
+ASKING_S: Final = 10.0
+"""Seconds that all questions to one server may take. Half of what the proxy's guard waits for: so a
+server that swallows them is remembered as such before somebody stops waiting."""
 
 Value = TypeVar("Value")
 
@@ -450,22 +455,39 @@ class Resolver:
         return Landed(listed, self._now() + lasts)
 
     def _run(self, asking: Generator[HttpRequest, HttpResponse, Value]) -> Value:
+        until = monotonic() + ASKING_S
         try:
             what = next(asking)
             while True:
-                what = asking.send(self._transport.ask(what))
+                late = monotonic() >= until
+                what = asking.send(_make_silence() if late else self._transport.ask(what))
         except StopIteration as done:
             value: Value = done.value
             return value
 
     async def _arun(self, asking: Generator[HttpRequest, HttpResponse, Value]) -> Value:
+        import asyncio
+
+        until = monotonic() + ASKING_S
         try:
             what = next(asking)
             while True:
-                what = asking.send(await self._transport.aask(what))
+                try:
+                    async with asyncio.timeout(until - monotonic()):
+                        answer = await self._transport.aask(what)
+                except TimeoutError:
+                    answer = _make_silence()
+                what = asking.send(answer)
         except StopIteration as done:
             value: Value = done.value
             return value
+
+
+def _make_silence() -> HttpResponse:
+    """Return what stands for an answer that did not come in time."""
+    from ullage.transport import HttpResponse
+
+    return HttpResponse(0, fault=f"no answer in {ASKING_S:g} s")
 
 
 def _make_catalogue_key(question: Question) -> str:
