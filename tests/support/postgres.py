@@ -166,7 +166,7 @@ class Server:
     def pause(self) -> Iterator[None]:
         """Suspend it and all that it started: it answers nothing, and hangs up on nobody."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        everybody = [int(pid) for pid in (self.pid or 0, *children)]
+        everybody = [self.pid or 0, *map(int, children)]
         for pid in everybody:
             os.kill(pid, signal.SIGSTOP)
         try:
