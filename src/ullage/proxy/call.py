@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
+from ullage.core.compaction.policy import Policy
 from ullage.core.guard.request import Request
-from ullage.proxy.body import Body
+from ullage.proxy.body import Body, RequestRefused
 from ullage.runtime import system_text
 
 if TYPE_CHECKING:
-    from ullage.config.serving import ModelRule, Upstream
+    from ullage.config.serving import ModelRule, Serve, Upstream
+    from ullage.proxy.head import RequestHead
     from ullage.proxy.offering import LaterRound, Offer
     from ullage.proxy.routes import GuardedPath
+
+LONGEST_MODEL: Final = 1_024
+"""Characters of a model's name: what is learned of each is kept under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,59 @@ class ProxyCall:
     def kept(self) -> bool:
         """Whether the history is the server's own: it is forwarded unedited."""
         return any(self.body.fields.get(name) is not None for name in self.form.fields.stored)
+
+
+def find_upstream(
+    serve: Serve, body: Body, named: str | None = None
+) -> tuple[Upstream, str | None]:
+    """Return who answers a body, and for which model: the one that is `named`, else the body's.
+
+    Raises RequestRefused where there is none, or the name is too long.
+    """
+    model = named if named is not None else body.fields.get("model")
+    model = model if isinstance(model, str) else None
+    if model is not None and len(model) > LONGEST_MODEL:
+        text = f"the name of a model is over {LONGEST_MODEL:,} characters"
+        raise RequestRefused(400, "model_name", text)
+    found = serve.upstream(model)
+    if found is None:
+        raise RequestRefused(404, "no_such_model", f"no upstream serves the model {model!r:.80}")
+    return found, model
+
+
+def make_call(serve: Serve, head: RequestHead, form: GuardedPath, body: Body) -> ProxyCall:
+    """Return a request as a call: whom it is for, and by which rule. Raises RequestRefused."""
+    upstream, model = find_upstream(serve, body, form.model)
+    head = head.knowing(upstream)
+    rule, beside = serve.rule(model, head.client), 0
+    said = body.fields.get(form.fields.messages)
+    if form.fields.takes_text and isinstance(said, str):
+        body.history = [{"role": "user", "content": said}]  # what the API makes of a text
+    options = form.spoken.options
+    if form.fields.single and options is not None:
+        messages, beside = options.read_single(body.fields)
+        body.history = list(messages)
+        rule = replace(rule, policy=Policy.off())
+    return ProxyCall(
+        form,
+        body,
+        upstream,
+        rule,
+        model,
+        head.credential,
+        head.session,
+        _streams(form, body),
+        beside,
+        head.client,
+        head.other,
+    )
+
+
+def _streams(form: GuardedPath, body: Body) -> bool:
+    if form.streams is not None:
+        return form.streams
+    asked = body.fields.get("stream")
+    return asked is not False if form.fields.streams_unasked else asked is True
 
 
 def make_request(call: ProxyCall, offer: Offer | None = None) -> Request:

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.compaction.policy import Policy
 from ullage.core.dialects.lines import Members
 from ullage.guard.planning import THREADS
 from ullage.proxy import answers
@@ -23,7 +22,7 @@ from ullage.proxy import body as bodies
 from ullage.proxy import head as heads
 from ullage.proxy.answering import Answering
 from ullage.proxy.body import Body, RequestRefused
-from ullage.proxy.call import ProxyCall
+from ullage.proxy.call import ProxyCall, find_upstream, make_call
 from ullage.proxy.channel import Channel, Gone
 from ullage.proxy.guarding import SMALL, Plan, trouble
 from ullage.proxy.journal import LEFT, RequestLine
@@ -38,6 +37,7 @@ from ullage.proxy.opened import (
 )
 from ullage.proxy.relay import EventRelay, LineRelay
 from ullage.proxy.rounds import RoundRelay
+from ullage.proxy.standing import describe
 from ullage.proxy.upstream import Response, Sent, Unreached, UpstreamBroken, discreet
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.telemetry import otel
@@ -60,9 +60,6 @@ HELD_BYTES: Final = 64 * 1024
 
 WHOLE: Final = 8 * 1024 * 1024
 """Bytes of an answer that is no stream which are kept to be read."""
-
-LONGEST_MODEL: Final = 1_024
-"""Characters of a model's name: what is learned of each is kept under it."""
 
 ENDED: Final = "the proxy was ended before the answer was"
 
@@ -144,19 +141,6 @@ class Exchange:
         finally:
             watcher.cancel()
 
-    def _upstream(self, body: Body, named: str | None = None) -> tuple[Upstream, str | None]:
-        model = named if named is not None else body.fields.get("model")
-        model = model if isinstance(model, str) else None
-        if model is not None and len(model) > LONGEST_MODEL:
-            text = f"the name of a model is over {LONGEST_MODEL:,} characters"
-            raise RequestRefused(400, "model_name", text)
-        found = self._serve.upstream(model)
-        if found is None:
-            raise RequestRefused(
-                404, "no_such_model", f"no upstream serves the model {model!r:.80}"
-            )
-        return found, model
-
     async def _send(self, upstream: Upstream, data: bytes, *, changed: bool = False) -> Response:
         head = self._head
         query = f"?{head.query.decode('latin-1')}" if head.query else ""
@@ -174,7 +158,8 @@ class Exchange:
     # --- conversations --------------------------------------------------------------------------
 
     async def _guard_conversation(self, form: GuardedPath, body: Body) -> None:
-        call = self._call(form, body)
+        call = make_call(self._serve, self._head, form, body)
+        self._line.upstream, self._line.model = call.upstream.name, call.model or ""
         with otel.around(
             self._app.runtime,
             call.model,
@@ -185,33 +170,6 @@ class Exchange:
             status = await self._guard_call(call)
             if span is not None:
                 span.note(status=status)
-
-    def _call(self, form: GuardedPath, body: Body) -> ProxyCall:
-        upstream, model = self._upstream(body, form.model)
-        head = self._head.knowing(upstream)
-        rule, beside = self._serve.rule(model, head.client), 0
-        self._line.upstream, self._line.model = upstream.name, model or ""
-        said = body.fields.get(form.fields.messages)
-        if form.fields.takes_text and isinstance(said, str):
-            body.history = [{"role": "user", "content": said}]  # what the API makes of a text
-        options = form.spoken.options
-        if form.fields.single and options is not None:
-            messages, beside = options.read_single(body.fields)
-            body.history = list(messages)
-            rule = replace(rule, policy=Policy.off())
-        return ProxyCall(
-            form,
-            body,
-            upstream,
-            rule,
-            model,
-            head.credential,
-            head.session,
-            _streams(form, body),
-            beside,
-            head.client,
-            head.other,
-        )
 
     async def _plan_call(self, call: ProxyCall) -> Plan:
         """Return what to send for a call; raises Refused for what its server would cut unsaid."""
@@ -234,7 +192,7 @@ class Exchange:
         if over is not None:
             meters.request(call.model, "blocked")
             with self._apart():
-                guarding.describe(call, plan, self._line)
+                describe(call, plan.known, self._line)
             raise answers.refuse_too_large(call.form.dialect, *over)
         return plan
 
@@ -246,7 +204,7 @@ class Exchange:
         try:
             plan, opened = await self._answer_call(call, plan)
             status = opened.response.status
-            trimmed = plan.view is not None and plan.view.compaction is not None
+            trimmed = plan.standing is not None and plan.standing.is_compacted
             meters.request(
                 call.model, "error" if status >= 400 else "trimmed" if trimmed else "sent"
             )
@@ -308,7 +266,7 @@ class Exchange:
             tiers = guarding.note(call, plan, status)
             if tiers is not None:
                 meters.pressure(call.model, *tiers)
-            guarding.describe(call, plan, self._line)
+            describe(call, plan.known, self._line)
             if self._reported is not None and self._reported.state == "known":
                 self._line.used = self._reported.input_tokens  # the server's own word
 
@@ -325,11 +283,11 @@ class Exchange:
 
     def _count_plan(self, call: ProxyCall, plan: Plan, took: float) -> None:
         """Count what the guard found out about a request."""
-        view, meters = plan.view, self._app.meters
-        if view is None:
+        found, meters = plan.standing, self._app.meters
+        if found is None:
             return
-        meters.window(call.model, view.window)
-        if view.compaction is not None:
+        meters.window(call.model, found.window)
+        if found.is_compacted:
             meters.observe_compaction(took)
 
     async def _answer_call(self, call: ProxyCall, plan: Plan) -> tuple[Plan, OpenAnswer]:
@@ -515,7 +473,7 @@ class Exchange:
     # --- the rest -------------------------------------------------------------------------------
 
     async def _forward_body(self, body: Body, model: str | None = None) -> None:
-        upstream, _ = self._upstream(body, model)
+        upstream, _ = find_upstream(self._serve, body, model)
         try:
             response = await self._send(upstream, body.raw)
         except UpstreamBroken as error:
@@ -551,13 +509,6 @@ async def _read_whole(made: OpenAnswer) -> OpenAnswer:
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in made.response.headers}
         made.found = trouble(status, _parse_object(made.data) or text, text, headers)
     return made
-
-
-def _streams(form: GuardedPath, body: Body) -> bool:
-    if form.streams is not None:
-        return form.streams
-    asked = body.fields.get("stream")
-    return asked is not False if form.fields.streams_unasked else asked is True
 
 
 def _is_usage_unasked(plan: Plan, again: Plan) -> bool:

@@ -10,10 +10,9 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ullage.core.compaction.checkpoint import chain
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.guard.events import (
@@ -23,8 +22,6 @@ from ullage.core.guard.events import (
     TruncationDetected,
     WindowCramped,
 )
-from ullage.core.guard.stages.room import room_needed
-from ullage.core.summary.flaws import name_strategies
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
 from ullage.guard.defaults import make_summarizer
@@ -33,7 +30,7 @@ from ullage.guard.planning import THREADS
 from ullage.guard.port import Port
 from ullage.proxy.body import RequestRefused, encode_json
 from ullage.proxy.call import ProxyCall, find_limit, make_request
-from ullage.proxy.ledger import Entry, Ledger
+from ullage.proxy.ledger import Ledger
 from ullage.proxy.offering import (
     Offer,
     find_offer,
@@ -41,6 +38,7 @@ from ullage.proxy.offering import (
     prepare,
     write_tools,
 )
+from ullage.proxy.standing import Standing, find_full, find_standing, make_entry
 from ullage.proxy.stored import Histories, MeasuredRequest, key_of, name_of
 from ullage.runtime import Measurable
 from ullage.sdk.errors import Trouble, classify_error
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.window import Window
     from ullage.guard.view import View
-    from ullage.proxy.journal import RequestLine
     from ullage.runtime import Runtime
     from ullage.storage import Store
 
@@ -70,9 +67,6 @@ SDKs wait for an answer (600)."""
 
 MOST_GUARDS: Final = 1_000
 
-SHOWN: Final = 8
-"""Characters of a conversation's id that the log shows: enough to find it among the last 1,000."""
-
 SILENT: Final = frozenset({"ollama", "koboldcpp"})
 """Servers that cut a prompt which is too long, and say nothing (docs/servers.md)."""
 
@@ -83,10 +77,10 @@ OFF: Final = Policy.off()
 class Plan:
     """What goes to the upstream for a call.
 
-    `view` is None where the guard had no part in it. `measured` is what the id of the response will
-    stand for, where it will have one. `spliced` tells that the report of usage was asked for by
-    the proxy. `headers` are those that tell the client what was done. `offer` are the tools that
-    were added.
+    `view` is None where the guard had no part in it; `standing` says what it found out. `measured`
+    is what the id of the response will stand for, where it will have one. `spliced` tells that the
+    report of usage was asked for by the proxy. `headers` are those that tell the client what was
+    done. `offer` are the tools that were added.
     """
 
     body: bytes
@@ -97,6 +91,12 @@ class Plan:
     fault: str = ""
     measured: MeasuredRequest | None = None
     offer: Offer | None = None
+    standing: Standing | None = None
+
+    @property
+    def known(self) -> Standing | MeasuredRequest | None:
+        """What is known of how the conversation stands."""
+        return self.standing or self.measured
 
 
 class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
@@ -241,102 +241,42 @@ class Guarding:
 
     def cut_in_silence(self, call: ProxyCall, plan: Plan) -> tuple[int, int] | None:
         """Return (tokens, bound) where the server would cut what is to be sent, and say nothing."""
-        view = plan.view
-        if view is None or call.rule.observe:
+        found = plan.standing
+        if found is None or call.rule.observe:
             return None
         if _policy(call).client_compacts:
-            return self._find_full(call, view)
-        bound, count = view.window.input_tokens, view.prepared.count
-        if bound is None or not view.window.proven or count.low + call.beside < bound:
+            return find_full(call, found)
+        bound, count = found.window.input_tokens, found.count
+        if bound is None or not found.window.proven or count.low + call.beside < bound:
             return None
         question, windows = self._question(call), self._runtime.windows
         if (call.upstream.server or windows.server(question)) not in SILENT:
             return None
-        if view.window.is_learned and windows.start_trial(question):
+        if found.window.is_learned and windows.start_trial(question):
             return None
         return count.high + call.beside, bound
 
-    def _find_full(self, call: ProxyCall, view: View) -> tuple[int, int] | None:
-        """Return (tokens, bound) where a client that compacts by itself should do it now.
-
-        Room is left for the shortest answer of use. What only may be over is sent.
-        """
-        window, count, request = view.window, view.prepared.count, view.request
-        bound = window.working_tokens
-        if bound is None:
-            return None
-        if window.total_tokens is not None:
-            room = room_needed(_policy(call), request, window.total_tokens)
-            bound = min(bound, window.total_tokens - room)
-        tokens = count.tokens + call.beside
-        return (tokens, bound) if tokens >= bound else None
-
     def find_refused(self, call: ProxyCall, plan: Plan, found: Trouble) -> tuple[int, int] | None:
         """Return (tokens, bound) of what the upstream refused for a client that compacts."""
-        kind, view = found.kind, plan.view
-        if view is None or call.rule.observe or kind.kind not in ("input", "total"):
+        kind, known = found.kind, plan.standing
+        if known is None or call.rule.observe or kind.kind not in ("input", "total"):
             return None
         if not _policy(call).client_compacts:
             return None
-        tokens = kind.input_tokens or view.prepared.count.tokens
-        bound = kind.limit or view.window.input_tokens or tokens - 1
+        tokens = kind.input_tokens or known.count.tokens
+        bound = kind.limit or known.window.input_tokens or tokens - 1
         return max(tokens, bound + 1), bound
 
     def note(self, call: ProxyCall, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
         """Write down how the conversation stands; return the tier before and now, where known."""
-        view, measured = plan.view, plan.measured
-        if view is not None:
-            name, made = _name(call, view), view.prepared.checkpoint
-            found, tier = view.assessment, view.prepared.conversation.shown.tier
-            basis: str = view.prepared.count.basis
-        elif measured is not None and measured.found is not None:
-            name, made = measured.name, None
-            found, tier, basis = measured.found, measured.found.tier, measured.basis
-        else:
+        found = plan.known
+        if found is None or (isinstance(found, MeasuredRequest) and found.found is None):
             return None
-        before = self._ledger.get(name)
-        compactions, saved, requests = (
-            (before.compactions, before.saved, before.requests) if before is not None else (0, 0, 0)
-        )
-        self._ledger.note(
-            Entry(
-                id=name,
-                upstream=call.upstream.name,
-                model=call.model or "",
-                dialect=call.form.dialect,
-                at=self._runtime.now(),
-                used=found.input_tokens,
-                window=found.window_tokens,
-                tier=tier,
-                basis=basis,
-                messages=len(call.body.history),
-                compactions=compactions + (made is not None),
-                saved=saved + (made.tokens_before - made.tokens_after if made is not None else 0),
-                requests=requests + 1,
-                last_status=status,
-            )
-        )
-        return cast("Tier", before.tier) if before is not None else "unavailable", tier
-
-    def describe(self, call: ProxyCall, plan: Plan, line: RequestLine) -> None:
-        """Put into a line of the log what is known of a call."""
-        view, measured = plan.view, plan.measured
-        if view is None:
-            if measured is not None and measured.found is not None:
-                line.conversation = measured.name[:SHOWN]
-                line.used = measured.found.input_tokens
-                line.window = measured.found.window_tokens
-            return
-        prepared, found = view.prepared, view.assessment
-        line.conversation = _name(call, view)[:SHOWN]
-        line.used, line.window = found.input_tokens, prepared.window.input_tokens
-        line.cramped = prepared.cramped
-        made, asked = prepared.checkpoint, find_limit(call)
-        if made is not None and not call.rule.observe:
-            line.strategy = name_strategies(made.strategy, made.fallback_reason)
-            line.before, line.after = made.tokens_before, made.tokens_after
-        if asked is not None and prepared.max_tokens != asked[1] and not call.rule.observe:
-            line.asked, line.given = asked[1], prepared.max_tokens
+        before = self._ledger.get(found.name)
+        entry = make_entry(call, found, before)
+        self._ledger.note(replace(entry, at=self._runtime.now(), last_status=status))
+        was = before.tier if before is not None else "unavailable"
+        return cast("Tier", was), cast("Tier", entry.tier)
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -438,7 +378,8 @@ class Guarding:
     def _of(self, call: ProxyCall, port: Port, view: View, offer: Offer | None = None) -> Plan:
         """Return the plan that a view makes: the body with what changed spliced in."""
         edits: dict[str, bytes] = {}
-        count, tier = view.prepared.count, view.prepared.conversation.shown.tier
+        standing = find_standing(call, view, _policy(call))
+        count, tier = standing.count, standing.tier
         context = _context(count.tokens, view.window.input_tokens, count.basis, tier)
         headers = [(b"x-ullage-context", context)]
         if not call.rule.observe:
@@ -460,9 +401,9 @@ class Guarding:
             edits["stream_options"] = encode_json(asked)
         measured = None
         if call.form.fields.stored:
-            measured = MeasuredRequest(self._scope(call), _name(call, view), view.prepared.measured)
+            measured = MeasuredRequest(self._scope(call), standing.name, view.prepared.measured)
         data = call.body.splice(edits)
-        return Plan(data, view, port, spliced, tuple(headers), measured=measured, offer=offer)
+        return Plan(data, view, port, spliced, tuple(headers), "", measured, offer, standing)
 
     def _edits(
         self, call: ProxyCall, view: View
@@ -510,16 +451,6 @@ class Guarding:
 def _same(one: View, other: View) -> bool:
     mine, theirs = one.prepared.messages, other.prepared.messages
     return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
-
-
-def _name(call: ProxyCall, view: View) -> str:
-    """Return what a conversation is known by: its client's word, or the chain up to its task."""
-    if call.session and call.apart:
-        return call.apart
-    sent = view.prepared.sent
-    task = sent.task()
-    links = chain(sent)
-    return links[task if task is not None else 0][:16] if links else ""
 
 
 def _context(tokens: int | None, bound: int | None, basis: str, tier: str) -> bytes:

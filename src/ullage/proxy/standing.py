@@ -1,0 +1,154 @@
+"""How a conversation stands with a request that goes out: numbers and names, no text of it.
+
+It decides nothing, and knows no guard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.compaction.checkpoint import chain
+from ullage.core.guard.stages.room import room_needed
+from ullage.core.summary.flaws import name_strategies
+from ullage.proxy.call import find_limit
+from ullage.proxy.ledger import Entry
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.policy import Policy
+    from ullage.core.tokens.budget import Cramped
+    from ullage.core.tokens.counting import Count
+    from ullage.core.tokens.gauge import Assessment, Tier
+    from ullage.core.tokens.window import Window
+    from ullage.guard.view import View
+    from ullage.proxy.call import ProxyCall
+    from ullage.proxy.journal import RequestLine
+    from ullage.proxy.stored import MeasuredRequest
+
+SHOWN: Final = 8
+"""Characters of a conversation's id that the log shows: enough to find it among the last 1,000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A compaction that a request led to, in tokens, and how it was made."""
+
+    before: int
+    after: int
+    strategy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What was found out of a request before it was sent.
+
+    `name` is what the conversation is known by, `needed` the tokens that an answer needs at least,
+    None where the window is unknown. `made` is a compaction made for this request; `is_compacted`
+    says that something was left out of it. `max_tokens` is the limit of the answer as it was
+    checked.
+    """
+
+    name: str
+    window: Window
+    count: Count
+    assessment: Assessment
+    tier: Tier
+    made: Compacted | None = None
+    is_compacted: bool = False
+    cramped: Cramped | None = None
+    max_tokens: int | None = None
+    needed: int | None = None
+
+
+def find_standing(call: ProxyCall, view: View, policy: Policy) -> Standing:
+    """Return how a conversation stands with a request as a guard hands it out."""
+    prepared, window = view.prepared, view.window
+    made = prepared.checkpoint
+    compacted = None
+    if made is not None:
+        strategy = name_strategies(made.strategy, made.fallback_reason)
+        compacted = Compacted(made.tokens_before, made.tokens_after, strategy)
+    total = window.total_tokens
+    return Standing(
+        find_name(call, view),
+        window,
+        replace(prepared.count, measured=None),
+        view.assessment,
+        prepared.conversation.shown.tier,
+        compacted,
+        view.compaction is not None,
+        prepared.cramped,
+        prepared.max_tokens,
+        None if total is None else room_needed(policy, view.request, total),
+    )
+
+
+def find_name(call: ProxyCall, view: View) -> str:
+    """Return what a conversation is known by: its client's word, or the chain up to its task."""
+    if call.session and call.apart:
+        return call.apart
+    sent = view.prepared.sent
+    task = sent.task()
+    links = chain(sent)
+    return links[task if task is not None else 0][:16] if links else ""
+
+
+def make_entry(call: ProxyCall, found: Standing | MeasuredRequest, before: Entry | None) -> Entry:
+    """Return how a conversation stands, for the pages; `before` is the entry of its last request.
+
+    When it was, and what status came, is left open.
+    """
+    if isinstance(found, Standing):
+        assessed, tier, made = found.assessment, found.tier, found.made
+        basis: str = found.count.basis
+    else:
+        assert found.found is not None  # noqa: S101 - of others nothing is known
+        assessed, tier, made = found.found, found.found.tier, None
+        basis = found.basis
+    was = before or Entry(found.name, "", "", "", 0.0, requests=0)
+    return Entry(
+        id=found.name,
+        upstream=call.upstream.name,
+        model=call.model or "",
+        dialect=call.form.dialect,
+        at=0.0,
+        used=assessed.input_tokens,
+        window=assessed.window_tokens,
+        tier=tier,
+        basis=basis,
+        messages=len(call.body.history),
+        compactions=was.compactions + (made is not None),
+        saved=was.saved + (made.before - made.after if made is not None else 0),
+        requests=was.requests + 1,
+    )
+
+
+def describe(call: ProxyCall, found: Standing | MeasuredRequest | None, line: RequestLine) -> None:
+    """Put into a line of the log what is known of a call."""
+    if not isinstance(found, Standing):
+        if found is not None and found.found is not None:
+            line.conversation = found.name[:SHOWN]
+            line.used, line.window = found.found.input_tokens, found.found.window_tokens
+        return
+    line.conversation = found.name[:SHOWN]
+    line.used, line.window = found.assessment.input_tokens, found.window.input_tokens
+    line.cramped = found.cramped
+    made, asked = found.made, find_limit(call)
+    if made is not None and not call.rule.observe:
+        line.strategy, line.before, line.after = made.strategy, made.before, made.after
+    if asked is not None and found.max_tokens != asked[1] and not call.rule.observe:
+        line.asked, line.given = asked[1], found.max_tokens
+
+
+def find_full(call: ProxyCall, found: Standing) -> tuple[int, int] | None:
+    """Return (tokens, bound) where a client that compacts by itself should do it now.
+
+    Room is left for the shortest answer of use. What only may be over is sent.
+    """
+    bound, total = found.window.working_tokens, found.window.total_tokens
+    if bound is None:
+        return None
+    if total is not None and found.needed is not None:
+        bound = min(bound, total - found.needed)
+    tokens = found.count.tokens + call.beside
+    return (tokens, bound) if tokens >= bound else None
