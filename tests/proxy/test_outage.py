@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from tests.proxy.serving import CHAT, WHOLE, asked, conversation, proxied
+from tests.proxy.serving import (
+    CHAT,
+    WHOLE,
+    Wire,
+    asked,
+    begun,
+    conversation,
+    posted,
+    proxied,
+)
+from tests.proxy.sockets import serving
 from tests.support.faults import FaultServer, of_json
 from tests.support.postgres import Server, obtain
 from tests.support.waiting import eventually
@@ -50,3 +65,25 @@ def test_a_database_that_hangs_holds_nobody_up_and_loses_no_compaction() -> None
             assert proxy.shown("ullage_guard_faults_total") == 0
         assert len(store.checkpoints.all()) == 17
         store.close()
+
+
+@pytest.mark.timeout(120)
+def test_the_end_comes_in_time_whatever_the_store_and_the_upstream_do(tmp_path: Path) -> None:
+    """`drain_s` and two seconds are promised; without a bound it is the store's 30 and more."""
+    with (
+        Server(obtain()) as database,
+        Wire(begun(b": wait\n\n"), held=True) as upstream,
+        serving(tmp_path, [upstream.root_url], store=database.created(), drain_s=1) as proxy,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        url = f"http://127.0.0.1:{proxy.port}{CHAT}"
+        client = httpx2.Client(timeout=60, trust_env=False)
+        with database.pause():
+            stream = pool.submit(posted, client, url, grown("a stream", 400))
+            eventually(lambda: len(upstream.bodies) == 1)
+            began = time.monotonic()
+            os.kill(proxy.pid, signal.SIGTERM)
+            eventually(lambda: not proxy.alive)
+            assert time.monotonic() - began < 15
+        stream.exception(20)
+        client.close()

@@ -72,6 +72,10 @@ PROXY = {
     "ullage_pressure_transitions_total": {"model", "tier"},
     "ullage_streams_aborted_total": {"side"},
     "ullage_tool_answers_total": {"tool", "outcome"},
+    "ullage_requests_refused_total": {"bound"},
+    "ullage_requests_waiting": set(),
+    "ullage_request_bytes": set(),
+    "ullage_workers_ended_total": set(),
     "ullage_store_away_seconds": set(),
     "ullage_store_waiting_changes": set(),
     "ullage_guard_faults_total": set(),
@@ -291,6 +295,9 @@ def test_a_proxy_counts_what_no_event_says():
     meters.stream_aborted("client")
     meters.fault()
     meters.store(2.5, 3)
+    meters.load(4, 5_000)
+    meters.refuse("most_bytes")
+    meters.end_worker()
     assert meters.requests.value(model="m", outcome="trimmed") == 1
     overhead = meters.guard_overhead.value()
     assert overhead is not None
@@ -305,7 +312,10 @@ def test_a_proxy_counts_what_no_event_says():
     assert (meters.store_away.value(), meters.store_waiting.value()) == (2.5, 3)
     meters.store(None, 0)
     assert meters.store_away.value() == 0
-    assert registry.render().count("# HELP") == 9
+    assert (meters.requests_waiting.value(), meters.request_bytes.value()) == (4, 5_000)
+    assert meters.refused.value(bound="most_bytes") == 1
+    assert meters.workers_ended.value() == 1
+    assert registry.render().count("# HELP") == 13
 
 
 def test_a_window_is_said_by_one_source_at_a_time():

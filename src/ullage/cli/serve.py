@@ -16,6 +16,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -34,6 +35,8 @@ from ullage.storage.place import PROXY, default_url
 from ullage.transport import redact
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from ullage.proxy.app import App
 
 SUMMARY = "put the guard in front of a model server, for any client"
@@ -48,6 +51,12 @@ What was forgotten is counted again, which takes 10 ms for one of them."""
 COLLECTED: Final = (5_000, 20, 50)
 """Thresholds of the garbage collector: a whole collection holds all requests up for 25 ms, and
 nothing here leaves cycles behind that would be worth it more often."""
+
+GRACE_S: Final = 1.5
+"""Seconds after `drain_s` in which all is closed; what then still runs is broken off."""
+
+LOOK_S: Final = 0.1
+"""Seconds between two looks whether the server is to end."""
 
 BACKLOG: Final = 2048
 
@@ -355,15 +364,19 @@ def _run_server(
         timeout_graceful_shutdown=math.ceil(serve.drain_s),
     )
     server = uvicorn.Server(settings)
+    ending = threading.Timer(math.ceil(serve.drain_s) + GRACE_S, _end_process)
+    ending.daemon = True
 
     async def main() -> None:
         if hasattr(signal, "SIGHUP"):
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, reload_settings, app, again)
+        watch = asyncio.create_task(_watch_end(server, ending))
         gc.collect()
         gc.freeze()  # what was loaded by now stays: no collection need look at it again
         gc.set_threshold(*COLLECTED)
         await server.serve(sockets=[listening])
+        watch.cancel()
 
     # uvicorn raises the signals that ended it once more: they were answered by then.
     before = {
@@ -373,9 +386,23 @@ def _run_server(
         with asyncio.Runner(loop_factory=_loop()) as runner:
             runner.run(main())
     finally:
+        ending.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
     return 0 if server.started else 1
+
+
+async def _watch_end(server: uvicorn.Server, ending: threading.Timer) -> None:
+    """Begin to count down once the server is to end."""
+    while not server.should_exit:  # noqa: ASYNC110 - a signal sets it, and tells nobody
+        await asyncio.sleep(LOOK_S)
+    ending.start()
+
+
+def _end_process() -> None:
+    """End the process whatever still runs in it: a store that hangs, work that nobody can end."""
+    desk.say("ullage: what still ran was broken off")
+    os._exit(1)
 
 
 def _ignore_signal(number: int, frame: object) -> None:
@@ -403,7 +430,16 @@ def reload_settings(app: App, again: Callable[[], Serve]) -> None:
         return
     kept = app.serve
     app.reload(serve)
-    fixed = ("host", "port", "store", "connect_s", "first_byte_s", "idle_s", "drain_s")
+    fixed = (
+        "host",
+        "port",
+        "store",
+        "connect_s",
+        "first_byte_s",
+        "idle_s",
+        "drain_s",
+        "most_requests",
+    )
     changed = [name for name in fixed if getattr(serve, name) != getattr(kept, name)]
     desk.say("the configuration was read again")
     if changed:

@@ -28,6 +28,7 @@ Secret = Annotated[str, Meta(min_length=1, extra={"secret": True})]
 Whole = Annotated[int, Meta(ge=1)]
 Position = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0, le=MOST_SECONDS)]
+Rate = Annotated[float, Meta(gt=0, le=MOST_SECONDS)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Pressure = Annotated[float, Meta(gt=0, le=1)]
 Preset = Annotated[str, Meta(extra={"known": known_policies})]
@@ -214,6 +215,12 @@ class ServeTable(Table, frozen=True, kw_only=True):
     first_byte_s: the longest wait for the first byte of an answer, in seconds (600)
     idle_s: the longest silence between two chunks, in seconds (300)
     drain_s: how long streams may go on at the end, in seconds (30)
+    workers: processes in which large requests are read and planned, 0 for none (2)
+    most_requests: the most requests under way; more wait for their turn (1000)
+    most_bytes: the most bytes of requests under way (536870912)
+    client_requests: the most requests of one client under way (500)
+    client_bytes: the most bytes of requests of one client under way (268435456)
+    client_rate: how many requests one client may begin a second (any number)
     num_ctx: the window that is asked of Ollama's own API, in tokens (Ollama's)
     """
 
@@ -238,6 +245,12 @@ class ServeTable(Table, frozen=True, kw_only=True):
     first_byte_s: Seconds | None = None
     idle_s: Seconds | None = None
     drain_s: Seconds | None = None
+    workers: Position | None = None
+    most_requests: Whole | None = None
+    most_bytes: Whole | None = None
+    client_requests: Whole | None = None
+    client_bytes: Whole | None = None
+    client_rate: Rate | None = None
     num_ctx: Whole | None = None
 
 

@@ -158,6 +158,12 @@ class Serve:
     first_byte_s: float = 600.0
     idle_s: float = 300.0
     drain_s: float = 30.0
+    workers: int = 2
+    most_requests: int = 1_000
+    most_bytes: int = 512 * MIB
+    client_requests: int = 500
+    client_bytes: int = 256 * MIB
+    client_rate: float | None = None
     num_ctx: int | None = None
     policy: Policy = field(default_factory=Policy.ladder)
     summarizer: SummarizerSettings | Literal["same"] | None = None

@@ -149,6 +149,8 @@ class Answering:
         of its prompt as the server reported them. The results share half of the room that is left;
         what the guard finds too large all the same goes without.
         """
+        if plan.far is not None:
+            return await plan.far.plan_next(call, names, reply, used)
         ours = [asked for asked in reply.calls if asked.name in names][:MOST_CALLS]
         found = await self._look_up(call, ours, plan)
         for answer in found:

@@ -36,10 +36,12 @@ def _encode(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body).encode("ascii")
 
 
-def headers(code: str, body: bytes) -> Sequence[tuple[bytes, bytes]]:
+def headers(refused: RequestRefused, body: bytes) -> Sequence[tuple[bytes, bytes]]:
     """Return the headers of such an answer; one tells that no upstream wrote it."""
+    again = ((b"retry-after", str(refused.again_s).encode("ascii")),) if refused.again_s else ()
     return (
+        *again,
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode("ascii")),
-        (b"x-ullage-error", code.encode("ascii", "replace")),
+        (b"x-ullage-error", refused.code.encode("ascii", "replace")),
     )

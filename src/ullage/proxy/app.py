@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.guard.planning import load_dialects
 from ullage.proxy import head as heads
 from ullage.proxy import journal, pages, routes
+from ullage.proxy.admission import Admission
+from ullage.proxy.asked import list_doors
 from ullage.proxy.body import RequestRefused
 from ullage.proxy.channel import Channel
 from ullage.proxy.exchange import ENDED, Exchange
@@ -22,6 +26,8 @@ from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger
 from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
+from ullage.proxy.worker import WorkerSetup
+from ullage.proxy.workers import Workers
 from ullage.runtime import Runtime, default
 from ullage.storage import StoreLimits, check_store, open_store
 from ullage.storage.place import PROXY, default_url
@@ -39,8 +45,16 @@ LONGEST_PATH = 80
 """Characters of a path that a line in the log has of it."""
 
 
-SETTLE_S: Final = 5.0
-"""Seconds that the end of the process waits for what is still to be written."""
+SETTLE_S: Final = 0.5
+"""Seconds that the end of the process waits for what is still to be written, and then for the store
+to be closed."""
+
+
+TURNS: Final = 8
+"""Requests that a worker has under way at most where some wait for summaries by a model."""
+
+REMEMBERED: Final = 16 * 1024 * 1024
+"""Bytes of messages, about, that a worker keeps as they were read; large ones come to it."""
 
 
 class App:
@@ -67,8 +81,10 @@ class App:
         self._own: Store | None = None
         self._kept: Keeping | None = None
         self._guarding: Guarding | None = None
+        self._workers: Workers | None = None
         self.metrics = metrics.enable(self.runtime)
         self.meters = metrics.ProxyMeters(self.metrics.registry)
+        self.admission = Admission(serve, self.meters.refuse)
         self.pages = pages.Pages(
             self.ledger,
             self._render,
@@ -79,8 +95,10 @@ class App:
 
     def reload(self, serve: Serve) -> None:
         """Go on with another configuration: new requests go by it, those under way end as begun."""
-        self.serve = serve
+        self.serve = self.admission.bounds = serve
         self._guarding = None
+        if self._workers is not None:
+            self._workers.renew(serve.workers, self._turns)
 
     @property
     def guarding(self) -> Guarding:
@@ -114,7 +132,30 @@ class App:
     def _render(self) -> str:
         if self._kept is not None:
             self.meters.store(self._kept.away_s, self._kept.backlog)
+        waiting = 0 if self._workers is None else self._workers.waiting
+        self.meters.load(waiting, self.admission.size)
         return self.metrics.render()
+
+    @property
+    def workers(self) -> Workers | None:
+        """The processes for large requests; None where there are to be none."""
+        if self._workers is None and self.serve.workers:
+            doors = list_doors(self.kept, self.runtime, self.histories, self.meters)
+            told, most = self.meters.end_worker, self.serve.workers
+            self._workers = Workers(most, self._set_up, doors, told, turns=self._turns)
+        return self._workers if self.serve.workers else None
+
+    @property
+    def _turns(self) -> int:
+        waits = self.serve.summarizer or self.runtime.settings.summarizer
+        return TURNS if waits else 1
+
+    def _set_up(self) -> WorkerSetup:
+        """Return what a worker is begun with: the tokens of clients are no business of its."""
+        hidden = {name: secrets.token_hex(16) for name in self.serve.tokens}
+        searches = hasattr(self.kept.originals, "search")
+        serve = replace(self.serve, tokens=hidden)
+        return WorkerSetup(serve, self.runtime.settings, REMEMBERED, searches)
 
     @property
     def sender(self) -> Sender:
@@ -170,7 +211,10 @@ class App:
     async def _route_request(
         self, head: heads.RequestHead, channel: Channel, line: journal.RequestLine
     ) -> None:
-        exchange = Exchange(self, head, channel, line)
+        async with self.admission.admit(head.party) as admitted:
+            await self._exchange(Exchange(self, head, channel, admitted, line), head)
+
+    async def _exchange(self, exchange: Exchange, head: heads.RequestHead) -> None:
         form = routes.find_form(head.path) if head.method == "POST" else None
         checked, model = routes.find_checked(head.path)
         if form is not None:
@@ -210,14 +254,17 @@ class App:
 
     async def aclose(self) -> None:
         """Close what was opened here."""
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            await workers.aclose()
         sender, self._sender = self._sender, None
         if sender is not None:
             await sender.aclose()
         if self._kept is not None:
-            with contextlib.suppress(asyncio.TimeoutError):
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._kept.settle(), SETTLE_S)
         own, self._own = self._own, None
         if own is not None:
             self._store = self._kept = self._guarding = None
-            with contextlib.suppress(OSError):
-                await desk_of(own).writes.run(own.close)
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(desk_of(own).writes.run(own.close), SETTLE_S)

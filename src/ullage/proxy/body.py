@@ -37,7 +37,13 @@ class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
         self.text = text
         self.body = b""
         """What is sent in place of the text, where a dialect has a shape for this."""
+        self.again_s = 0
+        """Seconds after which the client may come again, 0 where nothing is said of it."""
         super().__init__(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was made of: a worker's refusal is raised in the proxy."""
+        return type(self), (self.status, self.code, self.text), vars(self)
 
 
 @dataclass(frozen=True, slots=True)

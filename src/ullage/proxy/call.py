@@ -17,6 +17,7 @@ from ullage.runtime import system_text
 
 if TYPE_CHECKING:
     from ullage.config.serving import ModelRule, Serve, Upstream
+    from ullage.proxy.far import FarRequest
     from ullage.proxy.head import RequestHead
     from ullage.proxy.offering import LaterRound, Offer
     from ullage.proxy.routes import GuardedPath
@@ -32,7 +33,8 @@ class ProxyCall:
     `credential` is what the upstream knows the client by, `client` the name of its token, `other`
     its second credential; `session` is the client's own name for the conversation, where it gives
     one. `streams` tells that the answer is asked for as a stream; `beside` are tokens that the
-    server holds already. `round` is that of a request that goes on from calls of added tools.
+    server holds already. `round` is that of a request that goes on from calls of added tools. `far`
+    is where a worker holds its text.
     """
 
     form: GuardedPath
@@ -47,6 +49,7 @@ class ProxyCall:
     client: str | None = None
     other: str | None = field(default=None, repr=False)
     round: LaterRound | None = None
+    far: FarRequest | None = None
 
     @property
     def apart(self) -> str | None:

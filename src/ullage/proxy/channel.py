@@ -5,6 +5,7 @@ It knows neither upstreams nor guards.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ullage.proxy import answers
@@ -34,8 +35,11 @@ class Channel:
             self.begun, self.status = True, message["status"]
         await self._send(message)
 
-    async def read(self, most: int) -> bytes:
-        """Return the body; raises Refused beyond `most` bytes, and Gone."""
+    async def read(self, most: int, take: Callable[[int], None]) -> bytes:
+        """Return the body; raises Refused beyond `most` bytes, what `take` raises, and Gone.
+
+        `take` is told the bytes of each piece.
+        """
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -46,6 +50,7 @@ class Channel:
             size += len(piece)
             if size > most:
                 raise RequestRefused(413, "body_too_large", f"the body is over {most:,} bytes")
+            take(len(piece))
             pieces.append(piece)
             if not message.get("more_body"):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -87,4 +92,4 @@ class Channel:
         data = refused.body or answers.error(dialect, refused.status, refused.code, refused.text)
         if not self.begun:
             self.code = refused.code
-            await self.answer(refused.status, answers.headers(refused.code, data), data)
+            await self.answer(refused.status, answers.headers(refused, data), data)

@@ -24,6 +24,7 @@ from ullage.proxy.answering import Answering
 from ullage.proxy.body import Body, RequestRefused
 from ullage.proxy.call import ProxyCall, find_upstream, make_call
 from ullage.proxy.channel import Channel, Gone
+from ullage.proxy.far import check_far, read_far
 from ullage.proxy.guarding import SMALL, Plan, trouble
 from ullage.proxy.journal import LEFT, RequestLine
 from ullage.proxy.opened import (
@@ -39,6 +40,7 @@ from ullage.proxy.relay import EventRelay, LineRelay
 from ullage.proxy.rounds import RoundRelay
 from ullage.proxy.standing import describe
 from ullage.proxy.upstream import Response, Sent, Unreached, UpstreamBroken, discreet
+from ullage.proxy.workers import WorkerLost
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.telemetry import otel
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from ullage.core.dialects.reply import Reply
     from ullage.core.dialects.rounds import Rounds
     from ullage.core.tokens.gauge import Assessment
+    from ullage.proxy.admission import Admitted
     from ullage.proxy.app import App
     from ullage.proxy.routes import GuardedPath
 
@@ -57,6 +60,9 @@ HELD: Final = 16
 
 HELD_BYTES: Final = 64 * 1024
 """Bytes that are waited for at most, whatever they are."""
+
+LARGE: Final = 262_144
+"""Bytes beyond which a body is read and planned in a worker."""
 
 WHOLE: Final = 8 * 1024 * 1024
 """Bytes of an answer that is no stream which are kept to be read."""
@@ -70,12 +76,18 @@ class Exchange:
     """One request on its way."""
 
     def __init__(
-        self, app: App, head: heads.RequestHead, channel: Channel, line: RequestLine | None = None
+        self,
+        app: App,
+        head: heads.RequestHead,
+        channel: Channel,
+        admitted: Admitted,
+        line: RequestLine | None = None,
     ) -> None:
         self._app = app
         self._serve = app.serve
         self._head = head
         self._channel = channel
+        self._admitted = admitted
         self._line = line or RequestLine(head.method, head.path)
         self._reported: Assessment | None = None
         self._rounds: Rounds | None = None
@@ -83,9 +95,8 @@ class Exchange:
     async def converse(self, form: GuardedPath) -> None:
         """Guard a conversation."""
         try:
-            body = await self._body(form.fields.messages)
-            form = replace(form, fields=form.fields.spell(body.fields))
-            await self._run_watched(self._guard_conversation(form, body))
+            raw = await self._read()
+            await self._run_watched(self._guard_conversation(form, raw))
         except Gone:
             return
         except RequestRefused as refused:
@@ -94,24 +105,26 @@ class Exchange:
     async def check(self, model: str | None = None) -> None:
         """Check a body, and forward it as it came; `model` is what the path says of it."""
         try:
-            body = await self._body("")
-            await self._run_watched(self._forward_body(body, model))
+            raw = await self._read()
+            await self._run_watched(self._check_body(raw, model))
         except Gone:
             return
 
     async def forward(self) -> None:
         """Forward a request without a look at what it carries."""
         try:
-            raw = await self._channel.read(self._serve.max_body)
+            raw = await self._read()
             await self._run_watched(self._forward_body(Body(raw, opaque=True)))
         except Gone:
             return
 
     # --- the two ends ---------------------------------------------------------------------------
 
-    async def _body(self, name: str) -> Body:
+    async def _read(self) -> bytes:
+        return await self._channel.read(self._serve.max_body, self._admitted.take)
+
+    async def _read_body(self, raw: bytes, name: str) -> Body:
         serve = self._serve
-        raw = await self._channel.read(serve.max_body)
         bounds = bodies.Bounds(serve.max_messages, serve.max_n, serve.max_depth)
         if len(raw) <= SMALL:
             return bodies.read(raw, name, bounds)
@@ -157,8 +170,25 @@ class Exchange:
 
     # --- conversations --------------------------------------------------------------------------
 
-    async def _guard_conversation(self, form: GuardedPath, body: Body) -> None:
-        call = make_call(self._serve, self._head, form, body)
+    async def _read_call(self, form: GuardedPath, raw: bytes) -> ProxyCall:
+        """Read a request of a conversation: a large one in a worker, which goes on to hold it."""
+        head, workers = self._head, self._app.workers
+        if workers is not None and len(raw) > LARGE:
+            with _reading():
+                return await read_far(workers, head, form, raw)
+        body = await self._read_body(raw, form.fields.messages)
+        form = replace(form, fields=form.fields.spell(body.fields))
+        return make_call(self._serve, head, form, body)
+
+    async def _guard_conversation(self, form: GuardedPath, raw: bytes) -> None:
+        call = await self._read_call(form, raw)
+        try:
+            await self._guard_traced(call)
+        finally:
+            if call.far is not None:
+                call.far.close()
+
+    async def _guard_traced(self, call: ProxyCall) -> None:
         self._line.upstream, self._line.model = call.upstream.name, call.model or ""
         with otel.around(
             self._app.runtime,
@@ -192,7 +222,7 @@ class Exchange:
         if over is not None:
             meters.request(call.model, "blocked")
             with self._apart():
-                describe(call, plan.known, self._line)
+                describe(call, plan.about, self._line)
             raise answers.refuse_too_large(call.form.dialect, *over)
         return plan
 
@@ -266,7 +296,7 @@ class Exchange:
             tiers = guarding.note(call, plan, status)
             if tiers is not None:
                 meters.pressure(call.model, *tiers)
-            describe(call, plan.known, self._line)
+            describe(call, plan.about, self._line)
             if self._reported is not None and self._reported.state == "known":
                 self._line.used = self._reported.input_tokens  # the server's own word
 
@@ -472,6 +502,15 @@ class Exchange:
 
     # --- the rest -------------------------------------------------------------------------------
 
+    async def _check_body(self, raw: bytes, model: str | None) -> None:
+        workers = self._app.workers
+        if workers is not None and len(raw) > LARGE:
+            with _reading():
+                body = await check_far(workers, self._head.party, raw)
+        else:
+            body = await self._read_body(raw, "")
+        await self._forward_body(body, model)
+
     async def _forward_body(self, body: Body, model: str | None = None) -> None:
         upstream, _ = find_upstream(self._serve, body, model)
         try:
@@ -489,6 +528,16 @@ class Exchange:
             raise Gone from error  # as above
         finally:
             await response.aclose()
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Tell a client whose body could not be read in the time that there is."""
+    try:
+        yield
+    except (TimeoutError, WorkerLost) as error:
+        text = "this body takes too long to read: it was given up"
+        raise RequestRefused(503, "body_unread", text) from error
 
 
 async def _read_whole(made: OpenAnswer) -> OpenAnswer:

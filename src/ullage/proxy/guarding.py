@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.window import Window
     from ullage.guard.view import View
+    from ullage.proxy.far import FarPlan
     from ullage.runtime import Runtime
     from ullage.storage import Store
 
@@ -80,7 +81,7 @@ class Plan:
     `view` is None where the guard had no part in it; `standing` says what it found out. `measured`
     is what the id of the response will stand for, where it will have one. `spliced` tells that the
     report of usage was asked for by the proxy. `headers` are those that tell the client what was
-    done. `offer` are the tools that were added.
+    done. `offer` are the tools that were added. `far` is where a worker holds the plan.
     """
 
     body: bytes
@@ -92,9 +93,10 @@ class Plan:
     measured: MeasuredRequest | None = None
     offer: Offer | None = None
     standing: Standing | None = None
+    far: FarPlan | None = None
 
     @property
-    def known(self) -> Standing | MeasuredRequest | None:
+    def about(self) -> Standing | MeasuredRequest | None:
         """What is known of how the conversation stands."""
         return self.standing or self.measured
 
@@ -141,14 +143,11 @@ class Guarding:
         if call.body.opaque or not (call.kept or call.body.history):
             return Plan(call.body.raw)
         try:
-            async with asyncio.timeout(self._patience_s):
-                if call.kept:
-                    return await self._forwarding(call)
-                port = self._port(call)
-                view, offer = await prepare(port, call, self._find_offer(call))
-            if len(call.body.raw) <= SMALL:
-                return self._of(call, port, view, offer)
-            return await THREADS.run(self._of, call, port, view, offer)
+            if call.far is not None:
+                return await call.far.plan(call, self._patience_s)
+            return await self._plan_here(call)
+        except RequestRefused:
+            raise
         except MalformedHistoryError:
             return Plan(call.body.raw)  # no conversation that anybody here knows: theirs to judge
         except Exception as error:
@@ -159,10 +158,25 @@ class Guarding:
             log.exception("the guard failed; the request goes out as it came")
             return Plan(call.body.raw, fault=type(error).__name__)
 
+    async def _plan_here(self, call: ProxyCall) -> Plan:
+        async with asyncio.timeout(self._patience_s):
+            if call.kept:
+                return await self._forwarding(call)
+            port = self._port(call)
+            view, offer = await prepare(port, call, self._find_offer(call))
+        if len(call.body.raw) <= SMALL:
+            return self._of(call, port, view, offer)
+        return await THREADS.run(self._of, call, port, view, offer)
+
     async def again(self, call: ProxyCall, plan: Plan, found: Trouble) -> Plan | None:
         """Return what to send after a failure of the plan, None where that is no help."""
         if call.rule.observe:
             return None
+        if plan.far is not None:
+            return await plan.far.again(call, found, self._patience_s)
+        return await self._plan_again(call, plan, found)
+
+    async def _plan_again(self, call: ProxyCall, plan: Plan, found: Trouble) -> Plan | None:
         if plan.view is None or plan.port is None:
             return plan if found.lost else None
         if plan.spliced and _rejects_usage(found):
@@ -198,10 +212,11 @@ class Guarding:
 
     async def take_back(self, plan: Plan) -> None:
         """Take back what a recovery stored for a plan that failed all the same."""
-        if plan.view is None or plan.port is None:
-            return
         try:
-            await plan.port.atake_back(plan.view)
+            if plan.far is not None:
+                await plan.far.take_back()
+            elif plan.view is not None and plan.port is not None:
+                await plan.port.atake_back(plan.view)
         except Exception:
             if not self._serve.fail_open:
                 raise
@@ -216,11 +231,13 @@ class Guarding:
             return None
         found = None
         try:
-            if plan.view is not None:
-                async with asyncio.timeout(DEADLINE_S):
-                    found = await plan.view.aobserve(report)
             if plan.measured is not None:
                 self._remember(plan.measured, report)
+            if plan.far is not None:
+                found = await plan.far.learn(report)
+            elif plan.view is not None:
+                async with asyncio.timeout(DEADLINE_S):
+                    found = await plan.view.aobserve(report)
         except Exception:
             if not self._serve.fail_open:
                 raise
@@ -236,7 +253,9 @@ class Guarding:
 
     def learn_refusal(self, plan: Plan, status: int, body: Any) -> None:
         """Learn from a refusal that is handed on."""
-        if plan.view is not None:
+        if plan.far is not None:
+            plan.far.learn_refusal(status, body)
+        elif plan.view is not None:
             plan.view.observe(UpstreamRefused(status, body))
 
     def cut_in_silence(self, call: ProxyCall, plan: Plan) -> tuple[int, int] | None:
@@ -269,7 +288,7 @@ class Guarding:
 
     def note(self, call: ProxyCall, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
         """Write down how the conversation stands; return the tier before and now, where known."""
-        found = plan.known
+        found = plan.about
         if found is None or (isinstance(found, MeasuredRequest) and found.found is None):
             return None
         before = self._ledger.get(found.name)

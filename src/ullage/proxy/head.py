@@ -5,6 +5,7 @@ The upstream comes from the configuration alone; no header, host or path of a cl
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
 import uuid
@@ -82,6 +83,14 @@ class RequestHead:
     credential: str | None = field(default=None, repr=False)
     other: str | None = field(default=None, repr=False)
     session: str | None = None
+
+    @property
+    def party(self) -> str:
+        """Whose turns and bounds it shares: its token's name, else a hash of its credentials."""
+        if self.client is not None:
+            return self.client
+        shown = "|".join((self.credential or "", self.other or ""))
+        return hashlib.blake2b(shown.encode(), digest_size=8).hexdigest()
 
     @property
     def agent(self) -> str:

@@ -30,6 +30,8 @@ MOST: Final = 1_000
 class Keeping:
     """A `Store` for the guards of a proxy, over the one that is configured."""
 
+    is_sheltered = True
+
     def __init__(self, store: Store, limits: StoreLimits) -> None:
         self._store = shelter(store, limits)
         self.conversations = WrittenBehind(self._store, limits)

@@ -30,7 +30,7 @@ SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class Reduction:
     """A compaction that a request led to, in tokens, and how it was made."""
 
     before: int
@@ -53,7 +53,7 @@ class Standing:
     count: Count
     assessment: Assessment
     tier: Tier
-    made: Compacted | None = None
+    made: Reduction | None = None
     is_compacted: bool = False
     cramped: Cramped | None = None
     max_tokens: int | None = None
@@ -67,7 +67,7 @@ def find_standing(call: ProxyCall, view: View, policy: Policy) -> Standing:
     compacted = None
     if made is not None:
         strategy = name_strategies(made.strategy, made.fallback_reason)
-        compacted = Compacted(made.tokens_before, made.tokens_after, strategy)
+        compacted = Reduction(made.tokens_before, made.tokens_after, strategy)
     total = window.total_tokens
     return Standing(
         find_name(call, view),

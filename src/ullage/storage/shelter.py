@@ -157,6 +157,7 @@ class Shelter(Unpicklable):
     """
 
     instead = "take one that outlives it, ullage.open_store('sqlite:FILE'), and open it there too"
+    is_sheltered = True
 
     def __init__(
         self,
@@ -327,7 +328,7 @@ class Shelter(Unpicklable):
 
 def shelter(store: Store, limits: StoreLimits = STANDARD) -> Store:
     """Return a store that memory stands in for while it is away; one in memory as it is."""
-    if isinstance(store, Shelter) or store.url == MemoryStore.url:
+    if getattr(store, "is_sheltered", False) or store.url == MemoryStore.url:
         return store
     return Shelter(store, limits)
 

@@ -118,6 +118,23 @@ COMPACTION_FAULTS_TOTAL: Final = Described(
     "What is asked for again after a compaction left it out.",
     ("kind",),
 )
+PRESSURE_TRANSITIONS_TOTAL: Final = Described(
+    "ullage_pressure_transitions_total",
+    "Conversations that came into a tier of pressure from another one.",
+    ("model", "tier"),
+)
+REQUESTS_REFUSED_TOTAL: Final = Described(
+    "ullage_requests_refused_total",
+    "Requests that were told to come again, by the bound that they were over.",
+    ("bound",),
+)
+REQUESTS_WAITING: Final = Described(
+    "ullage_requests_waiting", "Requests that wait for their turn in a worker."
+)
+REQUEST_BYTES: Final = Described("ullage_request_bytes", "Bytes of requests under way.")
+WORKERS_ENDED_TOTAL: Final = Described(
+    "ullage_workers_ended_total", "Workers that were ended because their work took too long."
+)
 GUARD_FAULTS_TOTAL: Final = Described(
     "ullage_guard_faults_total", "Requests on which the guard itself failed."
 )
@@ -245,13 +262,7 @@ class ProxyMeters:
                 ("model", "source"),
             )
         )
-        self.transitions = counter(
-            Described(
-                "ullage_pressure_transitions_total",
-                "Conversations that came into a tier of pressure from another one.",
-                ("model", "tier"),
-            )
-        )
+        self.transitions = counter(PRESSURE_TRANSITIONS_TOTAL)
         self.streams_aborted = counter(
             Described(
                 "ullage_streams_aborted_total",
@@ -269,6 +280,10 @@ class ProxyMeters:
         self.store_away = registry.gauge(STORE_AWAY_SECONDS)
         self.store_waiting = registry.gauge(STORE_WAITING_CHANGES)
         self.guard_faults = counter(GUARD_FAULTS_TOTAL)
+        self.refused = counter(REQUESTS_REFUSED_TOTAL)
+        self.requests_waiting = registry.gauge(REQUESTS_WAITING)
+        self.request_bytes = registry.gauge(REQUEST_BYTES)
+        self.workers_ended = counter(WORKERS_ENDED_TOTAL)
 
     def request(self, model: str | None, outcome: Outcome) -> None:
         """Count a request: sent as it came, trimmed, blocked by an answer of our own, or error."""
@@ -285,6 +300,19 @@ class ProxyMeters:
     def tool_answer(self, tool: str, outcome: str) -> None:
         """Count a call of a tool that was added, by what came of it."""
         self.tool_answers.add(tool=tool, outcome=outcome)
+
+    def refuse(self, bound: str) -> None:
+        """Count a request that was told to come again."""
+        self.refused.add(bound=bound)
+
+    def end_worker(self) -> None:
+        """Count a worker whose work took too long."""
+        self.workers_ended.add()
+
+    def load(self, waiting: int, size: int) -> None:
+        """Set how many requests wait for a worker, and the bytes of those under way."""
+        self.requests_waiting.set(waiting)
+        self.request_bytes.set(size)
 
     def store(self, away_s: float | None, waiting: int) -> None:
         """Set for how long the store has been away, and how many changes wait for it."""

@@ -1,0 +1,129 @@
+"""Who is let in: how many requests, bytes and requests a second, of one client and in all.
+
+A client over its own bounds is told to come again; where the proxy is full, requests wait in a line
+that is fair to clients. It knows no bodies. For one event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ullage.proxy.line import FairLine
+from ullage.proxy.workers import refuse_busy
+
+if TYPE_CHECKING:
+    from ullage.config.serving import Serve
+
+WAIT_S: Final = 10.0
+"""Seconds that a request waits for its turn where the proxy is full."""
+
+AGAIN_S: Final = 2
+"""Seconds after which a client over its bounds may come again."""
+
+BUCKETS: Final = 10_000
+"""Clients of whose pace something is kept."""
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A request that was let in: it takes bytes as they come, and gives them back at its end."""
+
+    client: str
+    admission: Admission
+    held: int = 0
+
+    def take(self, size: int) -> None:
+        """Take more bytes; raises RequestRefused where that is over a bound."""
+        self.admission.take_bytes(self.client, size)
+        self.held += size
+
+
+@dataclass(slots=True)
+class Admission:
+    """The bounds of a proxy, and what is under way.
+
+    `tell` hears by which bound a request was refused; `now` returns seconds that never go back.
+    """
+
+    bounds: Serve
+    tell: Callable[[str], None] = lambda _: None
+    now: Callable[[], float] = time.monotonic
+    requests: Counter[str] = field(default_factory=Counter)
+    sizes: Counter[str] = field(default_factory=Counter)
+    _line: FairLine = field(init=False)
+    _paces: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._line = FairLine(self.bounds.most_requests)
+
+    @asynccontextmanager
+    async def admit(self, client: str) -> AsyncIterator[Admitted]:
+        """Let a request of a client in, until it is over; raises RequestRefused with 429."""
+        self._check_client(client)
+        self.requests[client] += 1
+        admitted = Admitted(client, self)
+        try:
+            await self._enter(client)
+            try:
+                yield admitted
+            finally:
+                self._line.leave()
+        finally:
+            self._give_back(self.requests, client, 1)
+            self._give_back(self.sizes, client, admitted.held)
+
+    @property
+    def size(self) -> int:
+        """Bytes of requests under way."""
+        return self.sizes.total()
+
+    def take_bytes(self, client: str, size: int) -> None:
+        """Take bytes for a client; raises RequestRefused where that is over a bound."""
+        bounds = self.bounds
+        if self.sizes[client] + size > bounds.client_bytes:
+            self._refuse("client_bytes")
+        if self.size + size > bounds.most_bytes:
+            self._refuse("most_bytes")
+        self.sizes[client] += size
+
+    async def _enter(self, client: str) -> None:
+        try:
+            await self._line.enter(client, WAIT_S)
+        except TimeoutError:
+            self._refuse("most_requests")
+
+    def _check_client(self, client: str) -> None:
+        if self.requests[client] >= self.bounds.client_requests:
+            self._refuse("client_requests")
+        if self.bounds.client_rate is not None and not self._has_pace(client):
+            self._refuse("client_rate")
+
+    def _has_pace(self, client: str) -> bool:
+        """Tell whether a client may ask now: as often as a second's rate, in bursts of one second.
+
+        (A token bucket: what is left of the rate, and when that was.)
+        """
+        rate = self.bounds.client_rate or 0.0
+        burst, now = max(rate, 1.0), self.now()
+        left, at = self._paces.pop(client, (burst, now))
+        left = min(left + (now - at) * rate, burst)
+        may = left >= 1.0
+        self._paces[client] = (left - may, now)
+        if len(self._paces) > BUCKETS:
+            del self._paces[next(iter(self._paces))]
+        return may
+
+    def _refuse(self, bound: str) -> None:
+        self.tell(bound)
+        raise refuse_busy(AGAIN_S, bound)
+
+    @staticmethod
+    def _give_back(counts: Counter[str], client: str, size: int) -> None:
+        counts[client] -= size
+        if counts[client] <= 0:
+            del counts[client]

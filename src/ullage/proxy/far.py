@@ -1,0 +1,139 @@
+"""A request that a worker holds: what is done with it there, as the proxy has it here.
+
+Its text stays in the worker; here are its bytes, its small fields, and numbers. It knows no guard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.proxy.body import Body
+from ullage.proxy.workers import WorkerLost
+
+if TYPE_CHECKING:
+    from ullage.core.dialects.reply import Reply
+    from ullage.core.tokens.gauge import Assessment
+    from ullage.proxy.call import ProxyCall
+    from ullage.proxy.guarding import Plan
+    from ullage.proxy.head import RequestHead
+    from ullage.proxy.routes import GuardedPath
+    from ullage.proxy.worker import FarAnswer, FarBody
+    from ullage.proxy.workers import Worker, Workers
+    from ullage.sdk.errors import Trouble
+
+log = logging.getLogger("ullage.proxy")
+
+READ_S: Final = 20.0
+"""Seconds that a body may take to be read."""
+
+_TICKETS: Final = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class FarRequest:
+    """One request in a worker. `client` is whose turns it takes."""
+
+    worker: Worker
+    ticket: int
+    raw: bytes
+    client: str
+
+    async def plan(self, call: ProxyCall, patience_s: float) -> Plan:
+        """Return what to send. Raises RequestRefused, TimeoutError, WorkerLost."""
+        found: FarAnswer = await self.take_turn(patience_s, "plan")
+        return self.join(call, found)[1]
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.worker.tickets.discard(self.ticket)
+        self.worker.note("drop", self.ticket)
+
+    def join(self, call: ProxyCall, found: FarAnswer) -> tuple[ProxyCall, Plan]:
+        """Return a call and its plan with what stayed here: the way of the call, its bytes."""
+        body = make_body(found.body, self.raw)
+        sent = self.raw if found.sent is None else found.sent
+        far = FarPlan(self, found.number)
+        joined = replace(found.call, form=call.form, body=body, far=self)
+        return joined, replace(found.plan, body=sent, far=far)
+
+    async def take_turn(self, patience_s: float, name: str, *arguments: Any) -> Any:
+        """Return what a job comes to that takes time."""
+        run = self.worker.take_turn
+        return await run(self.client, patience_s, name, self.ticket, *arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class FarPlan:
+    """One plan for a request in a worker, by its number. What a lost worker knew is lost."""
+
+    request: FarRequest
+    number: int
+
+    async def again(self, call: ProxyCall, found: Trouble, patience_s: float) -> Plan | None:
+        """Return what to send after a failure, None where that is no help."""
+        made = await self.request.take_turn(patience_s, "again", self.number, found)
+        return None if made is None else self.request.join(call, made)[1]
+
+    async def take_back(self) -> None:
+        """Take back what a recovery stored for a plan that failed all the same."""
+        await self.request.worker.run("take_back", self.request.ticket, self.number)
+
+    async def learn(self, report: Any) -> Assessment | None:
+        """Learn from an answer, and return how full the window was by it."""
+        with contextlib.suppress(WorkerLost):
+            worker, ticket = self.request.worker, self.request.ticket
+            found: Assessment | None = await worker.run("learn", ticket, self.number, report)
+            return found
+        return None
+
+    def learn_refusal(self, status: int, body: Any) -> None:
+        """Learn from a refusal that is handed on."""
+        self.request.worker.note("learn_refusal", self.request.ticket, self.number, status, body)
+
+    async def plan_next(
+        self, call: ProxyCall, names: frozenset[str], reply: Reply, used: int | None
+    ) -> tuple[ProxyCall, Plan, int]:
+        """Return what to send after a round that asked for added tools, and how many answered."""
+        request = self.request
+        found, answered = await request.take_turn(
+            READ_S, "plan_next", self.number, names, reply, used
+        )
+        return *request.join(call, found), answered
+
+
+async def read_far(workers: Workers, head: RequestHead, form: GuardedPath, raw: bytes) -> ProxyCall:
+    """Have a worker read a request of a conversation. Raises RequestRefused, TimeoutError.
+
+    A worker that is lost meanwhile costs one more try with another; then WorkerLost is raised.
+    """
+    for left in (1, 0):
+        worker, ticket = await workers.find(head.party, raw), next(_TICKETS)
+        worker.tickets.add(ticket)
+        request = FarRequest(worker, ticket, raw, head.party)
+        try:
+            call, told = await request.take_turn(READ_S, "read", raw, head, head.path)
+        except BaseException as error:
+            request.close()
+            if not (left and isinstance(error, WorkerLost)):
+                raise
+        else:
+            form = replace(form, fields=call.form.fields)
+            joined: ProxyCall = replace(call, form=form, body=make_body(told, raw), far=request)
+            return joined
+    raise AssertionError  # pragma: no cover - the second try returns or raises
+
+
+async def check_far(workers: Workers, client: str, raw: bytes) -> Body:
+    """Have a worker check a body that is forwarded as it came. Raises as `read_far` does."""
+    worker = await workers.find(client, raw)
+    return make_body(await worker.take_turn(client, READ_S, "check", raw), raw)
+
+
+def make_body(told: FarBody, raw: bytes) -> Body:
+    """Return a body by what a worker tells of it: of its messages, how many there are."""
+    history: list[Any] = [None] * told.messages
+    return Body(raw, dict(told.fields), history, opaque=told.opaque, grown=told.grown)

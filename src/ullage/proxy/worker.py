@@ -1,0 +1,296 @@
+"""A process beside the proxy, in which large requests are read and planned: it can be ended.
+
+It holds what belongs to requests under way, and nothing that outlives them: the proxy is asked for
+all that is remembered. `proxy.workers` alone begins it, by its `main`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+from ullage.guard.planning import load_dialects
+from ullage.proxy import body as bodies
+from ullage.proxy import routes
+from ullage.proxy.answering import Answering
+from ullage.proxy.call import ProxyCall, make_call
+from ullage.proxy.doors import (
+    JOB,
+    FarHistories,
+    FarLessons,
+    FarListener,
+    FarMeters,
+    FarStore,
+    FarWindows,
+    Pipe,
+)
+from ullage.proxy.frames import Beat, Done, WorkerJob, read
+from ullage.proxy.guarding import Guarding, Plan
+from ullage.proxy.ledger import Ledger
+from ullage.runtime import Runtime
+from ullage.windows import ResolverOptions
+
+if TYPE_CHECKING:
+    from ullage.config.serving import Serve
+    from ullage.core.dialects.reply import Reply
+    from ullage.core.tokens.gauge import Assessment
+    from ullage.proxy.head import RequestHead
+    from ullage.proxy.keeping import Keeping
+    from ullage.sdk.errors import Trouble
+    from ullage.telemetry.metrics import ProxyMeters
+
+BEAT_S: Final = 1.0
+"""Seconds between two signs of life, while there is work."""
+
+SMALL_FIELD: Final = 4_096
+"""Bytes of a field of a body up to which the proxy is told of it."""
+
+NICER: Final = 5
+"""How much less of a busy machine a worker takes than the proxy itself (nice)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """What a worker is begun with; `settings` are those of the proxy's runtime."""
+
+    serve: Serve
+    settings: Any
+    remembered: int
+    searches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FarBody:
+    """What the proxy is told of a body: its small fields, how many messages it has."""
+
+    fields: dict[str, Any]
+    messages: int
+    opaque: bool
+    grown: int
+
+
+@dataclass(frozen=True, slots=True)
+class FarAnswer:
+    """A call and its plan as the proxy has them: `body` None stands for the bytes that came."""
+
+    number: int
+    call: ProxyCall
+    body: FarBody
+    plan: Plan
+    sent: bytes | None
+
+
+class Bench:
+    """Does jobs: each public coroutine is one. Calls and plans are kept by ticket and number."""
+
+    def __init__(self, link: Pipe, setup: WorkerSetup) -> None:
+        runtime = Runtime(settings=setup.settings, remembered=setup.remembered)
+        runtime.windows = _join(FarWindows(runtime.transport, runtime.now, _options(setup)), link)
+        runtime.lessons = _join(FarLessons(None, runtime.now), link)
+        runtime.metrics = FarListener(link)
+        store = FarStore(link, searches=setup.searches)
+        histories = _join(FarHistories(), link)
+        self._serve = setup.serve
+        self._guarding = Guarding(setup.serve, runtime, store, Ledger(), histories)
+        self._answering = Answering(
+            self._guarding,
+            runtime,
+            cast("Keeping", store),
+            cast("ProxyMeters", FarMeters(link)),
+            fail_open=setup.serve.fail_open,
+        )
+        self._tickets: dict[int, dict[int, tuple[ProxyCall, Plan | None]]] = {}
+
+    async def check(self, raw: bytes) -> FarBody:
+        """Check a body that is forwarded as it came; raises RequestRefused."""
+        return _tell_body(bodies.read(raw, "", self._bounds()))
+
+    async def read(
+        self, ticket: int, raw: bytes, head: RequestHead, path: str
+    ) -> tuple[ProxyCall, FarBody]:
+        """Read a request of a conversation; raises RequestRefused."""
+        form = routes.find_form(path)
+        assert form is not None  # noqa: S101 - the proxy looked
+        body = bodies.read(raw, form.fields.messages, self._bounds())
+        form = replace(form, fields=form.fields.spell(body.fields))
+        call = make_call(self._serve, head, form, body)
+        self._tickets[ticket] = {0: (call, None)}
+        return _strip_call(call), _tell_body(body)
+
+    async def plan(self, ticket: int) -> FarAnswer:
+        """Plan what is to be sent for a request that was read; raises RequestRefused."""
+        call, _ = self._tickets[ticket][0]
+        return self._answer(ticket, call, await self._guarding.plan(call))
+
+    async def again(self, ticket: int, number: int, found: Trouble) -> FarAnswer | None:
+        """Return what to send after a failure of a plan, None where that is no help."""
+        call, plan = self._find(ticket, number)
+        made = await self._guarding.again(call, plan, found)
+        return None if made is None else self._answer(ticket, call, made)
+
+    async def take_back(self, ticket: int, number: int) -> None:
+        """Take back what a recovery stored for a plan that failed all the same."""
+        await self._guarding.take_back(self._find(ticket, number)[1])
+
+    async def learn(self, ticket: int, number: int, report: Any) -> Assessment | None:
+        """Learn from an answer, and return how full the window was by it."""
+        plan = replace(self._find(ticket, number)[1], measured=None)  # the proxy's own to learn
+        return await self._guarding.learn(plan, report)
+
+    async def learn_refusal(self, ticket: int, number: int, status: int, body: Any) -> None:
+        """Learn from a refusal that is handed on."""
+        self._guarding.learn_refusal(self._find(ticket, number)[1], status, body)
+
+    async def plan_next(
+        self, ticket: int, number: int, names: frozenset[str], reply: Reply, used: int | None
+    ) -> tuple[FarAnswer, int]:
+        """Return what to send after a round that asked for added tools, and how many answered."""
+        call, plan = self._find(ticket, number)
+        call, plan, answered = await self._answering.plan_next(call, plan, names, reply, used)
+        return self._answer(ticket, call, plan), answered
+
+    async def drop(self, ticket: int) -> None:
+        """Let go of a request that is over."""
+        self._tickets.pop(ticket, None)
+
+    def _find(self, ticket: int, number: int) -> tuple[ProxyCall, Plan]:
+        call, plan = self._tickets[ticket][number]
+        assert plan is not None  # noqa: S101 - only plans have numbers beyond 0
+        return call, plan
+
+    def _answer(self, ticket: int, call: ProxyCall, plan: Plan) -> FarAnswer:
+        held = self._tickets[ticket]
+        number = max(held) + 1
+        held[number] = (call, plan)
+        sent = None if plan.body is call.body.raw else plan.body
+        measured = plan.measured
+        if measured is not None:
+            measured = replace(measured, own=replace(measured.own, messages=()))
+        bare = replace(plan, body=b"", view=None, port=None, measured=measured)
+        return FarAnswer(number, _strip_call(call), _tell_body(call.body), bare, sent)
+
+    def _bounds(self) -> bodies.Bounds:
+        serve = self._serve
+        return bodies.Bounds(serve.max_messages, serve.max_n, serve.max_depth)
+
+
+def _join(door: Any, link: Pipe) -> Any:
+    door.link = link
+    return door
+
+
+def _options(setup: WorkerSetup) -> ResolverOptions:
+    held = setup.settings
+    return ResolverOptions(
+        context_windows=held.context_windows, base_models=held.base_models, offline=held.offline
+    )
+
+
+def _strip_call(call: ProxyCall) -> ProxyCall:
+    return replace(call, body=bodies.Body(b""))
+
+
+def _tell_body(body: bodies.Body) -> FarBody:
+    """Return what the proxy is told of a body. A large field is named, and has no value."""
+    small = {
+        name: value if len(body.bytes_of(name)) <= SMALL_FIELD else ...
+        for name, value in body.fields.items()
+    }
+    return FarBody(small, len(body.history), body.opaque, body.grown)
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+class _Sender(logging.Handler):
+    """Hands what is logged to the proxy."""
+
+    def __init__(self, link: Pipe) -> None:
+        super().__init__(logging.INFO)
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send the text of a record, a traceback behind it."""
+        try:
+            text = self.format(record)
+            self._link.tell("log", "write", record.name, record.levelno, text)
+        except (OSError, ValueError):
+            return  # the proxy is gone
+
+
+async def work(link: Pipe, bench: Bench, frames: asyncio.Queue[Any]) -> None:
+    """Do jobs until there are no more, and none is under way."""
+    under_way: set[asyncio.Task[None]] = set()
+    beats: asyncio.Task[None] | None = None
+    while (frame := await frames.get()) is not None:
+        task = asyncio.create_task(_do(link, bench, frame))
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+        if beats is None or beats.done():
+            beats = asyncio.create_task(_beat(link, under_way))
+    for task in under_way:
+        task.cancel()
+
+
+async def _beat(link: Pipe, under_way: set[asyncio.Task[None]]) -> None:
+    while under_way:
+        await asyncio.sleep(BEAT_S)
+        link.send(Beat())
+
+
+async def _do(link: Pipe, bench: Bench, job: WorkerJob) -> None:
+    JOB.set(job.number)
+    method: Callable[..., Awaitable[Any]] = getattr(bench, job.name)
+    ends: list[Any] = await asyncio.gather(method(*job.arguments), return_exceptions=True)
+    end = ends[0]
+    failed = isinstance(end, BaseException)  # it is raised where the job was given
+    link.send(Done(job.number, error=end) if failed else Done(job.number, end))
+
+
+def _live_with_parent() -> None:
+    """Have this process end with the one that began it, where the system can (Linux)."""
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        set_death_signal = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
+    os.nice(NICER)
+
+
+async def serve_jobs(source: BinaryIO, sink: BinaryIO) -> None:
+    """Work for the proxy at the other end of two pipes, to the end of the first."""
+    setup = read(source)
+    if setup is None:
+        return
+    link, loop, frames = Pipe(source, sink), asyncio.get_running_loop(), asyncio.Queue[Any]()
+    logging.getLogger().addHandler(_Sender(link))
+    logging.getLogger("ullage").setLevel(logging.INFO)
+    load_dialects()
+    bench = Bench(link, setup)
+    gc.freeze()
+
+    def take(frame: Any) -> None:
+        loop.call_soon_threadsafe(frames.put_nowait, frame)
+
+    def listen() -> None:
+        link.listen(take)
+        take(None)
+
+    threading.Thread(target=listen, name="ullage-link", daemon=True).start()
+    await work(link, bench, frames)
+
+
+def main() -> None:
+    """Run a worker on its standard input and output."""
+    _live_with_parent()
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what somebody prints is no frame
+    asyncio.run(serve_jobs(source, sink))

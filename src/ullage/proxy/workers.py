@@ -1,0 +1,373 @@
+"""The processes in which large requests are read and planned: begun, asked, ended at the deadline.
+
+A request goes to the worker that had its conversation last, and waits there in a line that is fair
+to clients. A worker that does not get round to its work is killed, and the next request has a new
+one. It knows jobs by name, and decides nothing about requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import logging
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.proxy.body import RequestRefused
+from ullage.proxy.frames import Done, ProxyReply, Tell, WorkerAsk, WorkerJob, aread, pack
+from ullage.proxy.line import FairLine
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ullage.proxy.asked import Doors
+
+log = logging.getLogger("ullage.proxy")
+
+QUEUE_S: Final = 60.0
+"""Seconds that a request waits for its turn; then its client is told to come again."""
+
+AGAIN_S: Final = 10
+"""Seconds after which it may."""
+
+LIGHT_S: Final = 20.0
+"""Seconds that a job may take which waits for no turn."""
+
+SILENT_S: Final = 20.0
+"""Seconds without a sign of life after which a worker with work is killed."""
+
+IDLE_S: Final = 60.0
+"""Seconds after which a worker without requests ends, and its memory with it."""
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at a worker that has work."""
+
+KNOWN: Final = 4_096
+"""Conversations of which it is known which worker had them last."""
+
+BEGINNING: Final = 4_096
+"""Bytes of a body by which its conversation is known again; a wrong guess costs some time."""
+
+LONGEST_FRAME: Final = 1 << 20
+"""Bytes that are read ahead from a worker."""
+
+
+COMMAND: Final = (sys.executable, "-c", "from ullage.proxy import worker; worker.main()")
+"""What begins a worker. Not `-m`: its classes would be those of `__main__`, and nobody else's."""
+
+
+class WorkerLost(Exception):  # noqa: N818 - named for what happened
+    """A worker ended, or was ended, before its job was done."""
+
+
+class Worker:
+    """One process. `doors` is what it may ask for, `tell` hears that it had to be ended."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        doors: Doors,
+        tell: Callable[[], None],
+        turns: int,
+    ) -> None:
+        self.line = FairLine(turns)
+        self._tell = tell
+        self.tickets: set[int] = set()
+        self.is_lost = False
+        self.used = time.monotonic()
+        self._process, self._doors = process, doors
+        self._numbers = itertools.count(1)
+        self._jobs: dict[int, tuple[asyncio.Future[Any], Context]] = {}
+        self._heard = time.monotonic()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._keep(self._listen())
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no request under way."""
+        return not (self._jobs or self.tickets or self.line.length)
+
+    async def run(self, name: str, *arguments: Any) -> Any:
+        """Return what a job comes to that needs no turn; raises what it raised, and WorkerLost."""
+        async with asyncio.timeout(LIGHT_S):
+            return await self._begin(name, arguments)
+
+    async def take_turn(self, client: str, patience_s: float, name: str, *arguments: Any) -> Any:
+        """Return what a job comes to that takes time, once it is its client's turn.
+
+        Raises what it raised, RequestRefused where its turn does not come, TimeoutError beyond
+        `patience_s` seconds of work, WorkerLost.
+        """
+        try:
+            await self.line.enter(client, QUEUE_S)
+        except TimeoutError as error:
+            raise refuse_busy(AGAIN_S) from error
+        until = time.monotonic() + patience_s
+        try:
+            future = self._begin(name, arguments)
+        except BaseException:
+            self.line.leave()
+            raise
+        waiting = self._keep(self._watch(future, until))
+        waiting.add_done_callback(lambda _: self.line.leave())  # also where nobody waits any more
+        return await asyncio.shield(waiting)
+
+    def note(self, name: str, *arguments: Any) -> None:
+        """Have a job done whose end nobody waits for."""
+        if not self.is_lost:
+            self._begin(name, arguments).add_done_callback(_drop_error)
+
+    def send(self, frame: Any) -> None:
+        """Send a frame; what a worker that is gone is sent is dropped."""
+        assert self._process.stdin is not None  # noqa: S101 - it was begun with a pipe
+        if not self.is_lost:
+            self._process.stdin.write(pack(frame))
+
+    def retire(self) -> None:
+        """Let it end when its work is done."""
+        assert self._process.stdin is not None  # noqa: S101 - the same
+        self._process.stdin.close()
+
+    def kill(self) -> None:
+        """End it at once; its jobs raise WorkerLost."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._lose()
+
+    async def wait(self) -> None:
+        """Wait until it is gone."""
+        await self._process.wait()
+
+    def _begin(self, name: str, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
+        if self.is_lost:
+            raise WorkerLost
+        number, future = next(self._numbers), asyncio.get_running_loop().create_future()
+        if not self._jobs:
+            self._heard = time.monotonic()
+        self._jobs[number] = (future, copy_context())
+        self.used = time.monotonic()
+        self.send(WorkerJob(number, name, arguments))
+        return future
+
+    async def _watch(self, future: asyncio.Future[Any], until: float) -> Any:
+        """Return the end of a job; a worker that is late, or gives no sign of life, is killed."""
+        while not future.done():
+            now = time.monotonic()
+            if now >= until or now - self._heard > SILENT_S:
+                log.warning("a worker was ended: its work took too long")
+                self._tell()
+                self.kill()
+                raise TimeoutError
+            await asyncio.wait({future}, timeout=min(until - now, LOOK_S))
+        return future.result()
+
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it was begun with a pipe
+        try:
+            while (frame := await aread(self._process.stdout)) is not None:
+                self._heard = time.monotonic()
+                if isinstance(frame, Done):
+                    self._end(frame)
+                elif isinstance(frame, WorkerAsk):
+                    self._keep(self._answer(frame))
+                elif isinstance(frame, Tell):
+                    self._note(frame)
+        except Exception:
+            log.exception("what a worker said cannot be read: it is ended")
+            raise
+        finally:
+            self.kill()
+        await self._process.wait()
+
+    def _end(self, done: Done) -> None:
+        future, _ = self._jobs.pop(done.number, (None, None))
+        self.used = time.monotonic()
+        if future is None or future.done():
+            return
+        if done.error is not None:
+            future.set_exception(done.error)
+        else:
+            future.set_result(done.value)
+
+    async def _answer(self, asked: WorkerAsk) -> None:
+        ends: list[Any] = await asyncio.gather(self._call(asked), return_exceptions=True)
+        end = ends[0]
+        failed = isinstance(end, BaseException)  # it is raised where it was asked for
+        number = asked.number
+        self.send(ProxyReply(number, error=end) if failed else ProxyReply(number, end))
+
+    async def _call(self, asked: WorkerAsk | Tell) -> Any:
+        value = self._doors[asked.door, asked.method](*asked.arguments)
+        return await value if asyncio.iscoroutine(value) else value
+
+    def _note(self, told: Tell) -> None:
+        """Do what a worker tells, in the context of the job that it is told for."""
+        context = self._jobs[told.job][1].copy() if told.job in self._jobs else None
+        task = asyncio.get_running_loop().create_task(self._call(told), context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _lose(self) -> None:
+        self.is_lost = True
+        self.retire()
+        jobs, self._jobs = self._jobs, {}
+        for future, _ in jobs.values():
+            if not future.done():
+                future.set_exception(WorkerLost("a worker ended before its job was done"))
+                future.exception()  # of some nobody waits for the end
+
+    def _keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        _drop_error(task)
+
+
+class Workers:
+    """Up to `most` workers, begun when there is work for them. For one event loop.
+
+    `setup` returns what a worker is begun with, `tell` hears of one that had to be ended. `turns`
+    is how many jobs of a worker may be under way: more than one where they wait for models.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        setup: Callable[[], Any],
+        doors: Doors,
+        tell: Callable[[], None],
+        *,
+        turns: int = 1,
+    ) -> None:
+        self._most, self._setup, self._turns = most, setup, turns
+        self._are_old = False
+        self._doors, self._tell = doors, tell
+        self._workers: list[Worker] = []
+        self._ends: dict[Worker, asyncio.Task[None]] = {}
+        self._had: OrderedDict[bytes, Worker] = OrderedDict()
+        self._gate = asyncio.Lock()
+        self._tidying: asyncio.TimerHandle | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of those that live."""
+        return [worker.pid for worker in self._ends if not worker.is_lost]
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return sum(worker.line.length for worker in self._workers)
+
+    async def find(self, client: str, raw: bytes) -> Worker:
+        """Return the worker for a body: the one that had its conversation last, else the freest."""
+        said = hashlib.blake2b(raw[:BEGINNING], key=client.encode()[:64]).digest()
+        async with self._gate:
+            self._retire_old()
+            had = self._had.pop(said, None)
+            there = had is not None and had in self._workers and not had.is_lost
+            worker = had if had is not None and there else await self._find_free()
+            self._had[said] = worker
+            if len(self._had) > KNOWN:
+                self._had.popitem(last=False)
+        return worker
+
+    async def aclose(self) -> None:
+        """End all workers."""
+        if self._tidying is not None:
+            self._tidying.cancel()
+        self._workers.clear()
+        ends = [*self._ends.values()]
+        for worker in tuple(self._ends):
+            worker.kill()
+        await asyncio.gather(*ends)
+
+    def renew(self, most: int, turns: int) -> None:
+        """Let all workers end when their work is done: the next request has a new one.
+
+        From any thread.
+        """
+        self._most, self._turns, self._are_old = most, turns, True
+
+    def _retire_old(self) -> None:
+        if self._are_old:
+            self._are_old = False
+            self._had.clear()
+            for worker in tuple(self._workers):
+                self._retire(worker)
+
+    def _retire(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        if worker.is_idle:
+            worker.retire()
+
+    async def _find_free(self) -> Worker:
+        self._workers = [worker for worker in self._workers if not worker.is_lost]
+        idle = next((worker for worker in self._workers if worker.is_idle), None)
+        if idle is not None:
+            return idle
+        if len(self._workers) < self._most:
+            self._workers.append(await self._begin())
+            return self._workers[-1]
+        return min(self._workers, key=lambda worker: (worker.line.length, len(worker.tickets)))
+
+    async def _begin(self) -> Worker:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, stdin=pipe, stdout=pipe, limit=LONGEST_FRAME
+        )
+        worker = Worker(process, self._doors, self._tell, self._turns)
+        worker.send(self._setup())
+        self._ends[worker] = asyncio.create_task(self._bury(worker))
+        self._tidy_later()
+        return worker
+
+    async def _bury(self, worker: Worker) -> None:
+        await worker.wait()
+        del self._ends[worker]
+
+    def _tidy_later(self) -> None:
+        if self._tidying is None:
+            loop = asyncio.get_running_loop()
+            self._tidying = loop.call_later(IDLE_S / 4, self._tidy)
+
+    def _tidy(self) -> None:
+        """Let workers end that have had no work for a while, and retired ones without any."""
+        self._tidying = None
+        self._retire_old()
+        now = time.monotonic()
+        for worker in tuple(self._workers):
+            if worker.is_lost or (worker.is_idle and now - worker.used > IDLE_S):
+                self._retire(worker)
+        for worker in self._ends:
+            if worker not in self._workers and worker.is_idle:
+                worker.retire()
+        if self._ends:
+            self._tidy_later()
+
+
+def _drop_error(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()  # asked for, because asyncio warns of errors that nobody asks for
+
+
+def refuse_busy(again_s: int, bound: str = "") -> RequestRefused:
+    """Return what a client is told whose turn did not come, or who is over a bound by this name."""
+    why = f"over the bound `{bound}` of this proxy" if bound else "the proxy is busy"
+    refused = RequestRefused(429, "proxy_busy", f"{why}: come again in {again_s} seconds")
+    refused.again_s = again_s
+    return refused
