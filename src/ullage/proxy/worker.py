@@ -248,7 +248,7 @@ async def _beat(link: Pipe, under_way: set[asyncio.Task[None]]) -> None:
 async def _do(link: Pipe, bench: Bench, job: WorkerJob) -> None:
     JOB.set(job.number)
     method: Callable[..., Awaitable[Any]] = getattr(bench, job.name)
-    ends: list[Any] = await asyncio.gather(method(*job.arguments), return_exceptions=True)
+    ends = await asyncio.gather(method(*job.arguments), return_exceptions=True)
     end = ends[0]
     failed = isinstance(end, BaseException)  # it is raised where the job was given
     link.send(Done(job.number, error=end) if failed else Done(job.number, end))

@@ -201,7 +201,7 @@ class Worker:
             future.set_result(done.value)
 
     async def _answer(self, asked: WorkerAsk) -> None:
-        ends: list[Any] = await asyncio.gather(self._call(asked), return_exceptions=True)
+        ends = await asyncio.gather(self._call(asked), return_exceptions=True)
         end = ends[0]
         failed = isinstance(end, BaseException)  # it is raised where it was asked for
         number = asked.number
