@@ -168,7 +168,7 @@ class Runtime(Unpicklable):
 
         Whether roles take turns the server's chat template tells, where it shows one.
         """
-        taught = self.lessons.find(question.key).laws
+        taught = self.lessons.find(question.own_key).laws
         served: frozenset[Law] = frozenset()
         if self.windows.wants_turns(question):
             served = frozenset({"alternation"})
@@ -185,10 +185,10 @@ class Runtime(Unpicklable):
         learned = conversation.learned
         if learned is NOTHING:
             return conversation
-        before = self.lessons.find(question.key)
-        if not self.lessons.take_in(question.key, learned):
+        before = self.lessons.find(question.own_key)
+        if not self.lessons.take_in(question.own_key, learned):
             return replace(conversation, learned=NOTHING, suspect=None)
-        if self.lessons.find(question.key) is not before:
+        if self.lessons.find(question.own_key) is not before:
             self._plain.clear()
         self.windows.take_in(question, learned.claims)
         return conversation
@@ -196,7 +196,7 @@ class Runtime(Unpicklable):
     def forget(self, question: Question | None = None) -> None:
         """Forget what was heard and learned of a model at its endpoint, or everything."""
         self.windows.forget(question)
-        self.lessons.forget(None if question is None else question.key)
+        self.lessons.forget(None if question is None else question.own_key)
         self._plain.clear()
 
     def codec_for(self, dialect: DialectName) -> Codec:
@@ -237,7 +237,7 @@ class Runtime(Unpicklable):
         hosted = self.windows.is_hosted(question)
         learned = None
         if not _is_exact(known, hosted=hosted):
-            learned = self.lessons.find(question.key).calibration
+            learned = self.lessons.find(question.own_key).calibration
         key = (known, hosted, question.model, dialect, learned)
         meter = self._meters.get(key)
         if meter is None:
@@ -286,7 +286,7 @@ class Runtime(Unpicklable):
 
     def learn(self, question: Question, reading: ReportedSize) -> None:
         """Calibrate by one report; one that cannot be true is left out."""
-        self.lessons.learn(question.key, reading)
+        self.lessons.learn(question.own_key, reading)
         self._plain.clear()
 
     def server_count(

@@ -106,6 +106,11 @@ class Port(Unpicklable):
             )
         return replace(self, apart=f"|{json.dumps(name)}")
 
+    def attribute(self, party: str) -> Port:
+        """Return a port that learns from one party among several with the same credential."""
+        question = replace(self.driver.question, party=party)
+        return replace(self, driver=replace(self.driver, question=question))
+
     def relay(self, *, repairs: bool = False, keeps: bool = False) -> Port:
         """Return a port of the same conversations that hands out whatever came in, made to fit.
 
@@ -244,7 +249,7 @@ class Port(Unpicklable):
             return None
         from ullage.core.guard import recovery
 
-        sent, kind = view.prepared, found.kind
+        sent, kind = view.prepared, view.request.doubt(found.kind)
         if kind.kind in ("input", "total"):
             yield Say(Refused(kind, "upstream", self.model or ""))
         trigger: Trigger = "overflow_recovery"
@@ -346,6 +351,7 @@ class Port(Unpicklable):
 
     def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
         """Learn the limit that a refusal proved, for whatever request comes next."""
+        kind = view.request.doubt(kind)
         if kind.kind == "input" and kind.certainty == "certain":
             from ullage.core.guard import recovery
 
@@ -414,12 +420,12 @@ class Port(Unpicklable):
             refuses=self.refuses,
             limits=runtime.find_limits(question),
             prices=self._find_prices(),
-            learned=runtime.lessons.find(question.key),
+            learned=runtime.lessons.find(question.own_key),
         )
         return setup.with_laws(runtime.find_laws(question))
 
     def _note_law(self, law: Law) -> None:
-        self.driver.runtime.lessons.note_law(self.driver.question.key, law)
+        self.driver.runtime.lessons.note_law(self.driver.question.own_key, law)
 
     def _remember(self, request: Request, prepared: Prepared) -> View:
         """Remember and tell what was found out on the way, and return the view."""

@@ -65,6 +65,14 @@ class ProxyCall:
         return hashlib.sha256(named.encode()).hexdigest()
 
     @property
+    def party(self) -> str:
+        """Whom something is learned from: a hash of what tells clients of one credential apart."""
+        if self.client is None and self.other is None:
+            return ""
+        shown = f"{self.client or ''}|{self.other or ''}"
+        return hashlib.blake2b(shown.encode(), digest_size=8).hexdigest()
+
+    @property
     def kept(self) -> bool:
         """Whether the history is the server's own: it is forwarded unedited."""
         return any(self.body.fields.get(name) is not None for name in self.form.fields.stored)
@@ -143,6 +151,7 @@ def make_request(call: ProxyCall, offer: Offer | None = None) -> Request:
         asked[1] if asked is not None else None,
         apart=apart if isinstance(apart, str | list) else None,
         server_edits=call.form.spoken.read_edits(fields),
+        beside=fields,
         pins=frozenset(range(len(history) - call.body.grown, len(history))),
     )
 

@@ -127,8 +127,8 @@ class Guarding:
         self._ledger = ledger
         self._guards: OrderedDict[tuple[Any, ...], Port] = OrderedDict()
         self._lock = threading.Lock()
-        self._passive: set[tuple[str, str | None]] = set()
-        self._toolless: set[tuple[str, str | None]] = set()
+        self._passive: set[tuple[str, str | None, str]] = set()
+        self._toolless: set[tuple[str, str | None, str]] = set()
         self._searches = hasattr(store.originals, "search")
         self._histories = histories or Histories()
         found = serve.summarizer or runtime.settings.summarizer
@@ -180,7 +180,7 @@ class Guarding:
         if plan.view is None or plan.port is None:
             return plan if found.lost else None
         if plan.spliced and _rejects_usage(found):
-            self._passive.add((call.upstream.name, call.model))
+            self._passive.add((call.upstream.name, call.model, call.party))
             return self._of(call, plan.port, plan.view, plan.offer)
         if plan.offer is not None and is_about_tools(found):
             return await self._withdraw(call, plan.port)
@@ -206,7 +206,7 @@ class Guarding:
         Of a client without tools of its own that is known from then on.
         """
         if not call.body.fields.get("tools"):
-            self._toolless.add((call.upstream.name, call.model))
+            self._toolless.add((call.upstream.name, call.model, call.party))
         view = await port.aprepare(make_request(call), call.form.dialect)
         return self._of(call, port, view)
 
@@ -347,7 +347,7 @@ class Guarding:
         """
         if not call.rule.recall_tools or call.round is not None:
             return None
-        if (call.upstream.name, call.model) in self._toolless:
+        if (call.upstream.name, call.model, call.party) in self._toolless:
             return None
         if "bound_thinking" in self._runtime.find_laws(self._question(call)):
             return None
@@ -357,23 +357,28 @@ class Guarding:
         """Return the port of the guard of a call; those used last are kept."""
         rule = call.rule
         window = self._window(call)
-        key = (call.upstream.name, call.model, call.credential, call.form.dialect, rule, window)
+        who = (call.credential, call.party)
+        key = (call.upstream.name, call.model, *who, call.form.dialect, rule, window)
         with self._lock:
             made = self._guards.pop(key, None)
             if made is None:
                 question = self._question(call)
-                made = Guard(
-                    question.model,
-                    base_url=question.base_url,
-                    api_key=question.api_key,
-                    window=window,
-                    policy=OFF if rule.observe else _policy(call),
-                    summarizer=self._summarizer,
-                    store=self._store,
-                    on_event=_log_event,
-                    dialect=call.form.dialect,
-                    runtime=self._runtime,
-                ).port.relay(keeps=self._keeps(call))
+                made = (
+                    Guard(
+                        question.model,
+                        base_url=question.base_url,
+                        api_key=question.api_key,
+                        window=window,
+                        policy=OFF if rule.observe else _policy(call),
+                        summarizer=self._summarizer,
+                        store=self._store,
+                        on_event=_log_event,
+                        dialect=call.form.dialect,
+                        runtime=self._runtime,
+                    )
+                    .port.relay(keeps=self._keeps(call))
+                    .attribute(call.party)
+                )
             self._guards[key] = made
             if len(self._guards) > MOST_GUARDS:
                 self._guards.popitem(last=False)
@@ -385,7 +390,7 @@ class Guarding:
 
     def _question(self, call: ProxyCall) -> Question:
         base = f"{call.upstream.root}/v1"
-        return Question(call.model, base, call.credential, self._window(call))
+        return Question(call.model, base, call.credential, self._window(call), party=call.party)
 
     def _window(self, call: ProxyCall) -> int | None:
         """Return the window in tokens where the operator says it, or the request itself has it."""
@@ -461,7 +466,10 @@ class Guarding:
         """Tell whether to ask for a report of usage that the client did not ask for."""
         if not call.form.spoken.endpoint.trailing or not call.streams or call.rule.observe:
             return False
-        if self._serve.usage != "inject" or (call.upstream.name, call.model) in self._passive:
+        if (
+            self._serve.usage != "inject"
+            or (call.upstream.name, call.model, call.party) in self._passive
+        ):
             return False
         options = call.body.fields.get("stream_options")
         return not (isinstance(options, Mapping) and options.get("include_usage"))

@@ -16,7 +16,7 @@ from ullage.core.tokens import evidence
 from ullage.core.tokens.claim import Claim
 from ullage.transport import loopback, mask_url
 from ullage.windows.disk import Disk, StoredClaims
-from ullage.windows.question import Question
+from ullage.windows.question import BY, Question
 
 LOCAL_S: Final = 24 * 3600.0
 HOSTED_S: Final = 30 * 24 * 3600.0
@@ -28,6 +28,9 @@ TRIAL_S: Final = 60.0
 
 MOST: Final = 4_096
 """Models at endpoints of which events are kept; the ones that were heard of longest ago go."""
+
+MOST_PARTIES: Final = 64
+"""Parties of which events are kept for one model at its endpoint."""
 
 Entry = tuple[tuple[Claim, ...], float]
 
@@ -41,6 +44,7 @@ class EvidenceLedger:
         self._stored: dict[str, Entry] | None = None
         self._heard: dict[str, tuple[Claim, ...]] = {}
         self._tried: dict[str, float] = {}
+        self._parties: dict[str, dict[str, None]] = {}
         self._lock = threading.Lock()
 
     # --- events -----------------------------------------------------------------------------------
@@ -48,18 +52,19 @@ class EvidenceLedger:
     def claims(self, question: Question) -> tuple[Claim, ...]:
         """Return what events said of a model at its endpoint, as far as it is not too old."""
         with self._lock:
-            return self._claims(question)
+            own, others = self._claims(question), self._list_others(question)
+        return (*own, *evidence.corroborate(own, others)) if others else own
 
     def record(self, question: Question, claim: Claim) -> None:
         """Enter one event; on disk where it confirms what another request said."""
         claim = replace(claim, where=_where(question), at=self._now())
         with self._lock:
             held = evidence.add(self._claims(question), claim)
-            self._hear(question.key, held)
+            self._hear(question, held)
             confirmed = evidence.confirm(held)
-            stored = self._entries().get(question.key, ((), 0.0))[0]
+            stored = self._entries().get(question.own_key, ((), 0.0))[0]
             if evidence.says_more(confirmed, stored):
-                self._keep(question.key, confirmed, self._now() + _lasts(question))
+                self._keep(question.own_key, confirmed, self._now() + _lasts(question))
 
     def take_in(self, question: Question, claims: Sequence[Claim]) -> bool:
         """Take in events that a conversation remembers; tell whether one of them was news."""
@@ -72,7 +77,7 @@ class EvidenceLedger:
             for claim in news:
                 held = evidence.add(held, claim)
             if news:
-                self._hear(question.key, held)
+                self._hear(question, held)
         return bool(news)
 
     def share(self, question: Question, tokens: int, slots: int) -> None:
@@ -84,11 +89,11 @@ class EvidenceLedger:
     def start_trial(self, question: Question) -> bool:
         """Tell whether a request over a learned bound may be tried, and remember that one is."""
         with self._lock:
-            if self._now() - self._tried.get(question.key, -TRIAL_S) < TRIAL_S:
+            if self._now() - self._tried.get(question.own_key, -TRIAL_S) < TRIAL_S:
                 return False
             if len(self._tried) >= MOST:
                 self._tried.clear()
-            self._tried[question.key] = self._now()
+            self._tried[question.own_key] = self._now()
             return True
 
     def forget(self, question: Question | None = None) -> None:
@@ -96,23 +101,49 @@ class EvidenceLedger:
         with self._lock:
             if question is None:
                 self._stored, self._heard, self._tried = {}, {}, {}
+                self._parties.clear()
                 self._disk.clear()
                 return
-            self._heard.pop(question.key, None)
-            self._tried.pop(question.key, None)
-            if self._entries().pop(question.key, None) is not None:
+            keys = {question.key, *self._parties.pop(question.key, ())}
+            for key in keys:
+                self._heard.pop(key, None)
+                self._tried.pop(key, None)
+            stored = [key for key in keys if key in self._entries()]
+            for key in stored:
+                del self._entries()[key]
+            if stored:
                 self._save()
 
-    def _hear(self, key: str, held: tuple[Claim, ...]) -> None:
+    def _hear(self, question: Question, held: tuple[Claim, ...]) -> None:
+        key = question.own_key
+        self._note_party(key)
         self._heard.pop(key, None)
         self._heard[key] = held
         if len(self._heard) > MOST:
             self._heard.pop(next(iter(self._heard)))
 
-    def _claims(self, question: Question) -> tuple[Claim, ...]:
-        heard = self._heard.get(question.key)
+    def _note_party(self, key: str) -> None:
+        """Remember that something is known under the key of a party."""
+        place = key.partition(BY)[0]
+        known = self._parties.setdefault(place, {})
+        known.pop(key, None)
+        known[key] = None
+        if len(known) > MOST_PARTIES:
+            del known[next(iter(known))]
+        if len(self._parties) > MOST:
+            del self._parties[next(iter(self._parties))]
+
+    def _list_others(self, question: Question) -> list[tuple[Claim, ...]]:
+        self._entries()
+        keys = self._parties.get(question.key, ())
+        others = (self._claims(question, key) for key in keys if key != question.own_key)
+        return [claims for claims in others if claims]
+
+    def _claims(self, question: Question, key: str = "") -> tuple[Claim, ...]:
+        key = key or question.own_key
+        heard = self._heard.get(key)
         if heard is None:
-            entry = self._entries().get(question.key)
+            entry = self._entries().get(key)
             heard = entry[0] if entry is not None and entry[1] > self._now() else ()
         oldest = self._now() - _lasts(question)
         return tuple(c for c in heard if c.at > oldest)
@@ -140,6 +171,8 @@ class EvidenceLedger:
     def _entries(self) -> dict[str, Entry]:
         if self._stored is None:
             self._stored = _pair_entries(self._disk.load(self._now()))
+            for key in self._stored:
+                self._note_party(key)
         return self._stored
 
     def _save(self) -> None:

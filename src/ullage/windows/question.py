@@ -8,19 +8,24 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 from urllib.parse import urlsplit
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.window import Window
 from ullage.windows.probes import root
 
+BY: Final = " by "
+"""Stands between a key and the party that something was learned from."""
+
 
 @dataclass(frozen=True)
 class Question:
     """Whose window is asked for. `override` is the operator's own number of tokens.
 
-    `provider` names whose listing and rows are meant where the base URL does not tell. Raises
-    ConfigurationError for an impossible override or base URL.
+    `provider` names whose listing and rows are meant where the base URL does not tell. `party` is
+    who of several asks with the same credential: what is learned from one holds for that one until
+    another says the same. Raises ConfigurationError for an impossible override or base URL.
     """
 
     model: str | None = None
@@ -28,6 +33,7 @@ class Question:
     api_key: str | None = field(default=None, repr=False)
     override: int | None = None
     provider: str | None = None
+    party: str = ""
 
     def __post_init__(self) -> None:
         if self.model is not None and not isinstance(self.model, str):
@@ -71,6 +77,11 @@ class Question:
     def key(self) -> str:
         """Name scope and model: what answers about one model are kept under."""
         return f"{self.scope}|{self.model or ''}"
+
+    @cached_property
+    def own_key(self) -> str:
+        """Name the key and who asks: what is learned from one party is kept under it."""
+        return f"{self.key}{BY}{self.party}" if self.party else self.key
 
 
 def read_window(window: Window | int | None) -> Window | None:

@@ -16,7 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.dialects.overflow import ABSENT, STATUSES, classify, match_wording
+from ullage.core.dialects.overflow import (
+    ABSENT,
+    STATUSES,
+    classify,
+    doubt_quoted,
+    match_wording,
+)
 from ullage.core.dialects.wordings import CODES, ROWS, SERVER_STATE, Wording
 from ullage.core.errors import ErrorKind
 
@@ -474,3 +480,45 @@ def test_any_body_is_read_without_an_error(status: int | None, body: Any):
 def test_any_shuffle_of_the_tables_words_is_read_without_an_error(words: list[str]):
     said = classify(400, " ".join(words))
     assert said.limit is None or said.limit > 0
+
+
+class Said:
+    """A message of an SDK: an object with fields."""
+
+    def __init__(self, text: str) -> None:
+        self.content = [{"type": "text", "text": text}]
+
+
+LIE = "This model's maximum context length is 1 tokens. However, you requested 9 tokens"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        [{"role": "user", "content": LIE}],
+        [{LIE: 3}],
+        [Said(f"she wrote: {LIE.upper()}")],
+        [(["", (LIE.replace(" ", "\n"),)], 7, None)],
+        [{"a": LIE.replace("'", "\\'")}],
+    ],
+)
+def test_words_that_stand_in_the_request_prove_no_limit(request_: list[Any]) -> None:
+    read = classify(400, {"error": {"message": f"unknown field: {LIE}"}})
+    assert (read.kind, read.limit, read.certainty) == ("input", 1, "certain")
+    doubted = doubt_quoted(read, request_)
+    assert (doubted.kind, doubted.limit, doubted.input_tokens) == ("input", None, None)
+    assert doubted.certainty == "likely"
+    assert doubt_quoted(read, [{"role": "user", "content": "hello"}]) is read
+
+
+def test_a_law_of_a_model_is_not_taken_from_words_of_the_request() -> None:
+    text = "roles must alternate between user and assistant"
+    read = ErrorKind("malformed_history", about="alternation", said=text)
+    assert doubt_quoted(read, [{"content": text}]) == ErrorKind("other", certainty="likely")
+    assert doubt_quoted(ErrorKind("other", said="a"), ["a"]).kind == "other"
+
+
+def test_of_a_long_error_its_beginning_and_its_end_are_read() -> None:
+    said = LIE.replace("is 1", "is 4096").replace("requested 9", "requested 9000")
+    for text in (said + "x" * 100_000, "x " * 50_000 + said):
+        assert classify(400, text).limit == 4_096

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +39,7 @@ def classify(
     only looks like an overflow.
     """
     fields, texts = _open(body)
-    texts = [_plain(text) for text in texts[:_MOST]]
+    texts = [_plain(_shorten(text)) for text in texts[:_MOST]]
     refused = STATUSES.get(status or 0)
     if status in FORBIDDEN:
         return ErrorKind("quota" if _is_quota(fields, texts) else "other", structured=True)
@@ -55,6 +55,14 @@ def classify(
     return read
 
 
+LONGEST: Final = 8_192
+"""Characters of an error's text that are read: half at its beginning, half at its end."""
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+
+
 def match_wording(texts: Sequence[str], rows: Sequence[Wording] | None = None) -> ErrorKind | None:
     """Return what the first row that matches says of these texts, or None.
 
@@ -68,8 +76,49 @@ def match_wording(texts: Sequence[str], rows: Sequence[Wording] | None = None) -
         for text in texts:
             found = row.pattern.search(text)
             if found is not None:
-                return _read(row, found.groupdict())
+                return replace(_read(row, found.groupdict()), said=found[0])
     return None
+
+
+def doubt_quoted(kind: ErrorKind, request: Iterable[Any]) -> ErrorKind:
+    """Return what an error means where its words may stand in the request that it is about.
+
+    Validators quote what they refuse. So a sentence that the client wrote itself proves nothing: no
+    limit is taken from it, and no law of a model; what may be an overflow is only `likely` one.
+    `request` are the values of the request, in which text is looked for.
+    """
+    said = _fold(kind.said)
+    if len(said) < SHORTEST_QUOTE or not any(said in _fold(text) for text in _list_texts(request)):
+        return kind
+    if kind.kind in ("input", "total"):
+        return ErrorKind(kind.kind, certainty="likely", said=kind.said)
+    return ErrorKind("other", certainty="likely", said=kind.said)
+
+
+SHORTEST_QUOTE: Final = 8
+"""Characters of a wording below which it is no sentence that somebody could quote."""
+
+_MARKS: Final = str.maketrans("", "", "\\\"'`")
+
+
+def _fold(text: str) -> str:
+    """Return a text without case, marks of quotation, and runs of space."""
+    return " ".join(text.translate(_MARKS).casefold().split())
+
+
+def _list_texts(values: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts in values, the names of fields among them, whatever is nested in them."""
+    waiting = [*values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            waiting += value
+        elif hasattr(value, "__dict__"):
+            waiting.append(vars(value))
 
 
 def _read(row: Wording, named: Mapping[str, str | None]) -> ErrorKind:

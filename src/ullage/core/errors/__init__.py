@@ -166,3 +166,5 @@ class ErrorKind:
     roles that do not take turns."""
     structured: bool = field(default=False, compare=False)
     """Whether a code or a field said it, and not a sentence alone."""
+    said: str = field(default="", compare=False, repr=False)
+    """The words that said it."""

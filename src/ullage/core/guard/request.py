@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.policy import Policy
     from ullage.core.dialects.families import Law, RequestLimits
     from ullage.core.dialects.server_edits import ServerEdits
+    from ullage.core.errors import ErrorKind
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
     from ullage.core.guard.learned import Learned
@@ -214,7 +215,8 @@ class Request:
     `pins` are positions in `messages`; `sections` names the section of the budget that messages
     belong to, by position: those not named are conversation, operator text is system prompt.
     `trigger` is why the caller wants it prepared, where the pressure is not the reason;
-    `server_edits` what the provider is asked to leave out by itself.
+    `server_edits` what the provider is asked to leave out by itself. `beside` are its other fields,
+    where they are known: a refusal may quote them.
     """
 
     messages: Sequence[Raw]
@@ -226,6 +228,14 @@ class Request:
     apart: Any = None
     trigger: Trigger | None = None
     server_edits: ServerEdits | None = None
+    beside: Any = None
+
+    def doubt(self, kind: ErrorKind) -> ErrorKind:
+        """Return what a refusal of this request means, whose words it may itself have brought."""
+        from ullage.core.dialects.overflow import doubt_quoted
+
+        beside = (self.tools, self.apart, self.system, self.beside)
+        return doubt_quoted(kind, [*self.messages, *beside])
 
 
 @dataclass(frozen=True, slots=True)

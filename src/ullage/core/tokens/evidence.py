@@ -102,6 +102,27 @@ def add(claims: Iterable[Claim], claim: Claim) -> tuple[Claim, ...]:
     return (*others, *[c for c in kept if c.source == claim.source][1 - MOST :], claim)
 
 
+def corroborate(own: Sequence[Claim], others: Sequence[Sequence[Claim]]) -> tuple[Claim, ...]:
+    """Return which claims of other parties hold for one whose `own` claims these are.
+
+    What was answered does, since it only says that a window is no smaller. A limit does once two
+    parties said it: what one alone says may be what its own request made the server say.
+    """
+    heard = [own, *others]
+    found: list[Claim] = []
+    for number, claims in enumerate(others, 1):
+        beside = [c for at, more in enumerate(heard) if at != number for c in more]
+        found += [c for c in claims if c.source == "answer" or any(_is_same(c, o) for o in beside)]
+    return tuple(found)
+
+
+def _is_same(one: Claim, other: Claim) -> bool:
+    """Tell whether two claims say the same limit."""
+    if (one.source, one.kind) != (other.source, other.kind):
+        return False
+    return abs(one.tokens - other.tokens) <= SAME * max(one.tokens, other.tokens)
+
+
 def are_alike(one: Claim, other: Claim) -> bool:
     """Tell whether two cut prompts were read at one size, or below one bound that many have."""
     if one.tokens == other.tokens:
