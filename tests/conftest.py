@@ -1,5 +1,6 @@
 """Fixtures for the whole suite."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from hypothesis import settings
 from tools.profiles import SHORT
 
 settings.load_profile(SHORT)  # --hypothesis-profile names another
+
+os.environ["ULLAGE_ALLOW_ROOT"] = "1"  # who runs the suite may be root, as in most containers
 
 pytest_plugins = ["tests.support.fixtures"]
 

@@ -70,6 +70,8 @@ class Chat:
     def loop(self) -> int:
         """Read and answer, until the input ends."""
         desk.say(f"session {self.session.name}, model {self.agent.provider.model}; /help")
+        if why := desk.explain_shell(self.given):
+            desk.say(f"the shell is off: {why}")
         history()
         self.listen(self.session)
         self._cut_off()

@@ -32,7 +32,7 @@ from ullage.runtime import default
 from ullage.storage import open_log
 from ullage.storage.log import EventLog, Head
 from ullage.storage.place import SESSIONS, default_url
-from ullage.tools import Executor, Sandbox
+from ullage.tools import Executor, Sandbox, Workspace
 from ullage.transport import HttpRequest, mask_url
 
 if TYPE_CHECKING:
@@ -417,6 +417,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         "--no-shell", dest="shell", action="store_false", help="no commands, not even sandboxed"
     )
     group.add_argument("--network", action="store_true", help="let commands use the network")
+    group.add_argument("--allow-root", action="store_true", help="let commands run as root")
     group.add_argument(
         "--tools", action=argparse.BooleanOptionalAction, help="offer the model tools, or none"
     )
@@ -452,6 +453,18 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def make_sandbox(given: argparse.Namespace) -> Sandbox:
+    """Return what the arguments grant the shell."""
+    return Sandbox(network=given.network, as_root=given.allow_root)
+
+
+def explain_shell(given: argparse.Namespace) -> str:
+    """Return why no command of the agent will run, "" where they do or are not wanted."""
+    if not given.shell or given.tools is False:
+        return ""
+    return make_sandbox(given).lacking(Workspace(Path(given.workspace or ".")))
+
+
 def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
     """Return the agent that the arguments describe; what is wrong with skills is told."""
     workspace = Path(given.workspace or ".")
@@ -470,7 +483,7 @@ def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
         provider,
         workspace=workspace,
         executor=(lambda _: Executor(workspace, tools=())) if given.tools is False else None,
-        shell=Sandbox(network=given.network) if given.shell else None,
+        shell=make_sandbox(given) if given.shell else None,
         policy=None if given.policy is None else Policy.from_name(given.policy),
         summarizer=find_summarizer(given, provider.model),
         window=None if given.embedded is not None else given.window,

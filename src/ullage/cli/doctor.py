@@ -25,6 +25,7 @@ from ullage.cli.config import safe
 from ullage.config.settings import Configured
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.window import Window, resolve
+from ullage.tools import Sandbox, Workspace
 from ullage.transport import HttpRequest, HttpResponse, Timeouts, Transport, loopback, mask_url
 from ullage.windows import Question, table
 from ullage.windows.listings import Listings
@@ -345,6 +346,7 @@ def _settings(found: Configured, cache: Path) -> dict[str, Any]:
         "offline": found.settings.offline,
         "cache": str(cache),
         "cache_exists": cache.is_dir(),
+        "shell": Sandbox().lacking(Workspace(Path())),
     }
 
 
@@ -383,6 +385,7 @@ def _text(report: DoctorReport) -> str:
         lines += [f"  ! {_clean(problem.what)}", f"    fix: {_clean(problem.fix)}"]
     held = [f"{name} ({', '.join(who)})" for name, who in report.credentials.items()]
     files = report.configuration["files"]
+    shell = report.configuration["shell"]
     state = "" if report.configuration["cache_exists"] else " (not there yet)"
     lines += [
         "",
@@ -390,6 +393,7 @@ def _text(report: DoctorReport) -> str:
         f"configuration files: {', '.join(files) or 'none'}",
         f"variables of ullage: {', '.join(report.configuration['variables']) or 'none'}",
         f"cache folder: {report.configuration['cache']}{state}",
+        f"commands of agents: {_clean(shell and f'off: {shell}') or 'run in a sandbox'}",
     ]
     url = report.configuration["base_url"]
     if url is not None:

@@ -25,6 +25,8 @@ from ullage.core.errors.nearest import find, suggest
 PREFIX: Final = "ULLAGE_"
 NAMED: Final = "ULLAGE_CONFIG"
 LOG: Final = "ULLAGE_LOG"
+ROOT: Final = "ULLAGE_ALLOW_ROOT"
+"""Read by the sandbox: it may not come from a file that somebody else wrote."""
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 SECRET: Final = re.compile(
@@ -177,7 +179,7 @@ def _files(
 
 
 def _is_setting(name: str) -> bool:
-    others = name in (NAMED, LOG) or name.startswith(f"{LOG}_")
+    others = name in (NAMED, LOG, ROOT) or name.startswith(f"{LOG}_")
     return name.startswith(PREFIX) and name != PREFIX and not others
 
 

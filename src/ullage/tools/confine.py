@@ -30,6 +30,9 @@ WATCH_MS: Final = 50
 GRACE_S: Final = 10.0
 """How long ended processes are waited for."""
 
+BESIDE: Final = 2
+"""Processes of this program among those of a command: its way into the namespaces, their first."""
+
 MOST_AT_ONCE: Final = 1_000
 """Processes looked at before some of them are ended; in a flood of new ones the list has no end."""
 
@@ -48,6 +51,7 @@ LAST_CAPABILITY: Final = 63
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWIPC: Final = 0x08000000
 CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
 MS_RDONLY: Final = 1
 MS_NOSUID: Final = 2
 MS_NODEV: Final = 4
@@ -60,6 +64,7 @@ MOUNT_SETATTR: Final = 442
 OPEN_TREE_CLONE: Final = 1
 AT_FDCWD: Final = -100
 AT_RECURSIVE: Final = 0x8000
+AT_EMPTY_PATH: Final = 0x1000
 MOVE_MOUNT_F_EMPTY_PATH: Final = 4
 MOUNT_ATTR_RDONLY: Final = 1
 """include/uapi/linux/mount.h, sched.h, fcntl.h"""
@@ -88,13 +93,15 @@ def main() -> None:
     child = os.fork()
     if child == 0:
         _become(request, report)
-    told = _watch(child, request["processes"])
+    told = _watch(child, request)
     with suppress(OSError):  # the parent has gone
         os.write(report, json.dumps(told).encode() + b"\n")
 
 
-def _watch(child: int, most: int) -> dict[str, Any]:
+def _watch(child: int, request: dict[str, Any]) -> dict[str, Any]:
     """Wait for the command, then end all that stems from it; return how it ended."""
+    most = request["processes"] + BESIDE
+    before = _measure_free(request["writable"])
     ended = os.pidfd_open(child)
     poll = select.poll()
     poll.register(0, select.POLLIN | select.POLLHUP)
@@ -106,13 +113,44 @@ def _watch(child: int, most: int) -> dict[str, Any]:
             told["ended"] = True
         elif 0 in ready and not os.read(0, 4096):
             told["stopped"] = True
-        elif len(_descendants(most)) > most:
-            told["processes"] = most
         else:
             _reap_children(child)
+            told = _find_excess(_descendants(most), before, request)
     os.close(ended)
     told["status"] = _end_all(child)
     return told
+
+
+def _find_excess(pids: set[int], before: dict[str, int], request: dict[str, Any]) -> dict[str, Any]:
+    """Return which bound is exceeded by what stems from the command, nothing where none is."""
+    if len(pids) > request["processes"] + BESIDE:
+        return {"processes": request["processes"]}
+    if _measure_memory(pids) > request["memory_bytes"]:
+        return {"memory": request["memory_bytes"]}
+    now = _measure_free(request["writable"])
+    if any(before[path] - now.get(path, 0) > request["disk_bytes"] for path in before):
+        return {"disk": request["disk_bytes"]}
+    return {}
+
+
+def _measure_memory(pids: set[int]) -> int:
+    """Return the bytes that processes have to themselves: resident, and not shared with files."""
+    pages = 0
+    for pid in pids:
+        with suppress(OSError, ValueError):  # gone meanwhile
+            _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+            pages += max(int(resident) - int(shared), 0)
+    return pages * resource.getpagesize()
+
+
+def _measure_free(paths: list[str]) -> dict[str, int]:
+    """Return the free bytes of the file systems that the folders are on."""
+    found = {}
+    for path in paths:
+        with suppress(OSError):
+            held = os.statvfs(path)
+            found[path] = held.f_bavail * held.f_frsize
+    return found
 
 
 def _end_all(child: int) -> int | None:
@@ -188,11 +226,13 @@ def _become(request: dict[str, Any], report: int) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)  # Python ignores them, and exec keeps that
         _limit(request)
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
-        mounted = _mount_all(request)
+        mounted = _isolate(request, report)
         os.chdir(request["folder"])
         _landlock(request)
         _drop_capabilities()
         _seccomp(b64decode(request["filter" if mounted else "strict_filter"]))
+        if mounted:
+            _stand_first(report)
         os.execve(request["program"][0], request["program"], request["environment"])  # noqa: S606 - it is a shell
     except (OSError, TypeError, ValueError) as error:
         os.write(report, json.dumps({"lacking": f"{type(error).__name__}: {error}"}).encode())
@@ -222,18 +262,44 @@ def _tasks() -> int:
     return count
 
 
-def _mount_all(request: dict[str, Any]) -> bool:
-    """Make all read-only but the folders to write, and cover what is shared or hidden.
+def _isolate(request: dict[str, Any], report: int) -> bool:
+    """Go on in namespaces of the command's own, as a child; False where the system grants none.
 
-    False where the system grants no mount namespace; raises where one is needed.
+    Raises where they are needed: to cover a folder, or since nothing else holds signals back.
     """
     try:
         _new_namespace()
         _check(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None))
     except OSError:
-        if request["covered_by_mount"]:
+        if request["covered_by_mount"] or not request["holds_signals"]:
             raise
         return False
+    first = os.fork()  # the first process of the new namespace: all others end with it
+    if first:
+        os.close(report)
+        _, status = os.waitpid(first, 0)
+        os._exit(status and 128 + signal.SIGKILL)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _mount_all(request)
+    return True
+
+
+def _stand_first(report: int) -> None:
+    """Go on as a child; wait for its end as the first process of the namespace, and report it."""
+    command = os.fork()
+    if not command:
+        os.setsid()
+        return
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == command:
+            break
+    os.write(report, json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
+    os._exit(0)
+
+
+def _mount_all(request: dict[str, Any]) -> None:
+    """Make all read-only but the folders to write, and cover what is shared or hidden."""
     writable = [os.fsencode(path) for path in request["writable"]]
     trees = [
         _call(OPEN_TREE, AT_FDCWD, path, OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE)
@@ -244,13 +310,21 @@ def _mount_all(request: dict[str, Any]) -> bool:
     for tree, path in zip(trees, writable, strict=True):
         _call(MOVE_MOUNT, tree, b"", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH)
         os.close(tree)
+    for path in request["read_only"]:
+        at = os.fsencode(path)
+        tree = _call(OPEN_TREE, AT_FDCWD, at, OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE)
+        _call(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH | AT_RECURSIVE, read_only, len(read_only))
+        _call(MOVE_MOUNT, tree, b"", AT_FDCWD, at, MOVE_MOUNT_F_EMPTY_PATH)
+        os.close(tree)
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    # Where the system does not grant it (it masks parts of its own), Landlock leaves /proc out.
+    if LIBC.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(flags), None) < 0:
+        request["rules"] = [rule for rule in request["rules"] if rule[0] != "/proc"]
     with suppress(OSError):  # where there is none, programs do without
         _cover(SHARED_MEMORY, flags, b"mode=1777,size=64m")
         request["rules"].append((SHARED_MEMORY, request["change"]))
     if request["hidden"] is not None:
         _cover(request["hidden"], flags | MS_RDONLY, b"mode=0,size=4k")
-    return True
 
 
 def _cover(path: str, flags: int, options: bytes) -> None:
@@ -261,9 +335,9 @@ def _cover(path: str, flags: int, options: bytes) -> None:
 def _new_namespace() -> None:
     user, group = os.geteuid(), os.getegid()
     if user == 0:
-        _check(LIBC.unshare(CLONE_NEWNS | CLONE_NEWIPC))
+        _check(LIBC.unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID))
         return
-    _check(LIBC.unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUSER))
+    _check(LIBC.unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWUSER))
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -275,8 +349,8 @@ def _landlock(request: dict[str, Any]) -> None:
     for path, rights in request["rules"]:
         try:
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, PermissionError):
+            continue  # what this user does not reach cannot be granted either
         rule = struct.pack("=Qi", rights, opened)
         _call(LANDLOCK_ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
         os.close(opened)
@@ -327,5 +401,10 @@ def _first_line() -> bytes:
     return bytes(line)
 
 
+def probe() -> None:
+    """End with 0 where the system grants namespaces, else with an error."""
+    _new_namespace()
+
+
 if __name__ == "__main__":
-    main()
+    main() if sys.argv[1:] != ["--probe"] else probe()

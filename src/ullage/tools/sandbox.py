@@ -11,20 +11,40 @@ import ctypes
 import os
 import platform
 import struct
+import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from ullage.core.errors import ConfigurationError
-from ullage.tools import seccomp
+from ullage.tools import commands, seccomp
 from ullage.tools.workspace import Workspace
 
 LEAST_LANDLOCK: Final = 3
 """Before version 3 (Linux 6.2), files outside could be cut to nothing."""
+
+SIGNALS_LANDLOCK: Final = 6
+"""From version 6 on (Linux 6.12) signals can be held to the sandbox without namespaces."""
+
+ROOT: Final = "ULLAGE_ALLOW_ROOT"
+PROBE_S: Final = 10.0
+
+BOUNDS: Final = (
+    *("timeout_s", "longest_s", "processes", "file_bytes", "memory_bytes", "disk_bytes"),
+)
+
+GUARDED: Final = ("config", "config.worktree", "hooks", "info", "modules")
+"""Of a repository: what git reads commands from."""
+
+MOST_FOLDERS: Final = 2_000
+DEEPEST: Final = 4
+"""Folders, and levels of them, in which repositories are looked for."""
 
 READ: Final = 1 | 1 << 2 | 1 << 3
 """LANDLOCK_ACCESS_FS_EXECUTE, READ_FILE, READ_DIR (include/uapi/linux/landlock.h)."""
@@ -76,7 +96,9 @@ class Sandbox:
 
     `network` opens the Internet, and so every service on this machine that listens for it.
     `readable` are further files and folders to read, `environment` further variables. Bounds:
-    `timeout_s` where a call names none and `longest_s` at all, processes at once, bytes of a file.
+    `timeout_s` where a call names none and `longest_s` at all, processes at once, bytes of a file,
+    of memory and of what the disk loses meanwhile. As root commands run only with `as_root`, or
+    with ULLAGE_ALLOW_ROOT=1 in the environment.
     """
 
     network: bool = False
@@ -86,23 +108,23 @@ class Sandbox:
     longest_s: int = 1_800
     processes: int = 256
     file_bytes: int = 4_000_000_000
+    memory_bytes: int = 8_000_000_000
+    disk_bytes: int = 16_000_000_000
+    as_root: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "longest_s", "processes", "file_bytes"):
+        for name in BOUNDS:
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} of the sandbox is {getattr(self, name)}, below 1")
 
     def lacking(self, workspace: Workspace) -> str:
         """Return why no command can run here, "" where it can."""
-        if not sys.platform.startswith("linux"):
-            return "the sandbox needs Linux"
-        if platform.machine() not in seccomp.MACHINES:
-            return f"the sandbox knows no system calls of {platform.machine()}"
-        version = landlock_version()
-        if version < LEAST_LANDLOCK:
-            return f"the sandbox needs Landlock {LEAST_LANDLOCK} (Linux 6.2), here is {version}"
-        if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
-            return "the sandbox needs the lists of children in /proc (CONFIG_PROC_CHILDREN)"
+        return _find_lack() or self._find_risk(workspace)
+
+    def _find_risk(self, workspace: Workspace) -> str:
+        """Return what of this user and this workspace speaks against commands."""
+        if not (self.as_root or os.environ.get(ROOT) == "1" or os.geteuid() != 0):
+            return f"commands do not run as root: use another user, or say --allow-root ({ROOT}=1)"
         state = workspace.state
         if state is not None and workspace.root in state.parents and not state.is_dir():
             return (
@@ -113,14 +135,19 @@ class Sandbox:
     def request(self, workspace: Workspace, command: str, private: Path) -> dict[str, Any]:
         """Return what `confine` is to do for a command; `private` is its temporary folder.
 
-        Only where `lacking` says nothing.
+        Only where `lacking` says nothing. What git keeps is read-only, but for git itself.
         """
+        git = commands.read_git(command)
         machine = seccomp.MACHINES[platform.machine()]
         writable = [str(workspace.root), str(private)]
         reading = self._reading()
         state = workspace.state
         return {
-            "program": [_shell(), "-c", command],
+            "program": [_shell(), "-c", command] if git is None else git.program(self._path()),
+            "read_only": _list_guarded(workspace.root, git),
+            "holds_signals": landlock_version() >= SIGNALS_LANDLOCK,
+            "memory_bytes": self.memory_bytes,
+            "disk_bytes": self.disk_bytes,
             "folder": str(workspace.root),
             "environment": self._environment(private),
             "processes": self.processes,
@@ -156,6 +183,66 @@ class Sandbox:
 
     def _reading(self) -> list[str]:
         return [*PROGRAMS, sys.prefix, sys.base_prefix, *map(str, self.readable)]
+
+
+def _find_lack() -> str:
+    """Return what this system lacks for any sandbox, "" where it has all."""
+    if not sys.platform.startswith("linux"):
+        return "the sandbox needs Linux"
+    if platform.machine() not in seccomp.MACHINES:
+        return f"the sandbox knows no system calls of {platform.machine()}"
+    version = landlock_version()
+    if version < LEAST_LANDLOCK:
+        return f"the sandbox needs Landlock {LEAST_LANDLOCK} (Linux 6.2), here is {version}"
+    if version < SIGNALS_LANDLOCK and not has_namespaces():
+        return (
+            "nothing here holds a command's signals back: the sandbox needs namespaces of users "
+            f"and processes, or Landlock {SIGNALS_LANDLOCK} (Linux 6.12), here is {version}"
+        )
+    if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
+        return "the sandbox needs the lists of children in /proc (CONFIG_PROC_CHILDREN)"
+    return ""
+
+
+def _list_guarded(root: Path, git: commands.GitCall | None) -> list[str]:
+    """Return what of the repositories in a workspace a command may not write.
+
+    Git, called by itself, writes but what could start a program later: settings and hooks.
+    """
+    found: list[str] = []
+    for folder in _find_repositories(root):
+        if git is None or not git.writes:
+            found.append(str(folder))
+        elif folder.is_dir():
+            found += [str(folder / name) for name in GUARDED if (folder / name).exists()]
+    return found
+
+
+def _find_repositories(root: Path) -> Iterator[Path]:
+    """Yield the `.git` of a workspace, and of a bounded number of folders below it."""
+    waiting, looked = [(root, 0)], 0
+    while waiting and looked < MOST_FOLDERS:
+        folder, depth = waiting.pop(0)
+        looked += 1
+        with suppress(OSError):
+            for entry in os.scandir(folder):
+                if entry.name == ".git" and not entry.is_symlink():
+                    yield Path(entry.path)
+                elif depth < DEEPEST and entry.is_dir(follow_symlinks=False):
+                    waiting.append((Path(entry.path), depth + 1))
+
+
+@cache
+def has_namespaces() -> bool:
+    """Tell whether this system grants namespaces of mounts and processes; asked once."""
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("confine.py")), "--probe"]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program
+            command, check=False, env={}, timeout=PROBE_S, capture_output=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
 
 
 def landlock_version() -> int:

@@ -41,6 +41,20 @@ SOCK_TYPE: Final = 0xF
 NAMESPACES: Final = 0x7E020080
 """CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET and TIME of clone(2)."""
 
+SET_ID: Final = 0o6000
+"""S_ISUID and S_ISGID: a file with these outlives the sandbox as somebody else's rights."""
+
+CREATES: Final = 0o100 | 0o20000000
+"""O_CREAT and the bit of O_TMPFILE (fcntl.h)."""
+
+MODES: Final[Mapping[str, int]] = MappingProxyType(
+    {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
+)
+"""Calls that set a mode, and which argument that is."""
+
+OPENS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({"open": (1, 2), "openat": (2, 3)})
+"""Calls that set one where their flags say so: the arguments of both."""
+
 TIOCSTI: Final = 0x5412
 TIOCLINUX: Final = 0x541C
 
@@ -72,7 +86,7 @@ def program(machine: Machine, *, network: bool, namespaces: bool) -> bytes:
         if name in machine.numbers:
             steps += [(EQUAL, 0, 1, machine.numbers[name]), _make_refusal(errno.EPERM)]
     # Programs fall back to calls that can be looked into; these take their wishes by a pointer.
-    for name in ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register"):
+    for name in ("clone3", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register"):
         steps += [(EQUAL, 0, 1, machine.numbers[name]), _make_refusal(errno.ENOSYS)]
     families = (AF_INET, AF_INET6) if network else ()
     steps += _decide_call(machine.numbers["socket"], _only(0, families))
@@ -80,6 +94,7 @@ def program(machine: Machine, *, network: bool, namespaces: bool) -> bytes:
     pairs = [(LOAD, 0, 0, _low(1)), (AND, 0, 0, SOCK_TYPE), *_among((SOCK_STREAM, SOCK_SEQPACKET))]
     steps += _decide_call(machine.numbers["socketpair"], pairs)
     steps += _decide_call(machine.numbers["clone"], _none_of(0, NAMESPACES))
+    steps += _hold_rights(machine.numbers)
     steps += _decide_call(machine.numbers["ioctl"], _other_than(1, (TIOCSTI, TIOCLINUX)))
     if not namespaces:
         # With no path it is a descriptor's times that are set, and that was opened under the rules.
@@ -134,6 +149,37 @@ def _none_of(argument: int, bits: int) -> list[Step]:
     ]
 
 
+def _hold_rights(numbers: Mapping[str, int]) -> list[Step]:
+    """Return steps that keep a command from others' limits and from rights beyond its own."""
+    steps: list[Step] = []
+    # With 0 a process means itself; another's limits and processors are not its own to set.
+    for name in ("prlimit64", "sched_setaffinity"):
+        steps += _decide_call(numbers[name], _only_zero(0))
+    for name, argument in MODES.items():
+        if name in numbers:
+            steps += _decide_call(numbers[name], _none_of(argument, SET_ID))
+    for name, (flags, mode) in OPENS.items():
+        if name in numbers:
+            steps += _decide_call(numbers[name], _no_set_id(flags, mode))
+    return steps
+
+
+def _only_zero(argument: int) -> list[Step]:
+    return [(LOAD, 0, 0, _low(argument)), *_among((0,))]
+
+
+def _no_set_id(flags: int, mode: int) -> list[Step]:
+    """Return steps for a call that makes a file only where its flags say so."""
+    return [
+        (LOAD, 0, 0, _low(flags)),
+        (ANY_BIT, 0, 3, CREATES),
+        (LOAD, 0, 0, _low(mode)),
+        (ANY_BIT, 0, 1, SET_ID),
+        _make_refusal(errno.EPERM),
+        (RETURN, 0, 0, ALLOW),
+    ]
+
+
 def _null(argument: int) -> list[Step]:
     return [
         (LOAD, 0, 0, _low(argument)),
@@ -167,7 +213,8 @@ _REFUSED: Final = (
     "init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff "
     "settimeofday clock_settime adjtimex clock_adjtime syslog acct quotactl quotactl_fd "
     "name_to_handle_at open_by_handle_at fanotify_init sethostname setdomainname vhangup "
-    "iopl ioperm modify_ldt lookup_dcookie nfsservctl migrate_pages move_pages"
+    "iopl ioperm modify_ldt lookup_dcookie nfsservctl migrate_pages move_pages "
+    "sched_setscheduler sched_setparam sched_setattr setpriority ioprio_set"
 )
 REFUSED: Final = tuple(_REFUSED.split())
 
@@ -187,6 +234,7 @@ _BOTH: Final[Mapping[str, int]] = MappingProxyType(
         "move_mount": 429,
         "open_tree": 428,
         "open_tree_attr": 467,
+        "openat2": 437,
         "pidfd_getfd": 438,
         "process_madvise": 440,
         "quotactl_fd": 443,
@@ -205,6 +253,19 @@ X86_64: Final = Machine(
             "adjtimex": 159,
             "bpf": 321,
             "chmod": 90,
+            "creat": 85,
+            "fchmod": 91,
+            "ioprio_set": 251,
+            "mknod": 133,
+            "mknodat": 259,
+            "open": 2,
+            "openat": 257,
+            "prlimit64": 302,
+            "sched_setaffinity": 203,
+            "sched_setattr": 314,
+            "sched_setparam": 142,
+            "sched_setscheduler": 144,
+            "setpriority": 141,
             "chown": 92,
             "chroot": 161,
             "clock_adjtime": 305,
@@ -293,6 +354,16 @@ AARCH64: Final = Machine(
             "clock_adjtime": 266,
             "clock_settime": 112,
             "clone": 220,
+            "fchmod": 52,
+            "ioprio_set": 30,
+            "mknodat": 33,
+            "openat": 56,
+            "prlimit64": 261,
+            "sched_setaffinity": 122,
+            "sched_setattr": 274,
+            "sched_setparam": 118,
+            "sched_setscheduler": 119,
+            "setpriority": 140,
             "connect": 203,
             "delete_module": 106,
             "fanotify_init": 262,

@@ -172,6 +172,11 @@ def _outcome(kept: Kept, told: dict[str, Any], seconds: float) -> ToolOutcome:
     if "processes" in told:
         text = _with(text, f"[stopped: more than {told['processes']} processes at once]")
         return ToolOutcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
+    for bound, what in (("memory", "of memory"), ("disk", "of disk")):
+        if bound in told:
+            size = f"{told[bound] / 1e9:g} GB {what}"
+            text = _with(text, f"[stopped: more than {size}, the bound of the sandbox]")
+            return ToolOutcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
     if status is None:
         text = _with(text, "[the command ended the process that watched over it]")
         return ToolOutcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)

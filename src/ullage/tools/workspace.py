@@ -145,6 +145,11 @@ class Workspace:
             return any(_same(each, self.state) for each in (found, *found.parents))
         return False
 
+    def is_in_repository(self, path: str) -> bool:
+        """Tell whether a path leads into what git keeps, through links as well."""
+        found = Path(os.path.realpath(self.root / path))
+        return any(part.casefold() == ".git" for part in (*found.parts, *Path(path).parts))
+
     @contextmanager
     def folder(self, relative: str, *, links: bool = True) -> Iterator[int]:
         """Lend a descriptor of a folder. Raises Fault, or OSError where there is none."""

@@ -235,6 +235,8 @@ def _file_path(workspace: Workspace, path: str) -> str:
     found = workspace.relative(path)
     if path.endswith("/"):
         raise Fault(f"{path!r} names a folder; name a file")
+    if workspace.is_in_repository(path):
+        raise Fault(f"{path!r} is git's own: what is in .git only git writes, by the shell")
     return found
 
 
