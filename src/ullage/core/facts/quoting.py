@@ -1,7 +1,7 @@
 """Tell what a person typed from what they quoted, line by line, by its shape in any language.
 
-Fences, tags, rulers, heads of mails and documents with headings open a quotation. No word is looked
-up. It knows nothing of what a line is worth.
+Fences, tags, rulers, heads of mails, documents with headings, and what looks `pasted` open a
+quotation. It knows nothing of what a line is worth.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
+
+from ullage.core.facts.pasted import find_pasted
 
 Origin = Literal["typed", "document", "quoted"]
 """Who wrote a line: the person; perhaps the person, in a document of headings; somebody else."""
@@ -54,7 +56,11 @@ def read_origins(text: str) -> list[TextLine]:
             continue
         quoted = fenced or tag or ruled or number >= rest
         found.append(TextLine(line, "quoted" if quoted else _judge(number, document)))
-    return found
+    pasted = find_pasted([line if origin == "typed" else "" for line, origin in found])
+    return [
+        line._replace(origin="quoted") if number in pasted and line.origin == "typed" else line
+        for number, line in enumerate(found)
+    ]
 
 
 def _judge(number: int, document: int) -> Origin:

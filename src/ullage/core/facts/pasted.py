@@ -1,0 +1,167 @@
+"""Tell which lines of a message somebody pasted, by the shape that tools and programs give them.
+
+Results of tools in the user's role, search results, logs, diffs, listings, tables, transcripts: a
+program wrote their frame. Frames of programs are known by their words, all else by structure, in
+any language. Whether a line is typed otherwise is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+_FRAMES: Final = re.compile(
+    r"\s{0,3}(?:"
+    r"observation(?: \d+)?:"  # ReAct, SWE-agent, OpenHands
+    r"|(?:the )?(?:(?:execution|command|terminal|shell|tool|function|code|test|web|search|query|"
+    r"retrieval|api) )+(?:calls? )?(?:results?|output|response|logs?)"
+    r"(?: (?:for|of|from) [^.!?\n]{0,120})?:?\s*$"
+    r"|\[[\w ./:-]{1,60}(?: for '[^'\n]{0,200}')?\] (?:results?|output|error)\b"  # Cline, Roo
+    r"|(?:here(?:'s| is| are) )?(?:the )?(?:results?|output|contents?) of \S[^!?\n]{0,120}:\s*$"
+    r"|(?:the )?user (?:has )?(?:attached|uploaded|provided|shared|selected|opened) (?:the |an? )?"
+    r"(?:following|files?|documents?|images?|lines?|text|snippet)\b[^!?\n]{0,120}:\s*$"
+    r"|context information is below"  # LlamaIndex
+    r"|use the following (?:pieces of )?(?:context|documents?|information|sources?)"  # LangChain
+    r"|traceback \(most recent call last\):"
+    r"|diff --git |index [0-9a-f]{7,40}\.\.|@@ -\d|\*\*\* (?:begin patch|update file|add file)"
+    r"|exit code:? -?\d|stdout:|stderr:"
+    r")",
+    re.IGNORECASE,
+)
+"""How programs begin what they put into a user's message; it goes on to the message's end."""
+
+_PROMPT: Final = re.compile(r"\s{0,3}(?:[\w.-]{1,40}@[\w.-]{1,60}[^\s]{0,80}[$#%]|\$|>>>) \S")
+_NUMBERED: Final = re.compile(r"\s{0,8}\d{1,6} ?(?:[|│→]|\t)")
+_GREP: Final = re.compile(r"[\w./\\-]{1,200}:\d{1,6}[:-]")
+_MARGIN: Final = re.compile(r"\s{0,3}[│⋮┃▌┆]")
+_TIMED: Final = re.compile(
+    r"[^\w\n]{0,3}(?:\d{4}-\d\d-\d\d|[^\d\n]{0,40}?\d{1,2}:\d\d(?::\d\d)?\b)", re.IGNORECASE
+)
+_LABEL: Final = re.compile(r"\s{0,3}\W{0,2}([^\s:|][^:|\n]{0,30}):\s+\S")
+_QUOTE: Final = re.compile(r"\s{0,3}>")
+_ASKED: Final = re.compile(r"\s{0,3}(?:Q|Question)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
+_ANSWERED: Final = re.compile(r"\s{0,3}(?:A|Answer)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
+_BEGIN: Final = re.compile(r"\W{1,12}(?:begin|start)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
+_END: Final = re.compile(r"\W{1,12}(?:end|stop)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
+_INSIDE: Final = re.compile(r"<([A-Za-z][\w-]{0,40})(?: [^<>]{0,200})?>([^<>]{8,4000})</\1>")
+
+_MACHINE: Final = re.compile(
+    r"(?:\s{2,12}(?![-*+•\d])\S"  # set in, and no item of a list
+    r"|\s{0,8}[\w.-]{1,40} ?[:+]?= ?\S"
+    r"|\s{0,8}(?://|/\*|\*/|;;|<!--|<\?|#!|#include|-->)"
+    r"|\[[\w .:/-]{1,60}\]\s*$"
+    r"|[A-Z][A-Za-z]{0,30}(?:-[A-Z][A-Za-z]{0,30})+: "
+    r"|(?:HTTP/\d|total \d+\s*$|[-dlbcps][rwx-]{9}\s)"
+    r"|\w{0,40}(?:Error|Exception|Warning)\b[^.!?\n]{0,20}:"
+    r"|[+|][-=+|:]{3,200}"
+    r"|[=*+~.-]{3,200}\s*$"
+    r"|[\w./\\-]{1,120}\.[A-Za-z]\w{0,5}(?: \([^()\n]{1,40}\))?:?\s*$"
+    r"|[^\n]{0,400}[{};]\s*$)"
+)
+"""Lines as programs write them and people do not."""
+
+CELLS: Final = (",", ";", "\t", "|")
+ROWS: Final = 3
+"""Lines with as many cells that make a table."""
+
+TURNS: Final = 3
+"""Lines with a speaker's name that make a transcript, one of them speaking twice."""
+
+
+def find_pasted(lines: Sequence[str]) -> frozenset[int]:
+    """Return the numbers of the lines that stand in the frame of a program, or look like data."""
+    found = set(range(_find_frame(lines), len(lines)))
+    for alike in (_NUMBERED, _GREP, _MARGIN):
+        found.update(_span(lines, alike, 2))
+    found.update(_span(lines, _TIMED, 2, to_end=True))
+    found.update(_find_machine(lines))
+    found.update(_find_turns(lines))
+    found.update(_find_rows(lines))
+    found.update(_find_between(lines))
+    found.update(n for n, line in enumerate(lines) if _QUOTE.match(line) or _is_mostly_inside(line))
+    return frozenset(found)
+
+
+def _find_frame(lines: Sequence[str]) -> int:
+    """Return the first line that a program framed to the end of the message."""
+    for number, line in enumerate(lines):
+        if _FRAMES.match(line) or _PROMPT.match(line):
+            return number
+        if _ASKED.match(line) and any(_ANSWERED.match(more) for more in lines[number + 1 :][:20]):
+            return number
+    return len(lines)
+
+
+def _span(
+    lines: Sequence[str], shape: re.Pattern[str], least: int, *, to_end: bool = False
+) -> range:
+    """Return the lines from the first to the last of a shape, none where there are too few."""
+    alike = [number for number, line in enumerate(lines) if shape.match(line)]
+    if len(alike) < least:
+        return range(0)
+    return range(alike[0], len(lines) if to_end else alike[-1] + 1)
+
+
+def _find_machine(lines: Sequence[str]) -> range:
+    """Return the lines that a program wrote, with those between them and right behind the last."""
+    heads = Counter(head for line in lines if (head := _find_head(line)))
+    alike = [
+        number
+        for number, line in enumerate(lines)
+        if _MACHINE.match(line) or heads[_find_head(line)] >= ROWS
+    ]
+    if len(alike) < 2:
+        return range(0)
+    last = alike[-1]
+    while last < len(lines) and lines[last].strip():
+        last += 1
+    return range(alike[0], last)
+
+
+def _find_head(line: str) -> str:
+    """Return the two words that a line begins with where they look like a program's mark."""
+    head = " ".join(line.split(None, 2)[:2])
+    return head if head[-1:] in ("!", ":", "]", "|", ">") else ""
+
+
+def _find_turns(lines: Sequence[str]) -> range:
+    """Return the lines of a transcript: names before a colon, one of them more than once."""
+    named = [
+        (n, mark[1].casefold()) for n, line in enumerate(lines) if (mark := _LABEL.match(line))
+    ]
+    speakers = Counter(name for _, name in named)
+    if len(named) < TURNS or len(speakers) < 2 or max(speakers.values()) < 2:
+        return range(0)
+    return range(named[0][0], len(lines))
+
+
+def _find_rows(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the lines of tables: some in a row with as many cells."""
+    for mark in CELLS:
+        run: list[int] = []
+        for number, line in enumerate([*lines, ""]):
+            cells = line.count(mark)
+            if cells >= 2 and (not run or cells == lines[run[-1]].count(mark)):
+                run.append(number)
+                continue
+            if len(run) >= ROWS:
+                yield from run
+            run = [number] if cells >= 2 else []
+
+
+def _find_between(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the lines from one that says that something begins to one that says that it ends."""
+    begun: int | None = None
+    for number, line in enumerate(lines):
+        if begun is None and _BEGIN.match(line):
+            begun = number
+        elif begun is not None and _END.match(line):
+            yield from range(begun, number + 1)
+            begun = None
+
+
+def _is_mostly_inside(line: str) -> bool:
+    """Tell whether most of a line stands between a tag and its end."""
+    return any(2 * len(found[2]) > len(line) for found in _INSIDE.finditer(line))
