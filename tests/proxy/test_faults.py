@@ -244,8 +244,9 @@ def test_what_breaks_twice_is_told_in_the_words_of_the_dialect(dialect: str) -> 
     ],
 )
 def test_a_server_that_is_not_there_is_told_in_the_words_of_the_dialect(
-    dialect: str, shape: dict[str, Any]
+    dialect: str, shape: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "ullage.proxy.requests")
     with closed_port() as port, proxied(f"http://127.0.0.1:{port}") as proxy:
         got = proxy.post(PATHS[dialect], talk(dialect))
         assert proxy.shown("ullage_requests_total", outcome="error") == 1
@@ -257,6 +258,9 @@ def test_a_server_that_is_not_there_is_told_in_the_words_of_the_dialect(
     assert made.get("type") == shape.get("type")
     if shape:
         assert shape["error"].items() <= made["error"].items()
+    (told,) = [r.getMessage() for r in caplog.records if r.name == "ullage.proxy.requests"]
+    assert "upstream_unreachable" in told
+    assert "cannot be reached" in told
 
 
 def test_a_body_that_breaks_off_is_short_and_never_made_whole() -> None:

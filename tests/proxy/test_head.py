@@ -144,6 +144,13 @@ def test_the_credential_goes_on_in_the_headers_that_it_came_in() -> None:
     assert not any(name in (b"x-api-key", b"authorization") for name, _ in of().onward(UPSTREAM))
 
 
+def test_azures_key_goes_on_and_keeps_conversations_apart() -> None:
+    one, other = of((b"api-key", b"one")), of((b"api-key", b"other"))
+    assert (b"api-key", b"one") in one.onward(UPSTREAM)
+    assert (one.credential, other.credential) == ("one", "other")
+    assert one.party != other.party
+
+
 BOTH = ((b"authorization", b"Bearer gateway"), (b"x-api-key", b"k"))
 
 

@@ -290,6 +290,16 @@ def test_another_configuration_has_workers_of_its_own(monkeypatch: pytest.Monkey
         eventually(lambda: gone(pid))
 
 
+def test_signals_that_mean_the_proxy_end_no_worker() -> None:
+    with over(of_json(WHOLE["openai_chat"])) as (proxy, _):
+        proxy.post(CHAT, talk("openai_chat", stream=False))
+        (pid,) = pids(proxy)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(pid, number)
+        assert proxy.post(CHAT, talk("openai_chat", stream=False)).status_code == 200
+        assert pids(proxy) == [pid]
+
+
 def test_the_end_of_the_proxy_ends_its_workers() -> None:
     with over(of_json(WHOLE["openai_chat"])) as (proxy, _):
         proxy.post(CHAT, talk("openai_chat", stream=False))

@@ -178,7 +178,7 @@ class App:
             await self._answer_request(scope, channel, line)
         finally:
             line.status = channel.status or line.status
-            line.left, line.code = channel.gone, channel.code
+            line.left, line.code, line.why = channel.gone, channel.code, channel.why
             line.seconds = time.perf_counter() - began
             journal.write(line, page=pages.is_page(path))
 

@@ -25,7 +25,7 @@ class Channel:
         self.ended = False
         self.gone = False
         self.status = 0
-        self.code = ""
+        self.code = self.why = ""
         self._send = send
         self._head: tuple[int, Any] | None = None
 
@@ -92,4 +92,5 @@ class Channel:
         data = refused.body or answers.error(dialect, refused.status, refused.code, refused.text)
         if not self.begun:
             self.code = refused.code
+            self.why = refused.text if refused.status >= 500 else ""
             await self.answer(refused.status, answers.headers(refused, data), data)

@@ -59,7 +59,10 @@ KEYS: Final = tuple(
 )
 """Headers in which dialects carry a bare key."""
 
-CREDENTIALS: Final = (TOKEN, AUTHORIZATION, *KEYS)
+AZURE_KEY: Final = b"api-key"
+"""Where Azure OpenAI takes a key (learn.microsoft.com, "Azure OpenAI REST API reference")."""
+
+CREDENTIALS: Final = (TOKEN, AUTHORIZATION, *KEYS, AZURE_KEY)
 QUERY_KEY: Final = b"key="
 """How a query begins to carry a key, where a dialect takes one there (Gemini API, REST)."""
 KEY: Final = b"idempotency-key"

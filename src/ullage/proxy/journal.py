@@ -36,7 +36,7 @@ class RequestLine:
     `used` and `window` are tokens, `before` and `after` those of a compaction that this request
     led to. `asked` and `given` are tokens of output, where they were lowered. `answered` are calls
     of added tools. `cramped` says that the window is too small for what must stay. `left` tells
-    that the client went before the end.
+    that the client went before the end, `why` what the proxy could not do.
     """
 
     method: str
@@ -57,6 +57,7 @@ class RequestLine:
     answered: int = 0
     cramped: Cramped | None = None
     code: str = ""
+    why: str = ""
     left: bool = False
 
     def fields(self) -> dict[str, Any]:
@@ -87,7 +88,8 @@ class RequestLine:
             parts.append(f"read back {self.answered:,}")
         if self.cramped is not None:
             parts.append(f"window too small, {self.cramped.needed:,} needed")
-        parts += [word for word in (self.code, "client left" if self.left else "") if word]
+        told = (self.code, self.why, "client left" if self.left else "")
+        parts += [word for word in told if word]
         return "  ".join([*parts, f"{self.seconds:.2f} s"])
 
 

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -255,14 +256,21 @@ async def _do(link: Pipe, bench: Bench, job: WorkerJob) -> None:
 
 
 def _live_with_parent() -> None:
-    """Have this process end with the one that began it, where the system can (Linux)."""
+    """Have this process end with the one that began it, and by no signal that means that one.
+
+    A terminal and a service manager send theirs to all processes at once; the proxy then lets
+    streams come to their end. It ends at the end of its pipe, and at once on Linux.
+    """
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     if sys.platform == "linux":
         import ctypes
-        import signal
 
         set_death_signal = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
-    os.nice(NICER)
+    if hasattr(os, "nice"):
+        os.nice(NICER)
 
 
 async def serve_jobs(source: BinaryIO, sink: BinaryIO) -> None:

@@ -60,8 +60,9 @@ LONGEST_FRAME: Final = 1 << 20
 """Bytes that are read ahead from a worker."""
 
 
-COMMAND: Final = (sys.executable, "-c", "from ullage.proxy import worker; worker.main()")
-"""What begins a worker. Not `-m`: its classes would be those of `__main__`, and nobody else's."""
+COMMAND: Final = (sys.executable, "-P", "-c", "from ullage.proxy import worker; worker.main()")
+"""What begins a worker. Not `-m`: its classes would be those of `__main__`, nobody else's. `-P`:
+no module of the folder that somebody happens to be in."""
 
 
 class WorkerLost(Exception):  # noqa: N818 - named for what happened
