@@ -37,7 +37,7 @@ from ullage.core.tokens.truncation import Truncation
 from ullage.core.tokens.window import Window
 from ullage.guard.guard import Guard
 from ullage.runtime import Runtime
-from ullage.telemetry import CounterMetric, Gauge, Registry
+from ullage.telemetry import CounterMetric, Described, Gauge, Registry
 from ullage.telemetry.metrics import COUNTED, Metrics, ProxyMeters, enable
 from ullage.telemetry.protocol import Listener, add_listener
 
@@ -395,3 +395,14 @@ def test_the_example_of_the_page_runs_and_the_page_names_every_metric(
     rows = dict(re.findall(r"(?m)^\| `(ullage_\w+)` \| \w+ \| (.+?) \|", page))
     named = {name: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", rows[name]))) for name in rows}
     assert named == {**PUBLIC, **PROXY}
+
+
+TOLD = Described("told_total", "Told.", ("model",))
+
+
+def test_a_label_steers_no_terminal():
+    registry = Registry()
+    registry.counter(TOLD).add(model="a\x9b31m\u202eb\nc")
+    registry.counter(TOLD).add(model="a\x1b31m\u200eb\nc")
+    (line,) = [line for line in registry.render().splitlines() if line.startswith("told_total{")]
+    assert line == 'told_total{model="a\ufffd31m\ufffdb\ufffdc"} 2'

@@ -5,6 +5,7 @@ It knows no session.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -104,6 +105,11 @@ def wrap(line: str, columns: int) -> list[str]:
     )
 
 
+def _write_escapes(text: str) -> str:
+    """Return JSON with each character that is hidden as an escape: it reads as the same value."""
+    return "".join(json.dumps(c)[1:-1] if c != "\n" and _hides(c) else c for c in text)
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     """Tell whether a stream is a terminal; one that was closed before the start is None."""
     return stream is not None and stream.isatty()
@@ -177,7 +183,9 @@ def _is_joined(before: str, behind: str) -> bool:
 
 
 def raw(data: bytes) -> None:
-    """Write bytes to stdout as they are."""
+    """Write lines of JSON to stdout; on a terminal what would steer it as escapes of JSON."""
+    if is_terminal(sys.stdout):
+        data = _write_escapes(data.decode("utf-8", "surrogateescape")).encode()
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.flush()

@@ -90,14 +90,17 @@ class _Metric:
         return known
 
     def _read_labels(self, given: Mapping[str, str | None]) -> Labels:
-        """Return the values of the labels in order, as they can be written."""
+        """Return the values of the labels in order, as they can be written and shown.
+
+        What is not seen, and may steer the terminal of who reads them, is U+FFFD.
+        """
         if given.keys() != set(self.described.labels):
             raise ConfigurationError(
                 f"{self.described.name} has the labels {', '.join(self.described.labels) or 'none'}"
                 f", not {', '.join(sorted(given)) or 'none'}"
             )
         values = [(given[label] or UNKNOWN)[:LONGEST] for label in self.described.labels]
-        return tuple(value.encode("utf-8", "replace").decode() for value in values)
+        return tuple(map(_clean, values))
 
     def _limit_value(self, seen: set[str], value: str) -> str:
         if value in seen or value in (OTHER, UNKNOWN):
@@ -287,6 +290,11 @@ class Registry:
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+
+
+def _clean(value: str) -> str:
+    held = value.encode("utf-8", "replace").decode()
+    return held if held.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in held)
 
 
 def _help(text: str) -> str:
