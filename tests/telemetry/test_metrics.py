@@ -405,4 +405,4 @@ def test_a_label_steers_no_terminal():
     registry.counter(TOLD).add(model="a\x9b31m\u202eb\nc")
     registry.counter(TOLD).add(model="a\x1b31m\u200eb\nc")
     (line,) = [line for line in registry.render().splitlines() if line.startswith("told_total{")]
-    assert line == 'told_total{model="a\ufffd31m\ufffdb\ufffdc"} 2'
+    assert line == 'told_total{model="a\ufffd31m\ufffdb\\nc"} 2'

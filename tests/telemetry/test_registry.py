@@ -62,8 +62,9 @@ def test_any_label_and_help_come_back_through_their_parser(label: str, says: str
     registry.counter(Described("a_total", says, ("x",))).add(amount, x=label)
     (family,) = parsed(registry.render())
     (sample,) = family.samples
+    shown = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in label)
     assert (family.name, family.type) == ("a", "counter")
-    assert sample.labels == {"x": "".join(c if c.isprintable() else "\ufffd" for c in label)}
+    assert sample.labels == {"x": shown}
     assert sample.value == amount
 
 

@@ -294,7 +294,7 @@ def _number(value: float) -> str:
 
 def _clean(value: str) -> str:
     held = value.encode("utf-8", "replace").decode()
-    return held if held.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in held)
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in held)
 
 
 def _help(text: str) -> str:
