@@ -153,6 +153,34 @@ def test_garbage_is_handed_on_as_it_is_and_ends_in_an_error(garbage: bytes) -> N
     assert told("openai_chat", got.content) == "the upstream ended before its answer did"
 
 
+@pytest.mark.parametrize("bound", [{"answer_bytes": 3_000}, {"answer_s": 0.000_1}])
+def test_an_answer_without_an_end_is_broken_off(bound: dict[str, Any]) -> None:
+    delta = {"choices": [{"index": 0, "delta": {"content": "so " * 50}, "finish_reason": None}]}
+    endless = streamed("openai_chat", [*STREAMS["openai_chat"][:2], *[delta] * 400])
+    with FaultServer({CHAT: endless}) as upstream, proxied(upstream.root_url, **bound) as proxy:
+        got = proxy.post(CHAT, talk("openai_chat"))
+        assert proxy.shown("ullage_streams_aborted_total", side="upstream") == 1
+    assert got.status_code == 200
+    assert len(got.content) < len(sent(endless))
+    assert "the answer" in told("openai_chat", got.content)
+
+
+def test_a_client_that_reads_nothing_is_left() -> None:
+    chunk = b"data: " + json.dumps({"choices": [{"delta": {"content": "x" * 60_000}}]}).encode()
+    begin = begun(b"".join([chunk + b"\n\n"] * 400))
+    with (
+        Wire(begin, held=True) as upstream,
+        proxied(upstream.root_url, idle_s=0.5, first_byte_s=5) as proxy,
+        socket.create_connection(("127.0.0.1", int(proxy.url.rpartition(":")[2]))) as client,
+    ):
+        body = json.dumps(talk("openai_chat")).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        client.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        eventually(lambda: proxy.shown("ullage_request_bytes") > 0)
+        eventually(lambda: proxy.shown("ullage_request_bytes") == 0)
+        assert len(upstream.bodies) == 1
+
+
 def test_a_page_in_the_place_of_an_answer_is_handed_on() -> None:
     with FaultServer({CHAT: html()}) as upstream, proxied(upstream.root_url) as proxy:
         got = proxy.post(CHAT, talk("openai_chat"))

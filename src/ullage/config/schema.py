@@ -213,8 +213,10 @@ class ServeTable(Table, frozen=True, kw_only=True):
     max_depth: the deepest nesting of a request (64)
     connect_s: the longest wait for a connection to an upstream, in seconds (5)
     first_byte_s: the longest wait for the first byte of an answer, in seconds (600)
-    idle_s: the longest silence between two chunks, in seconds (300)
+    idle_s: the longest silence of an upstream or a reading client, in seconds (300)
     drain_s: how long streams may go on at the end, in seconds (30)
+    answer_bytes: the most bytes of an answer (268435456)
+    answer_s: how long an answer may take from its first byte on, in seconds (3600)
     workers: processes in which large requests are read and planned, 0 for none (2)
     most_requests: the most requests under way; more wait for their turn (1000)
     most_bytes: the most bytes of requests under way (536870912)
@@ -245,6 +247,8 @@ class ServeTable(Table, frozen=True, kw_only=True):
     first_byte_s: Seconds | None = None
     idle_s: Seconds | None = None
     drain_s: Seconds | None = None
+    answer_bytes: Whole | None = None
+    answer_s: Seconds | None = None
     workers: Position | None = None
     most_requests: Whole | None = None
     most_bytes: Whole | None = None

@@ -158,6 +158,8 @@ class Serve:
     first_byte_s: float = 600.0
     idle_s: float = 300.0
     drain_s: float = 30.0
+    answer_bytes: int = 256 * MIB
+    answer_s: float = 3_600.0
     workers: int = 2
     most_requests: int = 1_000
     most_bytes: int = 512 * MIB

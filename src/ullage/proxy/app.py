@@ -169,7 +169,7 @@ class App:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, Channel(receive, send))
+            await self._http(scope, Channel(receive, send, self.serve.idle_s))
 
     async def _http(self, scope: Any, channel: Channel) -> None:
         began, path = time.perf_counter(), str(scope["path"])

@@ -5,6 +5,7 @@ It knows neither upstreams nor guards.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,9 @@ class Gone(Exception):  # noqa: N818 - the client left; nobody is there to be to
 class Channel:
     """The client's side of a request: its body comes in, one answer goes out."""
 
-    def __init__(self, receive: Any, send: Any) -> None:
+    def __init__(self, receive: Any, send: Any, patience_s: float | None = None) -> None:
         self.receive = receive
+        self._patience_s = patience_s
         self.begun = False
         self.ended = False
         self.gone = False
@@ -30,10 +32,18 @@ class Channel:
         self._head: tuple[int, Any] | None = None
 
     async def send(self, message: Any) -> None:
-        """Send a message of ASGI, and remember the status."""
+        """Send a message of ASGI, and remember the status.
+
+        Raises Gone where the client has read nothing for the time that it may take.
+        """
         if message["type"] == "http.response.start":
             self.begun, self.status = True, message["status"]
-        await self._send(message)
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._send(message)
+        except TimeoutError as error:
+            self.gone = True
+            raise Gone from error
 
     async def read(self, most: int, take: Callable[[int], None]) -> bytes:
         """Return the body; raises Refused beyond `most` bytes, what `take` raises, and Gone.

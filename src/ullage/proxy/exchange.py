@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -95,7 +95,7 @@ class Exchange:
     async def converse(self, form: GuardedPath) -> None:
         """Guard a conversation."""
         try:
-            raw = await self._read()
+            raw = await self._channel.read(self._serve.max_body, self._admitted.take)
             await self._run_watched(self._guard_conversation(form, raw))
         except Gone:
             return
@@ -105,7 +105,7 @@ class Exchange:
     async def check(self, model: str | None = None) -> None:
         """Check a body, and forward it as it came; `model` is what the path says of it."""
         try:
-            raw = await self._read()
+            raw = await self._channel.read(self._serve.max_body, self._admitted.take)
             await self._run_watched(self._check_body(raw, model))
         except Gone:
             return
@@ -113,15 +113,12 @@ class Exchange:
     async def forward(self) -> None:
         """Forward a request without a look at what it carries."""
         try:
-            raw = await self._read()
+            raw = await self._channel.read(self._serve.max_body, self._admitted.take)
             await self._run_watched(self._forward_body(Body(raw, opaque=True)))
         except Gone:
             return
 
     # --- the two ends ---------------------------------------------------------------------------
-
-    async def _read(self) -> bytes:
-        return await self._channel.read(self._serve.max_body, self._admitted.take)
 
     async def _read_body(self, raw: bytes, name: str) -> Body:
         serve = self._serve
@@ -477,7 +474,7 @@ class Exchange:
         """Hand a stream on; return what is to be sent last, the truth where it broke off."""
         watch = opened.relay
         try:
-            async for chunk in opened.stream:
+            async for chunk in self._bound_answer(opened):
                 out = chunk if watch is None else watch.feed(chunk)
                 if out:
                     await self._channel.write(out)
@@ -499,6 +496,16 @@ class Exchange:
             self._app.meters.stream_aborted("upstream")
             return last + watch.cut(SHORT)
         return last
+
+    async def _bound_answer(self, opened: OpenAnswer) -> AsyncIterator[bytes]:
+        """Yield an answer's chunks; raises UpstreamBroken for one that does not come to an end."""
+        most, size = self._serve.answer_bytes, len(opened.data)
+        until = time.monotonic() + self._serve.answer_s
+        async for chunk in opened.stream:
+            size += len(chunk)
+            if size > most or time.monotonic() > until:
+                raise UpstreamBroken("the answer did not come to an end: it is broken off")
+            yield chunk
 
     # --- the rest -------------------------------------------------------------------------------
 
