@@ -141,7 +141,7 @@ MOST: Final = 8.0
 """Times as long that four times the text may take: twice what is linear."""
 
 
-LARGEST: Final = 128_000
+LARGEST: Final = 64_000
 """Characters of the largest text that is tried."""
 
 NUMBERS: Final = itertools.count()

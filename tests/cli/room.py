@@ -32,6 +32,7 @@ class Room:
             "ULLAGE_CONFIG": str(folder / "config.toml"),
             "ULLAGE_CACHE_DIR": str(folder / "cache"),
             "HOME": str(folder),
+            "ULLAGE_ALLOW_ROOT": "1",
         }
 
     @property

@@ -261,7 +261,12 @@ class SessionConversations:
 
 
 class SessionStore:
-    """A `Store` over the log of one session, for one dialect and model."""
+    """A `Store` over the log of one session, for one dialect and model.
+
+    Memory never stands in for it: what is not written in a log did not happen.
+    """
+
+    is_sheltered = True
 
     def __init__(self, place: Place) -> None:
         self._place = place
