@@ -39,7 +39,7 @@ def classify(
     only looks like an overflow.
     """
     fields, texts = _open(body)
-    texts = [_plain(_shorten(text)) for text in texts[:_MOST]]
+    texts = [_plain(text) for text in texts[:_MOST]]
     refused = STATUSES.get(status or 0)
     if status in FORBIDDEN:
         return ErrorKind("quota" if _is_quota(fields, texts) else "other", structured=True)
@@ -53,14 +53,6 @@ def classify(
     if read.certainty == "likely" and _waits(headers):
         return ErrorKind("rate_limit")
     return read
-
-
-LONGEST: Final = 8_192
-"""Characters of an error's text that are read: half at its beginning, half at its end."""
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
 
 
 def match_wording(texts: Sequence[str], rows: Sequence[Wording] | None = None) -> ErrorKind | None:
