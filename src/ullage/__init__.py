@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ullage import agent
     from ullage.agent import Agent, Ended, Live, Session
+    from ullage.agent.purging import list_old_sessions, purge_sessions
     from ullage.api.compact import Compaction, acompact, compact
     from ullage.api.context import Contents, context
     from ullage.api.functions import (
@@ -80,6 +81,7 @@ __version__ = "0.1.0.dev0"
 
 _HOME: Mapping[str, Sequence[str]] = {
     "ullage.agent": ("Agent", "Ended", "Live", "Session"),
+    "ullage.agent.purging": ("list_old_sessions", "purge_sessions"),
     "ullage.api.functions": (
         "acount", "amodels", "assess", "awindow", "cost", "count", "count_text",
         "detect_truncation", "models", "repair", "validate", "window", "window_tokens",
@@ -136,9 +138,10 @@ __all__ = [
     "UllageError", "UnknownSession", "Usage", "View", "Window", "acompact", "acount", "agent",
     "allocate", "amodels", "answer_recall", "answer_search", "assess", "awindow", "classify_error",
     "classify_exception", "compact", "context", "cost", "count", "count_text", "detect_truncation",
-    "developer_context", "edits", "errors", "events", "fit", "list_left_out", "metrics", "models",
-    "open_log", "open_store", "recall", "recall_tool", "register_store", "repair", "search",
-    "search_tool", "system_prompt", "validate", "window", "window_tokens", "wrap",
+    "developer_context", "edits", "errors", "events", "fit", "list_left_out",
+    "list_old_sessions", "metrics", "models", "open_log", "open_store", "purge_sessions", "recall",
+    "recall_tool", "register_store", "repair", "search", "search_tool", "system_prompt", "validate",
+    "window", "window_tokens", "wrap",
 ]  # fmt: skip
 
 

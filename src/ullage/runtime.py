@@ -25,6 +25,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.counters import Vocabularies, remote, vocabulary
 from ullage.lessons import Lessons
 from ullage.storage import MemoryStore, open_store
+from ullage.storage.protocol import DAY_S, STANDARD, WEEK_S, StoreLimits
 from ullage.storage.shelter import shelter
 from ullage.transport import HttpRequest, Timeouts, Transport
 from ullage.windows import Question, Resolver, ResolverOptions
@@ -150,8 +151,14 @@ class Runtime(Unpicklable):
         if self._store is None and url is not None:
             with self._lock:
                 if self._store is None:
-                    self._store = shelter(open_store(url))
+                    self._store = shelter(open_store(url, limits=self._limits))
         return self._store
+
+    @property
+    def _limits(self) -> StoreLimits:
+        """How long the configured store keeps what nobody uses."""
+        days = self.settings.retention_days
+        return STANDARD if days is None else StoreLimits(ttl_s=min(days * DAY_S, WEEK_S))
 
     @property
     def is_store_due(self) -> bool:

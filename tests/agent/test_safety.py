@@ -222,7 +222,7 @@ def test_the_files_of_a_session_are_its_owners_alone(tmp_path: Path, umask: int)
         with closing(SqliteLog(tmp_path / "state" / "deep" / "log.db")) as log:
             with Session.create(log, "s") as session:
                 read(session, ["a file"])
-            ndjson.export(log, "s", tmp_path / "out.ndjson")
+            ndjson.export(log.read("s"), "s", tmp_path / "out.ndjson")
             files = {p.name: stat.S_IMODE(p.stat().st_mode) for p in log_files(tmp_path)}
     finally:
         os.umask(before)
@@ -241,7 +241,7 @@ def log_files(folder: Path) -> Iterator[Path]:
 def test_an_export_follows_no_link(tmp_path: Path):
     (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
     with Session.create(MemoryLog(), "s") as session, pytest.raises(StoreError, match="exported"):
-        ndjson.export(session.log, "s", tmp_path / "out")
+        ndjson.export(session.log.read("s"), "s", tmp_path / "out")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -387,9 +387,9 @@ def test_what_this_program_does_not_know_is_passed_on_as_it_came(tmp_path: Path)
         with Session.create(log, "s") as session:
             session.record([strange, newer])
             assert agent(server).run(session, "hello").ok
-            ndjson.export(log, "s", tmp_path / "out")
+            ndjson.export(log.read("s"), "s", tmp_path / "out")
             ndjson.bring_in(other, tmp_path / "out", 1.0)
-            ndjson.export(other, "s", tmp_path / "again")
+            ndjson.export(other.read("s"), "s", tmp_path / "again")
             sent = bodies(server)[0]["messages"]
             shared = session.fork(3, "f").events()
         assert (tmp_path / "out").read_bytes() == (tmp_path / "again").read_bytes()

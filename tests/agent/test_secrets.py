@@ -152,7 +152,7 @@ def turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Callable[..., Seen
                 done = runner.run(session, "hello", **options)
                 recorded = [event.data for event in session.events()]
                 shown = repr((runner.provider, session, log))
-            ndjson.export(log, "s", tmp_path / "out.ndjson")
+            ndjson.export(log.read("s"), "s", tmp_path / "out.ndjson")
             sent = "\n".join(strings(bodies(server)))
         said_live = [e.data["text"] for e in live if e.type.endswith("_delta")]
         return Seen(

@@ -23,7 +23,10 @@ from ullage.storage.log_sqlite import SqliteLog
 from ullage.storage.ndjson import bring_in, export, lines, parse, verify
 
 V1: Final = Path(__file__).parent / "v1"
-NAMES: Final = ("plain", "tools", "compacted", "crashed", "fork", "strange", "files", "remembered")
+NAMES: Final = (
+    *("plain", "tools", "compacted", "crashed", "fork", "strange", "files", "remembered"),
+    "erased",
+)
 
 
 def logged(name: str) -> tuple[Event, ...]:
@@ -38,7 +41,7 @@ def test_a_log_of_version_1_is_read_and_passed_on_byte_for_byte(name: str, tmp_p
     assert verify(logged(name)) == []
     log = SqliteLog(tmp_path / "log.db")
     bring_in(log, V1 / f"{name}.ndjson", 1.0)
-    export(log, name, tmp_path / "out")
+    export(log.read(name), name, tmp_path / "out")
     log.close()
     assert (tmp_path / "out").read_bytes() == whole
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from ullage.agent.originals import SessionOriginals
-from ullage.core.errors import ConfigurationError, Fenced, StoreError
+from ullage.core.errors import ConfigurationError, CorruptLog, Fenced, StoreError
 from ullage.core.messages.redaction import Redactor
 from ullage.core.session.caching import find_root
+from ullage.core.session.log.erasing import is_purged
 from ullage.core.session.log.event import EPHEMERAL, Draft, Event
 from ullage.core.session.log.fold import Fold, fold
 from ullage.core.values.pickling import Unpicklable
@@ -299,12 +300,25 @@ class Session(Unpicklable):
 
     async def _take_lease(self, log: AsyncEventLog) -> Lease:
         if self._lease is None:
+            await self._refuse_purged(log)
             self._lease = lease = await log.aacquire(self.name, Owner.here(), self.now())
             if lease.taken:
                 text = f"taken over: {lease.taken}"
                 self._unheard.append(Live(self.name, "status", {"text": text}))
             return lease
         return self._lease
+
+    async def _refuse_purged(self, log: AsyncEventLog) -> None:
+        """Raise StoreError for a session whose text was erased."""
+        head = await log.ahead(self.name)
+        last: Sequence[Event] = ()
+        with suppress(CorruptLog):  # whoever reads it all says where it begins
+            last = await log.aread(self.name, max(head.seq - 1, 0))
+        if is_purged(last):
+            raise StoreError(
+                f"the text of session {self.name} was erased, so that nothing goes on from it: "
+                "begin a new session"
+            )
 
     async def _hold_lease(self, log: AsyncEventLog) -> Lease:
         """Return the lease; within a turn one that was lost is not taken anew."""

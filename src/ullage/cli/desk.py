@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from ullage import config
 from ullage.agent import Agent, Session, TurnOptions
 from ullage.agent import folders as skills
 from ullage.agent.continuing import follow_session
+from ullage.agent.purging import list_old_sessions, purge_sessions
 from ullage.cli import lines, presenting, progress
 from ullage.config.settings import SAME
 from ullage.core.compaction.policy import Policy, known_policies
@@ -25,6 +27,7 @@ from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, ProviderError, UllageError
 from ullage.core.errors.extras import explain_missing
 from ullage.core.messages.transcript import DialectName
+from ullage.core.session.log.erasing import is_purged
 from ullage.core.session.permissions import Rule
 from ullage.guard.summarizer import Summarizer
 from ullage.providers import Limits, Provider
@@ -32,6 +35,7 @@ from ullage.runtime import default
 from ullage.storage import open_log
 from ullage.storage.log import EventLog, Head
 from ullage.storage.place import SESSIONS, default_url
+from ullage.storage.protocol import DAY_S
 from ullage.tools import Executor, Sandbox, Workspace
 from ullage.transport import HttpRequest, mask_url
 
@@ -80,9 +84,20 @@ def lend_log(given: argparse.Namespace, *, create: bool = False) -> Iterator[Eve
     """Lend the log; without `create` it must be there."""
     log = open_log(store_url(given), create=create)
     try:
+        if create:
+            _apply_retention(log)
         yield log
     finally:
         log.close()
+
+
+def _apply_retention(log: EventLog) -> None:
+    """Erase the sessions that are older than the setting `retention_days`; say how many."""
+    days = config.load().settings.retention_days
+    old = [] if days is None else list_old_sessions(log, time.time() - days * DAY_S)
+    if old:
+        done = purge_sessions(log, old)
+        say(f"{len(done.sessions):,} sessions older than {days:g} days were erased")
 
 
 def find_session(log: EventLog, name: str | None) -> Session:
@@ -105,8 +120,13 @@ def find_session(log: EventLog, name: str | None) -> Session:
 
 
 def _find_newest(log: EventLog, heads: Sequence[Head]) -> Session:
-    """Return the session that a person began last: not a subagent's, where there is another."""
+    """Return the session that a person began last: not a subagent's, where there is another.
+
+    One whose text was erased is left out.
+    """
     for head in reversed(heads):
+        if is_purged(log.read(head.session, head.seq - 1)):
+            continue
         if not any(event.data.get("parent") for event in log.read(head.session, upto=1)):
             return Session(log, head.session)
     return Session(log, heads[-1].session)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
+from ullage import config
 from ullage.cli import desk, lines, progress
 from ullage.cli.show import add_at, upto
+from ullage.core.errors import ConfigurationError
+from ullage.core.messages.redaction import Redactor, find_keys
+from ullage.core.session.log.erasing import chain_anew
+from ullage.core.session.log.event import Draft, Event
 from ullage.core.values.progress import count
 from ullage.storage import ndjson
+
+NAMED: Final = 5
+"""Events that are named where they hold a secret."""
 
 SUMMARY = "write a session as lines of JSON, each event as it was recorded"
 
@@ -20,6 +29,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE", default="-", help="a file that is not there yet (else stdout, -)"
     )
     add_at(parser)
+    secrets = parser.add_mutually_exclusive_group()
+    secrets.add_argument(
+        "--redact",
+        action="store_true",
+        help="leave out what looks like keys, and the secrets of this environment; the events get "
+        "new ids",
+    )
+    secrets.add_argument(
+        "--with-secrets", action="store_true", help="write what looks like keys, too, unasked"
+    )
     desk.add_log(parser)
 
 
@@ -28,15 +47,39 @@ def run(given: argparse.Namespace) -> int:
     with desk.lend_log(given) as log:
         session = desk.find_session(log, given.session)
         with progress.watch(f"reading {session.name}", "events") as bar:
-            events = upto(session, given.at)
+            events = _scan(given, session.name, upto(session, given.at))
             bar.begin(f"writing {session.name}", "events")
+            text = b""
             if given.out == "-":
                 text = b"".join(ndjson.lines(count(events, len(events), bar)))
             else:
-                text = b""
-                ndjson.export(log, session.name, Path(given.out), given.at, bar)
+                ndjson.export(events, session.name, Path(given.out), bar)
     if given.out == "-":
         lines.raw(text)
     else:
         desk.say(f"wrote {len(events):,} events of session {session.name} to {given.out}")
     return 0
+
+
+def _scan(given: argparse.Namespace, name: str, events: list[Event]) -> list[Event]:
+    """Return the events to be written: those that hold secrets only where that is said.
+
+    Raises ConfigurationError naming the events that do, where nothing is said.
+    """
+    if given.with_secrets:
+        return events
+    redactor = Redactor(config.credentials(), keys=True)
+    held = [event for event in events if redactor.text(event.text) != event.text]
+    if not held:
+        return events
+    kinds = {kind for event in held for kind in find_keys(event.text)} or {"a known secret"}
+    numbers = ", ".join(str(event.seq) for event in held[:NAMED])
+    more = f" and {len(held) - NAMED:,} more" if len(held) > NAMED else ""
+    what = f"{', '.join(sorted(kinds))} in event {numbers}{more} of session {name}"
+    if not given.redact:
+        raise ConfigurationError(
+            f"there seems to be a secret ({what}): nothing was written; --redact leaves it out, "
+            "--with-secrets writes it"
+        )
+    desk.say(f"left out: {what}")
+    return chain_anew((e, Draft(e.type, redactor.data(e.data), e.v)) for e in events)

@@ -27,7 +27,16 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "guard any client": ("serve",),
     "what fills a window": ("context", "count", "validate", "compact", "recall", "search"),
     "how large a window is": ("window", "models", "explain-error"),
-    "recorded sessions": ("sessions", "show", "fork", "replay", "export", "import", "verify"),
+    "recorded sessions": (
+        "sessions",
+        "show",
+        "fork",
+        "replay",
+        "export",
+        "import",
+        "verify",
+        "purge",
+    ),
     "settings": ("config", "completion"),
 }
 COMMANDS: Final = tuple(name for names in GROUPS.values() for name in names)

@@ -14,6 +14,7 @@ from ullage.cli import desk
 from ullage.cli.lines import brief, out, when
 from ullage.cli.totals import Totals, add_up
 from ullage.core.errors import ConfigurationError, StoreError
+from ullage.core.session.log.erasing import PURGED
 from ullage.core.session.log.event import Event, upcast_data
 from ullage.core.session.originals import find_parents
 from ullage.storage import open_store
@@ -176,6 +177,8 @@ def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
             parent = _data(event).get("parent")
         elif event.type == "subagent_event":
             links.append(_data(event))
+        elif event.type == PURGED:
+            about = f"erased on {when(event.ts)}"
         elif event.type == "user_message" and not about:
             about = brief(_data(event).get("text", ""), ABOUT)
     told = {"turns": turns, "turn": turn, "forked_from": forked, "about": about}

@@ -292,6 +292,16 @@ def _draw_creation(page: SessionPage, data: Data) -> list[str]:
     return [lines.brief(f"a subagent of session {parent}", WIDTH)] if parent else []
 
 
+def _draw_erased(page: SessionPage, data: Data) -> list[str]:
+    del page
+    return [lines.brief(f"{data['type']}, erased", WIDTH)]
+
+
+def _draw_purged(page: SessionPage, data: Data) -> list[str]:
+    del page
+    return [f"the text of all {data['events']:,} events was erased"]
+
+
 _WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingProxyType(
     {
         "user_message": _draw_message,
@@ -313,6 +323,8 @@ _WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingPr
         "skill_activation": _draw_skill,
         "subagent_event": _draw_link,
         "session_created": _draw_creation,
+        "event_erased": _draw_erased,
+        "session_purged": _draw_purged,
     }
 )
 """How each type is drawn: a title, then lines below it; nothing for what people need not see."""

@@ -18,6 +18,10 @@ MOST_SECONDS: Final = 1e9
 """The longest time that can be set: some 30 years, which no clock of an operating system minds."""
 
 
+MOST_DAYS: Final = 36_500
+"""The longest retention that can be set: a hundred years."""
+
+
 def known_dialects() -> tuple[str, ...]:
     """Return the names of the dialects that a summarizer may speak."""
     return tuple(DIALECTS)
@@ -273,6 +277,8 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     base_models: model id by deployment name (Azure); `PROVIDER/ID` for a gateway of your own
     shares: what each section of a request gets of the window (no budget)
     summarizer: the model that writes summaries: "same", the conversation's own, or a table (none)
+    retention_days: days after which sessions and stored conversations are erased (never; a week)
+    redact_keys: whether well-known keys are kept out of the log of sessions (true)
     serve: the proxy
     """
 
@@ -288,4 +294,6 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     base_models: dict[str, Text] | None = None
     shares: SharesTable | None = None
     summarizer: SummarizerTable | None = None
+    retention_days: Annotated[float, Meta(gt=0, le=MOST_DAYS)] | None = None
+    redact_keys: bool | None = None
     serve: ServeTable | None = None

@@ -35,7 +35,8 @@ LONGEST: Final = 256
 
 PORT: Final = 8790
 MIB: Final = 1024 * 1024
-WEEK_S: Final = 7 * 24 * 3600.0
+DAY_S: Final = 24 * 3600.0
+WEEK_S: Final = 7 * DAY_S
 
 
 class Misfit(ConfigurationError):  # noqa: N818 - named for what was found
@@ -282,7 +283,9 @@ def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ())
     with naming(place):
         settings = configured.settings
         policy = Policy.read(settings.policy)
-        return Serve(**values, policy=policy, summarizer=settings.summarizer)
+        made = Serve(**values, policy=policy, summarizer=settings.summarizer)
+        days = settings.retention_days
+        return made if days is None else replace(made, ttl_s=min(made.ttl_s, days * DAY_S))
 
 
 def _list_given(table: Table) -> dict[str, Any]:

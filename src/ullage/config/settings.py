@@ -44,7 +44,8 @@ class Settings:
     `store` is the URL of the store, as `storage.open_store` reads it. `policy` is a Policy or the
     name of a preset; `shares` divide the window as in `ullage.allocate`; `pins` are positions that
     stay in every history, besides those of a call; `summarizer` writes summaries, "same" is the
-    conversation's own model.
+    conversation's own model. What is older than `retention_days` is erased; `redact_keys` keeps
+    well-known keys out of the log of sessions.
     """
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
@@ -59,6 +60,8 @@ class Settings:
     shares: Mapping[str, float] | None = None
     pins: tuple[int, ...] = ()
     summarizer: SummarizerSettings | Literal["same"] | None = None
+    retention_days: float | None = None
+    redact_keys: bool = True
 
     def __reduce__(self) -> tuple[type[Settings], tuple[Any, ...]]:
         """Pickle the tables as plain ones: a view that cannot be written to cannot be pickled."""

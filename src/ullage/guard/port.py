@@ -409,7 +409,7 @@ class Port(Unpicklable):
             codec=runtime.codec_for(dialect),
             meter=runtime.meter(question, dialect),
             policy=self.policy,
-            scope=f"{question.scope}|{self.policy.identity}{self.apart}",
+            scope=f"{question.tenant}|{self.policy.identity}{self.apart}",
             model=self.model or "",
             strict=self.strict,
             summariser=driver.summarizer is not None,

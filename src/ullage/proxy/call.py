@@ -14,6 +14,7 @@ from ullage.core.compaction.policy import Policy
 from ullage.core.guard.request import Request
 from ullage.proxy.body import Body, RequestRefused
 from ullage.runtime import system_text
+from ullage.windows.question import make_party
 
 if TYPE_CHECKING:
     from ullage.config.serving import ModelRule, Serve, Upstream
@@ -69,8 +70,7 @@ class ProxyCall:
         """Whom something is learned from: a hash of what tells clients of one credential apart."""
         if self.client is None and self.other is None:
             return ""
-        shown = f"{self.client or ''}|{self.other or ''}"
-        return hashlib.blake2b(shown.encode(), digest_size=8).hexdigest()
+        return make_party(self.client, self.other)
 
     @property
     def kept(self) -> bool:

@@ -254,6 +254,19 @@ class Database:
                     step.fail(error)
                 step.settled = True
 
+    def scrub(self) -> str:
+        """Leave nothing of what was deleted in the files; return what may still hold it, or "".
+
+        Deleted rows are overwritten at once (`secure_delete`). Left are words of an index that no
+        merge took away yet, and pages of the WAL, which is emptied where nobody reads it.
+        """
+        with self.writing() as connection:
+            connection.execute("INSERT INTO passage_terms (passage_terms) VALUES ('optimize')")
+        with self._reading:
+            self._drop_reader()
+        ((busy, *_),) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        return f"{self.path}-wal, until the programs that use it let it go" if busy else ""
+
     @property
     def is_closed(self) -> bool:
         """Whether it was closed for good."""

@@ -150,6 +150,21 @@ class EventLog(Protocol):
         """Return all leases there were, by epoch."""
         ...
 
+    def rewrite(self, session: str, epoch: int, events: Sequence[Event]) -> None:
+        """Put a whole session in the place of what is recorded of it, and nothing of that is left.
+
+        What was indexed of it for searches goes, too. Raises Fenced where `epoch` does not hold
+        the lease.
+        """
+        ...
+
+    def scrub(self) -> str:
+        """Overwrite what was deleted, as far as the store can; return what may still hold it.
+
+        "" says that the files of the store hold it no more.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of files; what is kept in memory is forgotten."""
         ...

@@ -111,6 +111,20 @@ class MemoryLog(Unpicklable):
             self._head(session)
             return list(self._leases[session])
 
+    def rewrite(self, session: str, epoch: int, events: Sequence[Event]) -> None:
+        """Put a whole session in the place of what is recorded of it."""
+        with self._lock:
+            head = self._head(session)
+            log.holding(session, self._find_lease(session), epoch)
+            self._events[session] = [(epoch, event) for event in events]
+            last = events[-1]
+            self._heads[session] = replace(head, seq=last.seq, id=last.id, epoch=epoch)
+            self.passages.forget_session(session, last.seq)
+
+    def scrub(self) -> str:
+        """Do nothing: what was taken out of memory is gone."""
+        return ""
+
     def close(self) -> None:
         """Forget everything."""
         with self._lock:

@@ -19,7 +19,7 @@ from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 from ullage.storage.postgres import PASSAGES
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
-from ullage.storage.sql_passages import SqlIndex
+from ullage.storage.sql_passages import LOCK, SqlIndex
 from ullage.storage.threaded import MOST, Desk
 from ullage.threads import Threads
 
@@ -81,6 +81,22 @@ RELEASE: Final = """
     UPDATE ullage.leases SET released = extract(epoch FROM clock_timestamp())
     WHERE session_id = %s AND epoch = %s
 """
+ERASE: Final = (
+    "DELETE FROM ullage.events WHERE session_id = %s",
+    """
+    WITH lost AS (DELETE FROM ullage.spots WHERE session = %s RETURNING passage)
+    DELETE FROM ullage.passages AS p USING lost WHERE p.id = lost.passage
+    AND NOT EXISTS (SELECT FROM ullage.spots AS s
+                    WHERE s.passage = p.id AND s.session <> %s)
+    """,
+)
+REACHED: Final = """
+    INSERT INTO ullage.reached AS one (session, upto) VALUES (%s, %s)
+    ON CONFLICT (session) DO UPDATE SET upto = greatest(one.upto, excluded.upto)
+"""
+"""A search that read the session before takes nothing of it in any more."""
+
+MOVE: Final = "UPDATE ullage.sessions SET head = %s, last = %s, epoch = %s WHERE session_id = %s"
 END: Final = 2**62
 
 
@@ -202,6 +218,24 @@ class PostgresLog(Unpicklable):
         """Return all leases there were, by epoch."""
         self.head(session)
         return [_lease(row) for row in self._database.rows(LEASES, (session,))]
+
+    def rewrite(self, session: str, epoch: int, events: Sequence[Event]) -> None:
+        """Put a whole session in the place of what is recorded of it."""
+        self._tails.pop(session, None)
+        last = events[-1]
+        with self._database.writing() as cursor:
+            _lock_head(cursor, session)
+            log.holding(session, _lease_of(cursor.execute(HELD, (session,)).fetchall()), epoch)
+            PASSAGES.lock(cursor, LOCK)
+            cursor.execute(ERASE[0], (session,))
+            cursor.execute(ERASE[1], (session, session))
+            cursor.execute(BRING, (session, epoch, *_columns(events)))
+            cursor.execute(MOVE, (last.seq, last.id, epoch, session))
+            cursor.execute(REACHED, (session, last.seq))
+
+    def scrub(self) -> str:
+        """Overwrite what was deleted; return what may still hold it."""
+        return self._database.scrub()
 
     def close(self) -> None:
         """Close the connection."""

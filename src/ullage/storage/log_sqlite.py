@@ -61,6 +61,16 @@ RELEASE: Final = """
     UPDATE leases SET released = ?1 WHERE session_id = ?2 AND epoch = ?3 AND released IS NULL
     AND epoch = (SELECT max(epoch) FROM leases WHERE session_id = ?2)
 """
+ERASE: Final = (
+    "DELETE FROM events WHERE session_id = ?",
+    "DELETE FROM spots WHERE session = ?",
+)
+REACHED: Final = """
+    INSERT INTO reached (session, upto) VALUES (?1, ?2)
+    ON CONFLICT (session) DO UPDATE SET upto = max(upto, ?2)
+"""
+"""A search that read the session before takes nothing of it in any more."""
+
 AS_BYTES: Final = re.compile(r"\b(?:type|id|data)\b(?=,|\s+FROM)")
 END: Final = 2**62
 
@@ -168,6 +178,21 @@ class SqliteLog(Unpicklable):
         """Return all leases there were, by epoch."""
         self.head(session)
         return [_lease(row) for row in self._database.rows(LEASES, (session,))]
+
+    def rewrite(self, session: str, epoch: int, events: Sequence[Event]) -> None:
+        """Put a whole session in the place of what is recorded of it."""
+        with self._database.writing() as connection:
+            _writable(connection, session, epoch)
+            for statement in ERASE:
+                connection.execute(statement, (session,))
+            _insert(connection, events, epoch)
+            last = events[-1]
+            connection.execute(ADVANCE, (last.seq, last.id, epoch, session))
+            connection.execute(REACHED, (session, last.seq))
+
+    def scrub(self) -> str:
+        """Overwrite what was deleted; return what may still hold it."""
+        return self._database.scrub()
 
     def close(self) -> None:
         """Close the file."""

@@ -6,18 +6,20 @@ process. Safe to share between threads.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from ullage.core.compaction.edits import find_references
 from ullage.core.search.index import MemoryIndex, SearchSource
 from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea, find_hits
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage.protocol import STANDARD, StoreLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.conversation import Conversation
@@ -49,6 +51,24 @@ class _Recent(Generic[Key, Record]):
         """Forget what nobody used for the time that a record lives; return how many."""
         with self._lock:
             return self._purge(now)
+
+    def take_out(self, chosen: Callable[[Record], bool]) -> list[Record]:
+        """Forget the records that are chosen; return them."""
+        with self._lock:
+            found = [key for key, record in self._kept.items() if chosen(record)]
+            return [self._forget(key) for key in found]
+
+    def take_out_names(self, names: Collection[Key]) -> None:
+        """Forget what is kept under these names, where it is there."""
+        with self._lock:
+            for key in names:
+                if key in self._kept:
+                    self._forget(key)
+
+    def list_records(self) -> list[Record]:
+        """Return all records."""
+        with self._lock:
+            return list(self._kept.values())
 
     def clear(self) -> None:
         """Forget everything."""
@@ -298,6 +318,21 @@ class MemoryStore(Unpicklable):
         parts = (self.checkpoints, self.conversations, self.originals)
         return sum(part.purge(now) for part in parts)
 
+    def forget_tenant(self, mark: str) -> int:
+        """Forget the checkpoints and conversations whose scope has `mark`; return how many."""
+        gone: list[Checkpoint | Conversation] = []
+        for part in (self.checkpoints, self.conversations):
+            gone += part.take_out(lambda record: mark in record.scope)
+        held: list[Checkpoint | Conversation] = [*self.checkpoints.list_records()]
+        held += self.conversations.list_records()
+        lost = set[str]().union(*map(_list_names, gone)).difference(*map(_list_names, held))
+        self.originals.take_out_names(lost)
+        return len(gone)
+
+    def scrub(self) -> str:
+        """Do nothing: what was taken out of memory is gone."""
+        return ""
+
     def close(self) -> None:
         """Forget everything."""
         for part in (self.checkpoints, self.conversations, self.originals):
@@ -306,6 +341,11 @@ class MemoryStore(Unpicklable):
 
 def _key(checkpoint: Checkpoint) -> CheckpointKey:
     return (checkpoint.scope, checkpoint.prefix, checkpoint.policy, checkpoint.generation)
+
+
+def _list_names(record: Checkpoint | Conversation) -> frozenset[str]:
+    """Return the originals that a record names."""
+    return find_references(json.dumps(record.to_dict()))
 
 
 def _generation(key: CheckpointKey) -> int:

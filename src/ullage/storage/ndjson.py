@@ -7,7 +7,7 @@ else that is no event is an error that names its line. It knows no store.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,21 +70,17 @@ def verify(events: Iterable[Event]) -> list[str]:
     return list(faults_of((0, event) for event in events))
 
 
-def export(
-    log: EventLog, session: str, path: Path, upto: int | None = None, report: Progress = ignore
-) -> int:
-    """Write a session, or its events up to one, to a new file of its owner; return how many.
+def export(events: Sequence[Event], session: str, path: Path, report: Progress = ignore) -> None:
+    """Write the events of a session to a new file of its owner.
 
     Raises StoreError where the file is there or cannot be written.
     """
-    events = log.read(session, upto=upto)
     try:
         _write_new(path, lines(count(events, len(events), report)))
     except OSError as error:
         raise StoreError(
             f"session {session} cannot be exported to {path}: {error}: give a path that is free"
         ) from error
-    return len(events)
 
 
 def bring_in(

@@ -193,6 +193,9 @@ FORCED: Final = """
 """
 """Whatever the defaults of the role: acknowledged is on disk, and a swap sees the newest row."""
 
+TABLES: Final[Sequence[LiteralString]] = ("events", "records", "passages", "spots")
+"""Where text was, or words of it."""
+
 FOUND: Final = """
     SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'ullage'),
     EXISTS (SELECT FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
@@ -316,6 +319,20 @@ class PostgresDatabase:
             connection.cursor() as cursor,
         ):
             yield cursor
+
+    def scrub(self) -> str:
+        """Write the tables anew without what was deleted; return what may still hold it.
+
+        `VACUUM FULL` locks a table while it is copied. Where another holds it for longer than
+        `wait_s`, or the answer takes too long, it is left to an administrator.
+        """
+        try:
+            with self._using(alive=True) as connection:
+                for table in TABLES:
+                    connection.execute(f"VACUUM (FULL) ullage.{table}")
+        except StoreError as error:
+            return f"dead rows, until VACUUM (FULL) has written the tables anew ({error})"
+        return "WAL segments, archives, replicas and backups of the server, until they expire"
 
     @property
     def is_closed(self) -> bool:

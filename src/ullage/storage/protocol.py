@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.conversation import Conversation
 
-WEEK_S: Final = 7 * 24 * 3600.0
+DAY_S: Final = 24 * 3600.0
+WEEK_S: Final = 7 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,22 @@ class SearchesOriginals(Protocol):
 
     def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
         """Return the passages that fit a query best."""
+        ...
+
+
+@runtime_checkable
+class ForgetsTenants(Protocol):
+    """A store that can forget one of those who share it; those that come with the package can."""
+
+    def forget_tenant(self, mark: str) -> int:
+        """Forget the checkpoints and conversations whose scope has `mark`; return how many.
+
+        Originals that only they name go, too.
+        """
+        ...
+
+    def scrub(self) -> str:
+        """Overwrite what was deleted, as far as the store can; return what may still hold it."""
         ...
 
 

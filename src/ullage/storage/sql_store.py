@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any, Final, Protocol, TypeVar
 
 from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.edits import find_references
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
 from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, Index, SearchArea, find_hits
@@ -67,6 +68,9 @@ class SqlDatabase(Protocol):
     def is_closed(self) -> bool:
         """Whether it was closed for good."""
 
+    def scrub(self) -> str:
+        """Overwrite what was deleted, as far as the engine can; return what may still hold it."""
+
     def close(self) -> None:
         """Close it for good."""
 
@@ -85,6 +89,8 @@ class Statements:
     touch: str
     replace: str
     delete: str
+    scopes: str
+    forget: str
     totals: str
     expire: str
     bound: str
@@ -141,6 +147,10 @@ SHARED: Final = Statements(
     touch="UPDATE {table} SET used = :used, turn = {next_turn} WHERE id = :id",
     replace="UPDATE {table} SET body = :body WHERE id = :id",
     delete="DELETE FROM {table} WHERE id = :id",
+    scopes="""
+        SELECT id, scope, body FROM {table} WHERE kind IN ('checkpoint', 'conversation')
+    """,
+    forget="DELETE FROM {table} WHERE kind = :kind AND scope = '' AND name = :name",
     totals="""
         SELECT count(*), CAST(coalesce(sum(size), 0) AS bigint) FROM {table} WHERE kind = :kind
     """,
@@ -278,6 +288,23 @@ class SqlRecords:
         with self.writing() as writer:
             before = {"before": now - self._limits.ttl_s}
             return len(writer.execute(self.engine.statements.purge, before).fetchall())
+
+    def forget_tenant(self, mark: str) -> int:
+        """Forget the records whose scope has a mark, and the originals that only they name."""
+        sql = self.engine.statements
+        with self.writing() as writer:
+            rows = writer.execute(sql.scopes, {}).fetchall()
+            gone = [row for row in rows if mark in row[1]]
+            named = [_list_names(body) for _, scope, body in rows if mark not in scope]
+            lost = set[str]().union(*(_list_names(row[2]) for row in gone)).difference(*named)
+            writer.executemany(sql.delete, [{"id": row[0]} for row in gone])
+            kept = [{"kind": "original", "name": name} for name in sorted(lost)]
+            writer.executemany(sql.forget, kept)
+        return len(gone)
+
+    def scrub(self) -> str:
+        """Overwrite what was deleted; return what may still hold it."""
+        return self.database.scrub()
 
     def read_record(self, make: Callable[[Mapping[str, Any]], Record], body: bytes) -> Record:
         """Return what a body holds; raise StoreError, with the database's name, where it cannot."""
@@ -438,6 +465,14 @@ class SqlStore(Unpicklable):
         """Forget what is out of time at `now` (seconds since the epoch); return how much."""
         return self._records.purge(now)
 
+    def forget_tenant(self, mark: str) -> int:
+        """Forget the checkpoints and conversations whose scope has `mark`; return how many."""
+        return self._records.forget_tenant(mark)
+
+    def scrub(self) -> str:
+        """Overwrite what was deleted, as far as the store can; return what may still hold it."""
+        return self._records.scrub()
+
     def close(self) -> None:
         """Write the order of use, and close the database. A second time does nothing."""
         database = self._records.database
@@ -447,6 +482,11 @@ class SqlStore(Unpicklable):
                     self._records.flush()
         finally:
             database.close()
+
+
+def _list_names(body: bytes) -> frozenset[str]:
+    """Return the originals that a record names."""
+    return find_references(bytes(body).decode(errors="replace"))
 
 
 def _number_scope(kind: str, scope: str) -> int:

@@ -61,8 +61,12 @@ class Question:
     @cached_property
     def scope(self) -> str:
         """Name endpoint and credential (hashed), so that tenants never share what is learned."""
-        key = hashlib.blake2b((self.api_key or "").encode(), digest_size=8).hexdigest()
-        return f"{self._endpoint}#{key}"
+        return f"{self._endpoint}{mark_credential(self.api_key)}"
+
+    @property
+    def tenant(self) -> str:
+        """Name the scope and who asks: what is stored of conversations is kept under it."""
+        return f"{self.scope}{BY}{self.party}" if self.party else self.scope
 
     @property
     def place(self) -> str:
@@ -82,6 +86,26 @@ class Question:
     def own_key(self) -> str:
         """Name the key and who asks: what is learned from one party is kept under it."""
         return f"{self.key}{BY}{self.party}" if self.party else self.key
+
+
+def mark_credential(api_key: str | None) -> str:
+    """Return what stands in every scope of a credential: a hash of it."""
+    return f"#{_hash_secret(api_key or '')}"
+
+
+def mark_client(name: str) -> str:
+    """Return what stands in every tenant's scope of a client that has a token of this name."""
+    return f"{BY}{make_party(name)}"
+
+
+def make_party(client: str | None, other: str | None = None) -> str:
+    """Return whom something is learned from: the client's token, and a second credential."""
+    found = _hash_secret(client or "")
+    return f"{found}.{_hash_secret(other)}" if other is not None else found
+
+
+def _hash_secret(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def read_window(window: Window | int | None) -> Window | None:

@@ -1,6 +1,7 @@
-"""Takes known secrets out of what is to be recorded: as they are, and as they travel.
+"""Takes secrets out of what is to be recorded: known ones, as they travel, and well-known keys.
 
-It knows no store and does not guess: only values that it was given are found.
+Known ones are the values that it was given. Keys are told by what their issuers begin them with:
+a secret without such a mark is not guessed. It knows no store.
 """
 
 from __future__ import annotations
@@ -18,10 +19,55 @@ SHORTEST: Final = 8
 """Characters below which a value is no secret worth the words that it would take out."""
 
 
-class Redactor:
-    """Replace secrets in text and in data. Values shorter than `SHORTEST` are left alone."""
+KEYS: Final[Mapping[str, str]] = {
+    "private key": (
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{1,20000}(?:-----END [A-Z ]{0,30}PRIVATE "
+        r"KEY-----)?"
+    ),
+    "AWS access key": r"(?:AKIA|ASIA)[A-Z2-7]{16}(?![\w-])",
+    "GitHub token": r"gh[oprsu]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}",
+    "GitLab token": r"glpat-[\w-]{20,300}",
+    "Anthropic key": r"sk-ant-[a-z0-9]{2,12}-[\w-]{40,300}",
+    "OpenAI key": r"sk-(?:proj|svcacct|admin)-[\w-]{40,300}|sk-[A-Za-z0-9]{32,300}(?![\w-])",
+    "OpenRouter key": r"sk-or-v1-[0-9a-f]{64}",
+    "Google key": r"AIza[\w-]{35}(?![\w-])",
+    "Slack token": r"xox[abeoprs]-[0-9]{5,20}-[A-Za-z0-9-]{10,300}",
+    "Stripe key": r"[rs]k_(?:live|test)_[A-Za-z0-9]{20,300}",
+    "npm token": r"npm_[A-Za-z0-9]{36}(?!\w)",
+    "PyPI token": r"pypi-AgE[\w-]{60,400}",
+    "Hugging Face token": r"hf_[A-Za-z]{34}(?!\w)",
+    "JSON web token": r"eyJ[\w-]{10,4000}\.eyJ[\w-]{10,8000}\.[\w-]{20,2000}",
+}
+"""What well-known keys look like, by the pages of their issuers and the rules of gitleaks 8.
 
-    def __init__(self, secrets: Iterable[str] = (), shortest: int = SHORTEST) -> None:
+(docs.aws.amazon.com "IAM identifiers"; github.blog "Behind GitHub's new authentication token
+formats"; docs.gitlab.com "Token overview"; docs.stripe.com "API keys"; RFC 7468; RFC 7519.) Each
+begins where a word does, and every repeat has a bound: the time grows with the text alone.
+"""
+
+_KEY: Final = re.compile(
+    "(?<![A-Za-z0-9_-])(?:" + "|".join(f"({pattern})" for pattern in KEYS.values()) + ")"
+)
+
+
+def find_keys(text: str) -> Iterator[str]:
+    """Yield what kinds of well-known keys stand in a text, one name a key."""
+    names = tuple(KEYS)
+    for found in _KEY.finditer(text):
+        yield names[(found.lastindex or 1) - 1]
+
+
+class Redactor:
+    """Replace secrets in text and in data. Values shorter than `SHORTEST` are left alone.
+
+    With `keys` well-known keys (`KEYS`) are replaced, too; those in a text that comes in pieces
+    only where one piece has the whole.
+    """
+
+    def __init__(
+        self, secrets: Iterable[str] = (), shortest: int = SHORTEST, *, keys: bool = False
+    ) -> None:
+        self._keys = keys
         forms = {form for secret in secrets if len(secret) >= shortest for form in _forms(secret)}
         # The longest first: one form may be the beginning of another.
         found = sorted(forms, key=lambda form: (-len(form), form))
@@ -31,7 +77,9 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return text without secrets."""
-        return text if self._found is None else self._found.sub(REDACTED, text)
+        if self._found is not None:
+            text = self._found.sub(REDACTED, text)
+        return _KEY.sub(REDACTED, text) if self._keys else text
 
     def piece(self, text: str) -> tuple[str, str]:
         """Return what may be shown of a text that goes on, without secrets, and what is held back.
@@ -46,7 +94,7 @@ class Redactor:
 
     def data(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return data without secrets, keys included; untouched parts are the same objects."""
-        return data if self._found is None else _redact_mapping(data, self)
+        return data if self._found is None and not self._keys else _redact_mapping(data, self)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -59,7 +107,7 @@ class Redactor:
 
 
 def _redact_mapping(data: Mapping[str, Any], redactor: Redactor) -> dict[str, Any]:
-    return {redactor.text(key): redactor._value(value) for key, value in data.items()}  # noqa: SLF001
+    return {redactor._value(key): redactor._value(value) for key, value in data.items()}  # noqa: SLF001
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -73,13 +73,25 @@ class MemoryIndex:
     def forget(self, reference: str) -> None:
         """Take a text out, where it is in."""
         for number in self._of.pop(reference, ()):
-            hit, _ = self._passages.pop(number)
-            del self._lengths[number]
-            for term in set(list_terms(hit.text)):
-                held = self._postings[term]
-                del held[number]
-                if not held:
-                    del self._postings[term]
+            self._drop(number)
+
+    def forget_session(self, session: str, upto: int) -> None:
+        """Take the texts of a session out, and never in again up to event `upto`."""
+        for reference, numbers in list(self._of.items()):
+            left = [n for n in numbers if self._passages[n][0].session != session]
+            for number in set(numbers).difference(left):
+                self._drop(number)
+            self._of[reference] = left
+        self._reached[session] = upto
+
+    def _drop(self, number: int) -> None:
+        hit, _ = self._passages.pop(number)
+        del self._lengths[number]
+        for term in set(list_terms(hit.text)):
+            held = self._postings[term]
+            del held[number]
+            if not held:
+                del self._postings[term]
 
     def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """Return how many passages there are, and how many have each of these terms."""

@@ -39,6 +39,8 @@ FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "branch_summary": {"text": str},
     "skill_activation": {"name": str, "hash": str},
     "subagent_event": {},
+    "event_erased": {"type": str},
+    "session_purged": {"events": int},
 }
 """What the data of each type must hold; more may stand there."""
 

@@ -1,0 +1,76 @@
+"""What is left of a session whose text was erased: what happened when, and what it cost.
+
+The events keep their numbers, times and types, in a chain made anew: no hash of what they held is
+left, by which short texts could be guessed. It knows no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ullage.core.errors import StoreError
+from ullage.core.session.log.event import FIELDS, Draft, Event, make_event
+
+ERASED: Final = "event_erased"
+"""The type of an event that was emptied; its data name the type that it had."""
+
+PURGED: Final = "session_purged"
+"""The type of the last event of a session whose text was erased."""
+
+USAGE: Final = "provider_usage"
+"""The type whose numbers are kept: tokens and dollars are no text."""
+
+
+def erase_events(events: Sequence[Event], now: float) -> list[Event]:
+    """Return a whole session without its text, ending with `session_purged` at `now` (seconds).
+
+    Of reports of usage the model and all numbers are kept, of any other event its type and how
+    many characters its data had. Events that lack or are damaged are no hindrance.
+    """
+    made = chain_anew((event, _empty(event)) for event in events)
+    last, drafted = made[-1], Draft(PURGED, {"events": len(made)})
+    ended = make_event(last.session_id, last.seq + 1, max(now, last.ts), drafted, last.id)
+    return [*made, ended]
+
+
+def chain_anew(changed: Iterable[tuple[Event, Draft]]) -> list[Event]:
+    """Return events with other data, at the times that they had, as a session with new ids."""
+    made: list[Event] = []
+    for seq, (event, draft) in enumerate(changed, 1):
+        before = made[-1].id if made else ""
+        made.append(make_event(event.session_id, seq, event.ts, draft, before))
+    return made
+
+
+def is_purged(events: Sequence[Event]) -> bool:
+    """Tell whether the text of a session was erased; `events` are its last ones."""
+    return bool(events) and events[-1].type == PURGED
+
+
+def _empty(event: Event) -> Draft:
+    kept = _read_usage(event) if event.type == USAGE else None
+    if kept is not None:
+        return Draft(USAGE, kept)
+    kind = event.type if event.type in FIELDS else "unknown"
+    return Draft(ERASED, {"type": kind, "characters": len(event.text)})
+
+
+def _read_usage(event: Event) -> dict[str, Any] | None:
+    """Return the model and the numbers of a report, None where it cannot be read."""
+    try:
+        data = event.data
+    except StoreError:
+        return None
+    model = data.get("model")
+    return {"model": model, **_keep_numbers(data)} if isinstance(model, str) else None
+
+
+def _keep_numbers(data: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in data.items():
+        if isinstance(value, int | float):
+            kept[name] = value
+        elif name == "context" and isinstance(value, Mapping):
+            kept[name] = _keep_numbers(value)
+    return kept
