@@ -131,6 +131,9 @@ UNITS: Final = (
     ),
 )
 
+FEW: Final = ("a/", "a.", "a", "((a", "<a>\n", "> b\n", '"a"', "```\n", "not, ", "Please never a. ")
+"""Those that were slow once, or are read by most rules: the others are tried by the long suite."""
+
 SIZE: Final = 16_000
 """Characters at the least; the readers that this is nothing for are given more."""
 
@@ -217,10 +220,18 @@ def grows(read: Callable[[str], object], unit: str) -> str:
     return f"{unit!r}: {told} s for 1, 4 and 16 times {size:,} characters"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "units",
+    [
+        pytest.param(FEW, id="few"),
+        pytest.param(UNITS, id="all", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+    ],
+)
 @pytest.mark.parametrize("name", READERS)
-def test_four_times_the_text_takes_about_four_times_as_long(name: str) -> None:
+def test_four_times_the_text_takes_about_four_times_as_long(
+    name: str, units: tuple[str, ...]
+) -> None:
     read = READERS[name]
     read("warm. " * 100)
-    found = [told for unit in UNITS if (told := grows(read, unit))]
+    found = [told for unit in units if (told := grows(read, unit))]
     assert not found, "\n".join(found)

@@ -36,6 +36,8 @@ def looked(turn: int) -> str:
 class Talk(Protocol):
     """One client that keeps a history, as its makers document it."""
 
+    client: Any
+
     def asked(self, turn: int) -> None:
         """Put a question to the history."""
         ...
@@ -153,10 +155,11 @@ class Messages:
 
 def converse(talk: Talk) -> None:
     """Hold a conversation: in each turn a question, a call, its result, an answer."""
-    for turn in range(TURNS):
-        talk.asked(turn)
-        assert not talk.answered(turn)  # it calls a tool
-        assert talk.answered(turn) == tinymodel.SENTENCE
+    with talk.client:
+        for turn in range(TURNS):
+            talk.asked(turn)
+            assert not talk.answered(turn)  # it calls a tool
+            assert talk.answered(turn) == tinymodel.SENTENCE
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

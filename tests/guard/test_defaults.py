@@ -119,8 +119,10 @@ def test_a_wrapped_client_acts_by_the_file(tmp_path: Path) -> None:
             {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
         ],
     }
-    with FaultServer({"POST /v1/chat/completions": of_json(answer)}) as server:
-        plain = openai.OpenAI(base_url=f"{server.root_url}/v1", api_key="k", max_retries=0)
+    with (
+        FaultServer({"POST /v1/chat/completions": of_json(answer)}) as server,
+        openai.OpenAI(base_url=f"{server.root_url}/v1", api_key="k", max_retries=0) as plain,
+    ):
         client = ullage.wrap(plain, window=4000, runtime=runtime)
         messages: Any = log_of(60)
         client.chat.completions.create(model=MODEL, messages=messages)

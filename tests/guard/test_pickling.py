@@ -164,6 +164,8 @@ RESULTS: Mapping[str, Callable[[], Any]] = {
     "models": lambda: ullage.models(provider="anthropic"),
     "recall_tool": lambda: ullage.recall_tool("anthropic"),
     "list_left_out": lambda: ullage.list_left_out(ASK),
+    "list_old_sessions": lambda: ullage.list_old_sessions(ullage.open_log("memory:"), 1.0),
+    "purge_sessions": lambda: ullage.purge_sessions(ullage.open_log("memory:"), []),
     "repair": lambda: ullage.repair([*ASK, {"role": "tool", "tool_call_id": "x", "content": ""}]),
     "search": lambda: ullage.search("word", store=SEARCHED),
     "search_tool": lambda: ullage.search_tool("anthropic"),

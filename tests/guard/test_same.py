@@ -78,11 +78,11 @@ def test_compact_and_wrap_take_it_as_well(recording: Server) -> None:
     with pytest.raises(ullage.ConfigurationError, match="no base_url is"):
         ullage.compact(talk(30), target_tokens=2_000, **options)
     openai = pytest.importorskip("openai")
-    client = openai.OpenAI(base_url=recording.base_url, api_key="none")
     told: list[Any] = []
     policy = ullage.Policy(rungs=(LADDER,))
-    wrapped = ullage.wrap(client, summarizer="same", on_event=told.append, policy=policy)
-    wrapped.chat.completions.create(model="tiny", messages=talk(30), max_tokens=8)
+    with openai.OpenAI(base_url=recording.base_url, api_key="none") as client:
+        wrapped = ullage.wrap(client, summarizer="same", on_event=told.append, policy=policy)
+        wrapped.chat.completions.create(model="tiny", messages=talk(30), max_tokens=8)
     (compacted,) = [event.checkpoint for event in told if isinstance(event, Compacted)]
     assert compacted.fallback_reason is None
 

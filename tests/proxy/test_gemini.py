@@ -39,8 +39,9 @@ def proxy(server: clouds.Cloud) -> Iterator[Proxy]:
 
 @contextmanager
 def client_of(proxy: Proxy) -> Iterator[genai.Client]:
-    """Yield a client that lives as long as the block: it closes itself when nobody holds it."""
-    yield genai.Client(api_key="k", http_options=types.HttpOptions(base_url=proxy.url))
+    """Yield a client that lives as long as the block."""
+    with genai.Client(api_key="k", http_options=types.HttpOptions(base_url=proxy.url)) as client:
+        yield client
 
 
 def talk(turns: int) -> list[Any]:

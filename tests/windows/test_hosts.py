@@ -148,8 +148,10 @@ def test_a_wrapped_client_sends_a_local_server_all_of_a_history_under_a_hosted_n
             ],
         }
     )
-    with FaultServer({"/v1/chat/completions": answer}) as server:
-        client = openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0)
+    with (
+        FaultServer({"/v1/chat/completions": answer}) as server,
+        openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as client,
+    ):
         guarded = ullage.wrap(client, runtime=Runtime())
         guarded.chat.completions.create(model=name, messages=messages)
         sent = [r for r in server.requests if r.path == "/v1/chat/completions"]
