@@ -103,8 +103,8 @@ def test_the_hook_of_these_tests_sees_files_sockets_and_processes() -> None:
     assert next(args[1] for event, args in seen["events"] if args[0] == "/dev/null") == "w"
 
 
-LOOP = ("Agent", "Ended", "Live", "Session", "agent")
-"""Names of the turn loop, which cannot do without an event loop."""
+LOOP = ("Agent", "Ended", "Live", "Session", "agent", "list_old_sessions", "purge_sessions")
+"""Names of the agent's room, which cannot do without an event loop."""
 
 
 def test_loading_every_name_starts_no_thread_and_opens_no_connection() -> None:
