@@ -20,6 +20,7 @@ from ullage.core.errors import ProviderError
 from ullage.core.messages.redaction import Redactor
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable, Iterator, Mapping
 
     import httpx2
@@ -119,6 +120,41 @@ def loopback(url: str) -> bool:
     return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
 
 
+def find_proxy(url: str) -> str | None:
+    """Return the proxy by which requests to a URL leave this machine, None where they go straight.
+
+    It is what the system says, by HTTPS_PROXY, HTTP_PROXY and NO_PROXY or by its own settings
+    (Python's `urllib.request.getproxies`). No proxy is asked for a server on this machine. Raises
+    Broken for a proxy of another kind than http and https.
+    """
+    if loopback(url):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    parts, known = urlsplit(url), getproxies()
+    found = known.get(parts.scheme) or known.get("all")
+    if not found or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    found = found if "://" in found else f"http://{found}"
+    if not found.startswith(("http://", "https://")):
+        raise Broken(
+            f"requests to {parts.hostname} are to go by the proxy {mask_url(found)}, and only http "
+            "and https ones are spoken to: name such a one in HTTPS_PROXY, or the host in NO_PROXY",
+            "unsendable",
+        )
+    return found
+
+
+def make_tls() -> ssl.SSLContext:
+    """Return what checks servers' certificates: by the system's authorities.
+
+    SSL_CERT_FILE and SSL_CERT_DIR name others.
+    """
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
 def mask_url(url: str) -> str:
     """Return a URL as it may stand in a message: without the user and password it may hold."""
     parts = urlsplit(url)
@@ -139,12 +175,12 @@ class Transport:
         import httpx2
 
         try:
-            call = _call(what)
-        except (TypeError, ValueError, RecursionError) as error:
+            call, options = _call(what), _options(what.url, self._timeouts)
+        except (Broken, TypeError, ValueError, RecursionError) as error:
             return HttpResponse(0, fault=_fault(what, error))
         try:
             with (
-                httpx2.Client(**_options(what.url, self._timeouts)) as client,
+                httpx2.Client(**options) as client,
                 client.stream(**call) as response,
             ):
                 return _answer(response.status_code, response.iter_bytes())
@@ -156,12 +192,12 @@ class Transport:
         import httpx2
 
         try:
-            call = _call(what)
-        except (TypeError, ValueError, RecursionError) as error:
+            call, options = _call(what), _options(what.url, self._timeouts)
+        except (Broken, TypeError, ValueError, RecursionError) as error:
             return HttpResponse(0, fault=_fault(what, error))
         try:
             async with (
-                httpx2.AsyncClient(**_options(what.url, self._timeouts)) as client,
+                httpx2.AsyncClient(**options) as client,
                 client.stream(**call) as response,
             ):
                 chunks = []
@@ -183,11 +219,15 @@ def _options(url: str, limits: Timeouts) -> dict[str, Any]:
     import httpx2
 
     timeout: httpx2.Timeout = httpx2.Timeout(limits.read_s, connect=limits.connect_s)
-    options = {"timeout": timeout, "follow_redirects": False, "trust_env": not loopback(url)}
-    if urlsplit(url).scheme == "http":
-        # Reading the root certificates takes 25 ms; a context without any trusts nobody.
-        options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return options
+    # Reading the root certificates takes 25 ms; a context without any trusts nobody.
+    plain = urlsplit(url).scheme == "http"
+    return {
+        "timeout": timeout,
+        "follow_redirects": False,
+        "trust_env": False,
+        "proxy": find_proxy(url),
+        "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else make_tls(),
+    }
 
 
 How = Literal["unsendable", "unreached", "stalled", "lost"]
@@ -336,18 +376,14 @@ def pull(what: HttpRequest, route: Route, *, skip: int = 0) -> Iterator[Pull]:
 
 def _make_client_options(what: HttpRequest, route: Route) -> dict[str, Any]:
     """Return the arguments of a client that follows redirects on this route."""
-    import ssl
-
     chosen = {**_options(what.url, PATIENT), "follow_redirects": True, "max_redirects": 5}
-    chosen.pop("verify", None)  # a redirect may lead to a host that is to be checked
+    chosen["verify"] = make_tls()  # also of http: a redirect may lead to a host that is checked
     if route.proxy is not None:
         chosen["proxy"] = route.proxy
     if urlsplit(what.url).hostname in route.unchecked:
         chosen["verify"] = False
     elif route.authorities is not None:
-        trusted = ssl.create_default_context()
-        trusted.load_verify_locations(route.authorities)
-        chosen["verify"] = trusted
+        chosen["verify"].load_verify_locations(route.authorities)
     return chosen
 
 
@@ -428,7 +464,8 @@ def _answer(status: int, chunks: Any) -> HttpResponse:
 
 def _fault(what: HttpRequest, error: Exception) -> str:
     """Say what went wrong without the key, which some libraries quote with the request."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    named = "" if isinstance(error, Broken) else f"{type(error).__name__}: "
+    text = f"{named}{error}" if str(error) else type(error).__name__
     return redact(text, what.secrets())
 
 

@@ -17,7 +17,7 @@ from ullage.agent.calling import StreamCaller
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.embedded import Server
-from ullage.providers import CallFailed, Provider, read_provider
+from ullage.providers import CallFailed, Limits, Provider, read_provider
 
 
 class Scripted:
@@ -176,6 +176,41 @@ def test_a_refusal_in_words_is_recovered_from(session: Session):
 
 def test_nothing_at_all_is_no_answer(session: Session):
     assert Agent(Scripted([])).run(session, "hello").reason == "no_answer"
+
+
+class Endless:
+    """Say one word after the other and never come to an end."""
+
+    model = "endless"
+    window = 8_000
+
+    async def stream(self, request: Mapping[str, Any]) -> AsyncIterator[object]:
+        del request
+        while True:
+            yield "word "
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said", "stalled"),
+    [
+        (Limits(answer_s=0.1), "took more than 0.1 s for one answer", True),
+        (Limits(answer_bytes=100), "answered with more than 100 characters", False),
+    ],
+)
+def test_an_answer_without_an_end_is_broken_off(limits: Limits, said: str, *, stalled: bool):
+    provider = Provider("m", "", source=Endless(), limits=limits)
+    with pytest.raises(CallFailed, match=said) as failed:
+        asyncio.run(StreamCaller(provider).send({"messages": []}, lambda _: None))
+    assert failed.value.partial.startswith("word word")
+    assert failed.value.stalled is stalled
+
+
+def test_an_answer_that_asks_for_too_many_tools_runs_none():
+    reply = Reply("", calls=tuple(Call(f"c{n}", "read", "{}") for n in range(4)))
+    provider = Provider("m", "", source=Scripted([reply]), limits=Limits(most_calls=3))
+    with pytest.raises(CallFailed, match="4 calls of tools at once, and 3 are the most"):
+        asyncio.run(StreamCaller(provider).send({"messages": []}, lambda _: None))
 
 
 def test_silence_is_a_stall_and_a_timeout_of_its_own_is_none():

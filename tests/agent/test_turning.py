@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,10 @@ def test_a_writer_whose_lease_went_between_turns_writes_behind_the_other(session
     with scripted(said("one"), said("two"), said("three")) as server:
         worker = agent(server)
         worker.run(session, "first")
-        held = session.log.acquire("s", other, 4e9)
+        held = session.log.acquire("s", other, time.time(), take_over=True)
         for attempt in (worker.run, lambda s, _: worker.resume(s)):
             with pytest.raises(BusyWriter, match="another"):
                 attempt(session, "too early")
-        session.log.release("s", held.epoch, 4e9)
+        session.log.release("s", held.epoch, time.time())
         assert worker.run(session, "second").text == "two"
     assert [said["text"] for said in data(session, "user_message")] == ["first", "second"]

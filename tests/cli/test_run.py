@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.support.faults import FaultServer, hanging, of_json, sse
 from ullage.agent import Agent, Session
 from ullage.cli import activity, asking, chat, run
 from ullage.cli.main import main, parser
+from ullage.core.errors import Fenced
 from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft
 from ullage.core.session.permissions import CallSubject
@@ -114,7 +116,8 @@ def test_a_session_that_another_writes_is_busy(desk: Desk, capsys: Any):
     with scripted(said("a"), said("b")) as server:
         desk(server, "run", "one")
         session = desk.session()
-        held = session.log.acquire(session.name, Owner("elsewhere", 1, "", ""), 4e9)
+        other = Owner("elsewhere", 1, "", "")
+        held = session.log.acquire(session.name, other, time.time())
         assert desk(server, "run", "two", "--session", session.name) == 5
         session.log.release(session.name, held.epoch, 4e9)
         assert desk(server, "run", "two", "--session", session.name[:6]) == 0
@@ -286,6 +289,55 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
         CallSubject("write", "arguments", "{}"),
     )
     assert asyncio.run(asking.ask(call, "a change is made")) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "forkpty"), reason="a terminal of POSIX")
+def test_a_terminal_that_goes_away_interrupts_a_turn_with_a_record(desk: Desk):
+    slow = sse(*(chunk({"content": f"{n} "}) for n in range(200)), "[DONE]", pause_s=0.05)
+    with scripted(slow) as server:
+        words = ["run", "count", "--store", desk.store, "--window", "8000", "--model", "model"]
+        command = [sys.executable, "-m", "ullage", *words, "--base-url", server.base_url]
+        pid, terminal = os.forkpty()
+        if not pid:  # pragma: no cover - another process
+            os.chdir(desk.workspace)
+            os.execv(command[0], command)
+        shown = b""
+        while b"3 4 5" not in shown:
+            shown += os.read(terminal, 4096)
+        os.close(terminal)
+        os.waitpid(pid, 0)
+    session = desk.session()
+    kinds = [event.type for event in session.events()]
+    assert kinds[-2:] == ["assistant_message", "turn_interrupted"]
+    assert "3 4 5" in session.events()[-2].data["text"]
+    session.log.close()
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+
+        async def work() -> str:
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.05)
+            return "whole"
+
+        assert activity.run_work(work()) == "whole"
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_who_takes_over_writes_and_the_other_is_told(desk: Desk, capsys: Any):
+    with scripted(said("a"), said("b")) as server:
+        desk(server, "run", "one")
+        session = desk.session()
+        other = Owner("elsewhere", 1, "", "")
+        held = session.log.acquire(session.name, other, time.time())
+        assert desk(server, "run", "two", "--session", session.name, "--take-over") == 0
+        assert "taken over: the writer before, elsewhere (pid 1)" in capsys.readouterr().err
+        with pytest.raises(Fenced):
+            session.log.heartbeat(session.name, held.epoch, time.time())
+        session.log.close()
 
 
 def test_sigterm_interrupts_a_turn_with_a_record(desk: Desk, capsys: Any):

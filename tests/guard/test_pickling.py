@@ -120,8 +120,8 @@ ERRORS: Mapping[str, errors.UllageError] = {
         kind.__name__: kind("what happened")
         for kind in (
             *(errors.BusyWriter, errors.CompactionError, errors.ConfigurationError),
-            *(errors.CorruptLog, errors.Fenced, errors.ProviderError, errors.StoreError),
-            *(errors.UllageError, errors.UnknownSession),
+            *(errors.CorruptLog, errors.Fenced, errors.ProviderError, errors.StoreAway),
+            *(errors.StoreError, errors.UllageError, errors.UnknownSession),
         )
     },
 }

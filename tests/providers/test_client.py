@@ -276,6 +276,37 @@ def test_silence_within_the_answer_is_a_stall_that_keeps_what_had_arrived() -> N
     run(test)
 
 
+def test_an_answer_without_an_end_is_broken_off_and_what_had_arrived_is_kept() -> None:
+    drips = sse(*(chunk("so ") for _ in range(100)), pause_s=0.02)
+    with FaultServer({"/v1/chat/completions": drips}) as server:
+        failed = asyncio.run(call(server.base_url, limits=Limits(answer_s=0.3)).fails())
+        assert len(server.requests) == 1
+    assert (failed.stalled, failed.begun) == (True, True)
+    assert failed.partial.startswith("so so")
+    assert "took more than 0.3 s for one answer" in str(failed)
+
+
+def test_an_answer_of_too_many_bytes_is_not_read_on() -> None:
+    with FaultServer({"/v1/chat/completions": sse(*[chunk("so far")] * 1_000)}) as server:
+        failed = asyncio.run(call(server.base_url, limits=Limits(answer_bytes=10_000)).fails())
+        assert len(server.requests) == 1
+    assert "longer than 10,000 bytes" in str(failed)
+
+
+def test_an_answer_that_asks_for_too_many_tools_runs_none() -> None:
+    calls = [
+        {"index": n, "id": f"c{n}", "function": {"name": "f", "arguments": "{}"}} for n in range(4)
+    ]
+    event = {"choices": [{"index": 0, "delta": {"tool_calls": calls}}]}
+    answer = sse(event, chunk("", "tool_calls"), "[DONE]")
+    with FaultServer({"/v1/chat/completions": answer}) as server:
+        taken = asyncio.run(call(server.base_url, limits=Limits(most_calls=4)).send())
+        failed = asyncio.run(call(server.base_url, limits=Limits(most_calls=3)).fails())
+        assert len(server.requests) == 2
+    assert len(taken.calls) == 4
+    assert "asked for 4 calls of tools at once, and 3 are the most" in str(failed)
+
+
 @pytest.mark.parametrize("answer", [None, endless(chunk("so far"))], ids=["waiting", "streaming"])
 def test_a_cancelled_call_closes_its_connection(answer: bytes | None) -> None:
     async def test() -> None:

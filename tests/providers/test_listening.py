@@ -38,13 +38,16 @@ class Pieces:
         return None
 
 
-def heard(source: Pieces, dialect: str = "openai_chat") -> tuple[Reply, list[Delta], bool]:
+def heard(
+    source: Pieces, dialect: str = "openai_chat", most: int = 1 << 20
+) -> tuple[Reply, list[Delta], bool]:
     into = make_reader(dialect)
     deltas: list[Delta] = []
 
     async def listened() -> None:
         async with asyncio.timeout(60):
-            await listening.listen(source, into, deltas.append, find(dialect))
+            hear = deltas.append
+            await listening.listen(source, into, hear, find(dialect), most_bytes=most)
 
     asyncio.run(listened())
     return into.reply(), deltas, into.ended
@@ -88,10 +91,9 @@ def test_an_end_that_nothing_follows_is_the_end(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_answer_without_end_is_given_up_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "LONGEST_BYTES", 1000)
     monkeypatch.setattr(listening, "WHOLE_BYTES", 500)
     with pytest.raises(Garbled, match="longer than 1,000 bytes"):
-        heard(Pieces([events(chunk("Hi"))] * 100))
+        heard(Pieces([events(chunk("Hi"))] * 100), most=1_000)
     with pytest.raises(Garbled, match="longer than 500 bytes"):
         heard(Pieces([b'{"a": "', *[b"x" * 100] * 100]))
 

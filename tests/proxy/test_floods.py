@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
@@ -145,11 +146,48 @@ def test_one_request_in_is_one_request_out(proxy: Served, behind: Behind, name: 
 
 
 @pytest.mark.skipif(not BOUNDED, reason="needs the bounds of ullage.cli.listening")
-@pytest.mark.parametrize("to", ["h2c", "websocket", "TLS/1.0"])
-def test_an_upgrade_is_refused_since_its_body_would_be_lost(proxy: Served, behind: Behind, to: str):
-    before = posts(behind)
-    reply = ask(proxy.port, request("POST", CHAT, BODY, "Connection: Upgrade", f"Upgrade: {to}"))
+def test_a_web_socket_is_refused_since_its_body_would_be_lost(proxy: Served, behind: Behind):
+    before, lines = posts(behind), ("Connection: Upgrade", "Upgrade: WebSocket")
+    reply = ask(proxy.port, request("POST", CHAT, BODY, *lines))
     assert (reply.status, posts(behind)) == (400, before)
+    assert b"WebSocket" in reply.body
+
+
+def offers(to: str) -> bytes:
+    """Return a request as Java's HTTP client writes it to a server of which it knows nothing."""
+    settings = "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"
+    lines = "Connection: Upgrade, HTTP2-Settings", settings, f"Upgrade: {to}"
+    return request("POST", CHAT, BODY, *lines)
+
+
+@pytest.mark.skipif(not BOUNDED, reason="needs the bounds of ullage.cli.listening")
+@pytest.mark.parametrize("to", ["h2c", "TLS/1.0", "h2c, websocket"])
+def test_an_offered_protocol_is_ignored_and_the_body_is_read(
+    proxy: Served, behind: Behind, to: str
+):
+    before, whole = posts(behind), offers(to)
+    with Line(proxy.port) as line:
+        for cut in (len(whole), len(whole) - SIZE, len(whole) - 5, 30, 1):
+            line.send(whole[:cut])
+            time.sleep(0.05)
+            line.send(whole[cut:])
+            assert [reply.status for reply in line.read(until=1)] == [200]
+            assert behind.bodies[-1] == BODY
+        line.send(whole + HIDDEN + whole)
+        assert [reply.status for reply in line.read(until=3)] == [200] * 3
+    assert posts(behind) == before + 8
+
+
+@pytest.mark.skipif(not BOUNDED, reason="needs the bounds of ullage.cli.listening")
+def test_an_offer_hides_no_request_in_its_body(proxy: Served, behind: Behind):
+    before = posts(behind)
+    outer = request("POST", CHAT, offers("h2c"), "Connection: Upgrade", "Upgrade: h2c")
+    assert ask(proxy.port, outer).status == 200  # no JSON: it goes on as it came
+    assert (posts(behind), behind.bodies[-1]) == (before + 1, offers("h2c"))
+    coded = f"{TE}gzip\r\nConnection: Upgrade\r\nUpgrade: h2c"
+    both = request("POST", CHAT, BODY, *coded.split("\r\n"))
+    assert ask(proxy.port, both).status in (400, 415)
+    assert posts(behind) == before + 1
 
 
 @pytest.mark.skipif(not BOUNDED, reason="needs the bounds of ullage.cli.listening")

@@ -28,9 +28,9 @@ class TimedLog(PostgresLog):
             connection.execute(CLOCK)
         super().__init__(url + FAKED_FIRST)
 
-    def acquire(self, session: str, owner: Owner, now: float) -> Lease:
+    def acquire(self, session: str, owner: Owner, now: float, *, take_over: bool = False) -> Lease:
         self._set(now)
-        return super().acquire(session, owner, now)
+        return super().acquire(session, owner, now, take_over=take_over)
 
     def heartbeat(self, session: str, epoch: int, now: float) -> Lease:
         self._set(now)

@@ -171,7 +171,6 @@ def test_a_writer_that_gave_no_sign_is_followed_with_a_record_and_fenced(log: Ev
     epoch = begun(log)
     log.append("s", epoch, 0, [word()], 2.0)
     assert log.heartbeat("s", epoch, 20.0).seen == 20.0
-    assert log.heartbeat("s", epoch, 10.0).seen == 20.0
     with pytest.raises(BusyWriter):
         log.acquire("s", OTHER, 50.0)
     lease = log.acquire("s", OTHER, 50.1)
@@ -187,6 +186,58 @@ def test_a_writer_that_gave_no_sign_is_followed_with_a_record_and_fenced(log: Ev
     log.append("s", lease.epoch, 1, [word()], 51.0)
     assert [epoch for epoch, _ in log.read_stamped("s")] == [1, 2]
     assert verify(log, "s") == []
+
+
+def test_a_writer_is_taken_over_from_where_that_is_asked_for(log: EventLog):
+    epoch = begun(log)
+    with pytest.raises(BusyWriter, match="--take-over"):
+        log.acquire("s", OTHER, 2.0)
+    lease = log.acquire("s", OTHER, 2.0, take_over=True)
+    assert (lease.epoch, lease.taken) == (
+        epoch + 1,
+        "the writer before, some (pid 1), was not waited for",
+    )
+    with pytest.raises(Fenced, match="other in epoch 2 may"):
+        log.append("s", epoch, 0, [word()], 2.0)
+    log.append("s", lease.epoch, 0, [word()], 2.0)
+    assert verify(log, "s") == []
+
+
+def test_a_clock_that_went_back_holds_no_lease_open(log: EventLog):
+    epoch = begun(log)
+    log.heartbeat("s", epoch, 5_000.0)
+    with pytest.raises(BusyWriter):
+        log.acquire("s", OTHER, 4_971.0)
+    assert "before the clock went back" in log.acquire("s", OTHER, 4_969.0).taken
+
+
+def test_a_writer_goes_on_by_a_clock_that_went_back(log: EventLog):
+    epoch = begun(log)
+    log.heartbeat("s", epoch, 5_000.0)
+    assert log.heartbeat("s", epoch, 1_000.0).seen == 1_000.0
+    with pytest.raises(BusyWriter):
+        log.acquire("s", OTHER, 1_029.0)
+
+
+@PROC
+def test_a_living_process_that_can_be_seen_keeps_its_lease_when_the_clock_goes_back(log: EventLog):
+    log.create("s", 1.0)
+    log.acquire("s", Owner.here(), 5_000.0)
+    with pytest.raises(BusyWriter):
+        log.acquire("s", OTHER, 1_000.0)
+
+
+@PROC
+def test_a_writer_from_before_a_restart_is_dead_where_only_this_machine_writes(log: EventLog):
+    log.create("s", 1.0)
+    here = Owner.here("gone")
+    elsewhere = f"another-boot {here.place.split()[1]}"
+    log.acquire("s", replace(here, place=elsewhere), 2.0)
+    if isinstance(log, TimedLog):  # it may be another machine, and alive
+        with pytest.raises(BusyWriter):
+            log.acquire("s", OTHER, 2.0)
+    else:
+        assert "before this machine was started" in log.acquire("s", OTHER, 2.0).taken
 
 
 def test_a_lease_out_of_time_that_nobody_took_still_writes(log: EventLog):

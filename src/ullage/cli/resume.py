@@ -29,7 +29,7 @@ def run(given: argparse.Namespace) -> int:
     text = read_prompt(given.text)
     with (
         desk.lend_log(given) as log,
-        desk.find_open_session(log, given.session) as session,
+        desk.find_open_session(log, given.session, take_over=given.take_over) as session,
     ):
         given = origin.complete(given, session)
         with desk.lend_provider(given) as provider:

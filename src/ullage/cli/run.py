@@ -43,7 +43,9 @@ def run(given: argparse.Namespace) -> int:
     if text is None or not text.strip():
         raise ConfigurationError("there is nothing to say: give a text, or pipe one into stdin")
     with desk.lend_log(given, create=True) as log:
-        found = None if given.session is None else desk.find_open_session(log, given.session)
+        found = None
+        if given.session is not None:
+            found = desk.find_open_session(log, given.session, take_over=given.take_over)
         given = given if found is None else origin.complete(given, found)
         with desk.lend_provider(given) as provider:
             agent = desk.make_agent(given, provider)

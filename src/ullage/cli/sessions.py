@@ -18,7 +18,7 @@ from ullage.core.session.log.erasing import PURGED
 from ullage.core.session.log.event import Event, upcast_data
 from ullage.core.session.originals import find_parents
 from ullage.storage import open_store
-from ullage.storage.log import LEASE_S, EventLog, Head, dead
+from ullage.storage.log import LEASE_S, EventLog, Head, LeaseTerms, find_end
 from ullage.storage.place import PROXY, default_url
 
 SUMMARY = "list the sessions of a log, the newest first"
@@ -156,7 +156,7 @@ def alive(log: EventLog, session: str) -> str | None:
     if not leases or leases[-1].released is not None:
         return None
     held = leases[-1]
-    if dead(held.owner) or time.time() - held.seen > LEASE_S:
+    if find_end(held, LeaseTerms(time.time(), LEASE_S)):
         return None
     return f"{held.owner.name} (pid {held.owner.pid})"
 

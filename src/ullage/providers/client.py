@@ -109,29 +109,43 @@ class Client:
 
     async def _attempt(self, made: Mapping[str, Any], hear: Hear) -> Reply:
         ask = bodies.ask(self.provider, made)
-        dialect = self.provider.dialect
+        dialect, limits = self.provider.dialect, self.provider.limits
         into = registry.make_reader(dialect, repr(self._chance()))
         try:
             incoming = await self._line.open(ask)
             try:
                 if not 200 <= incoming.status < 300:
                     raise await _refusal(ask, incoming)
-                await listen(incoming, into, hear, spoken=registry.find(dialect))
+                await self._listen(incoming, into, hear)
             finally:
                 await incoming.aclose()
         except Broken as broken:
             facts = self._explain_broken(ask, broken)
         except Garbled as garbled:
             facts = _explain_garbled(ask, garbled, lost=garbled.torn or into.begun)
+        except TimeoutError:
+            facts = FailedAttempt(f"{_where(ask)} {limits.refuse_time()}", {"stalled": True})
         else:
             if into.failed is not None:
                 facts = _error(ask, into.failed)
             elif into.ended:
-                return into.reply()
+                reply = into.reply()
+                refused = limits.refuse_calls(len(reply.calls))
+                if not refused:
+                    return reply
+                facts = FailedAttempt(f"{_where(ask)} {refused}", {})
             else:
                 said = f"{_where(ask)} ended its stream before the end of the answer"
                 facts = FailedAttempt(said, {"lost": True})
         raise facts.failure(ask, into)
+
+    async def _listen(self, incoming: Incoming, into: Assembly, hear: Hear) -> None:
+        """Read an answer within its bounds; raises TimeoutError beyond that of time."""
+        import asyncio
+
+        limits, spoken = self.provider.limits, registry.find(self.provider.dialect)
+        async with asyncio.timeout(limits.answer_s):
+            await listen(incoming, into, hear, spoken, most_bytes=limits.answer_bytes)
 
     def _explain_broken(self, ask: HttpRequest, broken: Broken) -> FailedAttempt:
         """Return the error for a connection that broke or was never made."""

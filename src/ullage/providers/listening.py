@@ -19,9 +19,6 @@ from ullage.transport import Broken
 
 Hear = Callable[[Delta], object]
 
-LONGEST_BYTES: Final = 256 * 1024 * 1024
-"""The longest stream that is read; it spends some 300 bytes on a token."""
-
 WHOLE_BYTES: Final = 16 * 1024 * 1024
 """The longest answer in one piece."""
 
@@ -44,15 +41,21 @@ class ByteSource(Protocol):
         ...
 
 
-async def listen(source: ByteSource, into: Assembly, hear: Hear, spoken: Dialect) -> None:
+async def listen(
+    source: ByteSource,
+    into: Assembly,
+    hear: Hear,
+    spoken: Dialect,
+    *,
+    most_bytes: int,
+) -> None:
     """Read an answer into an assembly up to its end, telling what is to be shown.
 
     `spoken` says how a stream is written, and whether there is more behind its terminal event.
-    Returns early where the assembly met
-    an error. Raises Broken where the connection breaks before the end of the answer, and Garbled
-    for what is no answer.
+    Returns early where the assembly met an error. Raises Broken where the connection breaks before
+    the end of the answer, and Garbled for what is no answer or longer than `most_bytes`.
     """
-    listener = _Listener(into, hear, spoken)
+    listener = _Listener(into, hear, spoken, most_bytes)
     try:
         while not listener.over:
             chunk = await (_soon(source, TRAILING_S) if into.ended else source.next())
@@ -83,8 +86,9 @@ async def _soon(source: ByteSource, seconds: float) -> bytes | None:
 class _Listener:
     """What was heard of one answer: its form, told by the first byte, and its events."""
 
-    def __init__(self, into: Assembly, hear: Hear, spoken: Dialect) -> None:
+    def __init__(self, into: Assembly, hear: Hear, spoken: Dialect, most_bytes: int) -> None:
         self.over = False
+        self._most = most_bytes
         self._into = into
         self._hear = hear
         self._trailing = spoken.endpoint.trailing
@@ -99,7 +103,7 @@ class _Listener:
     def take(self, chunk: bytes) -> None:
         """Take the bytes that arrived next."""
         self._size += len(chunk)
-        most = WHOLE_BYTES if self._form == "whole" else LONGEST_BYTES
+        most = min(self._most, WHOLE_BYTES) if self._form == "whole" else self._most
         if self._size > most:
             raise Garbled(f"it is longer than {most:,} bytes, the most that is read")
         if self._form == "events":

@@ -25,19 +25,37 @@ class Limits:
 
     `stall_s` is the longest silence of a server, before its answer and within it: as long as
     a local model may read a full window. `attempts` counts the first one. No wait between two
-    of them is longer than `longest_wait_s`. Raises ConfigurationError for what is not positive.
+    of them is longer than `longest_wait_s`. An answer takes `answer_s` and has `answer_bytes` on
+    its way at most (a stream spends some 300 on a token), and asks for `most_calls` tools. Raises
+    ConfigurationError for what is not positive.
     """
 
     stall_s: float = 300.0
     connect_s: float = 5.0
     attempts: int = 4
     longest_wait_s: float = 30.0
+    answer_s: float = 3_600.0
+    answer_bytes: int = 256 * 1024 * 1024
+    most_calls: int = 128
 
     def __post_init__(self) -> None:
-        for name in ("stall_s", "connect_s", "attempts", "longest_wait_s"):
+        for name in self.__slots__:
             value = getattr(self, name)
             if not value > 0:
                 raise ConfigurationError(f"{name} is {value}, it must be more than 0")
+
+    def refuse_calls(self, count: int) -> str:
+        """Return why an answer with so many calls of tools is not taken, "" where it is."""
+        if count <= self.most_calls:
+            return ""
+        return (
+            f"asked for {count:,} calls of tools at once, and {self.most_calls:,} are the most: "
+            "none was run; raise most_calls if it is to be so"
+        )
+
+    def refuse_time(self) -> str:
+        """Return what is said of an answer that takes too long."""
+        return f"took more than {self.answer_s:g} s for one answer, the most: raise answer_s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class App:
         self._kept: Keeping | None = None
         self._guarding: Guarding | None = None
         self._workers: Workers | None = None
+        self._asgi: Any = None
         self.metrics = metrics.enable(self.runtime)
         self.meters = metrics.ProxyMeters(self.metrics.registry)
         self.admission = Admission(serve, self.meters.refuse)
@@ -96,7 +97,7 @@ class App:
     def reload(self, serve: Serve) -> None:
         """Go on with another configuration: new requests go by it, those under way end as begun."""
         self.serve = self.admission.bounds = serve
-        self._guarding = None
+        self._guarding = self._asgi = None
         if self._workers is not None:
             self._workers.renew(serve.workers, self._turns)
 
@@ -169,9 +170,12 @@ class App:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, Channel(receive, send, self.serve.idle_s))
+            if self._asgi is None:
+                self._asgi = _open_to(self.serve.origins, self._http)
+            await self._asgi(scope, receive, send)
 
-    async def _http(self, scope: Any, channel: Channel) -> None:
+    async def _http(self, scope: Any, receive: Any, send: Any) -> None:
+        channel = Channel(receive, send, self.serve.idle_s)
         began, path = time.perf_counter(), str(scope["path"])
         line = journal.RequestLine(scope["method"], path[:LONGEST_PATH])
         try:
@@ -268,3 +272,21 @@ class App:
             self._store = self._kept = self._guarding = None
             with contextlib.suppress(OSError, TimeoutError):
                 await asyncio.wait_for(desk_of(own).writes.run(own.close), SETTLE_S)
+
+
+def _open_to(origins: tuple[str, ...], app: Any) -> Any:
+    """Return an ASGI callable that pages of these origins may use (CORS); alone, where none may.
+
+    Keys and tokens travel in headers that a page sets, so no cookie is ever let in.
+    """
+    if not origins:
+        return app
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "HEAD", "POST", "DELETE"),
+        allow_headers=("*",),
+        expose_headers=("*",),
+    )

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from ullage.core.dialects import registry
 from ullage.proxy import routes
@@ -144,9 +144,9 @@ def read(
         raise RequestRefused(403, "origin_refused", "pages in browsers may not use this proxy")
     if any(v.strip().lower() != b"identity" for v in _all(headers, b"content-encoding")):
         raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")
-    if _all(headers, b"upgrade"):
+    if any(v.strip().lower() == b"websocket" for v in _all(headers, b"upgrade")):
         raise RequestRefused(
-            400, "upgrade_refused", "HTTP/1.1 is spoken here: send no Upgrade header"
+            400, "upgrade_refused", "no WebSocket is spoken here: send requests over HTTP/1.1"
         )
     if any(v.strip().lower() != b"chunked" for v in _all(headers, b"transfer-encoding")):
         raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")
@@ -204,13 +204,22 @@ def _check_host(headers: Headers, serve: Serve, bound: str) -> None:
     hosts = _all(headers, b"host")
     if len(hosts) != 1:
         raise RequestRefused(400, "host_missing", "a request names its host once")
-    written = hosts[0].decode("latin-1").lower()
-    name = written[1:].partition("]")[0] if written.startswith("[") else written.partition(":")[0]
+    name = _read_host(hosts[0].decode("latin-1"))
     allowed = LOOPBACK | {bound.lower(), serve.host.lower()} | {h.lower() for h in serve.hosts}
     if name not in allowed:
         raise RequestRefused(
             403, "host_refused", "this proxy does not serve that host: see `hosts`"
         )
+
+
+def _read_host(written: str) -> str | None:
+    """Return the name in a `Host` header, None for what is no host with or without a port."""
+    try:
+        parts = urlsplit(f"//{written}")
+        parts.port  # noqa: B018 - raises for an invalid port
+    except ValueError:
+        return None
+    return parts.hostname if parts.netloc == written and "@" not in written else None
 
 
 def _authenticate(headers: Headers, serve: Serve) -> tuple[str | None, dict[bytes, bytes]]:

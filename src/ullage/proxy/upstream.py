@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import aiohttp
 
 from ullage.core.errors import ProviderError
+from ullage.transport import Broken, find_proxy, make_tls
 
 if TYPE_CHECKING:
+    import ssl
+
     from ullage.config.serving import Serve
 
 SHORT: Final = 8
@@ -80,8 +83,9 @@ class Sender(Protocol):
 
 
 class AiohttpSender:
-    """Send by aiohttp: no decoding, no redirects, no cookies, no proxy from the environment.
+    """Send by aiohttp: no decoding, no redirects, no cookies.
 
+    The way out, by a proxy or not, and the authorities are those of all requests (`transport`).
     `first_byte_s` bounds the wait for the head and for the first bytes of the body, `idle_s` that
     for any later ones; a client that reads slowly is no silence of the upstream.
     """
@@ -89,6 +93,7 @@ class AiohttpSender:
     def __init__(self, serve: Serve) -> None:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=serve.connect_s)
         self._patience = (serve.first_byte_s, serve.idle_s)
+        self._tls: ssl.SSLContext | None = None
         self._session = aiohttp.ClientSession(
             auto_decompress=False,
             trust_env=False,
@@ -110,6 +115,7 @@ class AiohttpSender:
                     data=what.body or None,
                     headers=headers,
                     allow_redirects=False,
+                    **self._route(what.url),
                 )
             if not 200 <= response.status <= 599:
                 response.close()
@@ -123,6 +129,16 @@ class AiohttpSender:
                 f"the upstream broke off before it answered: {_describe_error(error)}"
             ) from error
         return _Response(response, self._patience)
+
+    def _route(self, url: str) -> dict[str, Any]:
+        """Return by which proxy and with which authorities a URL is reached. Raises Unreached."""
+        if url.startswith("https:") and self._tls is None:
+            self._tls = make_tls()
+        try:
+            proxy = find_proxy(url)
+        except Broken as error:
+            raise Unreached(f"the upstream cannot be reached: {error}") from error
+        return {"proxy": proxy, "ssl": True if self._tls is None else self._tls}
 
     async def aclose(self) -> None:
         """Close all connections."""

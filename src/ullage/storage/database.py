@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import apsw
 
-from ullage.core.errors import StoreError
+from ullage.core.errors import StoreAway, StoreError
 from ullage.storage import faults
 
 APPLICATION: Final = 0x756C6C67
@@ -313,7 +313,7 @@ class Database:
         except apsw.Error as error:
             raise faults.translate_error(error, self.path, self._wait_s) from error
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be reached: {error}") from error
+            raise StoreAway(f"{self.path} cannot be reached: {error}") from error
         except UnicodeDecodeError as error:
             raise NotText(
                 f"{self.path} is damaged: it holds bytes where text was written ({error}); "

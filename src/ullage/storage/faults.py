@@ -8,7 +8,7 @@ from typing import Final
 
 import apsw
 
-from ullage.core.errors import BusyWriter, StoreError
+from ullage.core.errors import BusyWriter, StoreAway, StoreError
 
 ADVICE: Final[Sequence[tuple[tuple[type[apsw.Error], ...], str]]] = (
     (
@@ -38,6 +38,9 @@ ADVICE: Final[Sequence[tuple[tuple[type[apsw.Error], ...], str]]] = (
 )
 """What each error means for the file (sqlite.org, Result and Error Codes), most precise first."""
 
+PASSING: Final = (apsw.FullError, apsw.CantOpenError, apsw.IOError)
+"""What may be over in a moment: no room, a folder that is away, a disk that failed."""
+
 
 def translate_error(error: apsw.Error, path: Path, waited_s: float) -> StoreError:
     """Return what an error of SQLite means, naming the file."""
@@ -48,7 +51,8 @@ def translate_error(error: apsw.Error, path: Path, waited_s: float) -> StoreErro
         )
     for kinds, advice in ADVICE:
         if isinstance(error, kinds):
-            return StoreError(f"{path} {advice} ({error})")
+            made = StoreAway if isinstance(error, PASSING) else StoreError
+            return made(f"{path} {advice} ({error})")
     return StoreError(f"{path} failed: {error}")
 
 

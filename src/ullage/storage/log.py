@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError, UnknownSession
 from ullage.core.session.log.event import Draft, Event, make_event
@@ -130,11 +130,12 @@ class EventLog(Protocol):
         """Return what is there of a session with its epochs, unchecked: for `faults_of`."""
         ...
 
-    def acquire(self, session: str, owner: Owner, now: float) -> Lease:
+    def acquire(self, session: str, owner: Owner, now: float, *, take_over: bool = False) -> Lease:
         """Become the writer, with a new epoch.
 
         Raises BusyWriter while the writer before neither released its lease, nor is dead on this
-        host, nor let it expire.
+        host, nor let it expire. With `take_over` it is not waited for: what it writes then is
+        refused.
         """
         ...
 
@@ -207,7 +208,9 @@ class AsyncEventLog(Protocol):
         """Do as `read_stamped`."""
         ...
 
-    async def aacquire(self, session: str, owner: Owner, now: float) -> Lease:
+    async def aacquire(
+        self, session: str, owner: Owner, now: float, *, take_over: bool = False
+    ) -> Lease:
         """Do as `acquire`."""
         ...
 
@@ -247,22 +250,53 @@ def make_taken_error(session: str) -> StoreError:
     return StoreError(f"there is a session {session!r} in this log: give another name")
 
 
-def grant_lease(head: Head, held: Lease | None, owner: Owner, now: float, lease_s: float) -> Lease:
+class LeaseTerms(NamedTuple):
+    """On what a lease is given: the clock, and the longest silence of a writer, in seconds.
+
+    `local` says that only this machine writes to the log; `take_over` that nobody is waited for.
+    """
+
+    now: float
+    lease_s: float
+    local: bool = False
+    take_over: bool = False
+
+
+def grant_lease(head: Head, held: Lease | None, owner: Owner, terms: LeaseTerms) -> Lease:
     """Return the lease that an owner gets; raises BusyWriter while another's holds."""
     reason = ""
     if held is not None and held.released is None:
-        if dead(held.owner):
-            reason = f"the writer before, {held.owner}, is dead"
-        elif now - held.seen > lease_s:
-            reason = f"the writer before, {held.owner}, gave no sign for {lease_s:g} s"
-        else:
-            left = held.seen + lease_s - now
+        reason = find_end(held, terms)
+        if not reason:
+            left = held.seen + terms.lease_s - terms.now
             raise BusyWriter(
                 f"session {head.session} is being written by {held.owner}: end it, or try again "
-                f"when it gave no sign for {left:.0f} s"
+                f"when it gave no sign for {left:.0f} s, or take over (--take-over, "
+                "Session.acquire(take_over=True)), and what it writes from then on is refused"
             )
     epoch = 1 + (0 if held is None else held.epoch)
-    return Lease(head.session, epoch, owner, now, now, None, reason)
+    return Lease(head.session, epoch, owner, terms.now, terms.now, None, reason)
+
+
+def find_end(held: Lease, terms: LeaseTerms) -> str:
+    """Return why a lease holds no more, "" where it does.
+
+    A last sign that lies in the future was given before the clock went back. It says nothing of
+    how long ago that was; the writer's own process does, where it can be seen.
+    """
+    who = f"the writer before, {held.owner},"
+    silence = terms.now - held.seen
+    if terms.take_over:
+        return f"{who} was not waited for"
+    if dead(held.owner):
+        return f"{who} is dead"
+    if terms.local and _is_of_another_boot(held.owner):
+        return f"{who} ran before this machine was started"
+    if silence > terms.lease_s:
+        return f"{who} gave no sign for {terms.lease_s:g} s"
+    if silence < -terms.lease_s and not _is_seen(held.owner):
+        return f"{who} gave its last sign before the clock went back"
+    return ""
 
 
 def holding(session: str, held: Lease | None, epoch: int) -> Lease:
@@ -385,9 +419,19 @@ def verify(log: EventLog, session: str) -> list[str]:
 PROC: Final = Path("/proc")
 
 
+def _is_of_another_boot(owner: Owner) -> bool:
+    here = _place()
+    return bool(owner.place and here) and owner.place.split()[0] != here.split()[0]
+
+
+def _is_seen(owner: Owner) -> bool:
+    """Tell whether an owner's process could be seen from here, if it ran."""
+    return bool(owner.place and owner.started) and owner.place == _place()
+
+
 def dead(owner: Owner) -> bool:
     """Tell whether an owner is known to be dead: of this boot, and its process ended."""
-    if not owner.place or not owner.started or owner.place != _place():
+    if not _is_seen(owner):
         return False
     try:
         os.kill(owner.pid, 0)

@@ -81,11 +81,12 @@ class MemoryLog(Unpicklable):
             self._head(session)
             return list(self._events[session])
 
-    def acquire(self, session: str, owner: Owner, now: float) -> Lease:
+    def acquire(self, session: str, owner: Owner, now: float, *, take_over: bool = False) -> Lease:
         """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
         with self._lock:
             head = self._head(session)
-            lease = log.grant_lease(head, self._find_lease(session), owner, now, self._lease_s)
+            terms = log.LeaseTerms(now, self._lease_s, local=True, take_over=take_over)
+            lease = log.grant_lease(head, self._find_lease(session), owner, terms)
             self._leases[session].append(lease)
             return lease
 
@@ -94,7 +95,7 @@ class MemoryLog(Unpicklable):
         with self._lock:
             self._head(session)
             held = log.holding(session, self._find_lease(session), epoch)
-            self._leases[session][-1] = beaten = replace(held, seen=max(held.seen, now))
+            self._leases[session][-1] = beaten = replace(held, seen=now)
             return beaten
 
     def release(self, session: str, epoch: int, now: float) -> None:

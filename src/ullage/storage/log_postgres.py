@@ -71,7 +71,7 @@ BEAT: Final = """
     WITH seat AS (
         SELECT writer FROM ullage.sessions WHERE session_id = %s AND writer = %s FOR UPDATE
     )
-    UPDATE ullage.leases SET seen = greatest(seen, extract(epoch FROM clock_timestamp()))
+    UPDATE ullage.leases SET seen = extract(epoch FROM clock_timestamp())
     FROM seat WHERE session_id = %s AND epoch = seat.writer
     RETURNING session_id, epoch, owner, acquired, seen, released, taken
 """
@@ -183,13 +183,21 @@ class PostgresLog(Unpicklable):
         rows = self._database.rows(STAMPED, (session,))
         return [(epoch, Event(*row)) for epoch, *row in rows]
 
-    def acquire(self, session: str, owner: Owner, now: float) -> Lease:  # noqa: ARG002 - not our clock
+    def acquire(
+        self,
+        session: str,
+        owner: Owner,
+        now: float,  # noqa: ARG002 - not our clock
+        *,
+        take_over: bool = False,
+    ) -> Lease:
         """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
         with self._database.writing() as cursor:
             head = _lock_head(cursor, session)
             held = _lease_of(cursor.execute(HELD, (session,)).fetchall())
             ((clock,),) = cursor.execute(CLOCK).fetchall()
-            lease = log.grant_lease(head, held, owner, clock, self._lease_s)
+            terms = log.LeaseTerms(clock, self._lease_s, take_over=take_over)
+            lease = log.grant_lease(head, held, owner, terms)
             said = json.dumps(owner.to_dict())
             row = (session, lease.epoch, said, clock, clock, None, lease.taken)
             cursor.execute(GRANT, row)

@@ -148,12 +148,13 @@ class SqliteLog(Unpicklable):
         rows = self._events(STAMPED, (session,))
         return [(epoch, Event(*row)) for epoch, *row in rows]
 
-    def acquire(self, session: str, owner: Owner, now: float) -> Lease:
+    def acquire(self, session: str, owner: Owner, now: float, *, take_over: bool = False) -> Lease:
         """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
         with self._database.writing() as connection:
             head = _head(connection, session)
             held = _find_lease(connection, session)
-            lease = log.grant_lease(head, held, owner, now, self._lease_s)
+            terms = log.LeaseTerms(now, self._lease_s, local=True, take_over=take_over)
+            lease = log.grant_lease(head, held, owner, terms)
             said = json.dumps(owner.to_dict())
             row = (session, lease.epoch, said, now, now, None, lease.taken)
             connection.execute(GRANT, row)
@@ -164,7 +165,7 @@ class SqliteLog(Unpicklable):
         with self._database.writing() as connection:
             _head(connection, session)
             held = log.holding(session, _find_lease(connection, session), epoch)
-            beaten = replace(held, seen=max(held.seen, now))
+            beaten = replace(held, seen=now)
             connection.execute(BEAT, (beaten.seen, session, epoch))
         return beaten
 

@@ -23,7 +23,7 @@ import psycopg
 from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
-from ullage.core.errors import BusyWriter, ConfigurationError, StoreError
+from ullage.core.errors import BusyWriter, ConfigurationError, StoreAway, StoreError
 from ullage.storage.postgres_url import SECRET, hide_password
 
 ADVISORY: Final = 0x756C6C67
@@ -261,7 +261,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             return result
 
 
-class ConnectionLost(StoreError):  # noqa: N818 - named for what happened
+class ConnectionLost(StoreAway):
     """Report a connection that broke, or was refused; what was being written may be there."""
 
 
@@ -407,7 +407,8 @@ class PostgresDatabase:
             )
         for kinds, advice in ADVICE:
             if isinstance(error, kinds):
-                return StoreError(f"{self.url} {advice} ({said})")
+                made = StoreAway if isinstance(error, psycopg.errors.DiskFull) else StoreError
+                return made(f"{self.url} {advice} ({said})")
         if held is None and isinstance(error, psycopg.OperationalError):
             return ConnectionLost(
                 f"{self.url} cannot be reached: check host, port, database and role of the URL, "

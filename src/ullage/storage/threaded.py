@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ullage.threads import AtOnce, Threads
@@ -202,9 +203,14 @@ class ThreadedLog:
         """Do as `read_stamped`."""
         return await self._desk.reads.run(self._blocking.read_stamped, session)
 
-    async def aacquire(self, session: str, owner: Owner, now: float) -> Lease:
+    async def aacquire(
+        self, session: str, owner: Owner, now: float, *, take_over: bool = False
+    ) -> Lease:
         """Do as `acquire`."""
-        return await self._desk.writes.run(self._blocking.acquire, session, owner, now)
+        acquire = self._blocking.acquire
+        if take_over:
+            acquire = partial(acquire, take_over=True)
+        return await self._desk.writes.run(acquire, session, owner, now)
 
     async def aheartbeat(self, session: str, epoch: int, now: float) -> Lease:
         """Do as `heartbeat`."""

@@ -108,6 +108,12 @@ class StoreError(UllageError):
     code = "store"
 
 
+class StoreAway(StoreError):  # noqa: N818 - named for what happened
+    """Report a store that cannot be used now and may be again soon: full, unreachable, failing."""
+
+    code = "store_away"
+
+
 class BusyWriter(StoreError):  # noqa: N818 - the public name is fixed by the API page
     """Report a store that another program kept locked for longer than we wait."""
 
