@@ -27,6 +27,8 @@ from ullage.tools import Executor, Sandbox, Workspace, sandbox, seccomp, shell
 from ullage.tools.confine import __file__ as confine
 
 LACKING = Sandbox().lacking(Workspace(Path("/tmp")))
+PRIVATE = frozenset({"private"})
+
 needs_sandbox = pytest.mark.skipif(bool(LACKING), reason=LACKING or "none")
 KEY = "sk-sentinel-0123456789"
 
@@ -70,9 +72,13 @@ def running(marker: str) -> set[int]:
 @needs_sandbox
 def test_a_command_works_in_the_workspace(executor, home) -> None:
     outcome = sh(executor, "echo 'echo hi' >a.sh; chmod +x a.sh; ./a.sh; pwd; echo no >&2; exit 3")
-    assert outcome == ToolOutcome(f"hi\n{home}/space\nno\n[exit code 3]", exit_code=3)
-    assert sh(executor, "true") == ToolOutcome("[no output]", exit_code=0)
-    assert sh(executor, "cat") == ToolOutcome("[no output]", exit_code=0)  # nothing comes in
+    assert outcome == ToolOutcome(
+        f"hi\n{home}/space\nno\n[exit code 3]", exit_code=3, reach=PRIVATE
+    )
+    assert sh(executor, "true") == ToolOutcome("[no output]", exit_code=0, reach=PRIVATE)
+    assert sh(executor, "cat") == ToolOutcome(
+        "[no output]", exit_code=0, reach=PRIVATE
+    )  # nothing comes in
     assert sh(executor, "kill -TERM $$").exit_code == 143
     assert sh(executor, "a=(1 2); echo ${a[1]}").text == "2\n"
 
@@ -254,7 +260,7 @@ def test_what_a_command_leaves_running_is_ended_with_it(executor) -> None:
         "sleep 987 & setsid sleep 987 & (setsid setsid sleep 987 &) ; nohup sleep 987 & echo on"
     )
     outcome = sh(executor, command)
-    assert outcome == ToolOutcome("on\n", exit_code=0)
+    assert outcome == ToolOutcome("on\n", exit_code=0, reach=PRIVATE)
     assert not running("sleep\x00987")
 
 
@@ -455,7 +461,7 @@ def test_a_shell_that_is_off_says_so_and_is_an_ordinary_error(home) -> None:
     executor = Executor(home / "space")
     outcome = sh(executor, "echo x >a")
     assert outcome == ToolOutcome(
-        "error: the shell is off: the operator has not turned it on", is_error=True
+        "error: the shell is off: the operator has not turned it on", is_error=True, reach=PRIVATE
     )
     assert executor.decide(call("shell", command="echo x >a"), Posture()).verdict == "allow"
     assert not (home / "space/a").exists()

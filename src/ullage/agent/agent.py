@@ -116,6 +116,7 @@ class Agent(Unpicklable):
         self._summarizer = choose_summarizer(self.runtime, equipment.get("summarizer"))
         self._secrets = (*equipment.get("secrets", ()), *config.credentials())
         self._subagents = Subagents.read(equipment.get("subagents"))
+        self._gated = equipment.get("gated", True)
 
     @property
     def policy(self) -> Policy:
@@ -404,6 +405,7 @@ class Agent(Unpicklable):
             tools=list(render_tools(executor.specs(posture), provider.dialect)),
             prices=prices,
             ask=options.get("ask"),
+            gated=self._gated,
         )
         if subagent is not None:
             subagent.kit = kit

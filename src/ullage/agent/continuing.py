@@ -16,6 +16,7 @@ from ullage.core.dialects import registry
 from ullage.core.errors import CompactionError, StoreError, UnknownSession
 from ullage.core.session.log.event import Draft, Event, upcast_data
 from ullage.core.session.log.fold import Round
+from ullage.core.session.reach import make_reach_data
 from ullage.core.summary.flaws import BY_RULE, WORSE, explain_flaw
 from ullage.storage.threaded import desk_of
 from ullage.threads import finish
@@ -111,7 +112,8 @@ async def _link(session: Session, made: Handover, name: str | None) -> Session:
     link = {"parent": session.name, "seq": head}
     summary: dict[str, Any] = {"text": made.text, **link, "block": True}
     summary |= {"originals": dict(made.originals), "fallback_reason": made.reason}
-    created = Draft("session_created", {"continues": session.name, "served": dict(served)})
+    begun_with = {"continues": session.name, "served": dict(served)}
+    created = Draft("session_created", begun_with | make_reach_data(session.known.held))
     await begun.arecord([created, Draft("branch_summary", summary)])
     await session.arecord([Draft("subagent_event", {"continued_in": begun.name, "seq": head})])
     return begun

@@ -142,7 +142,7 @@ class Kit:
 
     `tools` are definitions in the dialect; `ask` reaches a person; `trigger` is why the next
     request is made, where pressure is not the reason; `left` is what the turn's budget has for
-    each of the calls that run.
+    each of the calls that run; `gated` has a person asked before a way out (`core.session.reach`).
     """
 
     session: Session
@@ -158,6 +158,7 @@ class Kit:
     ask: Asking | None = None
     trigger: Trigger | None = None
     left: TurnBudget | None = None
+    gated: bool = True
     history: list[Any] = field(default_factory=list)
 
     @property

@@ -67,6 +67,8 @@ class Equipment(TypedDict, total=False):
     environment names as keys, tokens, secrets and passwords. `policy`, `summarizer` and `window`
     are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that answers.
     `subagents` lets the model give tasks to subagents: True, a depth, or `Subagents(...)`.
+    `gated` False lets calls that may send data out run unasked, also where the session holds
+    private data and text of others.
     """
 
     executor: Callable[[Session], Executor] | None
@@ -79,6 +81,7 @@ class Equipment(TypedDict, total=False):
     secrets: Sequence[str]
     runtime: Runtime | None
     subagents: Subagents | bool | int | None
+    gated: bool
 
 
 def check_names(given: Mapping[str, object], options: type) -> None:

@@ -20,6 +20,7 @@ from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.session.caching import find_root
 from ullage.core.session.log.event import Draft, Event
 from ullage.core.session.permissions import Access
+from ullage.core.session.reach import make_reach_data
 from ullage.core.session.tools import Intent, Spec, ToolOutcome
 from ullage.core.session.turn.effects import Ended
 from ullage.core.tokens.budget import TurnBudget, tighten_budget
@@ -172,7 +173,7 @@ class SubagentTool:
         finally:
             await child.aclose()
         await self._link_end(name, key, ended)
-        return _describe(child.name, ended)
+        return replace(_describe(child.name, ended), reach=frozenset(child.known.held))
 
     @property
     def _kit(self) -> Kit:
@@ -295,6 +296,7 @@ async def _open(parent: Session, name: str, depth: int) -> Session:
     if not (await child.afold()).head:
         root = find_root(parent.known, parent.name)
         link = {"parent": parent.name, "root": root, "depth": depth}
+        link |= make_reach_data(parent.known.held)
         await child.arecord([Draft("session_created", link)])
     return child
 

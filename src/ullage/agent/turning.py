@@ -26,6 +26,7 @@ from ullage.core.errors import (
 )
 from ullage.core.session import turn as machine
 from ullage.core.session.permissions import Consent, Decision, Grant
+from ullage.core.session.reach import guard_exit
 from ullage.core.session.turn.effects import (
     Ask,
     Crashed,
@@ -166,6 +167,9 @@ class Turning:
     async def _perform_decide(self, effect: Decide) -> Decision:
         executor, grants = self._kit.executor, self._session.grants
         decision = executor.decide(effect.call, self._kit.posture)
+        if self._kit.gated and not self._order.dry_run:
+            reach = executor.find_reach(effect.call)
+            decision = guard_exit(decision, reach, self._session.known.held)
         if decision.verdict != "ask" or not grants:
             return decision
         subject = executor.subject(effect.call)

@@ -442,6 +442,13 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         "--no-shell", dest="shell", action="store_false", help="no commands, not even sandboxed"
     )
     group.add_argument("--network", action="store_true", help="let commands use the network")
+    group.add_argument(
+        "--no-exit-gate",
+        dest="gated",
+        action="store_false",
+        help="let commands with --network run unasked though the session holds private data and "
+        "text of others",
+    )
     group.add_argument("--allow-root", action="store_true", help="let commands run as root")
     group.add_argument(
         "--tools", action=argparse.BooleanOptionalAction, help="offer the model tools, or none"
@@ -520,6 +527,7 @@ def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
         writes=rules,
         skills=found,
         subagents=given.subagents or None,
+        gated=given.gated,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from ullage.core.errors import ConfigurationError, UllageError
 from ullage.core.messages.transcript import Call
 from ullage.core.session.permissions import ALLOWED, CallSubject, Decision, Posture, decide
+from ullage.core.session.reach import Reach
 from ullage.core.session.tools import Intent, Pending, Preview, Spec, ToolOutcome
 from ullage.tools import schema
 from ullage.tools.bounds import RESULT_CHARACTERS, limit_text
@@ -146,6 +147,16 @@ class Executor:
             return ALLOWED
         return decide(access, posture)
 
+    def find_reach(self, call: Call) -> frozenset[Reach]:
+        """Return what a call touches: its tool's word; a command that reads only sends nothing."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return frozenset()
+        with suppress(Fault):
+            if tool.access(schema.read(call.arguments, tool.spec.parameters)).safe:
+                return tool.spec.reach - {"outside"}
+        return tool.spec.reach
+
     async def preview(self, call: Call) -> Pending | ToolOutcome:
         """Return what a call would do, for a person who is asked; an outcome where it must fail.
 
@@ -192,6 +203,8 @@ class Executor:
                 outcome = await self._run_journaled(tool, arguments, key, dry_run=dry_run)
             except (Fault, UllageError, OSError) as error:
                 outcome = _fault(error)
+            reach = outcome.reach | tool.spec.reach - {"outside"}
+            outcome = replace(outcome, reach=frozenset() if dry_run else reach)
         return self._limit_outcome(outcome, dry_run=dry_run)
 
     def _report_unknown_tool(self, name: str) -> ToolOutcome:

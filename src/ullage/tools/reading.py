@@ -54,6 +54,7 @@ READ: Final = Spec(
     },
     reads_only=True,
     idempotent=True,
+    reach=frozenset({"private"}),
 )
 
 LIST: Final = Spec(
@@ -78,6 +79,7 @@ LIST: Final = Spec(
     },
     reads_only=True,
     idempotent=True,
+    reach=frozenset({"private"}),
 )
 
 

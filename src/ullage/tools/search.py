@@ -69,6 +69,7 @@ SEARCH: Final = Spec(
     },
     reads_only=True,
     idempotent=True,
+    reach=frozenset({"private"}),
 )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ullage.core.session.permissions import Access
+from ullage.core.session.reach import Reach
 from ullage.core.session.tools import Preview, Spec, ToolOutcome
 from ullage.threads import finish
 from ullage.tools import commands
@@ -45,6 +46,7 @@ SHELL: Final = Spec(
         "additionalProperties": False,
     },
     again="once",
+    reach=frozenset({"private"}),
 )
 
 
@@ -202,8 +204,10 @@ def _encodable(text: str) -> bool:
 def _spec(sandbox: Sandbox | None) -> Spec:
     granted = sandbox or Sandbox()
     network = "the network is open" if granted.network else "there is no network"
+    open_to: frozenset[Reach] = frozenset({"untrusted", "outside"} if granted.network else ())
     return replace(
         SHELL,
+        reach=SHELL.reach | open_to,
         description=(
             "Run a shell command in the workspace, in a sandbox: it reads and writes beneath the "
             f"workspace and $TMPDIR only, {network}, what it leaves running is ended with it. "

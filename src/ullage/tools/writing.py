@@ -56,6 +56,7 @@ EDIT: Final = Spec(
         "additionalProperties": False,
     },
     again="once",
+    reach=frozenset({"private"}),
 )
 
 DRY: Final = "[dry run] nothing was written: "

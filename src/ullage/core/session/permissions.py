@@ -97,7 +97,7 @@ class Decision(NamedTuple):
 
     verdict: Verdict
     reason: str = ""
-    by: Literal["state", "policy", "permission", "mode", "grant", ""] = ""
+    by: Literal["state", "policy", "permission", "mode", "grant", "outside", ""] = ""
 
 
 PLANNING: Final = "plan mode: nothing is written; describe the change in the plan"

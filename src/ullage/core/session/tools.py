@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from ullage.core.errors import ConfigurationError
 from ullage.core.messages.transcript import Call
+from ullage.core.session.reach import Reach
 
 if TYPE_CHECKING:
     from ullage.core.compaction.traits import Trait
@@ -23,6 +25,8 @@ class Spec:
 
     `reads_only` tools change nothing and may run side by side; `idempotent` ones may run a second
     time after a crash. `again` says whether the result can be had again (`core.compaction`).
+    `reach` is what its calls touch: "private" data and "untrusted" text of others in results, and
+    whether they may send something "outside"; a tool of yours says so itself.
     """
 
     name: str
@@ -31,6 +35,16 @@ class Spec:
     reads_only: bool = False
     idempotent: bool = False
     again: Trait = "again"
+    reach: frozenset[Reach] = frozenset()
+
+    def __post_init__(self) -> None:
+        unknown = set(self.reach) - set(get_args(Reach))
+        if unknown:
+            raise ConfigurationError(
+                f"the reach of the tool {self.name} is {self.reach!r:.80}: give a set of "
+                f"{', '.join(get_args(Reach))}"
+            )
+        object.__setattr__(self, "reach", frozenset(self.reach))
 
 
 class Intent(NamedTuple):
@@ -46,7 +60,8 @@ class ToolOutcome:
 
     `exit_code` is a command's; `marks` are further facts that JSON can carry, such as `dry_run`.
     `plan` are the steps that a plan shows to people. `usage` and `dollars` are what models used
-    on the way, where the tool asked some; None dollars are unknown.
+    on the way, where the tool asked some; None dollars are unknown. `reach` is what it brought in
+    beyond what its tool's spec says.
     """
 
     text: str
@@ -56,6 +71,7 @@ class ToolOutcome:
     plan: tuple[Mapping[str, Any], ...] | None = None
     usage: Usage | None = None
     dollars: float | None = None
+    reach: frozenset[Reach] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

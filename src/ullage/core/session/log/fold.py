@@ -16,6 +16,7 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
 from ullage.core.session.log.event import UPCASTS, VERSION, Draft, Event, Upcasts, upcast_data
+from ullage.core.session.reach import Holdings, Reach, list_reach, name_call
 
 Data = Mapping[str, Any]
 
@@ -148,6 +149,7 @@ class Fold:
     are hashes by name, in the order of activation. `created` and `forked` are the data of these
     events, `served` tells of the model of the last turn and where it is. `strays` are results that
     answer no open call, `unknown` events that this program does not know: they stay in the log.
+    `held` is what came into it, from where: private data, text of strangers.
     `turns` are the ids of all turns; `links` the data of what was recorded of other sessions that
     this one began; `files` are seq, type and data of what was done to files.
     What a guard remembered last is in `states`.
@@ -166,6 +168,7 @@ class Fold:
         self.turns: list[str] = []
         self.links: list[Data] = []
         self.files: list[tuple[int, str, Data]] = []
+        self._holdings = Holdings()
         self.strays: list[int] = []
         self.unknown: list[int] = []
         self._upcasts = upcasts
@@ -254,6 +257,11 @@ class Fold:
         return self._turn(self._lost)
 
     @property
+    def held(self) -> Mapping[Reach, str]:
+        """What came into the session, each with its first source: see `core.session.reach`."""
+        return self._holdings.found
+
+    @property
     def open_calls(self) -> list[LoggedCall]:
         """Calls without a result, oldest first."""
         return [self._call(*place) for place in self._open.values()]
@@ -308,7 +316,9 @@ class Fold:
 
     def _user(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
-        self._append(User(seq, data["text"], data.get("parts") or ()))
+        parts = data.get("parts") or ()
+        self._append(User(seq, data["text"], parts))
+        self._holdings.add_message(data["text"], parts)
         self._asked.append(len(self.items) - 1)
 
     def _apply_answer(self, event: Event) -> None:
@@ -349,9 +359,11 @@ class Fold:
         if not waiting:
             del self._waiting[data["call_id"]]
         held = self._at(item)
+        asked = held.calls[place]
+        self._holdings.add(list_reach(data), name_call(asked.name, asked.arguments))
         result = Result(seq, data["text"], data.get("is_error") is True, data)
         calls = list(held.calls)
-        calls[place] = LoggedCall(*calls[place][:-1], result)
+        calls[place] = LoggedCall(*asked[:-1], result)
         self.items[item] = Round(held.seq, held.model, held.texts, held.reasoning, tuple(calls))
 
     def _apply_usage(self, event: Event) -> None:
@@ -419,6 +431,7 @@ class Fold:
         served = self.created.get("served")
         if isinstance(served, Mapping):
             self.served = served
+        self._holdings.add(list_reach(self.created), "the session that this one goes on from")
 
     def _apply_files(self, event: Event) -> None:
         self.files.append((event.seq, event.type, self._data(event)))

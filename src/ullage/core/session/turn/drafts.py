@@ -115,6 +115,8 @@ def result(call: Call, outcome: ToolOutcome) -> Draft:
         data["exit_code"] = outcome.exit_code
     if outcome.marks:
         data["marks"] = dict(outcome.marks)
+    if outcome.reach:
+        data["reach"] = sorted(outcome.reach)
     return Draft("tool_result", data)
 
 
