@@ -22,12 +22,13 @@ from tests.executor.calls import call, dry, ran
 from tests.support.waiting import eventually
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.permissions import Posture
+from ullage.core.session.reach import Reach
 from ullage.core.session.tools import ToolOutcome
 from ullage.tools import Executor, Sandbox, Workspace, sandbox, seccomp, shell
 from ullage.tools.confine import __file__ as confine
 
 LACKING = Sandbox().lacking(Workspace(Path("/tmp")))
-PRIVATE = frozenset({"private"})
+PRIVATE: frozenset[Reach] = frozenset({"private"})
 
 needs_sandbox = pytest.mark.skipif(bool(LACKING), reason=LACKING or "none")
 KEY = "sk-sentinel-0123456789"

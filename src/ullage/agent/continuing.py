@@ -113,7 +113,7 @@ async def _link(session: Session, made: Handover, name: str | None) -> Session:
     summary: dict[str, Any] = {"text": made.text, **link, "block": True}
     summary |= {"originals": dict(made.originals), "fallback_reason": made.reason}
     begun_with = {"continues": session.name, "served": dict(served)}
-    created = Draft("session_created", begun_with | make_reach_data(session.known.held))
+    created = Draft("session_created", begun_with | make_reach_data(session.known.holdings))
     await begun.arecord([created, Draft("branch_summary", summary)])
     await session.arecord([Draft("subagent_event", {"continued_in": begun.name, "seq": head})])
     return begun

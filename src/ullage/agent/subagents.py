@@ -173,7 +173,7 @@ class SubagentTool:
         finally:
             await child.aclose()
         await self._link_end(name, key, ended)
-        return replace(_describe(child.name, ended), reach=frozenset(child.known.held))
+        return replace(_describe(child.name, ended), reach=frozenset(child.known.holdings))
 
     @property
     def _kit(self) -> Kit:
@@ -296,7 +296,7 @@ async def _open(parent: Session, name: str, depth: int) -> Session:
     if not (await child.afold()).head:
         root = find_root(parent.known, parent.name)
         link = {"parent": parent.name, "root": root, "depth": depth}
-        link |= make_reach_data(parent.known.held)
+        link |= make_reach_data(parent.known.holdings)
         await child.arecord([Draft("session_created", link)])
     return child
 

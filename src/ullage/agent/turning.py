@@ -169,7 +169,7 @@ class Turning:
         decision = executor.decide(effect.call, self._kit.posture)
         if self._kit.gated and not self._order.dry_run:
             reach = executor.find_reach(effect.call)
-            decision = guard_exit(decision, reach, self._session.known.held)
+            decision = guard_exit(decision, reach, self._session.known.holdings)
         if decision.verdict != "ask" or not grants:
             return decision
         subject = executor.subject(effect.call)

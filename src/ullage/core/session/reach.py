@@ -32,7 +32,7 @@ class Holdings:
         self._unread: list[str] = []
 
     @property
-    def found(self) -> Mapping[Reach, str]:
+    def sources(self) -> Mapping[Reach, str]:
         """The first source of private data and of text by strangers, where there is one."""
         while self._unread and "untrusted" not in self._found:
             if is_quoting(self._unread.pop(0)):

@@ -149,7 +149,7 @@ class Fold:
     are hashes by name, in the order of activation. `created` and `forked` are the data of these
     events, `served` tells of the model of the last turn and where it is. `strays` are results that
     answer no open call, `unknown` events that this program does not know: they stay in the log.
-    `held` is what came into it, from where: private data, text of strangers.
+    `holdings` is what came into it, from where: private data, text of strangers.
     `turns` are the ids of all turns; `links` the data of what was recorded of other sessions that
     this one began; `files` are seq, type and data of what was done to files.
     What a guard remembered last is in `states`.
@@ -257,9 +257,9 @@ class Fold:
         return self._turn(self._lost)
 
     @property
-    def held(self) -> Mapping[Reach, str]:
+    def holdings(self) -> Mapping[Reach, str]:
         """What came into the session, each with its first source: see `core.session.reach`."""
-        return self._holdings.found
+        return self._holdings.sources
 
     @property
     def open_calls(self) -> list[LoggedCall]:
