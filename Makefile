@@ -10,13 +10,17 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip -qq --disable-pip-version-check --no-input
 # The locks are whole: without --no-deps pip looks at what was released since, and refuses it unpinned.
-PINNED := --require-hashes --no-deps
+PINNED := --require-hashes --no-deps --only-binary :all:
+# A release is locked only when it has been out for so many days: what was stolen is mostly found by then.
+COOLDOWN ?= 7
 PYTEST := $(PY) -m pytest -q
 LOCKER := .venv-lock
 CLIENTS := .venv-clients
 DRIVEN := .venv-bench-clients
+SUPPLY := .venv-supply
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --quiet --universal \
-	--python-version 3.11 --fork-strategy fewest --generate-hashes $(UPGRADE)
+	--python-version 3.11 --fork-strategy fewest --generate-hashes $(UPGRADE) $(if $(UPGRADE),\
+	--exclude-newer $(shell date -u -d '$(COOLDOWN) days ago' +%Y-%m-%dT00:00:00Z))
 ARGS ?=
 # Files of tests that run side by side; each worker starts servers of its own.
 WORKERS ?= 2
@@ -192,18 +196,35 @@ weights: setup ## learn how sentences are weighed, and write docs/weights.md (ab
 	@$(PY) -m tools.learn_weights $(ARGS)
 
 .PHONY: lock
-lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--upgrade for newer ones)
+lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--upgrade for newer ones, COOLDOWN=7 days old)
 	@$(COMPILE) --extra embedded --extra sqlite --extra proxy --output-file requirements/run.txt \
 		pyproject.toml requirements/build.in
 	@$(COMPILE) --extra embedded --extra dev --constraints requirements/run.txt \
 		--output-file requirements/dev.txt pyproject.toml requirements/build.in
-	@for f in requirements/uv.in requirements/clients.in $(wildcard requirements/bench-*.in); do \
+	@for f in requirements/uv.in requirements/supply.in requirements/clients.in $(wildcard requirements/bench-*.in); do \
 		$(COMPILE) --output-file $${f%.in}.txt $$f || exit 1; done
 
 $(LOCKER)/.uv:
 	@$(PYTHON) -m venv --clear $(LOCKER)
 	@$(LOCKER)/bin/python -m pip -qq --disable-pip-version-check install $(PINNED) \
 		--requirement requirements/uv.txt
+	@touch $@
+
+.PHONY: sbom
+sbom: $(SUPPLY)/.supply ## write build/sbom.json: what `make demo` installs, by version and hash (CycloneDX 1.6)
+	@mkdir -p build
+	@$(SUPPLY)/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type library \
+		--spec-version 1.6 --output-reproducible --validate --output-file build/sbom.json requirements/run.txt
+	@echo "build/sbom.json: $$(grep -c '"purl"' build/sbom.json) packages"
+
+.PHONY: audit
+audit: $(SUPPLY)/.supply ## ask what is known of weaknesses in the locked packages; fails where nobody can be asked
+	@for f in requirements/run.txt requirements/dev.txt; do echo "== $$f"; \
+		$(SUPPLY)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off --requirement $$f || exit 1; done
+
+$(SUPPLY)/.supply: requirements/supply.txt $(VENV)/.python
+	@$(PYTHON) -m venv --clear $(SUPPLY)
+	@$(SUPPLY)/bin/python -m pip -qq --disable-pip-version-check --no-input install $(PINNED) --requirement $<
 	@touch $@
 
 .PHONY: clean

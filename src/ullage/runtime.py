@@ -132,7 +132,7 @@ class Runtime(Unpicklable):
         self.metrics: Listener | None = None
         self._store = None if store is None else shelter(store)
         self._memory = MemoryStore()
-        self.vocabularies = Vocabularies()
+        self.vocabularies = Vocabularies(engine=held.counter)
         self._remembered = remembered
         self._codecs: dict[DialectName, Codec] = {}
         self._counts = remote.Counts()

