@@ -93,6 +93,10 @@ matrix: setup ## every face on every kind of server, as the table of docs/matrix
 	@echo "== matrix"
 	@$(PY) -m tests.support.matrix docs/matrix.md
 
+.PHONY: torture
+torture: setup ## kills, power cuts, crashed servers, full disks: 10,000 by default; writes docs/torture.md
+	@$(PY) -m tests.crash.torture --write docs/torture.md $(ARGS)
+
 .PHONY: nightly
 nightly: setup ## every property with SEEDS=50 drawn seeds; what fails names its seed
 	@echo "== nightly"
