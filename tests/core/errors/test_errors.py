@@ -14,6 +14,7 @@ from ullage.core.errors import (
 
 CODES = {
     "BusyWriter": "busy_writer",
+    "StoreAway": "store_away",
     "CompactionError": "compaction",
     "ConfigurationError": "configuration",
     "ContextTooLargeError": "context_too_large",
