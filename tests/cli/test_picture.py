@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import real, reports
-from ullage.cli.picture import INKS, basis, brief, cells, clean, count_left, cut, draw, percent
+from ullage.cli.picture import basis, brief, cells, count_left, cut, draw, percent
+from ullage.core.values.visible import clean
+from ullage.pages.inks import INKS
 
 NAMES = sorted(reports.samples())
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

@@ -24,6 +24,7 @@ from ullage.core.dialects.usage import Usage
 from ullage.core.session.log.event import Event
 from ullage.core.session.permissions import Consent
 from ullage.core.session.tools import Pending
+from ullage.core.values.visible import clean
 
 CODES: Final[Mapping[str, int]] = {
     "permission_denied": 3,
@@ -126,9 +127,9 @@ class Activity:
             self._gauge(data)
         elif event.type == "plan":
             for step in data["steps"]:
-                self._say(f"  [{step['status']}] {picture.clean(step['text'])}")
+                self._say(f"  [{step['status']}] {clean(step['text'])}")
         elif event.type == "status" and "text" in data:
-            self._say(f"  {picture.clean(data['text'])}")
+            self._say(f"  {clean(data['text'])}")
         elif event.type == "status" and data.get("state") == "summarising":
             self._summary.update(data)
             self._sign.describe(describe_summary(self._summary))
@@ -165,7 +166,7 @@ def describe_summary(told: Mapping[str, Any]) -> str:
 
 
 def _short(text: str) -> str:
-    return picture.cut(picture.clean(" ".join(text[: SHOWN * 4].split())), SHOWN)
+    return picture.cut(clean(" ".join(text[: SHOWN * 4].split())), SHOWN)
 
 
 def run_work(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | None = None) -> Result:

@@ -20,6 +20,7 @@ from ullage.cli import desk, notes, picture, progress, recorded
 from ullage.cli.lines import out, when
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress
+from ullage.core.values.visible import clean
 from ullage.importers.listing import list_sessions
 
 SUMMARY = "show what fills the window: by part, by tool, by turn"
@@ -232,7 +233,7 @@ def _list(given: argparse.Namespace) -> int:
     for one in found:
         at = when(one.at) if one.at else ""
         facts = (at, one.id, one.project or "", one.title or "")
-        out("  ".join(picture.clean(fact) for fact in facts if fact))
+        out("  ".join(clean(fact) for fact in facts if fact))
     if not found:
         desk.say(f"no sessions of {given.source} were found")
     elif total > len(found):

@@ -25,6 +25,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "look around": ("demo", "doctor"),
     "talk to a model": ("run", "chat", "resume", "undo"),
     "guard any client": ("serve",),
+    "watch": ("ui",),
     "what fills a window": ("context", "count", "validate", "compact", "recall", "search"),
     "how large a window is": ("window", "models", "explain-error"),
     "recorded sessions": (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 from typing import Final
 
-from ullage.cli.picture import INKS, clean
+from ullage.core.values.visible import clean
+from ullage.pages.inks import INKS
 
 LONGEST: Final = 300
 

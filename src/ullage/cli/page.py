@@ -19,10 +19,6 @@ from typing import Any, Final
 
 from ullage.cli.markup import classify, escape
 from ullage.cli.picture import (
-    INKS,
-    LIGHT_INKS,
-    OTHER,
-    Ink,
     Report,
     basis,
     count_left,
@@ -33,6 +29,7 @@ from ullage.cli.picture import (
     window_source,
 )
 from ullage.cli.treemap import draw_map
+from ullage.pages.inks import INKS, OTHER, Ink, write_inks
 
 COLUMNS: Final = 200
 """The most columns of the chart; more turns share one, which shows the tallest of them."""
@@ -40,14 +37,6 @@ COLUMNS: Final = 200
 ITEMS: Final = 100
 ENTRIES: Final = 10
 TIMES: Final = "\u00d7"
-DARK: Final[Mapping[str, str]] = {
-    "system": "#3a94d0",
-    "files": "#7d8be8",
-    "checkpoint": "#c4669a",
-    "unattributed": "#7d7d7d",
-    "prefix": "#4f9a94",
-}
-"""Inks that are lighter on a dark page, so that they stand out from it by 3:1."""
 
 
 def page(report: Report) -> str:
@@ -56,7 +45,7 @@ def page(report: Report) -> str:
     columns = _columns(report["turns"])
     return template.substitute(
         title=f"Context: {escape(report['model'] or 'model unknown')}",
-        inks=_inks(),
+        inks=write_inks(),
         header=_header(report),
         warnings=_warnings(report),
         gauge=_gauge(report),
@@ -68,17 +57,6 @@ def page(report: Report) -> str:
         footer=_footer(report),
         data=_data(report, columns),
     )
-
-
-def _inks() -> str:
-    """Return the colours as classes; `--on` is the one for letters on them."""
-    light, dark = [], []
-    for name, ink in (*INKS.items(), ("other", OTHER)):
-        front = "#111" if ink.ansi in LIGHT_INKS else "#fff"
-        light.append(f".k-{name}{{--c:{ink.css};--on:{front}}}")
-        if name in DARK:
-            dark.append(f".k-{name}{{--c:{DARK[name]};--on:#111}}")
-    return f"{''.join(light)}\n@media(prefers-color-scheme:dark){{{''.join(dark)}}}"
 
 
 def _header(report: Report) -> str:

@@ -15,39 +15,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ullage.core.tokens.gauge import short
+from ullage.core.values.visible import clean
+from ullage.pages.inks import INKS, LIGHT_INKS, OTHER, Ink
 
 Report = Mapping[str, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class Ink:
-    """How a kind of row is drawn: its letter, its colour in ANSI 256 and on a page."""
-
-    letter: str
-    ansi: int
-    css: str
-
-
-INKS: Final[Mapping[str, Ink]] = {
-    "prefix": Ink("P", 30, "#117a73"),
-    "system": Ink("S", 25, "#0072b2"),
-    "tools": Ink("T", 74, "#56b4e9"),
-    "user": Ink("U", 178, "#e69f00"),
-    "assistant": Ink("A", 227, "#f0e442"),
-    "reasoning": Ink("H", 175, "#cc79a7"),
-    "tool_calls": Ink("C", 97, "#8566b0"),
-    "tool_results": Ink("R", 166, "#d55e00"),
-    "images": Ink("I", 73, "#44aa99"),
-    "files": Ink("F", 62, "#4b5bc4"),
-    "checkpoint": Ink("K", 89, "#882255"),
-    "framing": Ink("M", 246, "#949494"),
-    "unattributed": Ink("?", 240, "#5c5c5c"),
-}
-"""After the palettes of Okabe and Ito (2008) and of Paul Tol, made for colour-blind readers."""
-
-OTHER: Final = Ink("x", 246, "#949494")
-LIGHT_INKS: Final = frozenset({74, 175, 178, 227, 73, 246, 166})
-"""Backgrounds that carry black letters."""
 
 PLAIN: Final[Mapping[str, str]] = {
     "·": "-",
@@ -62,11 +34,9 @@ PLAIN: Final[Mapping[str, str]] = {
 TIMES: Final = "\u00d7"
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 STEPS: Final = ".:-=+*%@"
-HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 ENTRIES: Final = 3
 """Calls of a tool that are named below it."""
 NARROWEST: Final = 40
-EMOJI_STYLES: Final = "\ufe0e\ufe0f"
 
 
 # ── words: shared with the page ─────────────────────────────────────────────────────────────────
@@ -142,22 +112,6 @@ def spent_words(spent: Mapping[str, Any], name: str) -> str:
     if name == "output" and counted:
         return f"{said} est ({spent['reported_output']:,} reported)"
     return f"{said} est" if name == "reasoning" and counted and spent[name] else said
-
-
-def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name of the flag
-    """Return `text` with everything that steers a terminal or hides made visible as an escape."""
-    return "".join(_escape_character(character, ascii) for character in str(text))
-
-
-def _escape_character(character: str, plain: bool) -> str:  # noqa: FBT001 - one of two forms
-    code = ord(character)
-    if character in EMOJI_STYLES:
-        return ""
-    if unicodedata.category(character) in HIDDEN or (plain and code > 126):
-        if code < 0x100:
-            return f"\\x{code:02x}"
-        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return character
 
 
 def cells(text: str) -> int:

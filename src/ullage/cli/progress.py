@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.cli import lines, picture
+from ullage.core.values.visible import clean
 
 AFTER_S: Final = 1.0
 """Seconds of work without a bar."""
@@ -55,7 +56,7 @@ class Bar:
 
     def text(self, seconds: float, room: int = 79, *, plain: bool = False) -> str:
         """Return the bar as it is after so many seconds of this step, in at most `room` cells."""
-        what, unit = picture.cut(picture.clean(self.what), max(room // 3, 10)), self.unit
+        what, unit = picture.cut(clean(self.what), max(room // 3, 10)), self.unit
         if not self.total:
             counted = f"  {_amount(self.done, unit)} {unit}" if self.done else ""
             return picture.cut(f"{what}{counted}  {seconds:.0f} s", room)

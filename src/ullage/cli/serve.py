@@ -21,15 +21,16 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from ullage import config
-from ullage.cli import desk, picture
+from ullage.cli import desk
 from ullage.config import serving
 from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
+from ullage.core.values.visible import clean
 from ullage.runtime import make_runtime
 from ullage.storage.place import PROXY, default_url
 from ullage.transport import redact
@@ -185,10 +186,13 @@ def _application() -> Callable[[Serve], App]:
         import httptools  # noqa: F401 - by name below
         import uvicorn  # noqa: F401 - the same
 
+        from ullage.cli.face import make_face
         from ullage.proxy.app import App
     except ModuleNotFoundError as error:
         raise explain_missing("ullage serve", error.name) from error
-    return lambda serve: App(serve, runtime=make_runtime(remembered=REMEMBERED))
+    return lambda serve: App(
+        serve, runtime=make_runtime(remembered=REMEMBERED), face=make_face if serve.pages else None
+    )
 
 
 # ── what is served ──────────────────────────────────────────────────────────────────────────────
@@ -252,7 +256,8 @@ def greeting(serve: Serve, port: int) -> list[str]:
     if serve.tokens:
         names = ", ".join(serve.tokens)
         lines += ["", f"clients present a token as their API key: there are {names}"]
-    return [*lines, "", f"numbers {root}/metrics   conversations {root}/ullage/sessions"]
+    shown = f"live {root}/   " if serve.pages else ""
+    return [*lines, "", f"{shown}numbers {root}/metrics   conversations {root}/ullage/sessions"]
 
 
 def clients(root: str) -> list[tuple[str, str]]:
@@ -295,7 +300,7 @@ class Discreet(logging.Formatter):
             text = f"{self.formatTime(record)} {request.sentence()}"
         else:
             text = super().format(record)
-        return redact("\n".join(map(picture.clean, text.split("\n"))), self._secrets)
+        return redact("\n".join(map(clean, text.split("\n"))), self._secrets)
 
     def _object(self, record: logging.LogRecord) -> dict[str, Any]:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -341,8 +346,34 @@ def bind_socket(host: str, port: int) -> socket.socket:
         ) from error
 
 
+class Ending(Protocol):
+    """An application whose streams of pages can be ended at once."""
+
+    def end_streams(self) -> None:
+        """Have the streams of pages end."""
+        ...
+
+
+def serve_pages(app: Any, listening: socket.socket, drain_s: float) -> int:
+    """Run pages alone until a signal; return the exit code."""
+    return _run_application(app, listening, drain_s, lambda: None)
+
+
 def _run_server(
     app: App, serve: Serve, listening: socket.socket, again: Callable[[], Serve]
+) -> int:
+    """Run the proxy until a signal; return the exit code."""
+
+    def prepare() -> None:
+        if hasattr(signal, "SIGHUP"):
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, reload_settings, app, again)
+
+    return _run_application(app, listening, serve.drain_s, prepare)
+
+
+def _run_application(
+    app: Any, listening: socket.socket, drain_s: float, prepare: Callable[[], None]
 ) -> int:
     """Run the web server until a signal; return the exit code."""
     import uvicorn
@@ -361,17 +392,15 @@ def _run_server(
         date_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=math.ceil(serve.drain_s),
+        timeout_graceful_shutdown=math.ceil(drain_s),
     )
     server = uvicorn.Server(settings)
-    ending = threading.Timer(math.ceil(serve.drain_s) + GRACE_S, _end_process)
+    ending = threading.Timer(math.ceil(drain_s) + GRACE_S, _end_process)
     ending.daemon = True
 
     async def main() -> None:
-        if hasattr(signal, "SIGHUP"):
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGHUP, reload_settings, app, again)
-        watch = asyncio.create_task(_watch_end(server, ending))
+        prepare()
+        watch = asyncio.create_task(_watch_end(server, ending, app))
         gc.collect()
         gc.freeze()  # what was loaded by now stays: no collection need look at it again
         gc.set_threshold(*COLLECTED)
@@ -392,11 +421,12 @@ def _run_server(
     return 0 if server.started else 1
 
 
-async def _watch_end(server: uvicorn.Server, ending: threading.Timer) -> None:
-    """Begin to count down once the server is to end."""
+async def _watch_end(server: uvicorn.Server, ending: threading.Timer, app: Ending) -> None:
+    """Begin to count down once the server is to end; viewers are let go of at once."""
     while not server.should_exit:  # noqa: ASYNC110 - a signal sets it, and tells nobody
         await asyncio.sleep(LOOK_S)
     ending.start()
+    app.end_streams()
 
 
 def _end_process() -> None:

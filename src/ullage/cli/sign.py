@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.cli import lines, picture
+from ullage.core.values.visible import clean
 
 EVERY_S: Final = 1.0
 """Seconds between two signs."""
@@ -40,7 +41,7 @@ class Sign:
             return
         seconds = int(time.monotonic() - self._since)
         room = lines.screen(sys.stderr).columns - 1
-        text = picture.cut(f"  {picture.clean(self.what)} {seconds} s", room)
+        text = picture.cut(f"  {clean(self.what)} {seconds} s", room)
         self._write("\r" + text + " " * (self._shown - len(text)))
         self._shown = len(text)
 

@@ -207,6 +207,9 @@ class ServeTable(Table, frozen=True, kw_only=True):
     port: the port; 0 takes a free one (8790)
     hosts: names allowed in `Host` besides loopback and the address (none)
     origins: origins of pages in browsers that may ask (none)
+    pages: whether it shows itself in a browser (true)
+    operators: names of the tokens that see and steer everybody's conversations (the one there is)
+    show_text: whether pages show text of conversations, where there is one token at most (true)
     store: where checkpoints are kept (a file in the user's data folder)
     store_transcripts: whether what was left out is kept (false)
     recall_tools: whether it is kept, and models get tools to read and search it (false)
@@ -239,6 +242,9 @@ class ServeTable(Table, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     hosts: list[Text] | None = None
     origins: list[Text] | None = None
+    pages: bool | None = None
+    operators: list[Text] | None = None
+    show_text: bool | None = None
     store: Text | None = None
     store_transcripts: bool | None = None
     recall_tools: bool | None = None

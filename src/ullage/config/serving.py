@@ -129,6 +129,8 @@ class Serve:
     `usage` inject has streamed Chat requests report their usage, passive changes nothing there.
     `fail_open` forwards a request as it came when the guard itself is at fault. `hosts` are names
     allowed in `Host` besides loopback and the address bound; `origins` those of pages in browsers.
+    `pages` has the proxy show itself in a browser: there `operators`, names of tokens, see and
+    steer all conversations, and `show_text` lets an operator read them where no second token is.
     `tokens` are what clients present, by name: required where `host` is not loopback. `store` is a
     store's URL, None an SQLite file in the user's data folder; `ttl_s` is how long it keeps what
     nobody used. `max_body` is in bytes, the other limits are counts; `connect_s`, `first_byte_s`,
@@ -146,6 +148,9 @@ class Serve:
     port: int = PORT
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    pages: bool = True
+    operators: tuple[str, ...] = ()
+    show_text: bool = True
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     store: str | None = None
     store_transcripts: bool = False
@@ -213,6 +218,22 @@ class Serve:
         if len(set(self.tokens.values())) < len(self.tokens):
             raise Misfit("two tokens are the same: clients could not be told apart", "tokens")
 
+        for name in self.operators:
+            if name not in self.tokens:
+                there = f"there are {', '.join(self.tokens)}" if self.tokens else "none is set"
+                raise Misfit(f"an operator is no token: {name!r}; of tokens {there}", "operators")
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether pages may show text: of several clients nobody reads another's."""
+        return self.pages and self.show_text and len(self.tokens) <= 1
+
+    def is_operator(self, token: str | None) -> bool:
+        """Tell whether the holder of a token, by its name, may see and steer all conversations."""
+        if self.operators:
+            return token in self.operators
+        return len(self.tokens) <= 1
+
     def upstream(self, model: str | None) -> Upstream | None:
         """Return the first upstream that answers for a model, None where none does."""
         return next((found for found in self.upstreams if found.serves(model)), None)
@@ -270,10 +291,11 @@ def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ())
     from ullage.config.values import naming
 
     table = msgspec.convert(configured.tree.get("serve", {}), ServeTable)
-    values = {"store": store, "tokens": {}, "hosts": (), "origins": (), **_list_given(table)}
+    empty = dict.fromkeys(("hosts", "origins", "operators"), ())
+    values = {"store": store, "tokens": {}, **empty, **_list_given(table)}
     values["upstreams"] = (*map(make_upstream, table.upstreams or ()), *behind)
     values["rules"] = tuple(map(make_rule, table.rules or ()))
-    values |= {name: tuple(values[name]) for name in ("hosts", "origins")}
+    values |= {name: tuple(values[name]) for name in ("hosts", "origins", "operators")}
     values["tokens"] = MappingProxyType(values["tokens"])
 
     def place(about: str) -> str:

@@ -10,10 +10,12 @@ import contextlib
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ullage.guard.planning import load_dialects
+from ullage.live.source import Viewer
 from ullage.proxy import head as heads
 from ullage.proxy import journal, pages, routes
 from ullage.proxy.admission import Admission
@@ -26,6 +28,7 @@ from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger
 from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
+from ullage.proxy.watching import ConversationWatch, RequestEnd
 from ullage.proxy.worker import WorkerSetup
 from ullage.proxy.workers import Workers
 from ullage.runtime import Runtime, default
@@ -37,6 +40,8 @@ from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.config.serving import Serve
+    from ullage.proxy.call import ProxyCall
+    from ullage.proxy.guarding import Plan
     from ullage.storage import Store
 
 log = logging.getLogger("ullage.proxy")
@@ -50,6 +55,30 @@ SETTLE_S: Final = 0.5
 to be closed."""
 
 
+VIEWER: Final = "ullage.viewer"
+"""The key of the scope under which pages find who asks."""
+
+
+class Face(Protocol):
+    """Pages that show a proxy: an ASGI application, told who asks."""
+
+    def is_page(self, path: str) -> bool:
+        """Tell whether a path is one of its pages'."""
+        ...
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        ...
+
+    def end_streams(self) -> None:
+        """Have its streams end at once."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
 TURNS: Final = 8
 """Requests that a worker has under way at most where some wait for summaries by a model."""
 
@@ -59,6 +88,8 @@ REMEMBERED: Final = 16 * 1024 * 1024
 
 class App:
     """One proxy. `upstream` stands in the place of the HTTP client; `store` keeps checkpoints.
+
+    `face` makes the pages that show it in a browser.
 
     Raises what opening the store raises, at the first request or the start of its life.
     """
@@ -70,6 +101,7 @@ class App:
         runtime: Runtime | None = None,
         store: Store | None = None,
         upstream: Sender | None = None,
+        face: Callable[[App], Face] | None = None,
     ) -> None:
         load_dialects()
         self.serve = serve
@@ -85,6 +117,8 @@ class App:
         self._asgi: Any = None
         self.metrics = metrics.enable(self.runtime)
         self.meters = metrics.ProxyMeters(self.metrics.registry)
+        self.watch = ConversationWatch(self.runtime, reads=serve.reads_text)
+        self.face = None if face is None else face(self)
         self.admission = Admission(serve, self.meters.refuse)
         self.pages = pages.Pages(
             self.ledger,
@@ -97,6 +131,7 @@ class App:
     def reload(self, serve: Serve) -> None:
         """Go on with another configuration: new requests go by it, those under way end as begun."""
         self.serve = self.admission.bounds = serve
+        self.watch.reads = serve.reads_text
         self._guarding = self._asgi = None
         if self._workers is not None:
             self._workers.renew(serve.workers, self._turns)
@@ -126,6 +161,14 @@ class App:
         if self._kept is None:
             self._kept = Keeping(self.store, StoreLimits(ttl_s=self.serve.ttl_s))
         return self._kept
+
+    def show(self, call: ProxyCall, plan: Plan, status: int, report: Any) -> None:
+        """Have the pages know of a request that is over."""
+        about = plan.about
+        entry = self.ledger.get(about.name) if about is not None and self.serve.pages else None
+        if entry is not None:
+            question = self.guarding.make_question(call)
+            self.watch.take(call, plan, entry, question, RequestEnd(entry.at, status, report))
 
     def _find_away(self) -> float | None:
         return None if self._kept is None else self._kept.away_s
@@ -184,7 +227,7 @@ class App:
             line.status = channel.status or line.status
             line.left, line.code, line.why = channel.gone, channel.code, channel.why
             line.seconds = time.perf_counter() - began
-            journal.write(line, page=pages.is_page(path))
+            journal.write(line, page=pages.is_page(path) or self._is_own(path))
 
     async def _answer_request(
         self, scope: Any, channel: Channel, line: journal.RequestLine
@@ -193,6 +236,9 @@ class App:
         dialect = routes.dialect(path)
         try:
             bound = str((scope.get("server") or ("",))[0])
+            if self.face is not None and self.serve.pages and self._is_faced(scope):
+                await self.face(self._let_see(scope, bound), channel.receive, channel.send)
+                return
             head = heads.read(scope, self.serve, bound, strangers=path in pages.OPEN)
             line.client = journal.name_client(head.agent, head.client)
             if pages.is_page(head.path) and not routes.plain(head.method, head.path):
@@ -211,6 +257,30 @@ class App:
             await channel.refuse(
                 dialect, RequestRefused(500, "proxy_failed", "the proxy itself failed")
             )
+
+    def _is_own(self, path: str) -> bool:
+        return self.face is not None and self.face.is_page(path)
+
+    def _is_faced(self, scope: Any) -> bool:
+        """Tell whether a request is for the pages; `/` is told to programs as it always was."""
+        path = scope["path"]
+        return self._is_own(path) and (
+            path != "/"
+            or any(k.lower() == b"accept" and b"text/html" in v for k, v in scope["headers"])
+        )
+
+    def _let_see(self, scope: Any, bound: str) -> Any:
+        """Return the scope with who asks; nobody, where the token is missing or wrong."""
+        try:
+            head = heads.read(scope, self.serve, bound, from_pages=True)
+        except RequestRefused as refused:
+            if refused.status != 401:
+                raise
+            heads.read(scope, self.serve, bound, strangers=True, from_pages=True)
+            return {**scope, VIEWER: None}
+        operator = self.serve.is_operator(head.client)
+        reads = operator and self.serve.reads_text
+        return {**scope, VIEWER: Viewer(head.client or "", operator, reads)}
 
     async def _route_request(
         self, head: heads.RequestHead, channel: Channel, line: journal.RequestLine
@@ -256,8 +326,15 @@ class App:
         self.runtime.text_meter(None).counter.count("warm")
         self.runtime.windows.window(Question("warm"))
 
+    def end_streams(self) -> None:
+        """Have the streams of pages end: they would go on for ever."""
+        if self.face is not None:
+            self.face.end_streams()
+
     async def aclose(self) -> None:
         """Close what was opened here."""
+        if self.face is not None:
+            await self.face.aclose()
         workers, self._workers = self._workers, None
         if workers is not None:
             await workers.aclose()

@@ -6,9 +6,10 @@ It knows no guard, and not what is done with a request.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.policy import Policy
 from ullage.core.guard.request import Request
@@ -35,7 +36,7 @@ class ProxyCall:
     its second credential; `session` is the client's own name for the conversation, where it gives
     one. `streams` tells that the answer is asked for as a stream; `beside` are tokens that the
     server holds already. `round` is that of a request that goes on from calls of added tools. `far`
-    is where a worker holds its text.
+    is where a worker holds its text. `pinned` are digests of messages that an operator pinned.
     """
 
     form: GuardedPath
@@ -51,6 +52,7 @@ class ProxyCall:
     other: str | None = field(default=None, repr=False)
     round: LaterRound | None = None
     far: FarRequest | None = None
+    pinned: frozenset[bytes] = frozenset()
 
     @property
     def apart(self) -> str | None:
@@ -152,8 +154,22 @@ def make_request(call: ProxyCall, offer: Offer | None = None) -> Request:
         apart=apart if isinstance(apart, str | list) else None,
         server_edits=call.form.spoken.read_edits(fields),
         beside=fields,
-        pins=frozenset(range(len(history) - call.body.grown, len(history))),
+        pins=frozenset(range(len(history) - call.body.grown, len(history))) | _find_pins(call),
     )
+
+
+def digest_message(history: Sequence[Any], place: int) -> bytes:
+    """Return what names a message of a history when it comes again: with it, the first one."""
+    named = (history[0], history[place])
+    text = json.dumps(named, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _find_pins(call: ProxyCall) -> frozenset[int]:
+    if not call.pinned:
+        return frozenset()
+    history = call.body.history
+    return frozenset(i for i in range(len(history)) if digest_message(history, i) in call.pinned)
 
 
 def find_limit(call: ProxyCall) -> tuple[str, int] | None:

@@ -33,8 +33,10 @@ from ullage.proxy.opened import (
     check_read,
     find_trouble,
     get_opened,
+    is_compressed,
     let_go,
     make_refused,
+    read_type,
 )
 from ullage.proxy.relay import EventRelay, LineRelay
 from ullage.proxy.rounds import RoundRelay
@@ -90,6 +92,7 @@ class Exchange:
         self._admitted = admitted
         self._line = line or RequestLine(head.method, head.path)
         self._reported: Assessment | None = None
+        self._report: Any = None
         self._rounds: Rounds | None = None
 
     async def converse(self, form: GuardedPath) -> None:
@@ -293,6 +296,7 @@ class Exchange:
             tiers = guarding.note(call, plan, status)
             if tiers is not None:
                 meters.pressure(call.model, *tiers)
+            self._app.show(call, plan, status, self._report)
             describe(call, plan.about, self._line)
             if self._reported is not None and self._reported.state == "known":
                 self._line.used = self._reported.input_tokens  # the server's own word
@@ -386,7 +390,7 @@ class Exchange:
     async def _open_answer(self, call: ProxyCall, plan: Plan, response: Response) -> OpenAnswer:
         stream = response.chunks()
         made = OpenAnswer(response, stream=stream, rounds=self._find_rounds(call, plan))
-        kind = _type(response) if not _is_compressed(response) else b""
+        kind = read_type(response) if not is_compressed(response) else b""
         array = kind == b"application/json" and call.form.streams is True
         if response.status >= 400 or (kind == b"application/json" and not array):
             return check_read(await _read_whole(made), plan)
@@ -449,7 +453,7 @@ class Exchange:
             await channel.write(last, more=turned)
         finally:  # many clients leave with the terminal event
             if relay is not None:
-                self._reported = await self._app.guarding.learn(plan, relay.report)
+                await self._learn(plan, relay.report)
         return relay.reply() if isinstance(relay, RoundRelay) and turned else None
 
     async def _relay_whole(self, call: ProxyCall, plan: Plan, opened: OpenAnswer) -> Reply | None:
@@ -459,7 +463,7 @@ class Exchange:
         if answer is not None and rounds is not None:
             seen = rounds.take_whole(answer)
             if rounds.turned:
-                self._reported = await self._app.guarding.learn(plan, answer)
+                await self._learn(plan, answer)
                 reader = call.form.spoken.make_reader(str(call.round.number if call.round else ""))
                 reader.take(answer)
                 return reader.reply()
@@ -467,8 +471,12 @@ class Exchange:
         back = heads.back(opened.response.headers, status, sized=data is opened.data)
         await self._channel.answer(status, [*back, *plan.headers], data)
         if answer is not None:
-            self._reported = await self._app.guarding.learn(plan, answer)
+            await self._learn(plan, answer)
         return None
+
+    async def _learn(self, plan: Plan, report: Any) -> None:
+        self._report = report
+        self._reported = await self._app.guarding.learn(plan, report)
 
     async def _relay_stream(self, call: ProxyCall, opened: OpenAnswer) -> bytes:
         """Hand a stream on; return what is to be sent last, the truth where it broke off."""
@@ -575,19 +583,6 @@ def _is_usage_unasked(plan: Plan, again: Plan) -> bool:
 def _is_withdrawn(plan: Plan, again: Plan) -> bool:
     """Tell whether only tools that the proxy had added were taken back."""
     return plan.offer is not None and again.offer is None
-
-
-def _type(response: Response) -> bytes:
-    return _find_header(response, b"content-type").partition(b";")[0].strip().lower()
-
-
-def _is_compressed(response: Response) -> bool:
-    """Tell whether an answer is compressed, unasked: then nothing in it can be read, or added."""
-    return _find_header(response, b"content-encoding").strip().lower() not in (b"", b"identity")
-
-
-def _find_header(response: Response, name: bytes) -> bytes:
-    return next((value for key, value in response.headers if key.lower() == name), b"")
 
 
 def _parse_object(data: bytes) -> Mapping[str, Any] | None:

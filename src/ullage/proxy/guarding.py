@@ -133,6 +133,7 @@ class Guarding:
         self._histories = histories or Histories()
         found = serve.summarizer or runtime.settings.summarizer
         self._summarizer = make_summarizer(runtime, found)
+        self.pinned: frozenset[bytes] = frozenset()
         self._patience_s = DEADLINE_S if self._summarizer is None else SUMMARY_S
 
     async def plan(self, call: ProxyCall) -> Plan:
@@ -159,6 +160,8 @@ class Guarding:
             return Plan(call.body.raw, fault=type(error).__name__)
 
     async def _plan_here(self, call: ProxyCall) -> Plan:
+        if self.pinned:
+            call = replace(call, pinned=self.pinned)
         async with asyncio.timeout(self._patience_s):
             if call.kept:
                 return await self._forwarding(call)
@@ -268,7 +271,7 @@ class Guarding:
         bound, count = found.window.input_tokens, found.count
         if bound is None or not found.window.proven or count.low + call.beside < bound:
             return None
-        question, windows = self._question(call), self._runtime.windows
+        question, windows = self.make_question(call), self._runtime.windows
         if (call.upstream.server or windows.server(question)) not in SILENT:
             return None
         if found.window.is_learned and windows.start_trial(question):
@@ -301,7 +304,7 @@ class Guarding:
 
     async def _forwarding(self, call: ProxyCall) -> Plan:
         """Return the plan for a request whose history its server keeps: its bytes, measured."""
-        window = await self._runtime.windows.awindow(self._question(call))
+        window = await self._runtime.windows.awindow(self.make_question(call))
         if len(call.body.raw) <= SMALL:
             measured, found = self._measure_stored(call, window)
         else:
@@ -318,7 +321,7 @@ class Guarding:
         self, call: ProxyCall, window: Window
     ) -> tuple[MeasuredRequest, Assessment]:
         """Measure a request whose history its server keeps: its own part, and what is held."""
-        question, said = self._question(call), call.body.fields.get(call.form.fields.messages)
+        question, said = self.make_question(call), call.body.fields.get(call.form.fields.messages)
         messages = [{"role": "user", "content": said}] if isinstance(said, str) else None
         request = make_request(call)
         spoken = call.form.dialect
@@ -337,7 +340,7 @@ class Guarding:
 
     def _scope(self, call: ProxyCall) -> str:
         apart = call.apart if call.other is not None else call.client
-        return f"{call.upstream.name}|{self._question(call).scope}|{apart or ''}"
+        return f"{call.upstream.name}|{self.make_question(call).scope}|{apart or ''}"
 
     def _find_offer(self, call: ProxyCall) -> Offer | None:
         """Return the tools that may be added to a request, None where none may be.
@@ -349,7 +352,7 @@ class Guarding:
             return None
         if (call.upstream.name, call.model, call.party) in self._toolless:
             return None
-        if "bound_thinking" in self._runtime.find_laws(self._question(call)):
+        if "bound_thinking" in self._runtime.find_laws(self.make_question(call)):
             return None
         return find_offer(call, searches=self._searches)
 
@@ -362,7 +365,7 @@ class Guarding:
         with self._lock:
             made = self._guards.pop(key, None)
             if made is None:
-                question = self._question(call)
+                question = self.make_question(call)
                 made = (
                     Guard(
                         question.model,
@@ -388,7 +391,8 @@ class Guarding:
         """Tell whether what is left out of a call is kept."""
         return self._serve.store_transcripts or bool(call.rule.recall_tools)
 
-    def _question(self, call: ProxyCall) -> Question:
+    def make_question(self, call: ProxyCall) -> Question:
+        """Return whose window a call is about."""
         base = f"{call.upstream.root}/v1"
         return Question(call.model, base, call.credential, self._window(call), party=call.party)
 

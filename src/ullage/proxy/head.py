@@ -131,16 +131,25 @@ class RequestHead:
 
 
 def read(
-    scope: Mapping[str, Any], serve: Serve, bound: str, *, strangers: bool = False
+    scope: Mapping[str, Any],
+    serve: Serve,
+    bound: str,
+    *,
+    strangers: bool = False,
+    from_pages: bool = False,
 ) -> RequestHead:
     """Return the head of an ASGI request; raises Refused for one that may not be asked.
 
     `bound` is the address that the server listens on. `strangers` may ask without a token.
+    `from_pages` says that the proxy's own pages may ask, too.
     """
     headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
     _check_host(headers, serve, bound)
-    origins = _all(headers, b"origin")
-    if any(origin.decode("latin-1") not in serve.origins for origin in origins):
+    origins = [origin.decode("latin-1") for origin in _all(headers, b"origin")]
+    if from_pages:
+        host = next(iter(_all(headers, b"host")), b"").decode("latin-1").lower()
+        origins = [one for one in origins if one.lower() != f"http://{host}"]
+    if any(origin not in serve.origins for origin in origins):
         raise RequestRefused(403, "origin_refused", "pages in browsers may not use this proxy")
     if any(v.strip().lower() != b"identity" for v in _all(headers, b"content-encoding")):
         raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")

@@ -69,3 +69,17 @@ def get_opened(opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
     """Return an answer in which no trouble was found."""
     assert isinstance(opened, OpenAnswer)  # noqa: S101 - of what broke, something is found
     return opened
+
+
+def read_type(response: Response) -> bytes:
+    """Return the media type of an answer, in lower case."""
+    return _find_header(response, b"content-type").partition(b";")[0].strip().lower()
+
+
+def is_compressed(response: Response) -> bool:
+    """Tell whether an answer is compressed, unasked: then nothing in it can be read, or added."""
+    return _find_header(response, b"content-encoding").strip().lower() not in (b"", b"identity")
+
+
+def _find_header(response: Response, name: bytes) -> bytes:
+    return next((value for key, value in response.headers if key.lower() == name), b"")

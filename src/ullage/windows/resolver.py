@@ -340,6 +340,10 @@ class Resolver:
         row = self.table.row(model, provider, base_model=behind)
         return row.prices if row is not None else ()
 
+    def recall(self, question: Question) -> Window:
+        """Return the window by what was heard so far and the table; asks nobody."""
+        return self._resolve(question)
+
     def resolve_from_table(self, question: Question) -> Window:
         """Return the window by the operator's settings and the table alone; asks nobody."""
         override = self._override(question)

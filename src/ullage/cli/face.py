@@ -1,0 +1,130 @@
+"""What pages are put together from: a proxy's conversations, sessions of logs and programs.
+
+It is handed to whoever serves them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.agent import Agent, Session
+from ullage.cli import desk, offline, origin, recorded, replay
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.errors import ConfigurationError
+from ullage.core.summary.flaws import name_strategies
+from ullage.importers.places import SOURCES as PROGRAMS
+from ullage.importers.places import folders
+from ullage.live.logs import LogHands, LogSource
+from ullage.live.programs import ProgramSource
+from ullage.live.source import LiveSource, NotPossible
+from ullage.storage import open_log
+from ullage.storage.place import SESSIONS, default_url
+
+if TYPE_CHECKING:
+    from ullage.pages.app import LivePages
+    from ullage.proxy.app import App
+
+OWN: Final = "ullage"
+KINDS: Final = (OWN, *PROGRAMS)
+"""What `--from` may name."""
+
+
+def make_face(app: App) -> LivePages:
+    """Return the pages of a proxy."""
+    from ullage.cli.serve import clients
+    from ullage.live.desk import LiveDesk
+    from ullage.pages.app import About, LivePages
+    from ullage.proxy.app import VIEWER
+    from ullage.proxy.source import ProxySource
+
+    def tell(scope: Mapping[str, Any]) -> dict[str, Any]:
+        host = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"host"), "")
+        root = f"http://{host}"
+        upstreams = [one.name for one in app.serve.upstreams]
+        return {"address": root, "upstreams": upstreams, "clients": clients(root)}
+
+    names = ", ".join(one.name for one in app.serve.upstreams)
+    watching = LiveDesk([ProxySource(app)], app.watch.feed)
+    return LivePages(watching, lambda scope: scope.get(VIEWER), About(f"guards {names}", tell))
+
+
+def make_sources(given: argparse.Namespace, kinds: Sequence[str]) -> list[LiveSource]:
+    """Return the sources that are named, those that are there where none is.
+
+    Raises ConfigurationError for an unknown name, or where nothing is there.
+    """
+    unknown = sorted(set(kinds) - set(KINDS))
+    if unknown:
+        raise ConfigurationError(
+            f"--from {unknown[0]}: sessions of {', '.join(KINDS)} can be watched"
+        )
+    made: list[LiveSource] = []
+    url = desk.store_url(given)
+    if OWN in kinds or (not kinds and _is_there(url)):
+        made.append(LogSource(open_log(url, create=False), _make_hands(url)))
+    for name in PROGRAMS:
+        if name in kinds or (not kinds and any(map(Path.is_dir, folders(name, os.environ)))):
+            made.append(ProgramSource(name, os.environ))
+    if not made:
+        raise ConfigurationError(
+            "there is nothing to watch yet: no session of `ullage run` or `ullage chat`, and no "
+            "folder of Claude Code or Codex; --store URL names a log, --from a program"
+        )
+    return made
+
+
+def _is_there(url: str) -> bool:
+    return url != default_url(SESSIONS) or Path(url.partition(":")[2]).is_file()
+
+
+def _make_hands(url: str) -> LogHands:
+    """Return what is done with a session's own model and tools, as the commands do it."""
+
+    def report(name: str) -> Mapping[str, Any]:
+        asked = argparse.Namespace(session=name, store=url)
+        return recorded.read_session(asked, recorded.ShownWindow()).to_dict()
+
+    def uncompact(name: str) -> Checkpoint | None:
+        with _lend_agent(url, name) as (agent, session):
+            return agent.uncompact(session)
+
+    def preview(name: str, policy: str) -> Mapping[str, Any]:
+        with _lend_agent(url, name, policy or "ladder") as (agent, session):
+            done = asyncio.run(agent.acompact(session, target_ratio=0.5, dry_run=True))
+        outcome = done.view.compaction
+        if outcome is None:
+            return {"policy": policy, "changed": False, "reason": done.reason}
+        return {
+            "policy": policy or "ladder",
+            "before": outcome.before.tokens,
+            "after": outcome.after.tokens,
+            "strategy": name_strategies(outcome.strategy, outcome.fallback_reason),
+            "reached": outcome.reached,
+        }
+
+    return LogHands(report, uncompact, preview)
+
+
+@contextmanager
+def _lend_agent(url: str, name: str, policy: str | None = None) -> Iterator[tuple[Agent, Session]]:
+    """Lend a session with an agent of its own model, whose server is asked for its window alone."""
+    parser = argparse.ArgumentParser()
+    replay.arguments(parser)
+    given = parser.parse_args([name, "--store", url])
+    with desk.lend_log(given) as log, desk.find_session(log, name) as session:
+        given = origin.complete_work(given, session)
+        given.policy = policy if policy is not None else given.policy
+        with offline.lend_model(given, session) as lent:
+            work = argparse.Namespace(**{**vars(given), "window": lent.window})
+            try:
+                agent = desk.make_agent(work, lent.provider)
+            except ConfigurationError as error:
+                raise NotPossible(str(error)) from error
+            agent.runtime = lent.runtime
+            yield agent, session

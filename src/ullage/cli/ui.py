@@ -1,0 +1,80 @@
+"""`ullage ui`: conversations live in a browser: of ullage's own log, of Claude Code, of Codex.
+
+The proxy shows its conversations by itself, at its own address.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ullage.cli import desk
+from ullage.cli.face import KINDS, make_sources
+from ullage.config.serving import SHORTEST, loopback
+from ullage.core.errors import ConfigurationError
+from ullage.core.errors.extras import explain_missing
+
+SUMMARY = "watch and steer conversations in a browser: your sessions, Claude Code's, Codex'"
+
+EPILOG = """Everything that is there is shown: --from names what is wanted alone. A proxy shows its
+conversations at its own address (ullage serve). Nothing is loaded from elsewhere."""
+
+PORT = 8791
+DRAIN_S = 1.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EPILOG
+    desk.add_log(parser)
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        metavar="WHAT",
+        help=f"what is watched, with commas between: {', '.join(KINDS)} (all that is there)",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to bind to (127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, default=PORT, help=f"the port ({PORT}); 0 takes a free one"
+    )
+    parser.add_argument(
+        "--token-env",
+        metavar="NAME",
+        help="the variable with the token that browsers must show; needed beyond this machine",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Serve the pages until a signal."""
+    token = _read_token(given)
+    try:
+        from ullage.cli.serve import bind_socket, serve_pages
+        from ullage.live.desk import LiveDesk
+        from ullage.pages.alone import Alone
+    except ModuleNotFoundError as error:
+        raise explain_missing("ullage ui", error.name) from error
+    kinds = [name.strip() for name in (given.sources or "").split(",") if name.strip()]
+    sources = make_sources(given, kinds)
+    listening = bind_socket(given.host, given.port)
+    with listening:
+        names = ", ".join(source.name for source in sources)
+        app = Alone(LiveDesk(sources), f"watches {names}", host=given.host, token=token)
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(given.host, given.host)  # noqa: S104
+        desk.say(f"watching {names}: http://{host}:{listening.getsockname()[1]}/")
+        return serve_pages(app, listening, DRAIN_S)
+
+
+def _read_token(given: argparse.Namespace) -> str | None:
+    if given.token_env is None:
+        if not loopback(given.host):
+            raise ConfigurationError(
+                f"--host {given.host} can be reached from other machines, and no token is set: "
+                "give --token-env NAME, or bind to 127.0.0.1"
+            )
+        return None
+    token = os.environ.get(given.token_env, "")
+    if len(token) < SHORTEST:
+        raise ConfigurationError(
+            f"--token-env {given.token_env} holds no secret: give {SHORTEST} or more characters"
+        )
+    return token

@@ -1,0 +1,38 @@
+"""Texts of others in which nothing hides: what is not seen, or steers, is shown as an escape."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+"""Categories of Unicode whose characters are not seen, or steer how others are."""
+
+EMOJI_STYLES: Final = ("\ufe0e", "\ufe0f")
+"""They say how the character before them is drawn, and are left out."""
+
+
+def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name of the flag
+    """Return `text` with everything that steers a terminal or hides made visible as an escape."""
+    said = str(text)
+    if said.isascii() and said.isprintable():
+        return said
+    return "".join(_escape_character(character, ascii) for character in said)
+
+
+def clean_lines(text: str) -> str:
+    """Return a text of many lines cleaned, its line ends and tabs kept."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))
+
+
+def _escape_character(character: str, plain: bool) -> str:  # noqa: FBT001 - one of two forms
+    code = ord(character)
+    if character in EMOJI_STYLES:
+        return ""
+    if unicodedata.category(character) in HIDDEN or (plain and code > 126):
+        if code < 0x100:
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return character

@@ -1,0 +1,140 @@
+"""Everything that can be looked at, in one place: sources, their rows, details when asked for.
+
+Sources are looked at in threads, only while somebody looks, and less often while nothing changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ullage.core.errors import UllageError
+from ullage.live.feed import Feed
+from ullage.live.source import LiveSource, UnknownConversation, Viewer
+from ullage.live.values import CompactionReview, LiveMessage, SessionDetail
+from ullage.threads import Threads
+
+log = logging.getLogger("ullage.live")
+
+SOONEST_S: Final = 0.5
+LATEST_S: Final = 5.0
+"""Seconds between two looks at a source: after a change, and when nothing changes for long."""
+
+IDLE: Final = 50.0
+"""How many times as long as a look took passes before the next one: two per cent of a core."""
+
+STAYS_S: Final = 10.0
+"""Seconds after the last viewer asked in which sources are still looked at."""
+
+
+class LiveDesk:
+    """Looks at sources while there are viewers; rows are in `feed`.
+
+    Made in any thread, used in one event loop. `close` it in the end.
+    """
+
+    def __init__(self, sources: Sequence[LiveSource] = (), feed: Feed | None = None) -> None:
+        self.feed = Feed() if feed is None else feed
+        self.sources: dict[str, LiveSource] = {source.name: source for source in sources}
+        self.is_closing = False
+        self._threads = Threads("ullage-live", 2)
+        self._asked = float("-inf")
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def wake(self) -> None:
+        """Have the sources looked at for a while; every viewer calls it again and again."""
+        self._asked = time.monotonic()
+        for name, source in self.sources.items():
+            running = self._tasks.get(name)
+            if running is None or running.done():
+                self._tasks[name] = asyncio.create_task(self._watch(source))
+
+    async def look(self) -> None:
+        """Look at every source once, now."""
+        await asyncio.gather(*(self._look(source) for source in self.sources.values()))
+
+    async def _watch(self, source: LiveSource) -> None:
+        pause = SOONEST_S
+        while not self.is_closing and time.monotonic() - self._asked < STAYS_S:
+            changed, took = await self._look(source)
+            pause = SOONEST_S if changed else min(pause * 2, LATEST_S)
+            await asyncio.sleep(max(pause, IDLE * took))
+
+    async def _look(self, source: LiveSource) -> tuple[int, float]:
+        """Take a source's changes in; return how many there were and the seconds it took."""
+        began = time.perf_counter()
+        try:
+            rows = await self._run(source, source.list_rows)
+        except (UllageError, OSError) as error:
+            log.warning("%s cannot be looked at: %s", source.name, error)
+            return 0, 1.0
+        for row in rows:
+            self.feed.put(row)
+        return len(rows), time.perf_counter() - began
+
+    async def _run(self, source: LiveSource, call: Any, *arguments: Any, **named: Any) -> Any:
+        async with self._locks.setdefault(source.name, asyncio.Lock()):
+            return await self._threads.run(lambda: call(*arguments, **named))
+
+    def _find(self, key: str, viewer: Viewer) -> tuple[LiveSource, str]:
+        """Return the source of a conversation and its name there; raises UnknownConversation.
+
+        One that a viewer may not see is unknown to them.
+        """
+        kind, _, name = key.partition("/")
+        source, row = self.sources.get(kind), self.feed.get(key)
+        if source is None or row is None or not viewer.sees(row):
+            raise UnknownConversation(
+                f"no conversation is called {key:.80}: / lists those there are"
+            )
+        return source, name
+
+    async def read_detail(self, key: str, viewer: Viewer) -> SessionDetail:
+        """Return all that this viewer may know of a conversation."""
+        from dataclasses import replace
+
+        source, name = self._find(key, viewer)
+        found: SessionDetail = await self._run(source, source.read_detail, name, reads=viewer.reads)
+        if not viewer.is_operator:
+            found = replace(found, can=frozenset())
+        return replace(found, session=viewer.trim(found.session))
+
+    async def review(self, key: str, number: int, viewer: Viewer) -> CompactionReview:
+        """Return a compaction as a change, with as much text as this viewer may read."""
+        source, name = self._find(key, viewer)
+        found: CompactionReview = await self._run(
+            source, source.review, name, number, reads=viewer.reads
+        )
+        return found
+
+    async def list_messages(self, key: str, viewer: Viewer) -> Sequence[LiveMessage]:
+        """Return the messages of a conversation; raises PermissionError where none may be read."""
+        source, name = self._find(key, viewer)
+        if not viewer.reads:
+            raise PermissionError("text of conversations is not shown here")
+        found: Sequence[LiveMessage] = await self._run(source, source.list_messages, name)
+        return found
+
+    async def act(
+        self, key: str, action: str, options: dict[str, Any], viewer: Viewer
+    ) -> dict[str, Any]:
+        """Do what an operator asked for; raises PermissionError for anybody else."""
+        source, name = self._find(key, viewer)
+        if not viewer.is_operator:
+            raise PermissionError("only an operator may change a conversation")
+        done: dict[str, Any] = await self._run(source, source.act, name, action, options)
+        await self._look(source)
+        return done
+
+    async def aclose(self) -> None:
+        """End what looks, and let go of the sources."""
+        self.is_closing = True
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for source in self.sources.values():
+            source.close()

@@ -1,0 +1,98 @@
+"""The one stream: who looks is told which conversations changed since they looked last.
+
+Sources put rows in, from any thread; viewers ask by the number of the last change that they know,
+so that a slow one is told the newest state and holds nobody up. It keeps no text beyond the rows'.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ullage.core.errors import ConfigurationError
+from ullage.live.values import LiveSession
+
+MOST = 5_000
+"""Conversations that are kept; the one that changed longest ago goes first."""
+
+
+class Changes(NamedTuple):
+    """What changed: the number to ask with next time, rows that are new, keys that are gone.
+
+    `whole` says that the rows are all there are: what is known from before is to be forgotten.
+    """
+
+    version: int
+    rows: list[LiveSession]
+    gone: list[str]
+    whole: bool
+
+
+class Feed:
+    """Keeps the newest rows, and in which order they changed. Safe to share between threads."""
+
+    def __init__(self, most: int = MOST) -> None:
+        if most < 1:
+            raise ConfigurationError(f"a feed keeps at least one conversation, not {most}")
+        self._most = most
+        self._rows: dict[str, tuple[int, LiveSession]] = {}
+        self._gone: dict[str, int] = {}
+        self._since = 0  # what went before this change is not known any more
+        self._version = 0
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> int:
+        """The number of the last change."""
+        return self._version
+
+    def put(self, row: LiveSession) -> None:
+        """Take a row in, in the place of the last one of its key; the same again is no change."""
+        with self._lock:
+            held = self._rows.get(row.key)
+            if held is not None and held[1] == row:
+                return
+            self._rows.pop(row.key, None)
+            self._gone.pop(row.key, None)
+            self._version += 1
+            self._rows[row.key] = (self._version, row)
+            while len(self._rows) > self._most:
+                self._leave(next(iter(self._rows)))
+
+    def drop(self, key: str) -> None:
+        """Forget a conversation."""
+        with self._lock:
+            if key in self._rows:
+                self._leave(key)
+
+    def get(self, key: str) -> LiveSession | None:
+        """Return a row by its key, None where there is none."""
+        held = self._rows.get(key)
+        return None if held is None else held[1]
+
+    def list_rows(self) -> list[LiveSession]:
+        """Return all rows, the one that changed last first."""
+        with self._lock:
+            return [row for _, row in reversed(self._rows.values())]
+
+    def list_changes(self, since: int = 0) -> Changes:
+        """Return what changed behind change `since`; everything where that is too long ago."""
+        with self._lock:
+            whole = since < self._since or since == 0 or since > self._version
+            rows = list(self._find_newer(0 if whole else since))
+            gone = [] if whole else [key for key, at in self._gone.items() if at > since]
+            return Changes(self._version, rows, gone, whole)
+
+    def _find_newer(self, since: int) -> Iterator[LiveSession]:
+        for at, row in reversed(self._rows.values()):
+            if at <= since:
+                return
+            yield row
+
+    def _leave(self, key: str) -> None:
+        del self._rows[key]
+        self._version += 1
+        self._gone[key] = self._version
+        while len(self._gone) > self._most:
+            self._since = self._gone.pop(next(iter(self._gone)))

@@ -1,0 +1,322 @@
+"""The pages as an ASGI application: who may see what, HTML or JSON at the same address, one stream.
+
+It draws what a `LiveDesk` knows and keeps nothing. A GET changes nothing; a POST comes from these
+very pages, or from a program that says so. It loads nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route, Router
+
+from ullage.core.errors import UllageError
+from ullage.live.desk import LiveDesk
+from ullage.live.source import NotPossible, UnknownConversation, Viewer
+from ullage.live.values import LiveSession
+from ullage.pages.drawing import Drawer
+from ullage.pages.static import Assets
+
+See = Callable[[Mapping[str, Any]], Viewer | None]
+"""Return who asks, by the ASGI scope; None where they have to show a token first."""
+
+PREFIX: Final = "/ullage/"
+LIVE: Final = f"{PREFIX}live"
+CONVERSATION: Final = f"{PREFIX}conversation"
+MESSAGES: Final = f"{PREFIX}messages"
+COMPACTION: Final = f"{PREFIX}compaction"
+RECEIPT: Final = f"{PREFIX}receipt"
+ACT: Final = f"{PREFIX}act"
+STATIC: Final = f"{PREFIX}static/"
+
+PATHS: Final = frozenset({"/", LIVE, CONVERSATION, MESSAGES, COMPACTION, RECEIPT, ACT})
+
+VIEWERS: Final = 32
+"""Streams that are open at once."""
+
+BEAT_S: Final = 0.25
+"""Seconds between two looks at what changed: four frames a second are enough to see it move."""
+
+QUIET_S: Final = 15.0
+"""Seconds after which a stream without news sends a comment, so that nobody takes it for dead."""
+
+LARGEST: Final = 64 * 1024
+"""Bytes of a form."""
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the first page says of where it is: a line on what is shown, and facts for programs."""
+
+    what: str
+    facts: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
+
+
+class LivePages:
+    """The pages over one desk. `see` says who asks."""
+
+    def __init__(self, desk: LiveDesk, see: See, about: About) -> None:
+        self._desk = desk
+        self._see = see
+        self._about = about
+        self._assets = Assets()
+        self._drawer = Drawer(self._assets, about.what)
+        self._streams = 0
+        self._router = Router(
+            [
+                Route("/", self._answer(self._now)),
+                Route(LIVE, self._answer(self._stream)),
+                Route(CONVERSATION, self._answer(self._conversation)),
+                Route(MESSAGES, self._answer(self._messages)),
+                Route(COMPACTION, self._answer(self._compaction)),
+                Route(RECEIPT, self._answer(self._receipt)),
+                Route(ACT, self._answer(self._act), methods=["POST"]),
+                Route(f"{STATIC}{{name}}", self._static),
+            ]
+        )
+
+    def is_page(self, path: str) -> bool:
+        """Tell whether a path is one of these pages'."""
+        return path in PATHS or path.startswith(STATIC)
+
+    def end_streams(self) -> None:
+        """Have the streams end at once."""
+        self._desk.is_closing = True
+
+    async def aclose(self) -> None:
+        """End the streams, and let go of what is looked at."""
+        await self._desk.aclose()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request (ASGI 3)."""
+        await self._router(scope, receive, send)
+
+    # --- who, and in which form -----------------------------------------------------------------
+
+    def _answer(
+        self, page: Callable[[Request, Viewer], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            viewer = self._see(request.scope)
+            try:
+                if viewer is None:
+                    return self._ask_for_token(request)
+                response = await page(request, viewer)
+            except UnknownConversation as error:
+                response = self._refuse(request, 404, str(error))
+            except (NotPossible, UllageError) as error:
+                response = self._refuse(request, 409, str(error))
+            except PermissionError as error:
+                response = self._refuse(request, 403, str(error))
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            return response
+
+        return answer
+
+    def _ask_for_token(self, request: Request) -> Response:
+        text = "missing token: send it as X-Ullage-Token"
+        response: Response = JSONResponse({"error": text}, 401)
+        if _wants_html(request) and not _is_fragment(request):
+            response = _html(self._drawer.draw("token.html", title="token"), 401)
+        for name, value in HEADERS.items():
+            response.headers[name] = value
+        return response
+
+    def _refuse(self, request: Request, status: int, text: str) -> Response:
+        if not _wants_html(request):
+            return JSONResponse({"error": text}, status)
+        drawn = self._drawer.draw(
+            "refused.html", fragment=_is_fragment(request), title=str(status), text=text
+        )
+        return _html(drawn, status)
+
+    def _show(
+        self, request: Request, template: str, told: dict[str, Any], **values: Any
+    ) -> Response:
+        """Return a page for who wants one, the same as JSON for others."""
+        if not _wants_html(request):
+            return JSONResponse(told)
+        drawn = self._drawer.draw(template, fragment=_is_fragment(request), **told, **values)
+        return _html(drawn)
+
+    # --- the pages ------------------------------------------------------------------------------
+
+    async def _now(self, request: Request, viewer: Viewer) -> Response:
+        self._desk.wake()
+        if not self._desk.feed.version:
+            await self._desk.look()
+        rows = [viewer.trim(row).to_dict() for row in self._list_seen(viewer)]
+        facts = {"name": "ullage", "version": version("ullage")} | self._about.facts(request.scope)
+        if not _wants_html(request):
+            return JSONResponse({**facts, "conversations": rows})
+        drawn = self._drawer.draw(
+            "now.html", fragment=_is_fragment(request), title="Now", total=len(rows), facts=facts
+        )
+        return _html(drawn)
+
+    def _list_seen(self, viewer: Viewer) -> list[LiveSession]:
+        return [row for row in self._desk.feed.list_rows() if viewer.sees(row)]
+
+    async def _conversation(self, request: Request, viewer: Viewer) -> Response:
+        key = await self._find_key(request)
+        found = await self._desk.read_detail(key, viewer)
+        told = found.to_dict()
+        title = found.session.title or found.session.id
+        charts = self._drawer.chart(found)
+        return self._show(
+            request, "conversation.html", told, key=key, title=title, charts=charts, viewer=viewer
+        )
+
+    async def _messages(self, request: Request, viewer: Viewer) -> Response:
+        key = await self._find_key(request)
+        found = await self._desk.list_messages(key, viewer)
+        told = {"messages": [one.to_dict() for one in found]}
+        return self._show(request, "messages.html", told, key=key, title="Messages")
+
+    async def _compaction(self, request: Request, viewer: Viewer) -> Response:
+        key = await self._find_key(request)
+        told = request.query_params.get("number", "")
+        number = int(told) if told.isdecimal() and len(told) < 10 else 0
+        found = await self._desk.review(key, number, viewer)
+        detail = await self._desk.read_detail(key, viewer)
+        return self._show(
+            request,
+            "compaction.html",
+            found.to_dict(),
+            key=key,
+            title=f"Compaction {number}",
+            can=sorted(detail.can),
+        )
+
+    async def _receipt(self, request: Request, viewer: Viewer) -> Response:
+        key = await self._find_key(request)
+        found = await self._desk.read_detail(key, viewer)
+        return Response(
+            self._drawer.draw_receipt(found),
+            media_type="image/svg+xml",
+            headers={"content-disposition": 'inline; filename="receipt.svg"'},
+        )
+
+    async def _act(self, request: Request, viewer: Viewer) -> Response:
+        """Do what an operator asked for; only these pages and programs that say so may ask."""
+        if "hx-request" not in request.headers and not _is_json(request):
+            raise PermissionError("send JSON, or use the pages: a form of another page is refused")
+        key = await self._find_key(request)
+        options = await _read_form(request)
+        action = str(options.pop("action", ""))
+        done = await self._desk.act(key, action, options, viewer)
+        return self._show(request, "done.html", {"done": done}, action=action, key=key)
+
+    async def _find_key(self, request: Request) -> str:
+        key = request.query_params.get("of", "")
+        if self._desk.feed.get(key) is None:
+            await self._desk.look()
+        return key
+
+    # --- the stream -----------------------------------------------------------------------------
+
+    async def _stream(self, request: Request, viewer: Viewer) -> Response:
+        if self._streams >= VIEWERS:
+            return JSONResponse(
+                {"error": f"{VIEWERS} viewers are here already: close another page"},
+                503,
+                {"retry-after": "5"},
+            )
+        return StreamingResponse(
+            self._tell(request, viewer), media_type="text/event-stream", headers=HEADERS
+        )
+
+    async def _tell(self, request: Request, viewer: Viewer) -> AsyncIterator[bytes]:
+        """Yield what changed, until the viewer leaves or the desk closes."""
+        self._streams += 1
+        try:
+            version, quiet = 0, 0.0
+            while not self._desk.is_closing:
+                self._desk.wake()
+                changes = self._desk.feed.list_changes(version)
+                if changes.version != version or not version:
+                    rows = [viewer.trim(r).to_dict() for r in changes.rows if viewer.sees(r)]
+                    told = {"rows": rows, "gone": changes.gone, "whole": changes.whole}
+                    yield f"data: {json.dumps(told)}\n\n".encode()
+                    quiet = 0.0
+                elif quiet >= QUIET_S:
+                    yield b": still here\n\n"
+                    quiet = 0.0
+                version = changes.version
+                await asyncio.sleep(BEAT_S)
+                quiet += BEAT_S
+                if await request.is_disconnected():
+                    return
+        finally:
+            self._streams -= 1
+
+    async def _static(self, request: Request) -> Response:
+        found = self._assets.find(request.path_params["name"])
+        if found is None:
+            return JSONResponse({"error": "there is no such file"}, 404)
+        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        return Response(found.data, media_type=found.kind, headers={**HEADERS, **headers})
+
+
+def _wants_html(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") or _is_fragment(request)
+
+
+def _is_fragment(request: Request) -> bool:
+    """Tell whether a page asks for what is put into it."""
+    return "hx-request" in request.headers
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json"
+
+
+def is_own_origin(origin: str, host: str) -> bool:
+    """Tell whether an `Origin` names the very server that a request was sent to by its `Host`."""
+    try:
+        found = urlsplit(origin)
+    except ValueError:
+        return False
+    return found.scheme in ("http", "https") and found.netloc.lower() == host.lower() != ""
+
+
+async def _read_form(request: Request) -> dict[str, Any]:
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > LARGEST:
+            raise NotPossible(f"a form of over {LARGEST:,} bytes is not taken")
+    try:
+        if _is_json(request):
+            value = json.loads(data or b"{}")
+            return dict(value) if isinstance(value, dict) else {}
+        return dict(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=50))
+    except (ValueError, RecursionError) as error:
+        raise NotPossible(f"the form cannot be read: {error}") from error
+
+
+def _html(text: str, status: int = 200) -> Response:
+    return Response(text, status, media_type="text/html")

@@ -1,0 +1,87 @@
+"""Parts of a whole as boxes: as square as halving gets them, in the order of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+SHAPE: Final = 1.6
+"""How wide the map is for its height: 2.6 on a desk, 0.8 on a phone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of the map, in percent of it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def split(self, weights: Sequence[float]) -> list[Box]:
+        """Return one box a weight, as square as halving gets them; weights fall and are positive.
+
+        Halving the list where the weights balance keeps the order and needs no search.
+        """
+        if len(weights) <= 1:
+            return [self] * len(weights)
+        whole, passed, cut = sum(weights), 0.0, 0
+        while cut < len(weights) - 1 and (cut == 0 or passed + weights[cut] / 2 < whole / 2):
+            passed += weights[cut]
+            cut += 1
+        share = passed / whole
+        if self.width * SHAPE >= self.height:
+            wide = self.width * share
+            first = Box(self.x, self.y, wide, self.height)
+            rest = Box(self.x + wide, self.y, self.width - wide, self.height)
+        else:
+            high = self.height * share
+            first = Box(self.x, self.y, self.width, high)
+            rest = Box(self.x, self.y + high, self.width, self.height - high)
+        return [*first.split(weights[:cut]), *rest.split(weights[cut:])]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One tile of a map; `message` is the first message that it is about, None for none."""
+
+    kind: str
+    name: str
+    tokens: int
+    box: Box
+    message: int | None = None
+
+
+def lay_out(rows: Sequence[Mapping[str, Any]]) -> list[Tile]:
+    """Return the rows of a context report as tiles: items within rows, the largest first."""
+    held = sorted((row for row in rows if row["tokens"] > 0), key=lambda row: -row["tokens"])
+    boxes = Box(0, 0, 100, 100).split([row["tokens"] for row in held])
+    tiles = []
+    for row, box in zip(held, boxes, strict=True):
+        parts = list_parts(row)
+        places = box.split([part[1] for part in parts])
+        tiles += [
+            Tile(row["id"], name, tokens, place, message)
+            for (name, tokens, message), place in zip(parts, places, strict=True)
+        ]
+    return tiles
+
+
+def list_parts(row: Mapping[str, Any]) -> list[tuple[str, int, int | None]]:
+    """Return a row's items and what they leave of it, largest first; the row where it has none."""
+    items = sorted((i for i in row["items"] if i["tokens"] > 0), key=lambda i: -i["tokens"])[:30]
+    known = sum(item["tokens"] for item in items)
+    if not items or known > row["tokens"]:
+        return [(row["name"], row["tokens"], None)]
+    parts = [
+        (f"{row['name']}: {item['name']}", item["tokens"], _find_message(item)) for item in items
+    ]
+    if known < row["tokens"]:
+        parts.append((f"{row['name']}: other", row["tokens"] - known, None))
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def _find_message(item: Mapping[str, Any]) -> int | None:
+    entries = item.get("entries") or ()
+    return entries[0]["message"] if entries else None

@@ -1,0 +1,102 @@
+"""The proxy's conversations as a source of what is shown, with what an operator may do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.api.recall import recall
+from ullage.core.compaction.edits import find_references
+from ullage.live.source import NotPossible
+from ullage.proxy.call import digest_message
+from ullage.proxy.watching import SOURCE, ConversationWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ullage.live.values import CompactionReview, LiveMessage, LiveSession, SessionDetail
+    from ullage.proxy.app import App
+
+PINNED: Final = 10_000
+"""Messages that operators may pin in all."""
+
+
+class ProxySource:
+    """Shows the conversations of one proxy; rows are put into its feed by requests."""
+
+    name = SOURCE
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._acts: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]] = {
+            "undo": self._undo,
+            "again": lambda name, told: self._watch.preview(name, str(told.get("policy", ""))),
+            "pin": self._pin,
+            "recall": self._recall,
+        }
+
+    @property
+    def _watch(self) -> ConversationWatch:
+        return self._app.watch
+
+    def list_rows(self) -> Sequence[LiveSession]:
+        """Return nothing: requests put the rows in."""
+        return ()
+
+    def read_detail(self, name: str, *, reads: bool) -> SessionDetail:
+        """Return all that is known of a conversation; raises UnknownConversation."""
+        return self._watch.read_detail(name, reads=reads)
+
+    def review(self, name: str, number: int, *, reads: bool) -> CompactionReview:
+        """Return a compaction as a change; raises UnknownConversation, NotPossible."""
+        return self._watch.review(name, number, reads=reads)
+
+    def list_messages(self, name: str) -> Sequence[LiveMessage]:
+        """Return the messages of the last request, as they were sent."""
+        return self._watch.list_messages(name)
+
+    def act(self, name: str, action: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Undo the last compaction, pin a message, read a text back, plan under another policy."""
+        act = self._acts.get(action)
+        if act is None:
+            raise NotPossible(f"a conversation of the proxy cannot be told to {action:.40}")
+        return act(name, options)
+
+    def close(self) -> None:
+        """Hold nothing: the proxy closes what is its own."""
+
+    def _undo(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        del options
+        view, port = self._watch.find_last(name)
+        done = None if port is None else port.undo(view.request, self._watch.find_dialect(name))
+        if done is None:
+            raise NotPossible(f"conversation {name} has no compaction that can be undone")
+        self._watch.note_undone(name, self._app.runtime.now())
+        return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
+
+    def _pin(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        view, _ = self._watch.find_last(name)
+        messages, told = view.request.messages, str(options.get("message", ""))
+        place = int(told) if told.isdecimal() and len(told) < 10 else -1
+        if not 0 <= place < len(messages):
+            raise NotPossible(
+                f"there is no message {told!r:.20}: the last request of "
+                f"conversation {name} has messages 0 to {len(messages) - 1}"
+            )
+        guarding = self._app.guarding
+        if len(guarding.pinned) >= PINNED:
+            raise NotPossible(f"{PINNED:,} messages are pinned already")
+        digest = digest_message(messages, place)
+        is_new = digest not in guarding.pinned
+        guarding.pinned = guarding.pinned | {digest} if is_new else guarding.pinned - {digest}
+        what = "pinned" if is_new else "pinned no more"
+        self._watch.note_act(name, f"message {place} is {what}", self._app.runtime.now())
+        return {"message": place, "pinned": is_new}
+
+    def _recall(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        view, _ = self._watch.find_last(name)
+        reference = str(options.get("reference", ""))
+        sent = "\n".join(message.text for message in view.prepared.sent.messages)
+        if reference not in find_references(sent):
+            raise NotPossible(f"no placeholder of conversation {name} is called {reference:.30}")
+        return {"reference": reference, "text": recall(reference, store=self._app.kept)}

@@ -1,0 +1,435 @@
+"""What the proxy shows of its conversations: rows, requests, compactions, and acts on them.
+
+Numbers are kept of all, messages of the last few alone, and only where the operator is the one
+client: of several, nobody reads another's text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.api.compact import compact
+from ullage.api.context import compaction_point, context
+from ullage.core.compaction.policy import Policy
+from ullage.core.dialects.usage import Usage
+from ullage.core.errors import ConfigurationError, UllageError
+from ullage.core.messages.labels import shorten
+from ullage.core.summary.flaws import name_strategies
+from ullage.core.tokens.cost import cost, find_cache_rates
+from ullage.live.breaks import find_break, is_broken, list_parts
+from ullage.live.claims import describe_window
+from ullage.live.feed import Feed
+from ullage.live.review import list_messages, review_script
+from ullage.live.source import NotPossible, UnknownConversation
+from ullage.live.values import (
+    CompactionReview,
+    LiveCompaction,
+    LiveEvent,
+    LiveMessage,
+    LiveRequest,
+    LiveSession,
+    SessionDetail,
+    measure_pace,
+    share_cached,
+)
+from ullage.live.waste import list_waste
+from ullage.runtime import Measurable
+from ullage.windows import Question
+
+if TYPE_CHECKING:
+    from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.tokens.cost import Price
+    from ullage.guard.port import Port
+    from ullage.guard.view import View
+    from ullage.proxy.call import ProxyCall
+    from ullage.proxy.guarding import Plan
+    from ullage.proxy.ledger import Entry
+    from ullage.runtime import Runtime
+
+log = logging.getLogger("ullage.proxy")
+
+SOURCE: Final = "proxy"
+CONVERSATIONS: Final = 2_000
+REQUESTS: Final = 500
+EVENTS: Final = 300
+READABLE: Final = 500
+"""Conversations whose last request is kept, to be looked into."""
+
+READABLE_BYTES: Final = 24 * 1024 * 1024
+"""Bytes of these requests in all."""
+
+REVIEWED: Final = 4
+"""Compactions of each that are kept to be reviewed."""
+
+TITLE: Final = 120
+
+
+@dataclass(slots=True)
+class _Readable:
+    """The last request of a conversation as it was sent, and its compactions."""
+
+    view: View
+    port: Port | None = None
+    size: int = 0
+    made: OrderedDict[int, tuple[Checkpoint, Sequence[Any]]] = field(default_factory=OrderedDict)
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is known of one conversation, in numbers."""
+
+    row: LiveSession
+    question: Question
+    dialect: str
+    requests: deque[LiveRequest] = field(default_factory=lambda: deque(maxlen=REQUESTS))
+    events: deque[LiveEvent] = field(default_factory=lambda: deque(maxlen=EVENTS))
+    compactions: list[LiveCompaction] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnd:
+    """What came of a request: when, its status, and the provider's report, where one came."""
+
+    at: float
+    status: int
+    report: Any = None
+
+
+class ConversationWatch:
+    """Keeps what the pages show. Fed by requests, read from threads; `feed` has the rows."""
+
+    def __init__(self, runtime: Runtime, *, reads: bool = False) -> None:
+        self.feed = Feed(CONVERSATIONS)
+        self.reads = reads
+        self._runtime = runtime
+        self._tracks: OrderedDict[str, _Track] = OrderedDict()
+        self._readable: OrderedDict[str, _Readable] = OrderedDict()
+        self._held = 0
+
+    # --- fed by requests ------------------------------------------------------------------------
+
+    def take(
+        self, call: ProxyCall, plan: Plan, entry: Entry, question: Question, end: RequestEnd
+    ) -> None:
+        """Take a request in that is over."""
+        name, usage = entry.id, None
+        if end.report is not None:
+            usage = Usage.from_report(end.report, dialect=call.form.dialect)
+        prices = self._runtime.windows.prices(question)
+        track = self._tracks.pop(name, None)
+        if track is None:
+            row = LiveSession(source=SOURCE, id=name, owner=call.client or "")
+            track = _Track(row, question, call.form.dialect)
+        self._tracks[name] = track
+        track.question, track.dialect = question, call.form.dialect
+        while len(self._tracks) > CONVERSATIONS:
+            self._forget(self._tracks.popitem(last=False)[0])
+        made = self._note_compaction(name, track, plan, end.at)
+        note = self._explain_break(name, track, plan, usage, prices, made=made)
+        request = LiveRequest(
+            end.at,
+            usage.prompt_tokens if usage is not None else entry.used,
+            entry.window,
+            entry.tier,
+            "provider" if usage is not None else entry.basis,
+            usage,
+            cost(usage, prices).total if usage is not None and prices else None,
+            made,
+            entry.used,
+            end.status,
+            note,
+        )
+        track.requests.append(request)
+        self._keep_readable(name, plan, len(call.body.raw))
+        self._note_end(track, request, note)
+        track.row = self._draw_row(track, entry, call, plan)
+        self.feed.put(track.row)
+
+    def _note_compaction(self, name: str, track: _Track, plan: Plan, at: float) -> bool:
+        standing = plan.standing
+        made = standing.made if standing is not None else None
+        if made is None:
+            return False
+        number = len(track.compactions) + 1
+        view = plan.view
+        checkpoint = None if view is None else view.prepared.checkpoint
+        told = LiveCompaction(number, at, made.before, made.after, None, made.strategy)
+        if checkpoint is not None:
+            told = replace(
+                told,
+                trigger=checkpoint.trigger,
+                policy=checkpoint.policy,
+                left_out=checkpoint.source_count,
+                lost=checkpoint.cached_tokens_lost,
+            )
+        if checkpoint is not None and checkpoint.since and track.compactions:
+            last = track.compactions[-1]
+            track.compactions[-1] = replace(last, since=dict(checkpoint.since))
+        track.compactions.append(told)
+        text = f"compacted {made.before:,} -> {made.after:,} tokens ({made.strategy})"
+        track.events.append(LiveEvent(at, "compaction", text, len(track.requests) + 1))
+        if checkpoint is not None and view is not None and self.reads:
+            held = self._readable.setdefault(name, _Readable(view))
+            held.made[number] = (checkpoint, view.request.messages)
+            while len(held.made) > REVIEWED:
+                held.made.popitem(last=False)
+        return True
+
+    def _explain_break(
+        self,
+        name: str,
+        track: _Track,
+        plan: Plan,
+        usage: Usage | None,
+        prices: Sequence[Price],
+        *,
+        made: bool,
+    ) -> str:
+        """Return why the provider's cache was lost, and what it cost; "" where it was not."""
+        last = next((one.usage for one in reversed(track.requests) if one.usage), None)
+        if usage is None or last is None or made:
+            return ""
+        if not is_broken(
+            usage.prompt_tokens, usage.cache_read, last.prompt_tokens, last.cache_read
+        ):
+            return ""
+        again = min(last.prompt_tokens, usage.prompt_tokens) - usage.cache_read
+        rates = find_cache_rates(usage.prompt_tokens, prices) if prices else None
+        price = "" if rates is None else f": ${again * (rates[1] - rates[0]) / 1e6:,.2f}"
+        held, view = self._readable.get(name), plan.view
+        found = None
+        if held is not None and view is not None:
+            found = find_break(_list_sent(held.view), _list_sent(view))
+        why = "it had expired, or the provider let it go" if found is None else found.describe()
+        return f"the cache was lost, {again:,} tokens were read anew; {why}{price}"
+
+    def _keep_readable(self, name: str, plan: Plan, size: int) -> None:
+        if plan.view is None or not self.reads:
+            return
+        held = self._readable.pop(name, None) or _Readable(plan.view)
+        self._held += size - held.size
+        held.view, held.port, held.size = plan.view, plan.port, size
+        self._readable[name] = held
+        while len(self._readable) > 1 and (
+            len(self._readable) > READABLE or self._held > READABLE_BYTES
+        ):
+            self._forget(next(iter(self._readable)))
+
+    def _forget(self, name: str) -> None:
+        gone = self._readable.pop(name, None)
+        self._held -= 0 if gone is None else gone.size
+
+    def _note_end(self, track: _Track, request: LiveRequest, note: str) -> None:
+        number = len(track.requests)
+        if note:
+            track.events.append(LiveEvent(request.at, "cache", note, number))
+        if request.status >= 400:
+            text = f"answered {request.status}" if request.status != 499 else "the client left"
+            track.events.append(LiveEvent(request.at, "status", text, number))
+        before = track.row.tier
+        if before not in (request.tier, "unavailable"):
+            text = f"from {before} to {request.tier}"
+            track.events.append(LiveEvent(request.at, "pressure", text, number))
+
+    def _draw_row(self, track: _Track, entry: Entry, call: ProxyCall, plan: Plan) -> LiveSession:
+        last, was = track.requests[-1], track.row
+        usages = [one.usage for one in track.requests if one.usage is not None]
+        at = None
+        if plan.standing is not None:
+            at = compaction_point(plan.standing.window, call.rule.policy or Policy.ladder())
+        pace = measure_pace([one.tokens for one in track.requests], at or last.window)
+        paid = was.dollars if last.dollars is None else (was.dollars or 0.0) + last.dollars
+        title = was.title
+        if not title and self.reads and plan.view is not None:
+            title = _find_title(plan.view)
+        return replace(
+            was,
+            at=entry.at,
+            title=title,
+            model=entry.model,
+            upstream=entry.upstream,
+            state="active",
+            used=last.tokens,
+            window=last.window,
+            compaction_at=at,
+            basis=last.basis,
+            tier=entry.tier,
+            growth=pace.growth,
+            left=pace.left,
+            messages=entry.messages,
+            requests=entry.requests,
+            dollars=paid,
+            cached=share_cached(usages),
+            compactions=entry.compactions,
+            saved=entry.saved,
+            faults=was.faults + _count_faults(plan),
+            last=track.events[-1].text if track.events else f"answered {last.status}",
+        )
+
+    # --- read by pages --------------------------------------------------------------------------
+
+    def read_detail(self, name: str, *, reads: bool) -> SessionDetail:
+        """Return all that is known of a conversation; raises UnknownConversation."""
+        track = self._find(name)
+        held = self._readable.get(name) if reads else None
+        notes, report, waste = [], None, ()
+        if held is None:
+            notes.append(
+                "what fills the window is shown for the last conversations alone, where text may "
+                "be shown and the request was not read in a worker (docs/pages.md)"
+            )
+        else:
+            try:
+                report = self._report(track, held.view)
+                waste = self._find_waste(track, held.view, report)
+            except UllageError as error:
+                notes.append(f"what fills the window cannot be told: {error}")
+        can = set() if held is None else {"again", "pin", "recall", "undo"}
+        return SessionDetail(
+            track.row,
+            tuple(track.requests),
+            tuple(track.events),
+            tuple(track.compactions),
+            report,
+            describe_window(self._runtime, track.question),
+            waste,
+            frozenset(can),
+            tuple(notes),
+        )
+
+    def _find(self, name: str) -> _Track:
+        found = self._tracks.get(name)
+        if found is None:
+            raise UnknownConversation(f"the proxy knows no conversation {name:.60} (any more)")
+        return found
+
+    def _report(self, track: _Track, view: View) -> Mapping[str, Any]:
+        last = track.requests[-1] if track.requests else None
+        found = context(
+            view.messages,
+            usage=None if last is None else last.usage,
+            window=view.window,
+            max_tokens=view.prepared.max_tokens,
+            model=track.question.model,
+            tools=view.request.tools,
+            system=view.request.system or view.request.apart,
+            dialect=track.dialect,
+            runtime=self._runtime,
+        )
+        return {**found.to_dict(), "compaction_at": track.row.compaction_at}
+
+    def _find_waste(self, track: _Track, view: View, report: Mapping[str, Any]) -> Any:
+        runtime = self._runtime
+        meter = runtime.meter(track.question, track.dialect)
+        prices = runtime.windows.prices(track.question)
+        messages = view.prepared.sent.messages
+        return list_waste(report, messages, view.request.tools or (), meter, prices)
+
+    def review(self, name: str, number: int, *, reads: bool) -> CompactionReview:
+        """Return a compaction as a change; raises UnknownConversation, NotPossible."""
+        track = self._find(name)
+        if not 0 < number <= len(track.compactions):
+            raise UnknownConversation(
+                f"conversation {name} has {len(track.compactions)} compactions, no number {number}"
+            )
+        held = self._readable.get(name)
+        kept = None if held is None else held.made.get(number)
+        if kept is None:
+            raise NotPossible(
+                f"of compaction {number} numbers alone are kept: messages are kept of the last "
+                f"{REVIEWED} compactions of the last conversations, where text may be shown and no "
+                "worker read the request"
+            )
+        checkpoint, messages = kept
+        codec = self._runtime.codec_for(track.dialect)
+        history = self._runtime.read(Measurable(list(messages), dialect=track.dialect))
+        meter = self._runtime.meter(track.question, track.dialect)
+        told = track.compactions[number - 1]
+        return review_script(history, checkpoint.script, (codec, meter), told, shows_text=reads)
+
+    def find_last(self, name: str) -> tuple[View, Port | None]:
+        """Return the last request of a conversation and its guard's port.
+
+        Raises NotPossible where it is not kept.
+        """
+        self._find(name)
+        held = self._readable.get(name)
+        if held is None:
+            raise NotPossible(f"the last request of conversation {name} is not kept here")
+        return held.view, held.port
+
+    def find_dialect(self, name: str) -> str:
+        """Return the dialect of a conversation."""
+        return self._find(name).dialect
+
+    def list_messages(self, name: str) -> tuple[LiveMessage, ...]:
+        """Return the messages of the last request, as they were sent; raises as `find_last`."""
+        view, track = self.find_last(name)[0], self._find(name)
+        return list_messages(view.prepared.sent, self._runtime.meter(track.question, track.dialect))
+
+    def preview(self, name: str, policy: str) -> dict[str, Any]:
+        """Plan a compaction of the last request under a policy; nothing is changed."""
+        view, track = self.find_last(name)[0], self._find(name)
+        try:
+            made = compact(
+                view.request.messages,
+                policy=policy or "ladder",
+                dialect=track.dialect,
+                model=track.question.model,
+                window=view.window,
+                system=view.request.system or view.request.apart,
+                tools=view.request.tools,
+                runtime=self._runtime,
+                target_ratio=0.5,
+            )
+        except ConfigurationError as error:
+            raise NotPossible(str(error)) from error
+        return {
+            "policy": policy or "ladder",
+            "before": made.before.tokens,
+            "after": made.after.tokens,
+            "strategy": name_strategies(made.strategy, made.fallback_reason),
+            "reached": made.reached,
+            "messages": len(made.messages),
+            "reason": made.reason or "",
+        }
+
+    def note_undone(self, name: str, at: float) -> None:
+        """Record that an operator took the last compaction back."""
+        track = self._find(name)
+        standing = [i for i, made in enumerate(track.compactions) if not made.undone]
+        if standing:
+            track.compactions[standing[-1]] = replace(track.compactions[standing[-1]], undone=True)
+        number = standing[-1] + 1 if standing else "?"
+        self.note_act(name, f"compaction {number} was undone by an operator", at)
+
+    def note_act(self, name: str, text: str, at: float) -> None:
+        """Record what an operator did, as an event of the conversation and in the log."""
+        track = self._find(name)
+        log.info("conversation %s: %s", name, text)
+        track.events.append(LiveEvent(at, "operator", text, len(track.requests)))
+        track.row = replace(track.row, last=text)
+        self.feed.put(track.row)
+
+
+def _list_sent(view: View) -> list[tuple[str, Any]]:
+    request = view.request
+    return list_parts(request.tools, request.system or request.apart, view.messages)
+
+
+def _count_faults(plan: Plan) -> int:
+    from ullage.core.guard.events import CompactionFault
+
+    if plan.view is None:
+        return 0
+    return sum(isinstance(event, CompactionFault) for event in plan.view.prepared.events)
+
+
+def _find_title(view: View) -> str:
+    sent = view.prepared.sent
+    task = sent.task()
+    return "" if task is None else shorten(sent.messages[task].text, TITLE)
