@@ -25,7 +25,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "look around": ("demo", "doctor"),
     "talk to a model": ("run", "chat", "resume", "undo"),
     "guard any client": ("serve",),
-    "watch": ("ui",),
+    "watch conversations": ("top", "ui"),
     "what fills a window": ("context", "count", "validate", "compact", "recall", "search"),
     "how large a window is": ("window", "models", "explain-error"),
     "recorded sessions": (
@@ -185,6 +185,15 @@ def _settle_words(words: Sequence[str]) -> Sequence[str]:
     return settle_embedded(words)
 
 
+def _shows_top() -> bool:
+    """Tell whether `ullage` alone shows the conversations: in a terminal that can draw them."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+        return False
+    from importlib.util import find_spec
+
+    return os.environ.get("TERM") != "dumb" and find_spec("textual") is not None
+
+
 def _say(text: str) -> None:
     from ullage.cli import lines
 
@@ -197,9 +206,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     named = words[0] if words and words[0] in COMMANDS else None
     given = argparse.Namespace()
     try:
-        if not words:
+        if not words and not _shows_top():
             parser().print_help()
             return OK
+        words, named = (words, named) if words else (("top",), "top")
         given = parser(named).parse_args(_settle_words(words))
         with config.given_options(given.settings):
             return _command(given.command).run(given)

@@ -44,6 +44,7 @@ class LiveDesk:
         self._asked = float("-inf")
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._looks: dict[str, asyncio.Task[tuple[int, float]]] = {}
 
     def wake(self) -> None:
         """Have the sources looked at for a while; every viewer calls it again and again."""
@@ -65,7 +66,17 @@ class LiveDesk:
             await asyncio.sleep(max(pause, IDLE * took))
 
     async def _look(self, source: LiveSource) -> tuple[int, float]:
-        """Take a source's changes in; return how many there were and the seconds it took."""
+        """Take a source's changes in; return how many there were and the seconds it took.
+
+        A look that began comes to its end, also where nobody waits for it any more: what a source
+        told once it does not tell again.
+        """
+        running = self._looks.get(source.name)
+        if running is None or running.done():
+            running = self._looks[source.name] = asyncio.create_task(self._take_changes(source))
+        return await asyncio.shield(running)
+
+    async def _take_changes(self, source: LiveSource) -> tuple[int, float]:
         began = time.perf_counter()
         try:
             rows = await self._run(source, source.list_rows)
@@ -133,8 +144,9 @@ class LiveDesk:
     async def aclose(self) -> None:
         """End what looks, and let go of the sources."""
         self.is_closing = True
-        for task in self._tasks.values():
+        running = [*self._tasks.values(), *self._looks.values()]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         for source in self.sources.values():
             source.close()

@@ -93,17 +93,24 @@ class LogSource:
         tally = self._tallies.setdefault(name, SessionTally(name))
         self._broken.pop(name, None)
         try:
+            if not self._goes_on(tally):  # it was rewritten, as a purge does
+                tally = self._tallies[name] = SessionTally(name)
             self._read_on(tally, head)
         except StoreError as error:
-            try:  # it was rewritten, as a purge does: once more from its beginning
-                tally = self._tallies[name] = SessionTally(name)
-                self._read_on(tally, head)
-            except StoreError:
-                self._broken[name] = str(error)
-                return LiveSession(
-                    source=SOURCE, id=name, at=head.created, state="damaged", last=str(error)
-                )
-        return replace(tally.make_row(), at=tally.make_row().at or head.created)
+            self._tallies[name] = SessionTally(name)
+            self._broken[name] = str(error)
+            return LiveSession(
+                source=SOURCE, id=name, at=head.created, state="damaged", last=str(error)
+            )
+        row = tally.make_row()
+        return replace(row, at=row.at or head.created)
+
+    def _goes_on(self, tally: SessionTally) -> bool:
+        """Tell whether the last event that was taken in is still the one that is recorded."""
+        if not tally.head:
+            return True
+        found = self._log.read(tally.name, tally.head - 1, tally.head)
+        return bool(found) and found[0].id == tally.last
 
     def _read_on(self, tally: SessionTally, head: Head) -> None:
         while tally.head < head.seq:

@@ -36,7 +36,7 @@ BUCKETS: Final = tuple(Usage.__slots__)
 
 
 class SessionTally:
-    """Takes the events of one session in; `head` is the seq of the last one.
+    """Takes the events of one session in; `head` and `last` are the seq and id of the last.
 
     `serving` says which model answered last, and where.
     """
@@ -44,6 +44,7 @@ class SessionTally:
     def __init__(self, name: str) -> None:
         self.name = name
         self.head = 0
+        self.last = ""
         self.requests: deque[LiveRequest] = deque(maxlen=REQUESTS)
         self.events: deque[LiveEvent] = deque(maxlen=EVENTS)
         self.compactions: list[LiveCompaction] = []
@@ -73,7 +74,7 @@ class SessionTally:
     def extend(self, events: Iterable[Event]) -> None:
         """Take events in, in order."""
         for event in events:
-            self.head, self._at = event.seq, event.ts
+            self.head, self.last, self._at = event.seq, event.id, event.ts
             if event.type in ENDS:
                 self._turn = False
             step = self._steps.get(event.type)

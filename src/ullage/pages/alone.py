@@ -77,7 +77,9 @@ class Alone:
     def _see(self, scope: Mapping[str, Any]) -> Viewer | None:
         if self._token is None:
             return Viewer()
-        shown = _read_headers(scope, SHOWN_IN)
+        shown = _read_headers(scope, SHOWN_IN) or [
+            one.removeprefix("Bearer ") for one in _read_headers(scope, b"authorization")
+        ]
         if len(shown) == 1 and hmac.compare_digest(shown[0].encode(), self._token.encode()):
             return Viewer()
         return None

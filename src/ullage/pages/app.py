@@ -30,6 +30,7 @@ See = Callable[[Mapping[str, Any]], Viewer | None]
 
 PREFIX: Final = "/ullage/"
 LIVE: Final = f"{PREFIX}live"
+LIST: Final = f"{PREFIX}conversations"
 CONVERSATION: Final = f"{PREFIX}conversation"
 MESSAGES: Final = f"{PREFIX}messages"
 COMPACTION: Final = f"{PREFIX}compaction"
@@ -37,7 +38,7 @@ RECEIPT: Final = f"{PREFIX}receipt"
 ACT: Final = f"{PREFIX}act"
 STATIC: Final = f"{PREFIX}static/"
 
-PATHS: Final = frozenset({"/", LIVE, CONVERSATION, MESSAGES, COMPACTION, RECEIPT, ACT})
+PATHS: Final = frozenset({"/", LIVE, LIST, CONVERSATION, MESSAGES, COMPACTION, RECEIPT, ACT})
 
 VIEWERS: Final = 32
 """Streams that are open at once."""
@@ -86,6 +87,7 @@ class LivePages:
         self._router = Router(
             [
                 Route("/", self._answer(self._now)),
+                Route(LIST, self._answer(self._now)),
                 Route(LIVE, self._answer(self._stream)),
                 Route(CONVERSATION, self._answer(self._conversation)),
                 Route(MESSAGES, self._answer(self._messages)),

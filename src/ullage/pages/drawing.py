@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from ullage.core.compaction.policy import known_policies
 from ullage.core.tokens.gauge import short
 from ullage.live.values import LiveRequest, SessionDetail
 from ullage.pages import forms
@@ -36,6 +37,7 @@ class Drawer:
         self._jinja.globals |= {
             "asset": assets.get,
             "judge": forms.judge,
+            "policies": [name for name in known_policies() if name not in ("client", "off")],
             "ink": lambda kind: INKS.get(kind, OTHER),
             "shown": SHOWN,
             "tiles": lay_out,

@@ -1,0 +1,87 @@
+"""Sessions of other programs: read when they grew, never changed, damaged ones told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ullage.api.context import of_session
+from ullage.importers import SAMPLE, load
+from ullage.live.programs import ProgramSource
+from ullage.live.source import NotPossible, UnknownConversation
+
+NAME = "0b1e7a52-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / ".claude" / "projects" / "shop"
+    folder.mkdir(parents=True)
+    shutil.copy(SAMPLE, folder / f"{NAME}.jsonl")
+    return tmp_path
+
+
+def test_the_numbers_are_those_of_the_context_report(home: Path):
+    source = ProgramSource("claude", {"HOME": str(home)})
+    (row,) = source.list_rows()
+    path = home / ".claude" / "projects" / "shop" / f"{NAME}.jsonl"
+    report = of_session(load(path)).to_dict()
+    since = report["since"]["tokens"] if report["since"] else 0
+    assert row.used == report["used"]["tokens"] + since
+    assert (row.window, row.dollars) == (report["window"]["tokens"], report["spent"]["dollars"])
+    detail = source.read_detail(NAME, reads=True)
+    assert detail.report == report | {"source": detail.report["source"]} if detail.report else False
+    assert [one.tokens for one in detail.requests] == [turn["tokens"] for turn in report["turns"]]
+    assert len(detail.compactions) == sum(turn["compacted"] for turn in report["turns"])
+    assert detail.window is not None
+    assert json.dumps(detail.to_dict())
+    assert source.read_detail(NAME, reads=False).report is None
+    assert source.list_messages(NAME)[0].text
+
+
+def test_a_file_is_read_again_only_when_it_grew_and_its_time_has_come(home: Path):
+    now = [1_000.0]
+    source = ProgramSource("claude", {"HOME": str(home)}, now=lambda: now[0])
+    source.list_rows()
+    assert source.list_rows() == []
+    path = home / ".claude" / "projects" / "shop" / f"{NAME}.jsonl"
+    lines = path.read_text("utf-8").splitlines()
+    path.write_text("\n".join([*lines, lines[-1]]) + "\n", "utf-8")
+    source.list_rows()
+    held = source._files[NAME]
+    seen, took = held.seen, held.took
+    now[0] += 20 * took + 1
+    source.list_rows()
+    assert held.seen != seen
+
+
+def test_a_damaged_file_and_a_missing_one_are_told(home: Path):
+    path = home / ".claude" / "projects" / "shop" / f"{NAME}.jsonl"
+    path.write_text('{"type": "user"', "utf-8")
+    source = ProgramSource("claude", {"HOME": str(home)})
+    (row,) = source.list_rows()
+    assert row.state == "damaged"
+    assert row.last
+    with pytest.raises(UnknownConversation, match="no session nobody"):
+        source.read_detail("nobody", reads=True)
+
+
+def test_nothing_is_done_to_a_foreign_session_but_planned(home: Path):
+    source = ProgramSource("claude", {"HOME": str(home)})
+    source.list_rows()
+    before = (home / ".claude" / "projects" / "shop" / f"{NAME}.jsonl").read_bytes()
+    told = source.act(NAME, "again", {"policy": "auto_summary"})
+    assert told["policy"] == "auto_summary"
+    assert told["after"] <= told["before"]
+    for action in ("undo", "pin", "dance"):
+        with pytest.raises(NotPossible, match="read here, and never changed"):
+            source.act(NAME, action, {})
+    with pytest.raises(NotPossible, match="policy"):
+        source.act(NAME, "again", {"policy": "nonsense"})
+    with pytest.raises(NotPossible, match="does not say"):
+        source.review(NAME, 1, reads=True)
+    assert (home / ".claude" / "projects" / "shop" / f"{NAME}.jsonl").read_bytes() == before
+    source.close()
