@@ -279,6 +279,15 @@ LIMITS_ELSEWHERE: Final = _any(
 )
 """Worth 2: a limit, a wish or a preference of other languages, at their commonest."""
 
+PERSONS: Final = _any(
+    r"i|i'\w+|me|my|mine|we|we'\w+|us|our|ours|you|you'\w+|your|yours|please|let's",
+    r"ich|mir|mich|mein\w*|wir|uns|unser\w*|du|dir|dich|dein\w*|bitte",
+    r"je|j'\w+|moi|mon|ma|mes|nous|notre|nos|vous|votre|vos|tu|toi",
+    r"yo|mis|nosotr[oa]s|nuestr[oa]s?|usted(?:es)?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
+    r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|ты|тебе|вы|вам|вас|ваш\w*|пожалуйста",
+)
+"""Words by which people speak of themselves and to somebody."""
+
 WORTH: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (PROHIBITS, 3),
     (FORBIDS, 3),
