@@ -29,6 +29,10 @@ ARTICLE: Final = 280
 """Characters of a paragraph that speaks of no one, from which on it is an article's."""
 
 
+QUOTED: Final = "\0"
+"""What stands for a line that is known to be somebody else's."""
+
+
 class Trace(NamedTuple):
     """A line that another hand left, the kind of trace, and what the kind weighs."""
 
@@ -72,15 +76,25 @@ _SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“�
 _GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,，、]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!！]\s*$")
 _NUMBER: Final = re.compile(r"\d+")
+_AGO: Final = re.compile(
+    r"\b\d{1,3} ?[a-z]{1,8} ago\b[^.!?\n]{0,60}$|^(?:vor|il y a|hace) \d{1,3} \w{3,10}\s*$"
+    r"|\d{1,3} \w{3,10} назад\s*$|\d{1,3} ?(?:分钟?|小时|天|日|時間|か月)前\s*$",
+    re.IGNORECASE,
+)
+_BARS: Final = re.compile(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
 _LATIN: Final = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _OTHER: Final = re.compile(r"[\u0370-\u1fff\u3040-\ud7af\uf900-\ufaff]")
 _STANDING: Final = re.compile(r"[^\n]{44,110}[^\s.!?:;…。！？]\s*$")
 
 
-def find_copied(lines: Sequence[str]) -> range:
-    """Return the lines from the first trace of another hand to its last; none without proof."""
+def find_copied(marked: Sequence[str]) -> range:
+    """Return the lines from the first trace of another hand to its last; none without proof.
+
+    Lines that are known to be quoted come as `QUOTED`.
+    """
+    lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
-    traces = sorted(_find_traces(lines, opening))
+    traces = sorted((*_find_traces(lines, opening), *_find_announced(marked, opening)))
     begun = [trace for trace in traces if trace.line >= opening]
     if _weigh(begun) < PROOF:
         alone = traces and traces[0].line < opening and _weigh(traces) >= PROOF_ALONE
@@ -90,7 +104,20 @@ def find_copied(lines: Sequence[str]) -> range:
     start = begun[0].line
     while start > opening and lines[start - 1].strip() and not _ends_lead(lines[start - 1]):
         start -= 1
-    return range(start, find_return(lines, start))
+    back = find_return(lines, start)
+    if not _LETTER.isdisjoint(trace.kind for trace in begun) and not _is_signed(lines, back):
+        back = len(lines)
+    return range(start, back)
+
+
+_LETTER: Final = frozenset({"greeting", "signature"})
+"""Letters ask too: behind them a person goes on only below a signature."""
+
+
+def _is_signed(lines: Sequence[str], back: int) -> bool:
+    """Tell whether a name stands above a line."""
+    above = [line for line in lines[:back] if line.strip()]
+    return bool(above) and _is_fragment(above[-1])
 
 
 def _weigh(traces: Sequence[Trace]) -> int:
@@ -145,6 +172,14 @@ def _turns_back(told: str) -> bool:
     return first.endswith(("?", "？")) or cues.ASKS_ONCE.search(first) is not None
 
 
+def _asks(told: str) -> bool:
+    """Tell whether words ask something or for something to be done to a text."""
+    lower = told.lower()
+    if lower.rstrip(_CLOSERS).endswith(("?", "？")) or cues.TREATS.search(lower):
+        return True
+    return cues.TREATS_UNSPACED.search(lower) is not None
+
+
 # ── the traces ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -181,19 +216,34 @@ _SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int], ...]] = (
     ("link", _LINK.match, 1, 1),
     ("speech", _SPOKEN.search, 1, 1),
     ("fields", _FIELD.match, 4, 1),
+    ("ago", _AGO.search, 1, 1),
+    ("bars", _BARS.match, 1, 1),
 )
 """What each kind of line looks like, how many there must be, and what the kind weighs."""
 
 
-def _find_lead(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield the first line behind one that ends in a colon, where it opens no list of rules."""
+def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield the first line behind one that ends in a colon, or where a request stands before."""
     lead = ""
     for number, line in enumerate(lines):
         if not line.strip():
             continue
-        if lead and not lines[number - 1].strip() and not _is_listed(line):
+        if lead and not lines[number - 1].strip() and not _is_listed(line) and line != QUOTED:
             yield Trace(number, "lead", 1)
         lead = line if _ends_lead(line) and not cues.RULE_HEADING.search(line.lower()) else ""
+    first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
+    if first is None or lines[first] == QUOTED or _is_listed(lines[first]):
+        return
+    if _asks(" ".join(lines[:opening])):
+        begins = _is_fragment(lines[first]) or len(lines[first]) >= ARTICLE
+        yield Trace(first if begins else len(lines) - 1, "request", 1)
+
+
+def _find_echoes(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield lines that come three times, their numbers aside."""
+    bare = [_NUMBER.sub("#", line.strip()) for line in lines]
+    often = Counter(line for line in bare if len(line) > 3)
+    yield from (Trace(n, "echo", 1) for n, line in enumerate(bare) if often[line] > 2)
 
 
 def _is_listed(line: str) -> bool:
@@ -306,7 +356,7 @@ def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 _FINDERS: Final = (
-    _find_lead,
+    _find_echoes,
     _find_letter,
     _find_furniture,
     _find_labels,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ullage.core.facts.copied import find_copied, find_return
+from ullage.core.facts.copied import QUOTED, find_copied, find_return
 
 _FRAMES: Final = re.compile(
     r"\s{0,3}(?:"
@@ -56,6 +56,7 @@ _ASKED: Final = re.compile(r"\s{0,3}(?:Q|Question)\s?\d{0,3}[:.]\s+\S", re.IGNOR
 _ANSWERED: Final = re.compile(r"\s{0,3}(?:A|Answer)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
 _BEGIN: Final = re.compile(r"\W{1,12}(?:begin|start)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
 _END: Final = re.compile(r"\W{1,12}(?:end|stop)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
+_JSON: Final = re.compile(r"\s{0,40}[\[{]{1,3}\s{0,3}\"[^\"\n]{1,200}\"\s{0,3}:")
 _INSIDE: Final = re.compile(r"<([A-Za-z][\w-]{0,40})(?: [^<>]{0,200})?>([^<>]{8,4000})</\1>")
 
 _MACHINE: Final = re.compile(
@@ -81,9 +82,13 @@ TURNS: Final = 3
 """Lines with a speaker's name that make a transcript, one of them speaking twice."""
 
 
-def find_pasted(lines: Sequence[str]) -> frozenset[int]:
-    """Return the numbers of the lines that stand in the frame of a program, or look like data."""
-    found = {*range(_find_frame(lines), len(lines)), *find_copied(lines)}
+def find_pasted(marked: Sequence[str]) -> frozenset[int]:
+    """Return the numbers of the lines that stand in the frame of a program, or look like data.
+
+    Lines that are known to be quoted come as `QUOTED`.
+    """
+    lines = ["" if line == QUOTED else line for line in marked]
+    found = {*range(_find_frame(lines), len(lines)), *find_copied(marked)}
     for begun in (_find_dump(lines), _find_timed(lines), _find_turns(lines)):
         found.update(range(begun, find_return(lines, begun)))
     for alike in (_NUMBERED, _GREP, _MARGIN):
@@ -91,7 +96,7 @@ def find_pasted(lines: Sequence[str]) -> frozenset[int]:
     found.update(_find_machine(lines))
     found.update(_find_rows(lines))
     found.update(_find_between(lines))
-    found.update(n for n, line in enumerate(lines) if _QUOTE.match(line) or _is_mostly_inside(line))
+    found.update(n for n, line in enumerate(lines) if _QUOTE.match(line) or _is_data(line))
     return frozenset(found)
 
 
@@ -183,6 +188,8 @@ def _find_between(lines: Sequence[str]) -> Iterator[int]:
             begun = None
 
 
-def _is_mostly_inside(line: str) -> bool:
-    """Tell whether most of a line stands between a tag and its end."""
+def _is_data(line: str) -> bool:
+    """Tell whether a line is JSON, or most of it stands between a tag and its end."""
+    if _JSON.match(line):
+        return True
     return any(2 * len(found[2]) > len(line) for found in _INSIDE.finditer(line))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from ullage.core.facts.copied import QUOTED
 from ullage.core.facts.pasted import find_pasted
 
 Origin = Literal["typed", "document", "quoted"]
@@ -56,7 +57,8 @@ def read_origins(text: str) -> list[TextLine]:
             continue
         quoted = fenced or tag or ruled or number >= rest
         found.append(TextLine(line, "quoted" if quoted else _judge(number, document)))
-    pasted = find_pasted([line if origin == "typed" else "" for line, origin in found])
+    marked = [line if origin == "typed" or not line.strip() else QUOTED for line, origin in found]
+    pasted = find_pasted(marked)
     return [
         line._replace(origin="quoted") if number in pasted and line.origin == "typed" else line
         for number, line in enumerate(found)
