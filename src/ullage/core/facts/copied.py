@@ -47,17 +47,17 @@ _DAY: Final = (
     rf"|{_MONTH} \d\d?(?:st|nd|rd|th)?,? \d{{4}}|\d{{4}}年\d\d?月\d\d?日)"
 )
 _CLOCK: Final = r"\d\d?:\d\d(?::\d\d)?(?:[,.]\d{1,6})?(?: ?[AaPp]\.?[Mm]\b\.?)?"
+_WHEN: Final = rf"(?:{_DAY}[,T ]{{0,3}}{_CLOCK}|{_CLOCK}|{_DAY})"
 _STAMP: Final = re.compile(
     rf"[^\w\n]{{0,3}}(?:{_DAY}[,T ]{{0,3}}(?:{_CLOCK})?|{_CLOCK})(?:\W{{1,4}}|$)"
-    rf"|(?:[^\s]{{1,24}}\s{{1,4}}){{0,5}}?[^\s\d]{{0,3}}(?:{_DAY}[,T ]{{0,3}}{_CLOCK}|{_CLOCK}|{_DAY})"
-    rf"(?:[–-]{_CLOCK})?[)\]]?\s*$"
+    rf"|(?:[^\s]{{1,24}}\s{{1,4}}){{0,5}}?[^\s\d]{{0,3}}{_WHEN}(?:[\u2013-]{_CLOCK})?[)\]]?\s*$"
 )
-"""A line that a time opens, or one of a few words that a time closes without the end of a sentence."""
+"""A line that a time opens, or one of few words that a time closes, and no end of a sentence."""
 
-_STOPS: Final = tuple(".!?:;,…。！？：；，、")
-_CLOSERS: Final = "\"')]»”’*_ "
-_ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•–☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
-_FIELD: Final = re.compile(r"\s{0,3}[^\s:：|][^:：|\n]{0,30}(?::\s+|：)\S")
+_STOPS: Final = tuple(".!?:;,…。\uff01\uff1f\uff1a\uff1b\uff0c、")
+_CLOSERS: Final = "\"')]»”\u2019*_ "
+_ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
+_FIELD: Final = re.compile(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff]")
 _COUNT: Final = re.compile(r"\s{0,3}[^\w\n]{0,3}\d[\d.,:]{0,11} ?[kKmM%]?[^\w\n]{0,3}$")
 _SIGN: Final = re.compile(r"\s{0,3}(?::[a-z0-9_+-]{1,30}:|[^\w\s]{1,4} ?\d{1,5})\s*$")
@@ -66,15 +66,20 @@ _COLUMNS: Final = re.compile(r"\S {4,100}\S")
 _INSET: Final = re.compile(r" {3,24}[^\s\-*+•\d]")
 _BROKEN: Final = re.compile(r"[^\n]{20,200}[^\W\d_]{2}[-\u00ad\u2010]\s*$")
 _BRACKETED: Final = re.compile(r"\s{0,3}[\[【<]{1,2}([^\W\d_][^\]】>\n]{1,60})[\]】>]{1,2}")
-_SECTION: Final = re.compile(r"\s{0,3}(?:§ ?\d{1,4}[a-z]?|\d{1,3}(?:\.\d{1,3}){1,4}\.?)\s+[^\W\d_]{3}")
-_IMPRINT: Final = re.compile(
-    r"©|\[page \d|\bpage \d{1,4} (?:of|/)|\bseite \d{1,4} von|^[-–~—] ?\d{1,4} ?[-–~—]$", re.IGNORECASE
+_SECTION: Final = re.compile(
+    r"\s{0,3}(?:§ ?\d{1,4}[a-z]?|\d{1,3}(?:\.\d{1,3}){1,4}\.?)\s+[^\W\d_]{3}"
 )
-_NOTED: Final = re.compile(r"[^\W_]{2}[.,)]?\[(?:\d{1,3}|[a-z]|[a-z]{4,12}(?: [a-z]{4,12})?)\](?![\w(=])")
-_LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} › \S[^\n]{0,120})\s*$")
+_IMPRINT: Final = re.compile(
+    r"©|\[page \d|\bpage \d{1,4} (?:of|/)|\bseite \d{1,4} von|^[-\u2013~—] ?\d{1,4} ?[-\u2013~—]$",
+    re.IGNORECASE,
+)
+_NOTED: Final = re.compile(
+    r"[^\W_]{2}[.,)]?\[(?:\d{1,3}|[a-z]|[a-z]{4,12}(?: [a-z]{4,12})?)\](?![\w(=])"
+)
+_LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
 _SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
-_GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,，、]\s*$")
-_CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!！]\s*$")
+_GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
+_CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
 _NUMBER: Final = re.compile(r"\d+")
 _AGO: Final = re.compile(
     r"\b\d{1,3} ?[a-z]{1,8} ago\b[^.!?\n]{0,60}$|^(?:vor|il y a|hace) \d{1,3} \w{3,10}\s*$"
@@ -84,7 +89,7 @@ _AGO: Final = re.compile(
 _BARS: Final = re.compile(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
 _LATIN: Final = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _OTHER: Final = re.compile(r"[\u0370-\u1fff\u3040-\ud7af\uf900-\ufaff]")
-_STANDING: Final = re.compile(r"[^\n]{44,110}[^\s.!?:;…。！？]\s*$")
+_STANDING: Final = re.compile(r"[^\n]{44,110}[^\s.!?:;…。\uff01\uff1f]\s*$")
 
 
 def find_copied(marked: Sequence[str]) -> range:
@@ -139,7 +144,7 @@ def _find_opening(lines: Sequence[str]) -> int:
 
 
 def _ends_lead(line: str) -> bool:
-    return line.rstrip(_CLOSERS).endswith((":", "："))
+    return line.rstrip(_CLOSERS).endswith((":", "\uff1a"))
 
 
 def find_return(lines: Sequence[str], start: int) -> int:
@@ -161,7 +166,7 @@ def find_return(lines: Sequence[str], start: int) -> int:
     return first if _turns_back(told) else len(lines)
 
 
-_SENTENCE: Final = re.compile(r"[^.!?。！？\n]{2,300}[.!?。！？]?")
+_SENTENCE: Final = re.compile(r"[^.!?。\uff01\uff1f\n]{2,300}[.!?。\uff01\uff1f]?")
 
 
 def _turns_back(told: str) -> bool:
@@ -169,13 +174,13 @@ def _turns_back(told: str) -> bool:
     if found is None:
         return False
     first = found[0].strip().lower()
-    return first.endswith(("?", "？")) or cues.ASKS_ONCE.search(first) is not None
+    return first.endswith(("?", "\uff1f")) or cues.ASKS_ONCE.search(first) is not None
 
 
 def _asks(told: str) -> bool:
     """Tell whether words ask something or for something to be done to a text."""
     lower = told.lower()
-    if lower.rstrip(_CLOSERS).endswith(("?", "？")) or cues.TREATS.search(lower):
+    if lower.rstrip(_CLOSERS).endswith(("?", "\uff1f")) or cues.TREATS.search(lower):
         return True
     return cues.TREATS_UNSPACED.search(lower) is not None
 
@@ -213,7 +218,6 @@ _SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int], ...]] = (
     ("imprint", _IMPRINT.search, 1, 1),
     ("note", _NOTED.search, 1, 1),
     ("notes", _NOTED.search, 2, 1),
-    ("link", _LINK.match, 1, 1),
     ("speech", _SPOKEN.search, 1, 1),
     ("fields", _FIELD.match, 4, 1),
     ("ago", _AGO.search, 1, 1),
@@ -228,18 +232,23 @@ def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     for number, line in enumerate(lines):
         if not line.strip():
             continue
-        if lead and not lines[number - 1].strip() and not _is_listed(line) and line != QUOTED:
+        if lead and not lines[number - 1].strip() and not _is_shown(line):
             yield Trace(number, "lead", 1)
         lead = line if _ends_lead(line) and not cues.RULE_HEADING.search(line.lower()) else ""
     first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
-    if first is None or lines[first] == QUOTED or _is_listed(lines[first]):
+    if first is None or _is_shown(lines[first]):
         return
     if _asks(" ".join(lines[:opening])):
         begins = _is_fragment(lines[first]) or len(lines[first]) >= ARTICLE
         yield Trace(first if begins else len(lines) - 1, "request", 1)
 
 
-def _find_echoes(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+def _is_shown(line: str) -> bool:
+    """Tell whether a line is what was announced and no text: a list, a quotation, an address."""
+    return line == QUOTED or _is_listed(line) or _LINK.match(line) is not None
+
+
+def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
     """Yield lines that come three times, their numbers aside."""
     bare = [_NUMBER.sub("#", line.strip()) for line in lines]
     often = Counter(line for line in bare if len(line) > 3)
@@ -310,15 +319,22 @@ def _find_furniture(lines: Sequence[str], opening: int) -> Iterator[Trace]:
         yield Trace(found[0], "numbered furniture", 1)
 
 
-def _find_labels(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+def _find_labels(lines: Sequence[str], _: int) -> Iterator[Trace]:
     """Yield lines that begin with a label in brackets that comes again, its numbers aside."""
     heads = [
         (number, _NUMBER.sub("#", mark[1]))
         for number, line in enumerate(lines)
         if (mark := _BRACKETED.match(line))
     ]
-    often = Counter(head for _, head in heads)
+    often = Counter(head for _n, head in heads)
     yield from (Trace(number, "label", 2) for number, head in heads if often[head] > 1)
+
+
+def _find_links(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield addresses on lines of their own between others: people set them apart."""
+    for number in range(max(opening, 1), len(lines)):
+        if _LINK.match(lines[number]) and "".join(lines[number - 1 : number + 2 : 2]).strip():
+            yield Trace(number, "link", 1)
 
 
 def _find_script(lines: Sequence[str], opening: int) -> Iterator[Trace]:
@@ -327,7 +343,7 @@ def _find_script(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     latin, other = len(_LATIN.findall(first)), len(_OTHER.findall(first))
     for number, line in enumerate(lines[opening:], opening):
         here, there = len(_LATIN.findall(line)), len(_OTHER.findall(line))
-        if latin > 4 * other and there > max(here, 5):
+        if latin > 4 * other and there > max(3 * here, 5):
             yield Trace(number, "script", 2)
         elif other > latin and here > 40 and not there:
             yield Trace(number, "script", 1)
@@ -360,6 +376,7 @@ _FINDERS: Final = (
     _find_letter,
     _find_furniture,
     _find_labels,
+    _find_links,
     _find_script,
     _find_wrapped,
     _find_article,

@@ -290,7 +290,8 @@ PERSONS: Final = _any(
 
 TREATS: Final = _any(
     r"rewrite|rephrase|reword|paraphrase|translate|summari[sz]e|sum up|shorten|proofread|explain",
-    r"review|analy[sz]e|critique|polish|correct|clean (?:this |it )?up|extract|(?:reply|respond) to",
+    r"review|analy[sz]e|critique|polish|correct|clean (?:this |it )?up|extract",
+    r"(?:reply|respond) to",
     r"answer (?:to|this|these|the|him|her|them)|(?:a|my|the|your) (?:reply|answer|response) to",
     r"(?:this|these|the following|below|attached|pasted)",
     r"übersetz\w*|zusammenfass\w*|fass\w* .{1,40} zusammen|kürze|umschreib\w*|erklär\w*|prüf\w*",
