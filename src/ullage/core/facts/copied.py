@@ -80,6 +80,7 @@ _LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n
 _SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
 _GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
+_NUMBERED: Final = re.compile(r"\s{0,3}\d{1,3}\.\s")
 _NUMBER: Final = re.compile(r"\d+")
 _AGO: Final = re.compile(
     r"\b\d{1,3} ?[a-z]{1,8} ago\b[^.!?\n]{0,60}$|^(?:vor|il y a|hace) \d{1,3} \w{3,10}\s*$"
@@ -99,13 +100,12 @@ def find_copied(marked: Sequence[str]) -> range:
     """
     lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
-    traces = sorted((*_find_traces(lines, opening), *_find_announced(marked, opening)))
-    begun = [trace for trace in traces if trace.line >= opening]
+    announced = list(_find_announced(marked, opening))
+    begun = sorted(t for t in (*_find_traces(lines, opening), *announced) if t.line >= opening)
     if _weigh(begun) < PROOF:
-        alone = traces and traces[0].line < opening and _weigh(traces) >= PROOF_ALONE
-        if not alone:
+        begun, opening = sorted(_find_traces(lines, 0)), 0
+        if _weigh(begun) < PROOF_ALONE:
             return range(0)
-        begun = traces
     start = begun[0].line
     while start > opening and lines[start - 1].strip() and not _ends_lead(lines[start - 1]):
         start -= 1
@@ -236,7 +236,7 @@ def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
             yield Trace(number, "lead", 1)
         lead = line if _ends_lead(line) and not cues.RULE_HEADING.search(line.lower()) else ""
     first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
-    if first is None or _is_shown(lines[first]):
+    if first is None or (_is_shown(lines[first]) and not _NUMBERED.match(lines[first])):
         return
     if _asks(" ".join(lines[:opening])):
         begins = _is_fragment(lines[first]) or len(lines[first]) >= ARTICLE
@@ -249,10 +249,13 @@ def _is_shown(line: str) -> bool:
 
 
 def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
-    """Yield lines that come three times, their numbers aside."""
+    """Yield lines that come three times, numbers aside; twice where a colon ends them."""
     bare = [_NUMBER.sub("#", line.strip()) for line in lines]
     often = Counter(line for line in bare if len(line) > 3)
     yield from (Trace(n, "echo", 1) for n, line in enumerate(bare) if often[line] > 2)
+    yield from (
+        Trace(n, "speaker", 1) for n, line in enumerate(bare) if _ends_lead(line) and often[line] > 1
+    )
 
 
 def _is_listed(line: str) -> bool:
