@@ -100,16 +100,16 @@ def find_copied(marked: Sequence[str]) -> range:
     """
     lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
-    announced = list(_find_announced(marked, opening))
-    begun = sorted(t for t in (*_find_traces(lines, opening), *announced) if t.line >= opening)
+    back = find_return(lines, opening)
+    found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
+    begun = sorted(trace for trace in found if trace.line >= opening)
     if _weigh(begun) < PROOF:
-        begun, opening = sorted(_find_traces(lines, 0)), 0
+        begun, opening, back = sorted(_find_traces(lines, 0)), 0, len(lines)
         if _weigh(begun) < PROOF_ALONE:
             return range(0)
     start = begun[0].line
     while start > opening and lines[start - 1].strip() and not _ends_lead(lines[start - 1]):
         start -= 1
-    back = find_return(lines, start)
     if not _LETTER.isdisjoint(trace.kind for trace in begun) and not _is_signed(lines, back):
         back = len(lines)
     return range(start, back)
@@ -249,13 +249,12 @@ def _is_shown(line: str) -> bool:
 
 
 def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
-    """Yield lines that come three times, numbers aside; twice where a colon ends them."""
+    """Yield lines that come three times, their numbers aside; twice where a colon ends them."""
     bare = [_NUMBER.sub("#", line.strip()) for line in lines]
     often = Counter(line for line in bare if len(line) > 3)
     yield from (Trace(n, "echo", 1) for n, line in enumerate(bare) if often[line] > 2)
-    yield from (
-        Trace(n, "speaker", 1) for n, line in enumerate(bare) if _ends_lead(line) and often[line] > 1
-    )
+    twice = (n for n, line in enumerate(bare) if often[line] > 1 and _ends_lead(line))
+    yield from (Trace(n, "speaker", 1) for n in twice)
 
 
 def _is_listed(line: str) -> bool:
