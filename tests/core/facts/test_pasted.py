@@ -107,3 +107,29 @@ def test_what_people_type_is_theirs(text: str) -> None:
 def test_a_person_goes_on_behind_a_blank_line() -> None:
     text = "HOME=/root\nLANG=C\nPATH=/bin\n\nNever touch these."
     assert drop_quoted(text).strip() == "Never touch these."
+
+
+BACK = "Can you find out why? Never touch the port 8123."
+
+
+@pytest.mark.parametrize("name", ["diff", "traceback", "log", "terminal", "chat", "transcript"])
+def test_a_person_turns_back_behind_what_they_copied(name: str) -> None:
+    typed = drop_quoted(f"Here is what I found:\n\n{SHAPES[name]}\n\n{BACK}\n")
+    assert BACK in typed
+    assert "canary" not in typed
+
+
+@pytest.mark.parametrize("name", ["observation", "cline", "langchain", "tool output"])
+def test_nobody_turns_back_behind_the_frame_of_a_tool(name: str) -> None:
+    assert BACK not in drop_quoted(f"Here is what I found:\n\n{SHAPES[name]}\n\n{BACK}")
+
+
+def test_nobody_turns_back_behind_a_letter_without_a_name_below_it() -> None:
+    letter = "Answer her kindly.\n\nDear Ms Lund,\n\nnever come before nine, the gate is shut."
+    assert drop_quoted(f"{letter}\n\n{BACK}").strip() == "Answer her kindly."
+    assert BACK in drop_quoted(f"{letter}\n\nYours,\nIngrid Moen\n\n{BACK}")
+
+
+def test_two_times_in_sentences_are_no_transcript() -> None:
+    text = "I must never have meetings before 10:00.\nAlways keep 12:30 to 13:15 free."
+    assert drop_quoted(text) == text

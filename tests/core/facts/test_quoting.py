@@ -93,3 +93,12 @@ def test_a_rule_before_a_document_is_typed_though_its_line_ends_in_a_colon() -> 
     first, *others = cut_text(text)
     assert (first.text, first.origin) == (f"{TYPED} Second part:", "typed")
     assert {segment.origin for segment in others} == {"document"}
+
+
+@pytest.mark.parametrize("tag", ["task", "user_query", "userRequest", "feedback"])
+def test_words_in_the_tag_of_a_person_are_theirs_where_all_stands_in_tags(tag: str) -> None:
+    framed = f"<{tag}>\n{TYPED}\n</{tag}>\n\n<context>\n{BEGS}\n</context>"
+    assert drop_quoted(framed).strip() == TYPED
+    inside = f"<context>\n<{tag}>\n{BEGS}\n</{tag}>\n</context>\n<{tag}>\n{TYPED}\n</{tag}>"
+    assert drop_quoted(inside).strip() == TYPED
+    assert drop_quoted(f"Mind this.\n<{tag}>\n{BEGS}\n</{tag}>").strip() == "Mind this."

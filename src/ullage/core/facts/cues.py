@@ -279,6 +279,34 @@ LIMITS_ELSEWHERE: Final = _any(
 )
 """Worth 2: a limit, a wish or a preference of other languages, at their commonest."""
 
+PERSONS: Final = _any(
+    r"i|i'\w+|me|my|mine|we|we'\w+|us|our|ours|you|you'\w+|your|yours|please|let's",
+    r"ich|mir|mich|mein\w*|wir|uns|unser\w*|du|dir|dich|dein\w*|bitte",
+    r"je|j'\w+|moi|mon|ma|mes|nous|notre|nos|vous|votre|vos|tu|toi",
+    r"yo|mis|nosotr[oa]s|nuestr[oa]s?|usted(?:es)?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
+    r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|ты|тебе|вы|вам|вас|ваш\w*|пожалуйста",
+)
+"""Words by which people speak of themselves and to somebody."""
+
+TREATS: Final = _any(
+    r"rewrite|rephrase|reword|paraphrase|translate|summari[sz]e|sum up|shorten|proofread|explain",
+    r"review|analy[sz]e|critique|polish|correct|clean (?:this |it )?up|extract",
+    r"(?:reply|respond) to",
+    r"answer (?:to|this|these|the|him|her|them)|(?:a|my|the|your) (?:reply|answer|response) to",
+    r"(?:this|these|the following|below|attached|pasted)",
+    r"übersetz\w*|zusammenfass\w*|fass\w* .{1,40} zusammen|kürze|umschreib\w*|erklär\w*|prüf\w*",
+    r"korrigier\w*|antworte auf|dies(?:e[nmrs]?)?|folgende[nmrs]?|tradui[srtz]\w*|résume[rz]?",
+    r"reformule[rz]?|corrige[rz]?|explique[rz]?|ce(?:t|tte|s)?|ci-dessous|suivante?s?|traduc[ei]\w*",
+    r"resum[ei]\w*|reescrib\w*|explica\w*|est[aeo]s?|siguientes?|traduzi\w*|riassum\w*|spiega",
+    r"переведи\w*|перескажи\w*|сократи\w*|исправь\w*|объясни\w*|это\w?|эт[аиу]",
+)
+"""Something is to be done to a text, or one is pointed at: it follows."""
+
+TREATS_UNSPACED: Final = re.compile(
+    r"翻译|总结|概括|改写|润色|解释|这[个封篇段份]|以下|下面|翻訳|要約|書き直|校正|説明して|この|これ"
+)
+"""The same in scripts without spaces."""
+
 WORTH: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (PROHIBITS, 3),
     (FORBIDS, 3),

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ullage.core.facts.copied import QUOTED, find_copied, find_return
+
 _FRAMES: Final = re.compile(
     r"\s{0,3}(?:"
     r"observation(?: \d+)?:"  # ReAct, SWE-agent, OpenHands
@@ -24,27 +26,37 @@ _FRAMES: Final = re.compile(
     r"(?:following|files?|documents?|images?|lines?|text|snippet)\b[^!?\n]{0,120}:\s*$"
     r"|context information is below"  # LlamaIndex
     r"|use the following (?:pieces of )?(?:context|documents?|information|sources?)"  # LangChain
-    r"|traceback \(most recent call last\):"
+    r")",
+    re.IGNORECASE,
+)
+"""How programs begin what they put into a user's message; it goes on to the message's end."""
+
+_DUMPS: Final = re.compile(
+    r"\s{0,3}(?:traceback \(most recent call last\):"
     r"|diff --git |index [0-9a-f]{7,40}\.\.|@@ -\d|\*\*\* (?:begin patch|update file|add file)"
     r"|exit code:? -?\d|stdout:|stderr:"
     r")",
     re.IGNORECASE,
 )
-"""How programs begin what they put into a user's message; it goes on to the message's end."""
+"""How begins what people copy from a terminal: behind it they may go on."""
 
 _PROMPT: Final = re.compile(r"\s{0,3}(?:[\w.-]{1,40}@[\w.-]{1,60}[^\s]{0,80}[$#%]|\$|>>>) \S")
 _NUMBERED: Final = re.compile(r"\s{0,8}\d{1,6} ?(?:[|│→]|\t)")
 _GREP: Final = re.compile(r"[\w./\\-]{1,200}:\d{1,6}[:-]")
 _MARGIN: Final = re.compile(r"\s{0,3}[│⋮┃▌┆]")
 _TIMED: Final = re.compile(
-    r"[^\w\n]{0,3}(?:\d{4}-\d\d-\d\d|[^\d\n]{0,40}?\d{1,2}:\d\d(?::\d\d)?\b)", re.IGNORECASE
+    r"[^\w\n]{0,3}(?:\d{4}-\d\d-\d\d|(?:[\d./-]{6,10},? )?\d{1,2}:\d\d(?::\d\d)?\b"
+    r"|(?:[^\s\d]{1,24}\s+){1,4}?\(?\d{1,2}:\d\d(?::\d\d)?(?: ?[ap]\.?m\b\.?)?\)?(?::|\s*$))",
+    re.IGNORECASE,
 )
+"""A time at the head of a line, or behind a name."""
 _LABEL: Final = re.compile(r"\s{0,3}\W{0,2}([^\s:|][^:|\n]{0,30}):\s+\S")
 _QUOTE: Final = re.compile(r"\s{0,3}>")
 _ASKED: Final = re.compile(r"\s{0,3}(?:Q|Question)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
 _ANSWERED: Final = re.compile(r"\s{0,3}(?:A|Answer)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
 _BEGIN: Final = re.compile(r"\W{1,12}(?:begin|start)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
 _END: Final = re.compile(r"\W{1,12}(?:end|stop)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
+_JSON: Final = re.compile(r"\s{0,40}[\[{]{1,3}\s{0,3}\"[^\"\n]{1,200}\"\s{0,3}:")
 _INSIDE: Final = re.compile(r"<([A-Za-z][\w-]{0,40})(?: [^<>]{0,200})?>([^<>]{8,4000})</\1>")
 
 _MACHINE: Final = re.compile(
@@ -70,38 +82,52 @@ TURNS: Final = 3
 """Lines with a speaker's name that make a transcript, one of them speaking twice."""
 
 
-def find_pasted(lines: Sequence[str]) -> frozenset[int]:
-    """Return the numbers of the lines that stand in the frame of a program, or look like data."""
-    found = set(range(_find_frame(lines), len(lines)))
+def find_pasted(marked: Sequence[str]) -> frozenset[int]:
+    """Return the numbers of the lines that stand in the frame of a program, or look like data.
+
+    Lines that are known to be quoted come as `QUOTED`.
+    """
+    lines = ["" if line == QUOTED else line for line in marked]
+    found = {*range(_find_frame(lines), len(lines)), *find_copied(marked)}
+    for begun in (_find_dump(lines), _find_timed(lines), _find_turns(lines)):
+        found.update(range(begun, find_return(lines, begun)))
     for alike in (_NUMBERED, _GREP, _MARGIN):
         found.update(_span(lines, alike, 2))
-    found.update(_span(lines, _TIMED, 2, to_end=True))
     found.update(_find_machine(lines))
-    found.update(_find_turns(lines))
     found.update(_find_rows(lines))
     found.update(_find_between(lines))
-    found.update(n for n, line in enumerate(lines) if _QUOTE.match(line) or _is_mostly_inside(line))
+    found.update(n for n, line in enumerate(lines) if _QUOTE.match(line) or _is_data(line))
     return frozenset(found)
 
 
 def _find_frame(lines: Sequence[str]) -> int:
     """Return the first line that a program framed to the end of the message."""
     for number, line in enumerate(lines):
-        if _FRAMES.match(line) or _PROMPT.match(line):
+        if _FRAMES.match(line):
             return number
         if _ASKED.match(line) and any(_ANSWERED.match(more) for more in lines[number + 1 :][:20]):
             return number
     return len(lines)
 
 
-def _span(
-    lines: Sequence[str], shape: re.Pattern[str], least: int, *, to_end: bool = False
-) -> range:
+def _find_dump(lines: Sequence[str]) -> int:
+    """Return the first line of what somebody copied from a terminal."""
+    dumped = (n for n, line in enumerate(lines) if _DUMPS.match(line) or _PROMPT.match(line))
+    return next(dumped, len(lines))
+
+
+def _find_timed(lines: Sequence[str]) -> int:
+    """Return the first of two lines with times in front."""
+    timed = [number for number, line in enumerate(lines) if _TIMED.match(line)]
+    return timed[0] if len(timed) > 1 else len(lines)
+
+
+def _span(lines: Sequence[str], shape: re.Pattern[str], least: int) -> range:
     """Return the lines from the first to the last of a shape, none where there are too few."""
     alike = [number for number, line in enumerate(lines) if shape.match(line)]
     if len(alike) < least:
         return range(0)
-    return range(alike[0], len(lines) if to_end else alike[-1] + 1)
+    return range(alike[0], alike[-1] + 1)
 
 
 def _find_machine(lines: Sequence[str]) -> range:
@@ -126,15 +152,15 @@ def _find_head(line: str) -> str:
     return head if head[-1:] in ("!", ":", "]", "|", ">") else ""
 
 
-def _find_turns(lines: Sequence[str]) -> range:
-    """Return the lines of a transcript: names before a colon, one of them more than once."""
+def _find_turns(lines: Sequence[str]) -> int:
+    """Return the first line of a transcript: names before a colon, one of them more than once."""
     named = [
         (n, mark[1].casefold()) for n, line in enumerate(lines) if (mark := _LABEL.match(line))
     ]
     speakers = Counter(name for _, name in named)
     if len(named) < TURNS or len(speakers) < 2 or max(speakers.values()) < 2:
-        return range(0)
-    return range(named[0][0], len(lines))
+        return len(lines)
+    return named[0][0]
 
 
 def _find_rows(lines: Sequence[str]) -> Iterator[int]:
@@ -162,6 +188,8 @@ def _find_between(lines: Sequence[str]) -> Iterator[int]:
             begun = None
 
 
-def _is_mostly_inside(line: str) -> bool:
-    """Tell whether most of a line stands between a tag and its end."""
+def _is_data(line: str) -> bool:
+    """Tell whether a line is JSON, or most of it stands between a tag and its end."""
+    if _JSON.match(line):
+        return True
     return any(2 * len(found[2]) > len(line) for found in _INSIDE.finditer(line))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from ullage.core.facts.copied import QUOTED
 from ullage.core.facts.pasted import find_pasted
 
 Origin = Literal["typed", "document", "quoted"]
@@ -25,6 +26,11 @@ class TextLine(NamedTuple):
 
 _FENCE: Final = re.compile(r"\s{0,3}(?:```|~~~)")
 _TAG: Final = re.compile(r"\s*<(/?)([A-Za-z][\w:-]{0,40})[^<>]{0,200}>\s*$")
+_OWN: Final = re.compile(
+    r"user[_-]?(?:request|query|message|prompt|input|question)|task|feedback", re.IGNORECASE
+)
+"""Tags in which frameworks put a person's words: Copilot, Cursor, Cline, Roo."""
+
 _RULER: Final = re.compile(r"\s{0,3}([-=_*~])\1{4,200}\s*$")
 _TITLED: Final = re.compile(r"\s{0,3}[-=_*]{3,60} ?\w[^\n]{0,80}?\w ?[-=_*]{3,60}\s*$")
 _FIELD: Final = re.compile(r"\s{0,3}\*{0,2}[^\W\d_][\w -]{0,24}:\*{0,2}\s+\S")
@@ -43,12 +49,15 @@ def read_origins(text: str) -> list[TextLine]:
     """
     lines = text.splitlines()
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
+    own = _find_own(lines, closed)
     rest, document = _find_rest(lines), _find_document(lines)
     found: list[TextLine] = []
     fenced, tag, ruled = False, "", False
     for number, line in enumerate(lines):
         fence, mark = _FENCE.match(line) is not None, _TAG.match(line)
-        mark = mark if mark is not None and mark[2] in closed else None
+        if mark is not None and not tag and mark[2] in own:
+            continue
+        mark = mark if mark is not None and mark[2] in closed - own else None
         ruler = _RULER.match(line) is not None
         fenced, ruled = fenced != fence, ruled != (ruler and not fenced)
         tag = tag if mark is None else _enter(tag, mark)
@@ -56,11 +65,25 @@ def read_origins(text: str) -> list[TextLine]:
             continue
         quoted = fenced or tag or ruled or number >= rest
         found.append(TextLine(line, "quoted" if quoted else _judge(number, document)))
-    pasted = find_pasted([line if origin == "typed" else "" for line, origin in found])
+    marked = [line if origin == "typed" or not line.strip() else QUOTED for line, origin in found]
+    pasted = find_pasted(marked)
     return [
         line._replace(origin="quoted") if number in pasted and line.origin == "typed" else line
         for number, line in enumerate(found)
     ]
+
+
+def _find_own(lines: Sequence[str], closed: set[str]) -> frozenset[str]:
+    """Return the tags of a person's own words, where a framework put all of a message in tags."""
+    tag, outer = "", set[str]()
+    for line in lines:
+        mark = _TAG.match(line)
+        if mark is not None and mark[2] in closed:
+            tag = _enter(tag, mark)
+            outer.add(tag)
+        elif not tag and line.strip():
+            return frozenset()
+    return frozenset(name for name in outer if _OWN.fullmatch(name))
 
 
 def _judge(number: int, document: int) -> Origin:

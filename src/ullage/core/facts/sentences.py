@@ -105,6 +105,8 @@ def sentences(text: str) -> Iterator[tuple[Place, str]]:
             place, lead = heading or ("prose", "")
             if heading is None:
                 held = f"{held} {line}" if held else line
+            else:
+                yield from _split("prose", _find_before(line))
     yield from _split("prose", held)
 
 
@@ -140,6 +142,12 @@ def _heading(line: str) -> tuple[Place, str] | None:
         return "rules", stripped.rstrip(":\uff1a") + ": "
     rules = cues.RULE_HEADING.search(lower) or _worth(lower) > 0
     return ("rules", "") if rules else ("prose", "")
+
+
+def _find_before(heading: str) -> str:
+    """Return the sentences in a line before the one that opens a list."""
+    *before, _ = _SPLIT.split(heading) if not heading.startswith("#") else ("",)
+    return " ".join(before)
 
 
 def _split_item(place: Place, lead: str, item: str) -> Iterator[tuple[Place, str]]:

@@ -1,0 +1,385 @@
+"""Tell where another hand goes on in a message, by evidence that adds up, in any language.
+
+Pages, mails, chats, tickets, minutes and scans have no frame of a program. Each leaves traces that
+people leave in nothing they type to an assistant: names and times on lines of their own, words of
+buttons, columns, broken words, greetings in the middle. One trace proves little, two of different
+kinds do. What stands in front of the first trace stays typed, and so does a last paragraph that
+plainly turns back to the assistant. Frames of programs (`pasted`) are not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ullage.core.facts import cues
+
+PROOF: Final = 2
+"""What traces must weigh behind somebody's own first words."""
+
+PROOF_ALONE: Final = 3
+"""The same where nothing stands in front of them: people format what they type as well."""
+
+BACK_MOST: Final = 400
+"""Characters of a last paragraph in which a person goes on behind a paste."""
+
+ARTICLE: Final = 280
+"""Characters of a paragraph that speaks of no one, from which on it is an article's."""
+
+
+QUOTED: Final = "\0"
+"""What stands for a line that is known to be somebody else's."""
+
+
+class Trace(NamedTuple):
+    """A line that another hand left, the kind of trace, and what the kind weighs."""
+
+    line: int
+    kind: str
+    weight: int
+
+
+_MONTH: Final = r"[^\W\d_]{3,10}\.?"
+_DAY: Final = (
+    rf"(?:\d{{4}}[-/.]\d\d?[-/.]\d\d?|\d\d?[./]\d\d?[./]\d{{2,4}}|\d\d?\.? {_MONTH} \d{{4}}"
+    rf"|{_MONTH} \d\d?(?:st|nd|rd|th)?,? \d{{4}}|\d{{4}}年\d\d?月\d\d?日)"
+)
+_CLOCK: Final = r"\d\d?:\d\d(?::\d\d)?(?:[,.]\d{1,6})?(?: ?[AaPp]\.?[Mm]\b\.?)?"
+_WHEN: Final = rf"(?:{_DAY}[,T ]{{0,3}}{_CLOCK}|{_CLOCK}|{_DAY})"
+_STAMP: Final = re.compile(
+    rf"[^\w\n]{{0,3}}(?:{_DAY}[,T ]{{0,3}}(?:{_CLOCK})?|{_CLOCK})(?:\W{{1,4}}|$)"
+    rf"|(?:[^\s]{{1,24}}\s{{1,4}}){{0,5}}?[^\s\d]{{0,3}}{_WHEN}(?:[\u2013-]{_CLOCK})?[)\]]?\s*$"
+)
+"""A line that a time opens, or one of few words that a time closes, and no end of a sentence."""
+
+_STOPS: Final = tuple(".!?:;,…。\uff01\uff1f\uff1a\uff1b\uff0c、")
+_CLOSERS: Final = "\"')]»”\u2019*_ "
+_ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
+_FIELD: Final = re.compile(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
+_UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff]")
+_COUNT: Final = re.compile(r"\s{0,3}[^\w\n]{0,3}\d[\d.,:]{0,11} ?[kKmM%]?[^\w\n]{0,3}$")
+_SIGN: Final = re.compile(r"\s{0,3}(?::[a-z0-9_+-]{1,30}:|[^\w\s]{1,4} ?\d{1,5})\s*$")
+_HANDLE: Final = re.compile(r"\s{0,3}@[\w.-]{1,40}\s*$")
+_COLUMNS: Final = re.compile(r"\S {4,100}\S")
+_INSET: Final = re.compile(r" {3,24}[^\s\-*+•\d]")
+_BROKEN: Final = re.compile(r"[^\n]{20,200}[^\W\d_]{2}[-\u00ad\u2010]\s*$")
+_BRACKETED: Final = re.compile(r"\s{0,3}[\[【<]{1,2}([^\W\d_][^\]】>\n]{1,60})[\]】>]{1,2}")
+_SECTION: Final = re.compile(
+    r"\s{0,3}(?:§ ?\d{1,4}[a-z]?|\d{1,3}(?:\.\d{1,3}){1,4}\.?)\s+[^\W\d_]{3}"
+)
+_IMPRINT: Final = re.compile(
+    r"©|\[page \d|\bpage \d{1,4} (?:of|/)|\bseite \d{1,4} von|^[-\u2013~—] ?\d{1,4} ?[-\u2013~—]$",
+    re.IGNORECASE,
+)
+_NOTED: Final = re.compile(
+    r"[^\W_]{2}[.,)]?\[(?:\d{1,3}|[a-z]|[a-z]{4,12}(?: [a-z]{4,12})?)\](?![\w(=])"
+)
+_LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
+_SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
+_GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
+_CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
+_NUMBERED: Final = re.compile(r"\s{0,3}\d{1,3}\.\s")
+_NUMBER: Final = re.compile(r"\d+")
+_AGO: Final = re.compile(
+    r"\b\d{1,3} ?[a-z]{1,8} ago\b[^.!?\n]{0,60}$|^(?:vor|il y a|hace) \d{1,3} \w{3,10}\s*$"
+    r"|\d{1,3} \w{3,10} назад\s*$|\d{1,3} ?(?:分钟?|小时|天|日|時間|か月)前\s*$",
+    re.IGNORECASE,
+)
+_BARS: Final = re.compile(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
+_LATIN: Final = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_OTHER: Final = re.compile(r"[\u0370-\u1fff\u3040-\ud7af\uf900-\ufaff]")
+_STANDING: Final = re.compile(r"[^\n]{44,110}[^\s.!?:;…。\uff01\uff1f]\s*$")
+
+
+def find_copied(marked: Sequence[str]) -> range:
+    """Return the lines from the first trace of another hand to its last; none without proof.
+
+    Lines that are known to be quoted come as `QUOTED`.
+    """
+    lines = ["" if line == QUOTED else line for line in marked]
+    opening = _find_opening(lines)
+    back = find_return(lines, opening)
+    found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
+    begun = sorted(trace for trace in found if trace.line >= opening)
+    if _weigh(begun) < PROOF:
+        begun, opening, back = sorted(_find_traces(lines, 0)), 0, len(lines)
+        if _weigh(begun) < PROOF_ALONE:
+            return range(0)
+    start = begun[0].line
+    while start > opening and lines[start - 1].strip() and not _ends_lead(lines[start - 1]):
+        start -= 1
+    if not _LETTER.isdisjoint(trace.kind for trace in begun) and not _is_signed(lines, back):
+        back = len(lines)
+    return range(start, back)
+
+
+_LETTER: Final = frozenset({"greeting", "signature"})
+"""Letters ask too: behind them a person goes on only below a signature."""
+
+
+def _is_signed(lines: Sequence[str], back: int) -> bool:
+    """Tell whether a name stands above a line."""
+    above = [line for line in lines[:back] if line.strip()]
+    return bool(above) and _is_fragment(above[-1])
+
+
+def _weigh(traces: Sequence[Trace]) -> int:
+    return sum({trace.kind: trace.weight for trace in traces}.values())
+
+
+def _find_opening(lines: Sequence[str]) -> int:
+    """Return the line behind the first paragraph or the first lead."""
+    begun = False
+    for number, line in enumerate(lines):
+        if not line.strip():
+            if begun:
+                return number
+            continue
+        begun = True
+        if _ends_lead(line):
+            return number + 1
+    return len(lines)
+
+
+def _ends_lead(line: str) -> bool:
+    return line.rstrip(_CLOSERS).endswith((":", "\uff1a"))
+
+
+def find_return(lines: Sequence[str], start: int) -> int:
+    """Return the line at which a person goes on behind what was copied: its last paragraph.
+
+    It asks, or asks for something, in its first sentence, and has no trace in it.
+    """
+    last = len(lines)
+    while last > start and not lines[last - 1].strip():
+        last -= 1
+    first = last
+    while first > start and lines[first - 1].strip():
+        first -= 1
+    told = " ".join(lines[first:last])
+    if first <= start or not any(map(str.strip, lines[:start])) or len(told) > BACK_MOST:
+        return len(lines)
+    if any(map(_FIELD.match, lines[first:last])) or any(_find_traces(lines[first:last], 0)):
+        return len(lines)
+    return first if _turns_back(told) else len(lines)
+
+
+_SENTENCE: Final = re.compile(r"[^.!?。\uff01\uff1f\n]{2,300}[.!?。\uff01\uff1f]?")
+
+
+def _turns_back(told: str) -> bool:
+    found = _SENTENCE.match(told)
+    if found is None:
+        return False
+    first = found[0].strip().lower()
+    return first.endswith(("?", "\uff1f")) or cues.ASKS_ONCE.search(first) is not None
+
+
+def _asks(told: str) -> bool:
+    """Tell whether words ask something or for something to be done to a text."""
+    lower = told.lower()
+    if lower.rstrip(_CLOSERS).endswith(("?", "\uff1f")) or cues.TREATS.search(lower):
+        return True
+    return cues.TREATS_UNSPACED.search(lower) is not None
+
+
+# ── the traces ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _find_traces(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    for kind, shape, least, weight in _SHAPES:
+        found = [number for number, line in enumerate(lines) if shape(line)]
+        if len(found) >= least:
+            yield from (Trace(number, kind, weight) for number in found)
+    for find in _FINDERS:
+        yield from find(lines, opening)
+
+
+def _is_stamp(line: str) -> bool:
+    return _STAMP.match(line) is not None and not line.rstrip().endswith((".", "!", "?"))
+
+
+def _is_stamp_alone(line: str) -> bool:
+    return _is_stamp(line) and _FIELD.match(line) is None
+
+
+_SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int], ...]] = (
+    ("stamp", _is_stamp, 1, 1),
+    ("stamps", _is_stamp_alone, 2, 1),
+    ("count", _COUNT.match, 1, 2),
+    ("sign", _SIGN.match, 1, 1),
+    ("handle", _HANDLE.match, 1, 2),
+    ("columns", _COLUMNS.search, 1, 2),
+    ("inset", _INSET.match, 3, 1),
+    ("broken", _BROKEN.match, 1, 1),
+    ("section", _SECTION.match, 1, 1),
+    ("imprint", _IMPRINT.search, 1, 1),
+    ("note", _NOTED.search, 1, 1),
+    ("notes", _NOTED.search, 2, 1),
+    ("speech", _SPOKEN.search, 1, 1),
+    ("fields", _FIELD.match, 4, 1),
+    ("ago", _AGO.search, 1, 1),
+    ("bars", _BARS.match, 1, 1),
+)
+"""What each kind of line looks like, how many there must be, and what the kind weighs."""
+
+
+def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield the first line behind one that ends in a colon, or where a request stands before."""
+    lead = ""
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        if lead and not lines[number - 1].strip() and not _is_shown(line):
+            yield Trace(number, "lead", 1)
+        lead = line if _ends_lead(line) and not cues.RULE_HEADING.search(line.lower()) else ""
+    first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
+    if first is None or (_is_shown(lines[first]) and not _NUMBERED.match(lines[first])):
+        return
+    if _asks(" ".join(lines[:opening])):
+        begins = _is_fragment(lines[first]) or len(lines[first]) >= ARTICLE
+        yield Trace(first if begins else len(lines) - 1, "request", 1)
+
+
+def _is_shown(line: str) -> bool:
+    """Tell whether a line is what was announced and no text: a list, a quotation, an address."""
+    return line == QUOTED or _is_listed(line) or _LINK.match(line) is not None
+
+
+def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
+    """Yield lines that come three times, their numbers aside; twice where a colon ends them."""
+    bare = [_NUMBER.sub("#", line.strip()) for line in lines]
+    often = Counter(line for line in bare if len(line) > 3)
+    yield from (Trace(n, "echo", 1) for n, line in enumerate(bare) if often[line] > 2)
+    twice = (n for n, line in enumerate(bare) if often[line] > 1 and _ends_lead(line))
+    yield from (Trace(n, "speaker", 1) for n in twice)
+
+
+def _is_listed(line: str) -> bool:
+    return _ITEM.match(line) is not None or _FIELD.match(line) is not None
+
+
+def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield a greeting behind somebody's first words, and what stands above a signature."""
+    for number in range(max(opening, 1), len(lines) - 1):
+        above, below = lines[number - 1], lines[number + 1]
+        if above.strip() and not _ends_lead(above):
+            continue
+        words = len(lines[number].split())
+        if _GREETING.match(lines[number]) and words <= 6 and (words > 1 or not below.strip()):
+            yield Trace(number, "greeting", 2)
+        elif _CALL.match(lines[number]) and 1 < words <= 6:
+            yield Trace(number, "call", 1)
+    yield from _find_signature(lines, opening)
+
+
+def _find_signature(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield the short lines that a text ends in, a greeting above them or not."""
+    number = len(lines)
+    short = 0
+    while number > opening and (not lines[number - 1].strip() or _is_fragment(lines[number - 1])):
+        number -= 1
+        short += bool(lines[number].strip())
+    greeted = number > opening and _GREETING.match(lines[number - 1]) is not None
+    if (greeted and short) or (short >= 2 and number > opening):
+        yield Trace(number - greeted, "signature", 1)
+
+
+def _is_fragment(line: str) -> bool:
+    """Tell whether a line is words of a button, a name or a title: short, and no sentence."""
+    bare = line.strip()
+    return (
+        0 < len(bare) <= 48
+        and not bare.endswith(_STOPS)
+        and not bare[0].islower()
+        and len(bare.split()) <= 6
+        and not _is_listed(line)
+        and _UNSPACED.search(bare) is None
+    )
+
+
+def _find_furniture(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield the runs of short lines that pages have between their sentences."""
+    run: list[int] = []
+    found: list[int] = []
+    longest = 0
+    for number in range(opening, len(lines) + 1):
+        if number < len(lines) and _is_fragment(lines[number]):
+            run.append(number)
+            continue
+        longest = max(longest, len(run))
+        found += run if len(run) > 1 else ()
+        run = []
+    if longest < 3 or not any(len(line.split()) > 5 for line in lines[opening:]):
+        return
+    yield Trace(found[0], "furniture", 1)
+    if len(found) >= 6 and sum(len(lines[n].split()) <= 2 for n in found) >= 3:
+        yield Trace(found[0], "much furniture", 1)
+    if sum(_NUMBER.search(lines[n]) is not None for n in found) >= 2:
+        yield Trace(found[0], "numbered furniture", 1)
+
+
+def _find_labels(lines: Sequence[str], _: int) -> Iterator[Trace]:
+    """Yield lines that begin with a label in brackets that comes again, its numbers aside."""
+    heads = [
+        (number, _NUMBER.sub("#", mark[1]))
+        for number, line in enumerate(lines)
+        if (mark := _BRACKETED.match(line))
+    ]
+    often = Counter(head for _n, head in heads)
+    yield from (Trace(number, "label", 2) for number, head in heads if often[head] > 1)
+
+
+def _find_links(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield addresses on lines of their own between others: people set them apart."""
+    for number in range(max(opening, 1), len(lines)):
+        if _LINK.match(lines[number]) and "".join(lines[number - 1 : number + 2 : 2]).strip():
+            yield Trace(number, "link", 1)
+
+
+def _find_script(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield lines in another script than the first words."""
+    first = " ".join(lines[:opening])
+    latin, other = len(_LATIN.findall(first)), len(_OTHER.findall(first))
+    for number, line in enumerate(lines[opening:], opening):
+        here, there = len(_LATIN.findall(line)), len(_OTHER.findall(line))
+        if latin > 4 * other and there > max(3 * here, 5):
+            yield Trace(number, "script", 2)
+        elif other > latin and here > 40 and not there:
+            yield Trace(number, "script", 1)
+
+
+def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield lines that were broken to a width, where the first words were not."""
+    broken = [
+        number
+        for number, line in enumerate(lines[:-1])
+        if _STANDING.match(line) and lines[number + 1].lstrip()[:1].islower()
+    ]
+    if len(broken) >= 2 and broken[0] >= opening:
+        yield from (Trace(number, "wrapped", 1) for number in broken)
+
+
+def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield long paragraphs that speak neither of a writer nor to a reader."""
+    for number, line in enumerate(lines[opening:], opening):
+        if len(line) < ARTICLE or _UNSPACED.search(line) or line.count(". ") < 2:
+            continue
+        if cues.PERSONS.search(_SPOKEN.sub("", line).lower()) is None:
+            yield Trace(number, "article", 1)
+            if len(line) >= 2 * ARTICLE:
+                yield Trace(number, "long article", 1)
+
+
+_FINDERS: Final = (
+    _find_echoes,
+    _find_letter,
+    _find_furniture,
+    _find_labels,
+    _find_links,
+    _find_script,
+    _find_wrapped,
+    _find_article,
+)
