@@ -51,7 +51,10 @@ THIRD = (
     r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 )
 IN_TURN = (r"\p{N}{1,3}", f"[{EAST}]+", THIRD)
-CUT = " \t\n\r\0\u200d19a\u00e9Z'=+\u0301\u3040\u3099\u309b\u30a2\u30fb\u4e2d\u9fff\u3002\u0661\U0001f680"
+CUT = (
+    " \t\n\r\0\u200d19aZ'=+\u00e9\u0661\u0301"
+    "\u3040\u3099\u309b\u30a2\u30fb\u4e2d\u9fff\u3002\U0001f680"
+)
 MARKS = "\u0301\u0316\u0327\u0344\u0f71\u0f73\u3099\U0001d165\U0001e94a"
 SPLITTER = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
