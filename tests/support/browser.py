@@ -303,6 +303,11 @@ class Visit:
             raise BrowserError(f"{expression!r} threw: {_thrown(answer['exceptionDetails'])}")
         return answer["result"].get("value")
 
+    def close(self) -> None:
+        """Close the tab."""
+        self._order("Page.close")
+        self.browser.forget(self.session)
+
     def screenshot(self, path: Path) -> Path:
         """Write the whole page as a PNG; return `path`."""
         size = self._order("Page.getLayoutMetrics")["cssContentSize"]
@@ -449,6 +454,10 @@ class Browser:
             else:
                 result: dict[str, Any] = message["result"]
                 return result
+
+    def forget(self, session: str) -> None:
+        """Keep nothing more of a tab that was closed."""
+        self._visits.pop(session, None)
 
     def _take(self, message: dict[str, Any]) -> None:
         visit = self._visits.get(message.get("sessionId", ""))

@@ -178,7 +178,7 @@
 
   // ── pages ───────────────────────────────────────────────────────────────────────────────────
   const show = async (url, push) => {
-    const answer = await fetch(url, { headers: { ...headers(), "hx-request": "true" } });
+    const answer = await fetch(url, { headers: { ...headers(), accept: "text/html", "hx-request": "true" } });
     const text = await answer.text();
     if (answer.status === 401) { if (push) location.assign(url); return; }
     const main = find("main");
@@ -293,7 +293,10 @@
   document.addEventListener("htmx:after:swap", () => { const box = find("answer"); if (find("said").textContent.trim() && !box.open) box.showModal(); });
   window.addEventListener("popstate", () => show(location.href, false));
   window.addEventListener("resize", () => { if (plot) plot.setSize({ width: find("chart").clientWidth, height: 280 }); redraw(); });
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) redraw(); });
+  // a browser holds six connections to a server: a page that nobody sees gives its own back
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { if (stream) stream.abort(); } else listen();
+  });
   addEventListener("DOMContentLoaded", () => {
     begin();
     if (find("token") && token()) show(location.href, false);
