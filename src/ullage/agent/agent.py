@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from ullage import config
 from ullage.agent.continuing import (
-    KEPT,
     LARGEST,
     afollow_session,
     begin_next,
+    find_kept,
     hold_back,
     is_full,
     is_large,
@@ -297,7 +297,8 @@ class Agent(Unpicklable):
     async def _begin_next(self, kit: Kit) -> Session | None:
         """Begin the session that goes on; where that fails it is told, and this one goes on."""
         try:
-            return await begin_next(kit, kept=self._find_kept(kit.session))
+            kept = find_kept(kit.session.known, self._session_bytes)
+            return await begin_next(kit, kept=kept)
         except UllageError as error:
             told = {"text": f"no new session was begun: {error}"}
             kit.session.publish(Live(kit.session.name, "status", told))
@@ -379,12 +380,8 @@ class Agent(Unpicklable):
         if all(isinstance(item, FailedUser) for item in (await session.afold()).items):
             raise ConfigurationError(f"session {session.name} has nothing to summarise yet")
         kit = self._kit(session, {}, dry=True)
-        return await begin_next(kit, name, kept=self._find_kept(session))
-
-    def _find_kept(self, session: Session) -> int | None:
-        """Return how much of a session's history its hand-over may keep: of a large one little."""
-        most = self._session_bytes
-        return None if most is None or session.known.text_bytes <= most else KEPT
+        kept = find_kept(session.known, self._session_bytes)
+        return await begin_next(kit, name, kept=kept)
 
     def uncompact(self, session: Session) -> Checkpoint | None:
         """Undo the last compaction; return it, or None without one."""

@@ -47,8 +47,19 @@ LARGEST: Final = 64_000_000
 Such a session is opened in under a second, with some 150 MB of memory.
 """
 
-KEPT: Final = 256_000
-"""Characters of a large session's history that its hand-over keeps once more, at the most."""
+KEPT: Final = 256
+"""The part of that which a large session's hand-over keeps of its history once more, at the most.
+
+A 256th are 250,000 characters: more than most windows take.
+"""
+
+
+def find_kept(known: Fold, most: int | None) -> int | None:
+    """Return how many characters of history a session's hand-over may keep; None for all.
+
+    Of a large one it is little, so that the next one does not begin large.
+    """
+    return None if most is None or known.text_bytes <= most else most // KEPT
 
 
 def is_large(known: Fold, most: int | None) -> bool:
