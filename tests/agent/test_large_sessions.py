@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.agent.acting import agent, bodies, called, data, said, scripted, types
 from ullage.agent import Agent, Live, Session, Spec, ToolOutcome
@@ -292,15 +290,3 @@ def test_undo_reaches_the_files_of_the_old_session_by_its_name(session: Session,
 def test_a_bound_that_cannot_be_is_refused(most: Any, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="session_bytes"):
         Agent(Provider("model", "http://127.0.0.1:9/v1"), workspace=tmp_path, session_bytes=most)
-
-
-@given(st.lists(st.text(max_size=30), max_size=12), st.integers(0, 12))
-def test_the_fold_counts_the_bytes_of_its_events(texts: list[str], at: int):
-    log = MemoryLog()
-    session = Session.create(log, "s")
-    for text in texts:
-        session.record([Draft("user_message", {"text": text.encode("utf-8", "ignore").decode()})])
-    events = session.events()
-    sizes = [len(event.text.encode()) for event in events]
-    assert session.fold.text_bytes == sum(sizes)
-    assert fold(events, at).text_bytes == sum(sizes[:at])
