@@ -186,7 +186,7 @@ def test_a_session_that_was_purged_or_begun_anew_is_read_anew(log: Reading, tmp_
         path.unlink()
     anew = Reading(tmp_path / "log.db")
     with Session.create(anew, "s") as session:
-        session.record(DRAFTS[3:5] * 10)
+        session.record(list(DRAFTS[3:5]) * 10)
     assert read(anew, tmp_path) == take(anew.read("s"))
     anew.close()
 

@@ -5,7 +5,7 @@ It holds numbers and ids, no text of a conversation: where a text stands it has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Self
 
@@ -125,7 +125,7 @@ class Overview:
         self.sums.take(event)
 
 
-_STEPS: Final = {
+_STEPS: Final[Mapping[str, Callable[[Overview, Event], None]]] = {
     "turn_started": Overview._begin_turn,  # noqa: SLF001 - its own
     **dict.fromkeys(ENDS, Overview._end_turn),  # noqa: SLF001
     "session_fork": Overview._fork,  # noqa: SLF001
