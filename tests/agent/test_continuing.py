@@ -58,7 +58,7 @@ def test_honest_growth_goes_on_in_linked_sessions(served: Server, session: Sessi
     found = grow(runner, session, 40)
     assert len(found) > 2
     for before, after in itertools.pairwise(found):
-        assert find_next(before) == after.name
+        assert find_next(before.log, before.name) == after.name
         assert after.fold.created["continues"] == before.name
         assert data(before, "history_compaction") == []
         (branch,) = data(after, "branch_summary")
@@ -227,7 +227,7 @@ def test_a_session_that_is_gone_or_damaged_hides_no_other(session: Session, tmp_
     session.record([Draft("subagent_event", {"continued_in": "gone"})])
     assert follow_session(session) is session
     session.record([Draft("subagent_event", {"note": 1})])
-    assert find_next(session) is None
+    assert find_next(session.log, session.name) is None
 
 
 def test_sessions_show_the_link_on_both_sides(full: Session, capsys: Any):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.agent.acting import agent, called, data, said, scripted
 from ullage.agent import Live, Session
-from ullage.cli.totals import add_up
+from ullage.agent.totals import add_up
 from ullage.core.session.log.event import Draft
 
 WORDS = "line of a long file\n" * 300

@@ -14,10 +14,10 @@ import pytest
 
 from tests.cli import recorded as made
 from ullage.agent import Session
-from ullage.cli import lines
+from ullage.cli import events, lines
 from ullage.cli.main import main
 from ullage.core.session.log.event import Draft
-from ullage.storage import open_log
+from ullage.storage import open_log, pieces
 from ullage.storage.log import Owner
 
 Run = Callable[..., int]
@@ -116,6 +116,70 @@ def test_a_session_that_cannot_be_read_is_listed_with_the_reason(run: Run, url, 
     assert run("sessions") == 0
     assert "corrupt" in (out := capsys.readouterr().out)
     assert "lacks event 3" in out
+
+
+def test_a_second_list_is_as_the_first_and_as_one_without_a_cache(
+    run: Run, url: str, tmp_path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    made.recorded(tmp_path, "attic", [made.said("Look\n up"), made.began("t1")])
+    monkeypatch.setenv("ULLAGE_CACHE_DIR", str(tmp_path / "cache"))
+
+    def listed() -> str:
+        assert run("sessions", "--json") == 0
+        return capsys.readouterr().out
+
+    first = listed()
+    (file,) = (tmp_path / "cache" / "sessions").iterdir()
+    assert "Look" not in file.read_text()
+    assert listed() == first
+    log = open_log(url)
+    with Session(log, "attic") as session:
+        session.record([made.reported(1), made.said("Again")])
+    log.close()
+    grown = listed()
+    row = json.loads(grown)["sessions"][0]
+    assert (row["name"], row["events"], row["about"]) == ("attic", 5, "Look up")
+    assert row["totals"]["requests"] == 1
+    file.write_text("{")
+    assert listed() == grown
+    file.unlink()
+    assert listed() == grown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "cellar"],
+        ["show", "cellar", "--at", "7"],
+        ["show", "cellar", "--json"],
+        ["show", "cellar", "--events"],
+        ["show", "cellar", "--at", "11"],
+        ["export", "cellar"],
+        ["export", "cellar", "--at", "4"],
+        ["sessions", "--json"],
+    ],
+)
+def test_what_is_shown_does_not_depend_on_the_pieces_that_are_read(
+    run: Run, capsys: Capture, words: list[str]
+):
+    code, whole = run(*words), capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "FIRST", 2)
+        patch.setattr(pieces, "BYTES", 100)
+        patch.setattr(events, "BYTES", 100)
+        assert (run(*words), capsys.readouterr()) == (code, whole)
+
+
+def test_of_a_damaged_session_nothing_is_shown_or_written(run, url, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pieces, "FIRST", 2)
+    _sql(url, "DELETE FROM events WHERE seq = 7")
+    for words in (["show", "cellar"], ["export", "cellar"], ["export", "cellar", "--out", "x"]):
+        monkeypatch.chdir(tmp_path)
+        assert run(*words) != 0
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "lacks event 7" in err
+    assert not (tmp_path / "x").exists()
 
 
 # ── show ────────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from tests.agent.acting import called, said, scripted
+from ullage.agent import Session
 from ullage.cli.main import main
+from ullage.core.session.log.event import Draft
+from ullage.storage import open_log
 
 Capture = pytest.CaptureFixture[str]
 STORE = ["--store", "sqlite:state/s.db"]
@@ -101,3 +104,21 @@ def test_force_is_named_only_where_it_brings_something_back(
     shown = capsys.readouterr().out
     assert "left  new: Directory not empty" in shown
     assert "force brings back" not in shown
+
+
+def test_in_a_session_that_goes_on_from_another_that_one_is_named(
+    session: str, tmp_path: Path, capsys: Capture
+):
+    log = open_log("sqlite:state/s.db")
+    with Session.create(log, "next") as made:
+        made.record([Draft("subagent_event", {})])
+    log.create("later", 0.0)
+    with Session(log, "later") as made:
+        made.record([Draft("session_created", {"continues": session})])
+    log.close()
+    assert main(["undo", "next", *STORE]) == 0
+    assert "goes on from" not in capsys.readouterr().err
+    assert main(["undo", "later", *STORE]) == 0
+    assert f"ullage undo {session} undoes its turns" in capsys.readouterr().err
+    assert main(["undo", session, *STORE]) == 0
+    assert held(tmp_path) == "two"

@@ -46,7 +46,8 @@ def test_a_session_is_shown_with_the_numbers_of_its_log(log: SqliteLog):
                 assert runner.run(session, text).ok
     source = LogSource(log)
     (row,) = source.list_rows()
-    assert (row.title, row.requests, row.used, row.window) == ("What is in the cellar?", 3, 500, 8000)
+    assert row.title == "What is in the cellar?"
+    assert (row.requests, row.used, row.window) == (3, 500, 8000)
     assert (row.growth, row.left) == (200, (8000 - 500) // 200)
     assert source.list_rows() == []
     detail = source.read_detail("s", reads=True)
@@ -126,7 +127,7 @@ def test_what_was_left_out_is_read_back_and_undo_brings_the_very_bytes(
     source = LogSource(log, hands)
     source.list_rows()
     block = next(u for u in source.review("s", 1, reads=True).units if u.fate == "added")
-    reference = sorted(find_references(block.now))[0]
+    reference = min(find_references(block.now))
     told = source.act("s", "recall", {"reference": reference})
     assert "question" in told["text"]
     assert len(sent[0]["messages"]) < 60
@@ -169,7 +170,9 @@ def test_a_damaged_session_is_told_and_hides_no_other(tmp_path: Path):
     import apsw
 
     held = apsw.Connection(str(tmp_path / "log.db"))
-    held.execute("UPDATE events SET data = replace(data, 'answer', 'ANSWER') WHERE session_id = 'bad'")
+    held.execute(
+        "UPDATE events SET data = replace(data, 'answer', 'ANSWER') WHERE session_id = 'bad'"
+    )
     held.close()
     log = open_log(f"sqlite:{tmp_path / 'log.db'}")
     source = LogSource(log)

@@ -10,15 +10,29 @@ from typing import Any, Final
 
 import pytest
 
-from tests.pages.watching import HTML, JSON, act, answer, count, find_key, grow, of, read, say, wait
+from tests.pages.watching import (
+    HTML,
+    JSON,
+    act,
+    answer,
+    count,
+    find_key,
+    grow,
+    of,
+    read,
+    say,
+    until,
+    wait,
+)
 from tests.proxy.sockets import Behind, Served, ask, request, serving
 from tests.support.browser import Browser, obtain
 
+LOADED: Final = r'(?:src|href)="(/ullage/static/[^"]+)"(?: integrity="([^"]+)")?'
 SHOTS: Final = Path(__file__).parents[2] / "build" / "pages"
 EVIL: Final = (
     "<script>window.ran=1</script>",
     "<img src=x onerror='window.ran=1'>",
-    "\"><svg onload=window.ran=1>",
+    '"><svg onload=window.ran=1>',
     "{{ 7*7 }} {% raw %}",
     "javascript:window.ran=1",
     "</script><script>window.ran=1</script>",
@@ -39,7 +53,8 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Behind(answer) as behind:
         rules: Any = {"rules": [{"window": 8_000}], "store_transcripts": True}
         with serving(tmp_path_factory.mktemp("pages"), [behind.url], **rules) as served:
-            tools = [{"type": "function", "function": {"name": "deploy", "description": "y " * 200}}]
+            deploy = {"name": "deploy", "description": "y " * 200}
+            tools = [{"type": "function", "function": deploy}]
             grow(served.port, 12, "Find out why totals are off.", tools=tools)
             for n in range(5):
                 say(served.port, [{"role": "user", "content": f"short one {n}"}])
@@ -55,8 +70,9 @@ def test_every_page_is_json_at_the_same_address(proxy: Served):
     entry = next(one for one in listed if one["id"] == told["session"]["id"])
     assert entry["compactions"] == told["session"]["compactions"] == len(told["compactions"]) > 0
     assert entry["saved"] == told["session"]["saved"]
-    assert told["session"]["used"] == told["requests"][-1]["usage"]["input"] + (
-        told["requests"][-1]["usage"]["cache_read"]
+    assert (
+        told["session"]["used"]
+        == told["requests"][-1]["usage"]["input"] + (told["requests"][-1]["usage"]["cache_read"])
     )
     assert told["report"]["used"]["tokens"] == told["session"]["used"]
     assert sum(row["tokens"] for row in told["report"]["rows"]) == told["session"]["used"]
@@ -75,7 +91,7 @@ def test_the_numbers_of_the_page_are_those_of_the_data(proxy: Served, browser: B
     key = find_key(proxy.port, "totals are off")
     told = read(proxy.port, of("conversation", key))
     visit = browser.open(f"http://127.0.0.1:{proxy.port}{of('conversation', key)}")
-    wait(visit, "document.querySelector('#chart canvas')")
+    wait(visit, "!!document.querySelector('#chart canvas')")
     assert visit.evaluate("document.getElementById('used').textContent") == (
         f"{told['session']['used']:,}"
     )
@@ -130,10 +146,10 @@ def test_the_first_page_moves_filters_sorts_and_takes_keys(proxy: Served, browse
     wait(visit, "document.querySelector('.r b').textContent.includes('totals are off')")
     for key in ("j", "Enter"):
         visit.evaluate(f"document.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}'}}))")
-    wait(visit, "document.querySelector('article')")
+    wait(visit, "!!document.querySelector('article')")
     assert "totals are off" in visit.evaluate("document.querySelector('h1').textContent")
     visit.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'q'}))")
-    wait(visit, "document.getElementById('table')")
+    wait(visit, "!!document.getElementById('table')")
     visit.close()
 
 
@@ -148,6 +164,7 @@ def press(visit: Any, label: str) -> None:
 def test_every_button_does_what_it_says(proxy: Served, browser: Browser):
     said = grow(proxy.port, 10, "Press all buttons.")
     key = find_key(proxy.port, "Press all buttons")
+    until(lambda: read(proxy.port, of("conversation", key))["session"]["requests"] == 10)
     made = read(proxy.port, of("conversation", key))["compactions"]
     visit = browser.open(f"http://127.0.0.1:{proxy.port}{of('conversation', key)}")
     wait(visit, "document.getElementById('state').textContent === 'live'")
@@ -228,9 +245,9 @@ def test_the_whole_page_is_small_and_loads_nothing_from_elsewhere(proxy: Served)
     text = page.body.decode()
     assert "default-src 'none'" in (page.get("content-security-policy") or "")
     assert "unsafe" not in (page.get("content-security-policy") or "")
-    assert not re.search(r"(?:https?:)?//[a-z]", text.replace("http://localhost", ""))
+    assert all(path.startswith("/") for path in re.findall(r'(?:src|href|action)="([^#"]+)', text))
     whole = len(page.body)
-    for path, pinned in re.findall(r'(?:src|href)="(/ullage/static/[^"]+)"(?: integrity="([^"]+)")?', text):
+    for path, pinned in re.findall(LOADED, text):
         loaded = ask(proxy.port, request("GET", path))
         assert loaded.status == 200
         assert "immutable" in (loaded.get("cache-control") or "")
@@ -258,9 +275,10 @@ def test_only_these_pages_may_change_anything(proxy: Served):
     assert read(proxy.port, of("conversation", key))["compactions"] == before
     unknown = ask(proxy.port, request("GET", of("conversation", "proxy/none"), b"", JSON))
     assert (unknown.status, "no conversation" in unknown.json()["error"]) == (404, True)
-    huge = ask(proxy.port, request("POST", of("act", key), b"x" * 70_000, "content-type: application/json"))
+    as_json = "content-type: application/json"
+    huge = ask(proxy.port, request("POST", of("act", key), b"x" * 70_000, as_json))
     assert (huge.status, "65,536 bytes" in huge.json()["error"]) == (409, True)
-    broken = ask(proxy.port, request("POST", of("act", key), b"{", "content-type: application/json"))
+    broken = ask(proxy.port, request("POST", of("act", key), b"{", as_json))
     assert broken.status == 409
 
 
@@ -271,8 +289,10 @@ def test_of_two_keys_nobody_sees_the_other(tmp_path: Path, browser: Browser):
     with Behind(answer) as behind:
         tokens: Any = {"tokens": {"anna": ANNA, "ben": BEN}}
         with serving(tmp_path, [behind.url], **tokens) as served:
-            say(served.port, [{"role": "user", "content": "annas words"}], f"x-ullage-token: {ANNA}")
-            say(served.port, [{"role": "user", "content": "bens words"}], f"x-ullage-token: {BEN}")
+            for words, token in (("annas words", ANNA), ("bens words", BEN)):
+                said = [{"role": "user", "content": words}]
+                say(served.port, said, f"x-ullage-token: {token}")
+            rows: list[Any] = []
             for token in (ANNA, BEN):
                 shown = f"x-ullage-token: {token}"
                 rows = read(served.port, "/ullage/conversations", shown, JSON)["conversations"]
@@ -286,10 +306,11 @@ def test_of_two_keys_nobody_sees_the_other(tmp_path: Path, browser: Browser):
             own = request("GET", of("conversation", key), b"", JSON, f"x-ullage-token: {BEN}")
             told = ask(served.port, own).json()
             assert (told["can"], told["report"]) == ([], None)
-            undo = act(served.port, key, f"x-ullage-token: {BEN}", "content-type: application/json", action="undo")
+            lines = (f"x-ullage-token: {BEN}", "content-type: application/json")
+            undo = act(served.port, key, *lines, action="undo")
             assert undo.status == 403
             visit = browser.open(f"http://127.0.0.1:{served.port}/")
-            wait(visit, "document.getElementById('token')")
+            wait(visit, "!!document.getElementById('token')")
             assert "words" not in visit.text
             visit.evaluate(
                 f"document.getElementById('secret').value = '{BEN}'; "
@@ -312,7 +333,8 @@ def test_one_key_alone_reads_its_text_and_an_operator_sees_all(tmp_path: Path):
         (tmp_path / "two").mkdir()
         two: Any = {"tokens": {"anna": ANNA, "ben": BEN}, "operators": ["ben"]}
         with serving(tmp_path / "two", [behind.url], **two) as served:
-            say(served.port, [{"role": "user", "content": "annas words"}], f"x-ullage-token: {ANNA}")
+            said = [{"role": "user", "content": "annas words"}]
+            say(served.port, said, f"x-ullage-token: {ANNA}")
             shown = f"x-ullage-token: {BEN}"
             (row,) = read(served.port, "/ullage/conversations", shown, JSON)["conversations"]
             assert (row["title"], row["owner"]) == ("", "anna")

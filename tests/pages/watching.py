@@ -59,8 +59,8 @@ def grow(port: int, turns: int, first: str = "Find the bug.", **more: Any) -> li
     ]
     for n in range(turns):
         arguments = json.dumps({"path": f"src/part{n}.py"})
-        call = {"id": f"c{n}", "type": "function"}
-        call["function"] = {"name": "read_file", "arguments": arguments}
+        made = {"name": "read_file", "arguments": arguments}
+        call = {"id": f"c{n}", "type": "function", "function": made}
         said += [
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": f"c{n}", "content": f"part {n} " + "x = 1\n" * 500},

@@ -14,10 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from ullage import config
-from ullage.agent.continuing import begin_next, hold_back, is_full
+from ullage.agent.continuing import (
+    LARGEST,
+    afollow_session,
+    begin_next,
+    find_kept,
+    hold_back,
+    is_full,
+    is_large,
+)
 from ullage.agent.keeping import Place, SessionStore
 from ullage.agent.kit import Kit, Words, state_window
-from ullage.agent.options import Equipment, TurnOptions, check_names, check_values, restrict
+from ullage.agent.options import (
+    Equipment,
+    TurnOptions,
+    check_names,
+    check_values,
+    read_bound,
+    restrict,
+)
 from ullage.agent.originals import SessionPast
 from ullage.agent.session import Live, Session, find_folder
 from ullage.agent.showing import show_event
@@ -117,6 +132,7 @@ class Agent(Unpicklable):
         self._secrets = (*equipment.get("secrets", ()), *config.credentials())
         self._subagents = Subagents.read(equipment.get("subagents"))
         self._gated = equipment.get("gated", True)
+        self._session_bytes = read_bound(equipment.get("session_bytes", LARGEST))
 
     @property
     def policy(self) -> Policy:
@@ -158,6 +174,9 @@ class Agent(Unpicklable):
         """
         _free(session)
         await session.arenew()
+        onward = await self._find_onward(session)
+        if onward is not None:
+            return await self._resume_onward(session, onward, options)
         begun = session.known.turn or session.known.unanswered
         if begun is None:
             return None
@@ -188,6 +207,9 @@ class Agent(Unpicklable):
         session.busy = True
         try:
             await session.arenew()
+            onward = None if text is None else await self._leave_large(session, options)
+            if onward is not None:
+                return await self._run_onward(session, onward, str(text), options)
             kit = self._kit(session, options)
             await self._report_model_switch(kit)
             ended = await Turning(kit, self._order(kit, text, options)).run()
@@ -196,6 +218,51 @@ class Agent(Unpicklable):
         finally:
             session.busy = False
         return await self._continue_in_new_session(kit, ended)
+
+    # --- where a session goes on in a new one ---------------------------------------------------
+
+    async def _find_onward(self, session: Session) -> Session | None:
+        """Return the session that a large one goes on in, None where it is not or does not."""
+        if not is_large(session.known, self._session_bytes):
+            return None
+        return await afollow_session(session)
+
+    async def _leave_large(self, session: Session, options: TurnOptions) -> Session | None:
+        """Return where the next turn of a large session runs: a new session, or the last of it.
+
+        None where it is small, or no new one could be begun, which is told.
+        """
+        if not is_large(session.known, self._session_bytes):
+            return None
+        onward = await afollow_session(session)
+        if onward is None:
+            onward = await self._begin_next(self._kit(session, options, dry=True))
+            session.onward = onward
+        return onward
+
+    async def _run_onward(
+        self, session: Session, onward: Session, text: str, options: TurnOptions
+    ) -> Ended:
+        """Run a turn of a large session in the one that it goes on in."""
+        session.hand_on(onward)
+        try:
+            ended = await self._turn(onward, text, options)
+        finally:
+            await onward.aclose()
+        return replace(ended, continued=ended.continued or onward.name)
+
+    async def _resume_onward(
+        self, session: Session, onward: Session, options: TurnOptions
+    ) -> Ended | None:
+        """Go on with the turn of the session that a large one goes on in."""
+        session.hand_on(onward)
+        session.busy = True  # nobody else runs a turn there meanwhile, and closes it
+        try:
+            ended = await self.aresume(onward, **options)
+        finally:
+            session.busy = False
+            await onward.aclose()
+        return None if ended is None else replace(ended, continued=ended.continued or onward.name)
 
     async def _move_on(self, session: Session, text: str, options: TurnOptions) -> Session | None:
         """Begin a new session where the policy wants one before this turn; None where not."""
@@ -206,6 +273,8 @@ class Agent(Unpicklable):
         session.busy = True
         try:
             await session.arenew()
+            if is_large(session.known, self._session_bytes):
+                return None  # the turn moves by itself
             kit = self._kit(session, options, dry=True)
             full = await is_full(kit, self.policy, text)
             made = await self._begin_next(kit) if full else None
@@ -228,7 +297,8 @@ class Agent(Unpicklable):
     async def _begin_next(self, kit: Kit) -> Session | None:
         """Begin the session that goes on; where that fails it is told, and this one goes on."""
         try:
-            return await begin_next(kit)
+            kept = find_kept(kit.session.known, self._session_bytes)
+            return await begin_next(kit, kept=kept)
         except UllageError as error:
             told = {"text": f"no new session was begun: {error}"}
             kit.session.publish(Live(kit.session.name, "status", told))
@@ -309,7 +379,9 @@ class Agent(Unpicklable):
         """
         if all(isinstance(item, FailedUser) for item in (await session.afold()).items):
             raise ConfigurationError(f"session {session.name} has nothing to summarise yet")
-        return await begin_next(self._kit(session, {}, dry=True), name)
+        kit = self._kit(session, {}, dry=True)
+        kept = find_kept(session.known, self._session_bytes)
+        return await begin_next(kit, name, kept=kept)
 
     def uncompact(self, session: Session) -> Checkpoint | None:
         """Undo the last compaction; return it, or None without one."""

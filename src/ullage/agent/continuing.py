@@ -1,6 +1,8 @@
 """A session that goes on in another one: begun with a summary, each linked to the other.
 
-The one that is left stays as it is, but for the link. It decides no pressure and writes no summary.
+It does so where the policy wants it as the window fills, and where its events have grown large, so
+that none takes long to open. The one that is left stays as it is, but for the link. This decides no
+pressure and writes no summary.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.agent.session import GRACE_S, Live, Session
 from ullage.core.compaction.policy import Policy, Rung
 from ullage.core.dialects import registry
-from ullage.core.errors import CompactionError, StoreError, UnknownSession
+from ullage.core.errors import CompactionError, StoreError
 from ullage.core.session.log.event import Draft, Event, upcast_data
 from ullage.core.session.log.fold import Round
 from ullage.core.session.reach import make_reach_data
 from ullage.core.summary.flaws import BY_RULE, WORSE, explain_flaw
-from ullage.storage.threaded import desk_of
+from ullage.storage.threaded import SHARED, desk_of
 from ullage.threads import finish
 
 if TYPE_CHECKING:
     from ullage.agent.kit import Kit
     from ullage.core.compaction.handover import Handover
+    from ullage.core.session.log.fold import Fold
+    from ullage.storage.log import EventLog
 
 BRIEF: Final = 0.2
 """The share of the window that a session's summary takes at most, with its last messages."""
@@ -36,6 +40,41 @@ SMALL: Final = 8_192
 
 WHOLE: Final = 1.0
 """The pressure from which a rung acts that has the session go on in a new one between turns."""
+
+LARGEST: Final = 64_000_000
+"""Bytes of a session's events: with more of them its next turn begins in a new session.
+
+Such a session is opened in under a second, with some 150 MB of memory.
+"""
+
+KEPT: Final = 256
+"""The part of that which a large session's hand-over keeps of its history once more, at the most.
+
+A 256th are 250,000 characters: more than most windows take.
+"""
+
+
+def find_kept(known: Fold, most: int | None) -> int | None:
+    """Return how many characters of history a session's hand-over may keep; None for all.
+
+    Of a large one it is little, so that the next one does not begin large.
+    """
+    return None if most is None or known.text_bytes <= most else most // KEPT
+
+
+def is_large(known: Fold, most: int | None) -> bool:
+    """Tell whether the next turn of a session is to begin in a new one, by its events' bytes.
+
+    Never that of a subagent, nor one with a turn that has not ended, nor one in which nothing was
+    answered yet.
+    """
+    if most is None or known.text_bytes <= most or known.created.get("parent"):
+        return False
+    return known.turn is None and _has_answer(known)
+
+
+def _has_answer(known: Fold) -> bool:
+    return any(isinstance(item, Round) and item.sent for item in known.items)
 
 
 def hold_back(policy: Policy) -> Policy:
@@ -57,10 +96,7 @@ async def is_full(kit: Kit, policy: Policy, text: str = "") -> bool:
 
     One in which nothing was answered yet is not: its summary would be as large.
     """
-    items = kit.session.known.items
-    if not (policy.new_session and policy.rungs):
-        return False
-    if not any(isinstance(item, Round) and item.sent for item in items):
+    if not (policy.new_session and policy.rungs and _has_answer(kit.session.known)):
         return False
     at = max(rung.at for rung in policy.rungs)
     usage, window = kit.session.known.usage, await kit.port.awindow()
@@ -76,14 +112,16 @@ async def is_full(kit: Kit, policy: Policy, text: str = "") -> bool:
     return pressure is not None and pressure >= at
 
 
-async def begin_next(kit: Kit, name: str | None = None) -> Session:
+async def begin_next(kit: Kit, name: str | None = None, *, kept: int | None = None) -> Session:
     """Begin the session that goes on from the one of this kit, and link them.
 
-    Raises CompactionError where a summariser was asked and gave nothing: then nothing is begun.
+    Of its history at most `kept` characters are recorded once more, all by default; the rest is
+    found in the old session. Raises CompactionError where a summariser was asked and gave nothing:
+    then nothing is begun.
     """
     window = await kit.port.awindow()
     tokens = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
-    made = await kit.port.ahand_over(kit.request(), kit.provider.dialect, tokens)
+    made = await kit.port.ahand_over(kit.request(), kit.provider.dialect, tokens, kept)
     _check_written(kit.session, made)
     linking = asyncio.ensure_future(_link(kit.session, made, name))
     return await finish(linking, GRACE_S)  # once begun, both sides of the link are written
@@ -135,23 +173,45 @@ def read_link(event: Event) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def find_next(session: Session) -> str | None:
-    """Return the session that one goes on in; None where something was said in it since."""
-    session.refresh()
-    head = session.known.head
-    last = session.events(after=max(head - 1, 0))
+def find_next(log: EventLog, name: str) -> str | None:
+    """Return the session that one goes on in; None where something was recorded in it since."""
+    last = log.read(name, max(log.head(name).seq - 1, 0))
     return read_link(last[-1]) if last else None
+
+
+def find_last(log: EventLog, name: str) -> str:
+    """Return the session that one goes on in, however often it did; its own name without one.
+
+    Of each the last event is read. One that was taken away, or is in another log, is not followed.
+    """
+    seen = {name}
+    while (found := find_next(log, name)) is not None and found not in seen:
+        seen.add(found)
+        try:
+            log.head(found)
+        except StoreError:
+            return name
+        name = found
+    return name
 
 
 def follow_session(session: Session) -> Session:
     """Return the session that one goes on in, however often it did; itself where it does not."""
-    seen = {session.name}
-    while (name := find_next(session)) is not None and name not in seen:
-        seen.add(name)
-        try:
-            found = Session(session.log, name)
-        except (UnknownSession, StoreError):
-            return session  # it was taken away, or is in another log
-        session.close()
-        session = found
-    return session
+    name = find_last(session.log, session.name)
+    if name == session.name:
+        return session
+    session.close()
+    return Session(session.log, name)
+
+
+async def afollow_session(session: Session) -> Session | None:
+    """Return the session that one goes on in, None where it does not; `session` stays open.
+
+    It stays open for the next turn, as `session.onward`.
+    """
+    name = await SHARED.reads.run(find_last, session.log, session.name)
+    if name == session.name:
+        return None
+    if session.onward is None or session.onward.name != name:
+        session.onward = await SHARED.reads.run(Session, session.log, name)
+    return session.onward

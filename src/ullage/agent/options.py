@@ -68,7 +68,8 @@ class Equipment(TypedDict, total=False):
     are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that answers.
     `subagents` lets the model give tasks to subagents: True, a depth, or `Subagents(...)`.
     `gated` False lets calls that may send data out run unasked, also where the session holds
-    private data and text of others.
+    private data and text of others. `session_bytes` bounds how large a session's events grow before
+    its next turn begins in a new one, linked (64 MB); None lets them grow.
     """
 
     executor: Callable[[Session], Executor] | None
@@ -82,6 +83,7 @@ class Equipment(TypedDict, total=False):
     runtime: Runtime | None
     subagents: Subagents | bool | int | None
     gated: bool
+    session_bytes: int | None
 
 
 def check_names(given: Mapping[str, object], options: type) -> None:
@@ -100,6 +102,13 @@ def check_values(options: TurnOptions) -> None:
             raise ConfigurationError(f"{name} is {value!r:.60}, not a {wanted.__name__}")
     if not all(isinstance(part, Mapping) for part in options.get("parts") or ()):
         raise ConfigurationError("parts are mappings, such as {'type': 'text', 'text': ...}")
+
+
+def read_bound(most: object) -> int | None:
+    """Return a bound of bytes, None for none; raises ConfigurationError for what is neither."""
+    if most is not None and (type(most) is not int or most < 1):
+        raise ConfigurationError(f"session_bytes is 1 or more, or None, not {most!r}")
+    return most
 
 
 def restrict(begun: Mapping[str, Any], options: TurnOptions) -> TurnOptions:

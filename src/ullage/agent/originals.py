@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import reference
 from ullage.core.errors import StoreError
 from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea
 from ullage.core.session.log.fold import Branch, FailedUser, Round, User
-from ullage.core.session.originals import read_originals
+from ullage.core.session.originals import find_original, find_parents, read_originals
+from ullage.storage.pieces import read_pieces
 from ullage.storage.searching import search_log
 from ullage.storage.threaded import SHARED
 
@@ -23,23 +24,19 @@ if TYPE_CHECKING:
     from ullage.core.session.log.fold import Fold, Item
     from ullage.storage.log import EventLog
 
+BEGINNING: Final = 2
+"""Events that say what a session goes on from: its creation, and the summary behind it."""
+
 
 class SessionOriginals:
     """What was left out, found in the log by its reference; the log lost nothing.
 
-    `find_other` gives those of another session of the log: of one that this one goes on from.
+    What stands in a session that this one goes on from is read from the log, in pieces.
     """
 
-    def __init__(
-        self,
-        session: str,
-        log: EventLog,
-        fold: Callable[[], Fold],
-        find_other: Callable[[str], SessionOriginals | None],
-    ) -> None:
+    def __init__(self, session: str, log: EventLog, fold: Callable[[], Fold]) -> None:
         self._session, self._log = session, log
         self._fold = fold
-        self._find_other = find_other
         self._unrecorded: dict[str, str] = {}
         self._known: dict[str, str] = {}
         self._items = self._compactions = 0
@@ -85,27 +82,46 @@ class SessionOriginals:
 
         It may stand in the session that this one goes on from, or in one further back.
         """
-        found = (other.find(name) for _, other in self._list_all())
-        return next((text for text in found if text is not None), None)
+        found = self._find(name)
+        if found is not None:
+            return found
+        parents = (self._find_in(parent, name) for parent in self._walk_parents())
+        return next((text for text in parents if text is not None), None)
 
-    def _list_all(self) -> Iterator[tuple[str, SessionOriginals]]:
-        """Yield this session's, as "", then those of the sessions that it goes on from, by name."""
-        yield "", self
-        seen, left = set[str](), self.list_parents()
+    def _find_in(self, parent: str, name: str) -> str | None:
+        """Return the text of a reference that another session has, None without it."""
+        try:
+            pieces = (find_original(piece, name) for piece in read_pieces(self._log, parent))
+            return next((text for text in pieces if text is not None), None)
+        except StoreError:
+            return None  # one that cannot be read hides no other
+
+    def _walk_parents(self) -> Iterator[str]:
+        """Yield the sessions of the log that this one goes on from, the nearest first.
+
+        What begins each of them is read, not all of it.
+        """
+        items = self._fold().items
+        links = (item.link.get("parent") for item in items if isinstance(item, Branch))
+        seen, left = {self._session}, [parent for parent in links if isinstance(parent, str)]
         while left:
             parent = left.pop()
-            other = None if parent in seen else self._find_other(parent)
+            if parent in seen:
+                continue
             seen.add(parent)
-            if other is not None:
-                yield parent, other
-                left += other.list_parents()
+            try:
+                begun = self._log.read(parent, upto=BEGINNING)
+            except StoreError:
+                continue
+            yield parent
+            left += find_parents(begun)
 
     def list_left_out(self) -> dict[str, int]:
         """Return the sessions that something was left out of, and the last event of it in each.
 
         What a session goes on from was left out whole; its own name is "".
         """
-        found = {name: other.head for name, other in self._list_all() if name}
+        found = {name: self._log.head(name).seq for name in self._walk_parents()}
         fold = self._fold()
         spans = [d["events"] for d in fold.compactions if "events" in d and not d.get("undone")]
         if fold.checkpoints and spans:
@@ -118,20 +134,10 @@ class SessionOriginals:
         sessions = {name or self._session: upto for name, upto in left_out.items()}
         return search_log(self._log, query, hits, replace(area, sessions=sessions))
 
-    @property
-    def head(self) -> int:
-        """The last event of this session."""
-        return self._fold().head
-
-    def find(self, name: str) -> str | None:
+    def _find(self, name: str) -> str | None:
         """Return the text of a reference that this session itself has, or None."""
         self._learn(self._fold())
         return self._known.get(name, self._unrecorded.get(name))
-
-    def list_parents(self) -> list[str]:
-        """Return the sessions that this one goes on from."""
-        found = (item.link.get("parent") for item in self._fold().items if isinstance(item, Branch))
-        return [parent for parent in found if isinstance(parent, str)]
 
 
 class SessionPast:

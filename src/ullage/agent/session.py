@@ -29,6 +29,7 @@ from ullage.core.session.log.fold import Fold, fold
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import check_log
 from ullage.storage.blobs import Blobs
+from ullage.storage.pieces import Pieces
 from ullage.storage.threaded import SHARED, desk_of, is_awaited, make_immediate, run_at_once
 from ullage.threads import acquire_lock, finish
 
@@ -97,6 +98,7 @@ class Session(Unpicklable):
         self.redactor = Redactor()
         self.busy = False
         self.grants: list[Grant] = []
+        self.onward: Session | None = None  # the one that this goes on in, where it is open
         self.now = now
         self._fold = Fold()
         self._head = 0
@@ -107,7 +109,7 @@ class Session(Unpicklable):
         self._lease: Lease | None = None
         self._claim: WriterClaim | None = None
         self._heard: list[Hear] = []
-        self.originals = SessionOriginals(name, log, lambda: self.fold, self._find_originals)
+        self.originals = SessionOriginals(name, log, lambda: self.fold)
         self._blobs: Blobs | None = None
 
     @classmethod
@@ -365,11 +367,17 @@ class Session(Unpicklable):
             time.sleep(seconds)  # noqa: ASYNC251 - no loop runs in this thread
 
     async def _read_on(self, log: AsyncEventLog) -> None:
-        """Read what the log has beyond what is known here."""
-        if (await log.ahead(self.name)).seq != self._head:
-            found = await log.aread(self.name, after=self._head)
+        """Read what the log has beyond what is known here, in pieces: no text is held twice."""
+        pieces = Pieces(self._head, (await log.ahead(self.name)).seq)
+        while pieces.end != self._head:
+            upto = None if pieces.is_last else pieces.upto
+            found = await log.aread(self.name, self._head, upto)
+            pieces.take(found)
             self._unfolded.extend((event, False) for event in found)
             self._head += len(found)
+            if upto is None:
+                return
+            _ = self.known
 
     async def _release(self, log: AsyncEventLog) -> None:
         """Give the lease back."""
@@ -404,13 +412,6 @@ class Session(Unpicklable):
         made.redactor = self.redactor
         made.record(shared)
         return made
-
-    def _find_originals(self, name: str) -> SessionOriginals | None:
-        """Return what was left out of another session of this log, None where it is gone."""
-        try:
-            return Session(self.log, name).originals
-        except StoreError:
-            return None
 
     # --- listening ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from ullage.core.errors import ConfigurationError, StoreError, UllageError
 from ullage.core.session.originals import find_original
 from ullage.core.session.recall import SPEC, Page, cut_page, read_arguments
 from ullage.storage import has_log, hide_password, open_log, open_store
+from ullage.storage.pieces import read_pieces
 
 if TYPE_CHECKING:
     from ullage.storage.log import EventLog
@@ -110,11 +111,12 @@ def _find_in_log(reference: str, log: EventLog) -> str | None:
     """Return the text that a session of a log has, the newest one first."""
     for head in reversed(log.sessions()):
         try:
-            found = find_original(log.read(head.session), reference)
+            for piece in read_pieces(log, head.session):
+                found = find_original(piece, reference)
+                if found is not None:
+                    return found
         except StoreError:
             continue  # one that cannot be read hides no other
-        if found is not None:
-            return found
     return None
 
 

@@ -262,6 +262,7 @@ class Chat:
         done = self.session.undo_files(force=bool(rest))
         if done is None:
             desk.say("nothing to undo: no turn has changed a file since")
+            undo.name_parent(self.session)
             return
         for line in undo.draw_undone(done):
             desk.say(line)

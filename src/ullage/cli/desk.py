@@ -19,6 +19,7 @@ from ullage import config
 from ullage.agent import Agent, Session, TurnOptions
 from ullage.agent import folders as skills
 from ullage.agent.continuing import follow_session
+from ullage.agent.overviews import Overviews
 from ullage.agent.purging import list_old_sessions, purge_sessions
 from ullage.cli import lines, presenting, progress
 from ullage.config.settings import SAME
@@ -89,6 +90,16 @@ def lend_log(given: argparse.Namespace, *, create: bool = False) -> Iterator[Eve
         yield log
     finally:
         log.close()
+
+
+def open_overviews(log: EventLog) -> Overviews:
+    """Return the overviews of a log's sessions, kept in the configured cache folder."""
+    import platformdirs
+
+    held = config.load().settings.cache_dir
+    return Overviews(
+        log, Path(held) if held else platformdirs.user_cache_path("ullage", appauthor=False)
+    )
 
 
 def _apply_retention(log: EventLog) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from ullage import config
-from ullage.cli import desk, lines, progress
-from ullage.cli.show import add_at, upto
+from ullage.cli import desk, progress
+from ullage.cli.events import SessionEvents, print_lines
+from ullage.cli.show import add_at
 from ullage.core.errors import ConfigurationError
 from ullage.core.messages.redaction import Redactor, find_keys
 from ullage.core.session.log.erasing import chain_anew
 from ullage.core.session.log.event import Draft, Event
-from ullage.core.values.progress import count
 from ullage.storage import ndjson
 
 NAMED: Final = 5
@@ -47,21 +48,19 @@ def run(given: argparse.Namespace) -> int:
     with desk.lend_log(given) as log:
         session = desk.find_session(log, given.session)
         with progress.watch(f"reading {session.name}", "events") as bar:
-            events = _scan(given, session.name, upto(session, given.at))
-            bar.begin(f"writing {session.name}", "events")
-            text = b""
-            if given.out == "-":
-                text = b"".join(ndjson.lines(count(events, len(events), bar)))
-            else:
-                ndjson.export(events, session.name, Path(given.out), bar)
-    if given.out == "-":
-        lines.raw(text)
-    else:
-        desk.say(f"wrote {len(events):,} events of session {session.name} to {given.out}")
+            events = SessionEvents(session, given.at)
+            written = _scan(given, events)
+            if given.out != "-":
+                bar.begin(f"writing {session.name}", "events")
+                ndjson.export(written, session.name, Path(given.out), bar, len(events))
+        if given.out == "-":
+            print_lines(written)
+        else:
+            desk.say(f"wrote {len(events):,} events of session {session.name} to {given.out}")
     return 0
 
 
-def _scan(given: argparse.Namespace, name: str, events: list[Event]) -> list[Event]:
+def _scan(given: argparse.Namespace, events: SessionEvents) -> Iterable[Event]:
     """Return the events to be written: those that hold secrets only where that is said.
 
     Raises ConfigurationError naming the events that do, where nothing is said.
@@ -69,13 +68,17 @@ def _scan(given: argparse.Namespace, name: str, events: list[Event]) -> list[Eve
     if given.with_secrets:
         return events
     redactor = Redactor(config.credentials(), keys=True)
-    held = [event for event in events if redactor.text(event.text) != event.text]
+    held, kinds = list[int](), set[str]()
+    for event in events:
+        if redactor.text(event.text) != event.text:
+            held.append(event.seq)
+            kinds |= set(find_keys(event.text))
     if not held:
         return events
-    kinds = {kind for event in held for kind in find_keys(event.text)} or {"a known secret"}
-    numbers = ", ".join(str(event.seq) for event in held[:NAMED])
+    numbers = ", ".join(map(str, held[:NAMED]))
     more = f" and {len(held) - NAMED:,} more" if len(held) > NAMED else ""
-    what = f"{', '.join(sorted(kinds))} in event {numbers}{more} of session {name}"
+    kinds = kinds or {"a known secret"}
+    what = f"{', '.join(sorted(kinds))} in event {numbers}{more} of session {events.session.name}"
     if not given.redact:
         raise ConfigurationError(
             f"there seems to be a secret ({what}): nothing was written; --redact leaves it out, "

@@ -32,6 +32,7 @@ from ullage.importers.session import PaidCall, total
 from ullage.importers.titles import line
 from ullage.runtime import Runtime, default
 from ullage.storage import open_store, place
+from ullage.storage.log import EventLog
 from ullage.transport import HttpRequest
 from ullage.windows import Question, read_window
 
@@ -132,16 +133,21 @@ def list_sessions(asked: argparse.Namespace, most: int) -> tuple[list[ListedSess
     """Return the newest sessions of the log, and how many there are."""
     with desk.lend_log(asked) as log:
         heads = log.sessions()[::-1]
-        rows = [(sessions.read(log, head), head) for head in heads[:most]]
+        overviews = desk.open_overviews(log)
+        rows = [sessions.read(log, head, overviews) for head in heads[:most]]
         made = [
-            ListedSession(row.name, log.url, row.last, _workspace(log, row.name), row.about or None)
-            for row, _ in rows
+            ListedSession(row.name, log.url, row.last, _workspace(log, row), row.about or None)
+            for row in rows
         ]
+        overviews.save(heads[::-1])
     return made, len(heads)
 
 
-def _workspace(log: Any, name: str) -> str | None:
-    folder = agent.Session(log, name).fold.served.get("workspace")
+def _workspace(log: EventLog, row: sessions.SessionRow) -> str | None:
+    """Return the folder that the last turn of a session worked in, None where it is unknown."""
+    events = log.read(row.name, row.served - 1, row.served) if row.served else []
+    served = [(upcast_data(event) or {}).get("served") for event in events]
+    folder = served[0].get("workspace") if served and isinstance(served[0], Mapping) else None
     return folder if isinstance(folder, str) else None
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 from ullage.agent import Live, Session
 from ullage.agent.session import Told
 from ullage.cli import desk, lines, offline, origin
-from ullage.cli.show import add_at, upto
+from ullage.cli.events import SessionEvents
+from ullage.cli.show import add_at
 from ullage.core.session.caching import add_cache_hints, find_root
 from ullage.guard.view import View
 from ullage.providers.bodies import body
@@ -86,7 +87,7 @@ def lend_view(
 def _past(session: Session, at: int) -> Session:
     """Return the session as it stood at an event: in memory, so that nothing can be recorded."""
     log = MemoryLog()
-    log.restore(upto(session, at), time.time())
+    log.restore(list(SessionEvents(session, at)), time.time())
     return Session(log, session.name)
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from ullage.agent.continuing import read_link
+from ullage.agent.overview import Overview
+from ullage.agent.overviews import Overviews
+from ullage.agent.totals import Totals
 from ullage.cli import desk
 from ullage.cli.lines import brief, out, when
-from ullage.cli.totals import Totals, add_up
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.session.log.erasing import PURGED
-from ullage.core.session.log.event import Event, upcast_data
-from ullage.core.session.originals import find_parents
+from ullage.core.session.log.event import upcast_data
 from ullage.storage import open_store
 from ullage.storage.log import LEASE_S, EventLog, Head, LeaseTerms, find_end
 from ullage.storage.place import PROXY, default_url
@@ -27,9 +26,7 @@ ABOUT: Final = 60
 """Cells of what a person said first, on a line."""
 
 MOST: Final = 50
-"""How many sessions are listed by default: each is read to its end."""
-
-ENDS: Final = frozenset({"turn_completed", "turn_failed", "turn_interrupted"})
+"""How many sessions are listed by default: what is new of each is read."""
 
 State = Literal["idle", "held", "running", "cut off", "corrupt"]
 
@@ -37,6 +34,8 @@ State = Literal["idle", "held", "running", "cut off", "corrupt"]
 @dataclass(frozen=True, slots=True)
 class SessionRow:
     """One session: times in Unix seconds, `turn` the one that is not at its end.
+
+    `served` is the number of the event that tells of its model and folder last, 0 for none.
 
     `state` is running (a turn, and a writer who lives), held (a writer without a turn), cut off (a
     turn without a writer), corrupt (it cannot be read; `fault` says why) or idle.
@@ -58,6 +57,7 @@ class SessionRow:
     about: str = ""
     fault: str = ""
     totals: Totals = Totals()
+    served: int = 0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +85,9 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigurationError(f"--limit is how many sessions to list, 1 or more: {given.limit}")
     with desk.lend_log(given) as log:
         heads = log.sessions()[::-1]
-        rows = link_rows([read(log, head) for head in heads[: given.limit]])
+        overviews = desk.open_overviews(log)
+        rows = link_rows([read(log, head, overviews) for head in heads[: given.limit]])
+        overviews.save(heads[::-1])
         url = log.url
     if given.json:
         document = {
@@ -115,21 +117,43 @@ def purge_store(url: str) -> int:
     return 0
 
 
-def read(log: EventLog, head: Head) -> SessionRow:
+def read(log: EventLog, head: Head, overviews: Overviews) -> SessionRow:
     """Return what a session is and stands at; what cannot be read is said in the row."""
     try:
-        events = log.read(head.session)
-        found = _summarise_events(events)
+        found = overviews.read(head)
+        about = _read_about(log, head.session, found)
     except StoreError as error:
         return SessionRow(
             head.session, head.created, head.created, head.seq, 0, "corrupt", fault=str(error)
         )
-    last = events[-1].ts if events else head.created
     writer = alive(log, head.session)
-    state = state_of(found["turn"], writer)
     return SessionRow(
-        head.session, head.created, last, len(events), state=state, writer=writer, **found
+        head.session,
+        head.created,
+        found.last if found.seq else head.created,
+        found.seq,
+        found.turns,
+        state_of(found.turn, writer),
+        turn=found.turn,
+        writer=writer,
+        forked_from=found.forked_from,
+        parent=found.parent,
+        children=tuple(found.children),
+        continues=found.continues,
+        continued_in=found.continued_in,
+        about=about,
+        totals=found.sums.total(),
+        served=found.served,
     )
+
+
+def _read_about(log: EventLog, session: str, found: Overview) -> str:
+    """Return what was said first, read from its event: no overview holds text."""
+    if found.erased is not None:
+        return f"erased on {when(found.erased)}"
+    events = log.read(session, found.said - 1, found.said) if found.said else []
+    texts = ((upcast_data(event) or {}).get("text", "") for event in events)
+    return brief(next(texts, ""), ABOUT)
 
 
 def link_rows(rows: Sequence[SessionRow]) -> list[SessionRow]:
@@ -161,45 +185,12 @@ def alive(log: EventLog, session: str) -> str | None:
     return f"{held.owner.name} (pid {held.owner.pid})"
 
 
-def _summarise_events(events: Sequence[Event]) -> dict[str, Any]:
-    """Return turns, the open one, what is linked, what was said first, and the sums of usage."""
-    turns, turn, forked, about = 0, None, None, ""
-    parent, links, nexts = None, [], list(filter(None, map(read_link, events)))
-    for event in events:
-        if event.type == "turn_started":
-            turns, turn = turns + 1, _data(event).get("turn")
-        elif event.type in ENDS:
-            turn = None
-        elif event.type == "session_fork":
-            data = _data(event)
-            forked = (data.get("parent"), data.get("seq"))
-        elif event.type == "session_created":
-            parent = _data(event).get("parent")
-        elif event.type == "subagent_event":
-            links.append(_data(event))
-        elif event.type == PURGED:
-            about = f"erased on {when(event.ts)}"
-        elif event.type == "user_message" and not about:
-            about = brief(_data(event).get("text", ""), ABOUT)
-    told = {"turns": turns, "turn": turn, "forked_from": forked, "about": about}
-    told |= {"continues": next(find_parents(events), None)}
-    told |= {"continued_in": nexts[-1] if nexts else None, "totals": add_up(events)}
-    return {**told, "parent": parent, "children": tuple(list_children(links))}
-
-
-def list_children(links: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the sessions of subagents that a session began, each once."""
-    return list(dict.fromkeys(str(link["child"]) for link in links if link.get("child")))
-
-
-def _data(event: Event) -> dict[str, Any]:
-    return dict(upcast_data(event) or {})
-
-
 def _row_to_dict(row: SessionRow) -> dict[str, Any]:
     forked = row.forked_from
     link = None if forked is None else {"session": forked[0], "seq": forked[1]}
-    return {**asdict(row), "forked_from": link}
+    made = {**asdict(row), "forked_from": link}
+    del made["served"]
+    return made
 
 
 def draw_table(rows: Sequence[SessionRow]) -> list[str]:

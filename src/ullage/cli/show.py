@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from ullage.agent import Session
-from ullage.cli import desk, lines, totals
-from ullage.cli.sessions import alive, list_children
-from ullage.core.errors import ConfigurationError
+from ullage.agent import totals
+from ullage.agent.overview import Overview
+from ullage.cli import desk, lines
+from ullage.cli.events import SessionEvents, print_lines
+from ullage.cli.sessions import alive
 from ullage.core.session.log.event import HEAD, Event, upcast_data
 from ullage.core.session.log.fold import fold
 from ullage.core.summary.flaws import name_strategies
-from ullage.storage import ndjson
 
 SUMMARY = "show a session as people read it, up to any of its events"
 
@@ -50,56 +50,45 @@ def add_at(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the session."""
     with desk.lend_log(given) as log:
-        session = desk.find_session(log, given.session)
-        events = upto(session, given.at)
-        writer = alive(log, session.name)
-    if given.events:
-        lines.raw(b"".join(ndjson.lines(events)))
-    elif given.json:
-        print(json.dumps(document(events), indent=2))
-    else:
-        for line in SessionPage(full=given.full).draw_events(events):
-            lines.out(line)
-        if (sums := totals.add_up(events)).requests:
-            desk.say(sums.describe())
-        _close(events, writer)
+        events = SessionEvents(desk.find_session(log, given.session), given.at)
+        writer = alive(log, events.session.name)
+        if given.events:
+            print_lines(events)
+        elif given.json:
+            print(json.dumps(document(events), indent=2))
+        else:
+            for line in SessionPage(full=given.full).draw_events(events):
+                lines.out(line)
+            _close(events.overview, events.session.name, writer)
     return 0
 
 
-def upto(session: Session, at: int | None) -> list[Event]:
-    """Return the events up to `at`, all by default; ConfigurationError where there is no such."""
-    events = session.events(upto=at)
-    if at is not None and (at < 1 or len(events) < at):
-        head = session.log.head(session.name).seq
-        has = f"events 1 to {head}" if head else "no event"
-        raise ConfigurationError(f"--at {at}: session {session.name} has {has}")
-    return events
-
-
-def document(events: Sequence[Event]) -> dict[str, Any]:
+def document(events: SessionEvents) -> dict[str, Any]:
     """Return events as one value, their data as they are."""
-    held = fold(events)
+    held, found = fold(events), events.overview
     return {
         "session": held.session,
         "at": held.head,
         "forked_from": dict(held.forked) or None,
         "parent": held.created.get("parent"),
-        "children": list_children(held.links),
+        "children": found.children,
         "turn": None if held.turn is None else held.turn.turn,
-        "totals": totals.add_up(events).to_dict(),
+        "totals": found.sums.total().to_dict(),
         "events": [{**{n: getattr(e, n) for n in HEAD}, "data": e.data} for e in events],
     }
 
 
-def _close(events: Sequence[Event], writer: str | None) -> None:
-    """Tell of a turn that has not ended."""
-    held = fold(events)
-    if held.turn is None:
+def _close(found: Overview, session: str, writer: str | None) -> None:
+    """Tell the sums, and of a turn that has not ended."""
+    sums = found.sums.total()
+    if sums.requests:
+        desk.say(sums.describe())
+    if found.turn is None:
         return
     if writer is not None:
         desk.say(f"a turn is under way, by {writer}")
     else:
-        desk.say(f"the turn has no end: ullage resume {held.session} goes on with it")
+        desk.say(f"the turn has no end: ullage resume {session} goes on with it")
 
 
 @dataclass(slots=True)
@@ -109,12 +98,12 @@ class SessionPage:
     full: bool = False
     _names: dict[str, str] = field(default_factory=dict)
 
-    def draw_events(self, events: Sequence[Event]) -> Iterator[str]:
+    def draw_events(self, events: Iterable[Event]) -> Iterator[str]:
         """Yield the lines of a session."""
-        if events:
-            begun = lines.when(events[0].ts)
-            yield f"session {lines.brief(events[0].session_id, WIDTH)}, begun {begun}"
-        for event in events:
+        for number, event in enumerate(events):
+            if number == 0:
+                begun = lines.when(event.ts)
+                yield f"session {lines.brief(event.session_id, WIDTH)}, begun {begun}"
             data = upcast_data(event)
             if data is None:
                 known = f"{event.type} of version {event.v}"

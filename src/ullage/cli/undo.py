@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ullage.agent import Session
 from ullage.agent.files import FORCED, Undone
 from ullage.cli import desk, lines
 
@@ -31,10 +32,18 @@ def run(given: argparse.Namespace) -> int:
         done = session.undo_files(given.turn, force=given.force, dry_run=given.dry_run)
     if done is None:
         desk.say(f"nothing to undo: no turn of session {session.name} has changed a file since")
+        name_parent(session)
         return 0
     for line in draw_undone(done, dry=given.dry_run):
         lines.out(line)
     return 1 if done.left else 0
+
+
+def name_parent(session: Session) -> None:
+    """Say where the turns before are, of a session that goes on from another one."""
+    before = session.known.created.get("continues")
+    if before:
+        desk.say(f"it goes on from session {before}: ullage undo {before} undoes its turns")
 
 
 def draw_undone(done: Undone, *, dry: bool = False) -> list[str]:

@@ -179,12 +179,17 @@ class Port(Unpicklable):
         steps = machine.prepare_compacted(self._setup(dialect), request, target)
         return await self._aremember(request, await self._arun(steps, request))
 
-    async def ahand_over(self, request: Request, dialect: DialectName, tokens: int) -> Handover:
-        """Return what a new session begins with that goes on from this conversation."""
+    async def ahand_over(
+        self, request: Request, dialect: DialectName, tokens: int, kept: int | None = None
+    ) -> Handover:
+        """Return what a new session begins with that goes on from this conversation.
+
+        At most `kept` characters of the history are kept beside it, all by default.
+        """
         from ullage.core.guard.handing import hand_over_request
 
         await self._aopen(dialect)
-        steps = hand_over_request(self._setup(dialect), request, tokens)
+        steps = hand_over_request(self._setup(dialect), request, tokens, kept)
         return await self._arun(steps, request)
 
     async def afind_pressure(self, request: Request, dialect: DialectName) -> float | None:

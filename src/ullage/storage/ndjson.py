@@ -7,7 +7,7 @@ else that is no event is an error that names its line. It knows no store.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,13 +70,19 @@ def verify(events: Iterable[Event]) -> list[str]:
     return list(faults_of((0, event) for event in events))
 
 
-def export(events: Sequence[Event], session: str, path: Path, report: Progress = ignore) -> None:
-    """Write the events of a session to a new file of its owner.
+def export(
+    events: Iterable[Event],
+    session: str,
+    path: Path,
+    report: Progress = ignore,
+    total: int | None = None,
+) -> None:
+    """Write the events of a session to a new file of its owner; `total` is how many, if known.
 
     Raises StoreError where the file is there or cannot be written.
     """
     try:
-        _write_new(path, lines(count(events, len(events), report)))
+        _write_new(path, lines(count(events, total, report)))
     except OSError as error:
         raise StoreError(
             f"session {session} cannot be exported to {path}: {error}: give a path that is free"
@@ -119,8 +125,12 @@ def _write_new(path: Path, pieces: Iterable[bytes]) -> None:
     """Write a new file that only its owner may read, on disk when it returns."""
     # Without O_EXCL a link that lies there would lead the session elsewhere.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.writelines(pieces)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:  # what is there of it is no session
+        path.unlink(missing_ok=True)
+        raise
     path.chmod(0o600)

@@ -69,6 +69,17 @@ def test_rules_are_carried_the_last_messages_quoted_and_the_whole_is_named() -> 
                               'assistant: "The pump turns."\nuser: "What is next?"')  # fmt: skip
 
 
+@pytest.mark.parametrize(("kept", "is_kept"), [(None, True), (10_000, True), (20, False)])
+def test_a_history_that_is_too_long_is_not_kept_and_its_name_not_printed(
+    kept: int | None, is_kept: bool
+) -> None:
+    made, _ = run(TALK, kept=kept)
+    assert bool(made.originals) == is_kept
+    assert ("; recall u:" in made.text) == is_kept
+    assert ("; ullage_search finds the rest]" in made.text) != is_kept
+    assert "- Never touch vault.py." in made.text
+
+
 def test_a_model_writes_the_prose_where_it_fits() -> None:
     made, asked = run(TALK, answer=GOOD, summariser=True, window=4_000)
     assert len(asked) == 1

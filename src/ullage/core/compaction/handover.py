@@ -16,6 +16,7 @@ from ullage.core.compaction.prose import LEAST_PROSE, make_job, settle_prose
 from ullage.core.compaction.situation import shorten
 from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import asks, summarises
+from ullage.core.search.names import SEARCH
 from ullage.core.summary import request as summary
 from ullage.core.summary.pieces import line, scraps
 
@@ -43,6 +44,8 @@ SHARE: Final = 3
 class Handover:
     """The text that a new session begins with; `originals` has what it stands for, by name.
 
+    They are empty where that is too long to be kept once more (`HandoverOrder.kept`).
+
     `reason` says why no model wrote the summary, None where one did; `written` how it came about.
     """
 
@@ -55,12 +58,17 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class HandoverOrder:
-    """How a session is handed over: in `tokens`, with a `summariser` of so large a `window`."""
+    """How a session is handed over: in `tokens`, with a `summariser` of so large a `window`.
+
+    `kept` are the most characters of history that are kept beside the text, None for all: of a
+    longer one nothing is, and what it says is found in the old session.
+    """
 
     tokens: int
     count: Callable[[str], int]
     summariser: bool = False
     window: int | None = None
+    kept: int | None = None
 
 
 def hand_over(
@@ -70,7 +78,9 @@ def hand_over(
     places = [i for i, message in enumerate(transcript.messages) if not message.is_system]
     said = [transcript.messages[i] for i in places]
     whole = json_text([transcript.raws[i] for i in places], places[0])
-    named = f"; recall {reference(whole)}"
+    is_kept = order.kept is None or len(whole) <= order.kept
+    originals = {reference(whole): whole} if is_kept else {}
+    named = f"; recall {next(iter(originals))}" if is_kept else f"; {SEARCH} finds the rest"
     kept = block.gather(said)
     kept = replace(kept, prose=kept.prose.replace(LAST, EARLIER))
     if not kept.facts.goal:
@@ -86,7 +96,7 @@ def hand_over(
         written = settle_prose(written, made)
         reason = None if written.prose is not None else written.flaw
     texts = "\n".join(filter(None, (made.text, last)))
-    return Handover(texts, len(said), {reference(whole): whole}, reason, written)
+    return Handover(texts, len(said), originals, reason, written)
 
 
 def _write(

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 def hand_over_request(
-    setup: Setup, request: Request, tokens: int
+    setup: Setup, request: Request, tokens: int, kept: int | None = None
 ) -> Generator[Need, Any, Handover]:
     """Return what a new session begins with, in at most `tokens`.
 
+    At most `kept` characters of history are kept beside it, all by default.
     At least half of what instructions and tools leave of the window stays for what follows.
     """
     measured = yield from open_request(setup, request, NeedWindow())
@@ -35,7 +36,7 @@ def hand_over_request(
         left = (bound.working_tokens - _count_beside(measured)) // 2
         tokens = max(min(tokens, left), LEAST)
     tokens = size.ceiling(tokens + size.extra)
-    order = HandoverOrder(tokens, setup.meter.counter.count, setup.summariser, room)
+    order = HandoverOrder(tokens, setup.meter.counter.count, setup.summariser, room, kept)
     return (yield from ask_summaries(hand_over(transcript, order), transcript.rules.dialect))
 
 

@@ -83,7 +83,10 @@
     a.children[7].append(make("span"), make("small"));
     return a;
   };
-  const say = (node, text) => { if (node.textContent !== text) node.textContent = text; };
+  // what is not seen, or turns the direction of others, is written as its number
+  const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+  const clean = (text) => text.replace(HIDDEN, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  const say = (node, told) => { const text = clean(told); if (node.textContent !== text) node.textContent = text; };
   const fill = (a, r, index) => {
     const c = a.children, s = share(r), t = tier(r), key = r.source + "/" + r.id;
     a.href = "/ullage/conversation?of=" + encodeURIComponent(key);

@@ -265,3 +265,11 @@ def test_links_to_other_sessions_are_kept_and_no_model_sees_them():
     links = [{"child": "a", "key": "t-1-0"}, {"continued_in": "b"}]
     state = fold(events(*(Draft("subagent_event", link) for link in links)))
     assert (state.links, state.items) == (links, [])
+
+
+@given(st.lists(st.text(alphabet='ab é漢\n"', max_size=30), max_size=12), st.integers(0, 12))
+def test_the_bytes_of_all_events_that_were_taken_in_are_counted(texts: Sequence[str], upto: int):
+    found = events(*map(user, texts))
+    sizes = [len(event.text.encode()) for event in found]
+    assert fold(found).text_bytes == sum(sizes)
+    assert fold(found, upto).text_bytes == sum(sizes[:upto])

@@ -6,7 +6,7 @@ left, by which short texts could be guessed. It knows no store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ullage.core.errors import StoreError
@@ -28,19 +28,19 @@ def erase_events(events: Sequence[Event], now: float) -> list[Event]:
     Of reports of usage the model and all numbers are kept, of any other event its type and how
     many characters its data had. Events that lack or are damaged are no hindrance.
     """
-    made = chain_anew((event, _empty(event)) for event in events)
+    made = list(chain_anew((event, _empty(event)) for event in events))
     last, drafted = made[-1], Draft(PURGED, {"events": len(made)})
     ended = make_event(last.session_id, last.seq + 1, max(now, last.ts), drafted, last.id)
     return [*made, ended]
 
 
-def chain_anew(changed: Iterable[tuple[Event, Draft]]) -> list[Event]:
-    """Return events with other data, at the times that they had, as a session with new ids."""
-    made: list[Event] = []
+def chain_anew(changed: Iterable[tuple[Event, Draft]]) -> Iterator[Event]:
+    """Yield events with other data, at the times that they had, as a session with new ids."""
+    before = ""
     for seq, (event, draft) in enumerate(changed, 1):
-        before = made[-1].id if made else ""
-        made.append(make_event(event.session_id, seq, event.ts, draft, before))
-    return made
+        made = make_event(event.session_id, seq, event.ts, draft, before)
+        yield made
+        before = made.id
 
 
 def is_purged(events: Sequence[Event]) -> bool:

@@ -126,6 +126,12 @@ class Event:
         return f"event {self.seq} of session {self.session_id}"
 
     @property
+    def text_bytes(self) -> int:
+        """How many bytes the text takes in UTF-8."""
+        text = self.text
+        return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+    @property
     def known(self) -> bool:
         """Whether this program knows what the event means."""
         return self.type in DURABLE and self.v <= VERSION

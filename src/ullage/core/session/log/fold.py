@@ -145,7 +145,8 @@ class Fold:
     """The state after the events that were applied; one more costs the same, however many.
 
     `items` is the history. `checkpoints` hold; `compactions` are the data of all their events,
-    with those that undid one. `head` is the seq of the last event, `session` its session. `skills`
+    with those that undid one. `head` is the seq of the last event, `session` its session,
+    `text_bytes` what the JSON text of all events takes in UTF-8. `skills`
     are hashes by name, in the order of activation. `created` and `forked` are the data of these
     events, `served` tells of the model of the last turn and where it is. `strays` are results that
     answer no open call, `unknown` events that this program does not know: they stay in the log.
@@ -158,6 +159,7 @@ class Fold:
     def __init__(self, upcasts: Upcasts = UPCASTS, current: int = VERSION) -> None:
         self.session = ""
         self.head = 0
+        self.text_bytes = 0
         self.items: list[Item] = []
         self.checkpoints: list[tuple[int, Data]] = []
         self.compactions: list[Data] = []
@@ -220,6 +222,7 @@ class Fold:
         elif not event.known:
             self.unknown.append(event.seq)
         self.head, self.session = event.seq, event.session_id
+        self.text_bytes += event.text_bytes
 
     def extend(self, events: Iterable[Event]) -> Fold:
         """Take events in, one after the other; return this fold."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ullage.core.session.log.event import Event, upcast_data
@@ -50,28 +50,57 @@ class Totals:
         return ", ".join(said)
 
 
-def add_up(events: Sequence[Event]) -> Totals:
+@dataclass(slots=True)
+class Sums:
+    """The same sums while they are added up, event by event; plain numbers all of them."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    dollars: float | None = None
+    pressures: list[float] = field(default_factory=list)
+    faults: int = 0
+    calls: int = 0
+    repeated: int = 0
+
+    def take(self, event: Event) -> None:
+        """Take an event in; raises StoreError for a corrupt one."""
+        if event.type == "provider_usage":
+            self._add_report(upcast_data(event) or {})
+        elif event.type == "history_compaction":
+            self._add_calls(upcast_data(event) or {})
+
+    def total(self) -> Totals:
+        """Return what it has come to."""
+        return Totals(**{**asdict(self), "pressures": tuple(self.pressures)})
+
+    def _add_report(self, report: Data) -> None:
+        self.requests += 1
+        self.prompt_tokens += read_tokens(report, "input", "cache_read", "cache_write")
+        self.output_tokens += read_tokens(report, "output", "reasoning")
+        self.faults += _read_faults(report)
+        dollars, ratio = report.get("dollars"), read_ratio(report)
+        if isinstance(dollars, int | float):
+            self.dollars = (self.dollars or 0) + dollars
+        if ratio is not None:
+            self.pressures.append(ratio)
+
+    def _add_calls(self, compaction: Data) -> None:
+        """Add the calls behind a compaction, where it is not told again."""
+        if compaction.get("measured") or compaction.get("undone"):
+            return
+        past = compaction.get("checkpoint", {}).get("since")
+        if isinstance(past, Mapping):
+            self.calls += past["calls"]
+            self.repeated += past["repeated"]
+
+
+def add_up(events: Iterable[Event]) -> Totals:
     """Return the sums over a session's reports of usage."""
-    reports = [upcast_data(e) or {} for e in events if e.type == "provider_usage"]
-    priced = [r["dollars"] for r in reports if isinstance(r.get("dollars"), int | float)]
-    return Totals(
-        len(reports),
-        sum(read_tokens(r, "input", "cache_read", "cache_write") for r in reports),
-        sum(read_tokens(r, "output", "reasoning") for r in reports),
-        sum(priced) if priced else None,
-        tuple(ratio for ratio in map(read_ratio, reports) if ratio is not None),
-        sum(map(_read_faults, reports)),
-        *_add_calls(events),
-    )
-
-
-def _add_calls(events: Sequence[Event]) -> tuple[int, int]:
-    """Return the calls behind compactions, and how many of them were made before."""
-    made = [upcast_data(e) or {} for e in events if e.type == "history_compaction"]
-    first = [r for r in made if not (r.get("measured") or r.get("undone"))]  # not told again
-    pasts = [r["checkpoint"].get("since") for r in first if "checkpoint" in r]
-    known = [past for past in pasts if isinstance(past, Mapping)]
-    return sum(past["calls"] for past in known), sum(past["repeated"] for past in known)
+    sums = Sums()
+    for event in events:
+        sums.take(event)
+    return sums.total()
 
 
 def _read_faults(report: Data) -> int:
