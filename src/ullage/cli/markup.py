@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 from typing import Final
 
-from ullage.cli.picture import INKS, clean
+from ullage.cli.glyphs import clean
+from ullage.cli.picture import INKS
 
 LONGEST: Final = 300
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from ullage import config
-from ullage.cli import desk, picture
+from ullage.cli import desk, glyphs
 from ullage.config import serving
 from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
@@ -295,7 +295,7 @@ class Discreet(logging.Formatter):
             text = f"{self.formatTime(record)} {request.sentence()}"
         else:
             text = super().format(record)
-        return redact("\n".join(map(picture.clean, text.split("\n"))), self._secrets)
+        return redact("\n".join(map(glyphs.clean, text.split("\n"))), self._secrets)
 
     def _object(self, record: logging.LogRecord) -> dict[str, Any]:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
