@@ -58,7 +58,7 @@ end
 """What is put into each file; `command` is how this program is called."""
 
 
-class FileChange(NamedTuple):
+class FilePatch(NamedTuple):
     """What a file holds and is to hold; None where there is none. `saved` is its backup."""
 
     path: Path
@@ -81,7 +81,7 @@ def run(given: argparse.Namespace) -> int:
             after = uninstall(where, before, saved, command())
     except ValueError as error:
         raise ConfigurationError(f"{path} is left as it is: {error}") from error
-    change = FileChange(path, before, after, saved)
+    change = FilePatch(path, before, after, saved)
     if after == before:
         state = "is installed" if given.install is not None else "is not installed"
         note(f"nothing to do: the status line {state} in {path}")
@@ -266,7 +266,7 @@ def _decode(data: bytes) -> str:
 # ── showing, asking, writing ────────────────────────────────────────────────────────────────────
 
 
-def show_change(change: FileChange) -> str:
+def show_change(change: FilePatch) -> str:
     """Return the change as a unified diff, with nothing in it that steers a terminal."""
     old, new = (_list_lines(data) for data in (change.before, change.after))
     here = str(change.path)
@@ -303,7 +303,7 @@ def _read(path: Path) -> bytes | None:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
 
 
-def _write(change: FileChange, *, keep: bool) -> None:
+def _write(change: FilePatch, *, keep: bool) -> None:
     """Write the file, or remove it; a first backup is kept until the change is taken back."""
     backup = _name_backup(change.path)
     try:

@@ -12,9 +12,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from ullage.core.values.fullness import Fullness, read_count
+from ullage.core.values.fullness import CallLine, Fullness, read_count
 
 TAIL: Final = 128 * 1024
 """Bytes from the end that are read first."""
@@ -33,19 +33,6 @@ _CWD: Final = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 COMPACTED: Final = "compacted, no report since"
 SILENT: Final = "no report yet"
-
-
-class CallLine(NamedTuple):
-    """One line that says how full the window is, or that it was compacted (`tokens` None)."""
-
-    tokens: int | None
-    cached: int | None = None
-    output: int = 0
-    window: int | None = None
-    model: str | None = None
-    session: str | None = None
-    key: str = ""
-    """What two lines of one call share."""
 
 
 def read_fullness(path: str, source: str) -> Fullness:

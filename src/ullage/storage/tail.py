@@ -7,12 +7,13 @@ moved, and what this loads is apsw. `log_sqlite` knows the whole log.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import apsw
 
-from ullage.core.values.fullness import Fullness, read_count
+from ullage.core.values.fullness import CallLine, Fullness, read_count
 
 LAST: Final = 500
 """Events of a session that are looked at, from its end."""
@@ -21,6 +22,7 @@ SESSIONS: Final = 20
 """Sessions whose folder is looked at, the newest first."""
 
 WAIT_MS: Final = 100
+NONE: Final = "no session"
 
 HEADS: Final = """
     SELECT s.session_id, s.head FROM sessions AS s
@@ -47,26 +49,59 @@ def read_fullness(path: str, *, session: str | None = None, folder: str | None =
     It is the one whose name begins so, else the newest, with `folder` the newest that worked there.
     Raises NoLog without a readable log.
     """
+    with _lend(path) as database:
+        found = _find(database, session, folder)
+        return _stand(database, *found) if found else Fullness("ullage", session, reason=NONE)
+
+
+def read_reports(path: str, folder: str, most: int) -> tuple[str, list[CallLine]]:
+    """Return the newest session of a folder and its last reports, the newest first.
+
+    Compactions among them stand there too. Raises NoLog without a readable log.
+    """
+    with _lend(path) as database:
+        found = _find(database, None, folder)
+        if found is None:
+            return "", []
+        name, head = found
+        rows = database.execute(EVENTS, (name, head - LAST, most))
+        return name, [_read_call(kind, _fields(text)) for kind, text in rows]
+
+
+@contextmanager
+def _lend(path: str) -> Iterator[apsw.Connection]:
     try:
         database = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
             database.set_busy_timeout(WAIT_MS)
-            return _find(database, session, folder)
+            yield database
         finally:
             database.close()
     except apsw.Error as error:
         raise NoLog(f"{path} cannot be read: {error}") from error
 
 
-def _find(database: apsw.Connection, session: str | None, folder: str | None) -> Fullness:
+def _find(
+    database: apsw.Connection, session: str | None, folder: str | None
+) -> tuple[str, int] | None:
+    """Return the name and the last event of the newest session that is meant."""
     heads = database.execute(HEADS, (SESSIONS if session is None else -1,))
     for name, head in list(heads):
-        if session is not None and not name.startswith(session):
-            continue
-        if folder is not None and not _works_in(database, name, head, folder):
-            continue
-        return _stand(database, name, head)
-    return Fullness("ullage", session, reason="no session")
+        named = session is None or name.startswith(session)
+        if named and (folder is None or _works_in(database, name, head, folder)):
+            return name, head
+    return None
+
+
+def _read_call(kind: str, told: Mapping[str, Any]) -> CallLine:
+    if kind == "history_compaction":
+        return CallLine(None)
+    counts = [read_count(told.get(name)) for name in ("input", "cache_read", "cache_write")]
+    tokens = sum(count or 0 for count in counts) or None
+    context = told.get("context")
+    window = context.get("window") if isinstance(context, Mapping) else None
+    output = (read_count(told.get("output")) or 0) + (read_count(told.get("reasoning")) or 0)
+    return CallLine(tokens, counts[1], output, read_count(window) or None)
 
 
 def _works_in(database: apsw.Connection, name: str, head: int, folder: str) -> bool:

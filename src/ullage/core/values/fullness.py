@@ -38,6 +38,19 @@ class Fullness(NamedTuple):
         return self.share
 
 
+class CallLine(NamedTuple):
+    """One line that says how full the window is, or that it was compacted (`tokens` None)."""
+
+    tokens: int | None
+    cached: int | None = None
+    output: int = 0
+    window: int | None = None
+    model: str | None = None
+    session: str | None = None
+    key: str = ""
+    """What two lines of one call share."""
+
+
 def read_count(value: object) -> int | None:
     """Return a number of tokens, None for anything that is none."""
     return value if type(value) is int and 0 <= value < 10**12 else None
