@@ -56,11 +56,10 @@ def shorten(tokens: int) -> str:
     """Return a number of tokens in three digits or so, such as 950, 9.5k, 124k, 1M."""
     if tokens < 1000:
         return str(tokens)
-    for unit, name in ((1_000_000, "M"), (1000, "k")):
-        if tokens >= unit * 0.9995:
-            part = tokens / unit
-            return f"{part:.0f}{name}" if part >= 9.95 or part == int(part) else f"{part:.1f}{name}"
-    raise AssertionError(tokens)
+    unit, letter = (1_000_000, "M") if tokens >= 999_500 else (1000, "k")
+    part = tokens / unit
+    text = f"{part:.1f}" if part < 9.95 else f"{part:.0f}"
+    return text.removesuffix(".0") + letter
 
 
 def list_facts(one: Fullness, *, plain: bool = False) -> dict[str, str]:
@@ -68,8 +67,12 @@ def list_facts(one: Fullness, *, plain: bool = False) -> dict[str, str]:
 
     Texts of files are cleaned and cut.
     """
-    ratio = one.ratio
-    left = None
+    ratio, left = one.ratio, None
+
+    def name(text: object) -> str:
+        shown = clean(str(text or "")[:LONGEST], ascii=plain)
+        return cut(shown, LONGEST, ".." if plain else "…")
+
     if one.compacts_at is not None and one.tokens is not None:
         left = max(one.compacts_at - one.tokens, 0)
     share = None
@@ -80,15 +83,15 @@ def list_facts(one: Fullness, *, plain: bool = False) -> dict[str, str]:
         "percent": "?" if ratio is None else f"{_percent(ratio)}%",
         "used": "?" if one.tokens is None else shorten(one.tokens),
         "window": "?" if one.window is None else shorten(one.window),
-        "origin": _name(one.origin) or "window unknown",
+        "origin": name(one.origin) or "window unknown",
         "left": "" if left is None else shorten(left),
         "cost": "" if one.dollars is None else f"${one.dollars:,.2f}",
         "cache": "" if share is None else f"{_percent(share)}%",
-        "model": _name(one.model),
-        "session": _name(one.session),
-        "source": _name(one.source),
+        "model": name(one.model),
+        "session": name(one.session),
+        "source": name(one.source),
         "tier": name_tier(ratio),
-        "reason": _name(one.reason),
+        "reason": name(one.reason),
     }
 
 
@@ -97,10 +100,6 @@ def _percent(share: float) -> int:
     if 0 < share < 1:
         return min(max(round(share * 100), 1), 99)
     return round(share * 100)
-
-
-def _name(text: object) -> str:
-    return clean(cut(str(text or "")[:LONGEST], LONGEST))
 
 
 def _draw_bar(ratio: float | None, *, plain: bool) -> str:
@@ -119,11 +118,9 @@ def draw(one: Fullness, style: Style, template: str | None = None) -> str:
     facts = list_facts(one, plain=style.plain)
     if template is not None:
         text = FIELD.sub(lambda match: facts[match[1]], template)
-        head, rest = cut(text, style.width), ""
+        head, rest = cut(text, style.width, ".." if style.plain else "…"), ""
     else:
         head, rest = _fit(_list_parts(one, facts), style, plain=style.plain)
-    if style.plain:
-        head, rest = (clean(text, ascii=True) for text in (head, rest))
     return _colour(_escape(head, style.place), facts["tier"], style) + _escape(rest, style.place)
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from ullage.core.values.fullness import CallLine, Fullness, read_count
@@ -194,61 +195,54 @@ def _scan(folder: str) -> Iterator[tuple[float, str]]:
 
 
 def _read_codex(lines: list[bytes], most: int) -> Iterator[CallLine]:
-    """Yield calls and compactions, the newest first; a count that is repeated is no call."""
-    model, made = _find_model(lines), 0
-    held: CallLine | None = None
-    compacted = False
+    """Yield calls and compactions, the newest first.
+
+    Codex repeats its last count, also behind a compaction: such a one is no call.
+    """
+    model, window = _find_setting(lines)
+    told = [one for line in reversed(lines) if (one := _read_codex_line(line)) is not None]
+    counts = [one for one in told if one.tokens is not None]
+    repeats = {id(one) for one, older in pairwise(counts) if one.key and one.key == older.key}
+    kept = (one for one in told if id(one) not in repeats)
+    for one in islice(kept, most):
+        yield one._replace(model=model, window=one.window or window)
+
+
+def _find_setting(lines: list[bytes]) -> tuple[str | None, int | None]:
+    """Return the model and the window that were last named."""
+    model, window = None, None
     for line in reversed(lines):
-        kind, one = _read_codex_line(line)
-        if one is not None and held is not None and one.key == held.key:
-            held = one  # Codex repeats its last count: after a compaction it is an old one
-            compacted = False
-        elif kind == "compacted" or one is not None:
-            if held is not None:
-                yield held._replace(model=model)
-                made += 1
-            if compacted:
-                yield CallLine(None, model=model)
-                made += 1
-            held, compacted = one, kind == "compacted"
-        if made >= most:
-            return
-    if held is not None:
-        yield held._replace(model=model)
-    if compacted:
-        yield CallLine(None, model=model)
+        if model is None and b'"turn_context"' in line:
+            model = _word(_mapping(_read(line).get("payload")).get("model"))
+        elif window is None and b'"model_context_window"' in line:
+            payload = _mapping(_read(line).get("payload"))
+            held = _mapping(payload.get("info")) or payload
+            window = read_count(held.get("model_context_window")) or None
+    return model, window
 
 
-def _find_model(lines: list[bytes]) -> str | None:
-    for line in reversed(lines):
-        if b'"turn_context"' in line:
-            return _word(_mapping(_read(line).get("payload")).get("model"))
-    return None
-
-
-def _read_codex_line(line: bytes) -> tuple[str, CallLine | None]:
-    """Return the kind of a line, and its report."""
+def _read_codex_line(line: bytes) -> CallLine | None:
+    """Return the report of a line, one without tokens for a compaction, None for other lines."""
     if b'"compacted"' not in line and b'"token_count"' not in line:
-        return "", None
+        return None
     fields = _read(line)
     payload = _mapping(fields.get("payload"))
     info = _mapping(payload.get("info"))
     if fields.get("type") == "compacted":
-        return "compacted", None
+        return CallLine(None)
     if payload.get("type") != "token_count" or not info:
-        return "", None
+        return None
     last, total = _mapping(info.get("last_token_usage")), info.get("total_token_usage")
     tokens = read_count(last.get("total_tokens")) or read_count(last.get("input_tokens"))
     if not tokens:
-        return "", None
-    told = CallLine(
+        return None
+    return CallLine(
         tokens,
         read_count(last.get("cached_input_tokens")),
         read_count(last.get("output_tokens")) or 0,
         read_count(info.get("model_context_window")) or None,
         key=json.dumps(total) if total else "",
     )
-    return "count", told
 
 
 def list_codex(folder: str, bases: list[str]) -> list[str]:
