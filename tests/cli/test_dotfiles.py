@@ -222,9 +222,9 @@ def test_paths_follow_the_variables_of_the_programs(tmp_path: Path) -> None:
 
 
 def test_the_command_is_called_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dotfiles.shutil, "which", lambda name: "/my tools/ullage")
+    monkeypatch.setattr(shutil, "which", lambda name: "/my tools/ullage")
     assert dotfiles.command() == "'/my tools/ullage' statusline"
-    monkeypatch.setattr(dotfiles.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     assert dotfiles.command().endswith(" -m ullage statusline")
 
 

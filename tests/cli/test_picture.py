@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import real, reports
-from ullage.cli.picture import INKS, basis, brief, cells, clean, count_left, cut, draw, percent
+from ullage.cli.glyphs import cells, clean, cut
+from ullage.cli.picture import INKS, basis, brief, count_left, draw, percent
 
 NAMES = sorted(reports.samples())
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

@@ -27,9 +27,9 @@ STATUS: dict[str, Any] = {
     # The form of Claude Code 2.1.263, its page on status lines and a recorded one in agreement.
     "session_id": "0b5e8f3c",
     "transcript_path": "/no/such/transcript.jsonl",
-    "cwd": "/work/app",
+    "cwd": "/srv/app",
     "model": {"id": "claude-opus-5", "display_name": "Opus 5"},
-    "workspace": {"current_dir": "/work/app", "project_dir": "/work/app", "added_dirs": []},
+    "workspace": {"current_dir": "/srv/app", "project_dir": "/srv/app", "added_dirs": []},
     "version": "2.1.263",
     "output_style": {"name": "default"},
     "cost": {"total_cost_usd": 0.42, "total_duration_ms": 120000, "total_lines_added": 31},
@@ -244,6 +244,25 @@ def test_a_session_of_ones_own_is_drawn(tmp_path: Path) -> None:
         assert "49% 4k/8.2k (reported)" in told(*words, cwd=tmp_path, HOME=str(tmp_path))
     assert "no log of sessions" in told("--from", "ullage", HOME=str(tmp_path))
     assert "no session" in told("--from", "ullage", "--store", url, "--session", "attic")
+
+
+def test_a_folder_that_is_gone_and_broken_settings_give_a_line(home: Path) -> None:
+    gone = home / "gone"
+    gone.mkdir()
+    script = f"rmdir ../gone; exec {sys.executable} -m ullage statusline </dev/null"
+    done = subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={"HOME": str(home), "PYTHONPATH": str(SRC)},
+        cwd=gone,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (b"ctx unknown (no session here)\n", b"")
+    (home / "bad.toml").write_text("stroe = 3\n")
+    bad = str(home / "bad.toml")
+    line = told("--from", "ullage", HOME=str(home), ULLAGE_CONFIG=bad)
+    assert line.startswith("ctx unknown (")
 
 
 def test_a_pipe_that_nobody_writes_to_holds_no_prompt_up(home: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,8 @@ from ullage.cli.stations import Asked
 from ullage.cli.watch import Finding, WatchOptions
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.fullness import CallLine, Fullness
-from ullage.embedded import Server
+from ullage.embedded import Launch, Server
+from ullage.transport import HttpRequest, Transport
 
 CUT = ROWS[0].sample
 SAID = "Ollama cut a prompt: 13,789 tokens, of which 4,096 fit"
@@ -128,6 +130,22 @@ def test_a_log_on_stdin_is_read_as_it_comes_to_its_end() -> None:
     os.close(read)
 
 
+def test_the_log_of_a_real_server_tells_of_a_prompt_that_it_refused(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "server.log"
+    log = watch.LogFile(str(path), whole=False)
+    messages = [{"role": "user", "content": "word " * 2000}]
+    with Server(tiny_model, Launch(window=512, threads=1, log=path)) as server:
+        url = f"{server.base_url}/chat/completions"
+        answer = Transport().ask(HttpRequest(url, body={"messages": messages}))
+    assert answer.status == 400
+    (finding,) = log.look()
+    assert re.fullmatch(
+        r"llama\.cpp refused a prompt: [\d,]+ tokens, of which 512 fit", finding.what
+    )
+
+
 # ── the command ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -184,7 +202,12 @@ def test_a_finding_is_shown_on_the_desktop_too(
     home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
-    monkeypatch.setattr(notices, "notify", lambda text: shown.append(text) or "it broke")
+
+    def notify(text: str) -> str:
+        shown.append(text)
+        return "it broke"
+
+    monkeypatch.setattr(notices, "notify", notify)
     log = home / "server.log"
     log.write_text(f"{CUT}\n")
     assert once("--log", str(log), "--notify") == 3

@@ -152,24 +152,24 @@ def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_newest_session_of_a_folder_or_of_one_above_is_found(tmp_path: Path) -> None:
-    project = tmp_path / "projects" / "-work-my-app"
+    project = tmp_path / "projects" / "-srv-my-app"
     project.mkdir(parents=True)
     for name, at in (("old", 1), ("new", 2), ("agent-x", 3), ("empty", 4)):
         (project / f"{name}.jsonl").write_text("" if name == "empty" else "{}")
         os.utime(project / f"{name}.jsonl", (at, at))
     bases = [str(tmp_path / "projects")]
-    for folder in ("/work/my.app", "/work/my.app/src/deep"):
+    for folder in ("/srv/my.app", "/srv/my.app/src/deep"):
         assert [Path(p).stem for p in tail.list_claude(folder, bases)] == ["new", "old"]
-    assert tail.list_claude("/work/other", bases) == []
+    assert tail.list_claude("/srv/other", bases) == []
     assert [Path(p).stem for p in tail.find_named("claude", "ne", bases)] == ["new"]
 
 
 def test_the_newest_rollout_that_worked_in_a_folder_is_found(tmp_path: Path) -> None:
-    for day, name, folder in (("01", "a" * 36, "/work/app"), ("02", "b" * 36, "/elsewhere")):
+    for day, name, folder in (("01", "a" * 36, "/srv/app"), ("02", "b" * 36, "/elsewhere")):
         path = tmp_path / "2026" / "01" / day / f"rollout-2026-01-{day}T00-00-00-{name}.jsonl"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"type": "session_meta", "payload": {"cwd": folder}}))
-    (found,) = tail.list_codex("/work/app/src", [str(tmp_path)])
+    (found,) = tail.list_codex("/srv/app/src", [str(tmp_path)])
     assert tail.identify(found) == "a" * 36
-    assert tail.list_codex("/work/app2", [str(tmp_path)]) == []
+    assert tail.list_codex("/srv/app2", [str(tmp_path)]) == []
     assert [tail.identify(p) for p in tail.find_named("codex", "bb", [str(tmp_path)])] == ["b" * 36]

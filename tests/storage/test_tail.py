@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,18 @@ def reported(tokens: int | None, **more: Any) -> Draft:
     return Draft("provider_usage", {"model": "qwen3", "round": 1, **usage, "context": context})
 
 
-def log(folder: Path, name: str, *drafts: Draft, workspace: str = "/work") -> str:
+def log(folder: Path, name: str, *drafts: Draft, workspace: str = "/srv") -> str:
     url = made.recorded(folder, name, [made.began("t1", served={"workspace": workspace}), *drafts])
     return url.removeprefix("sqlite:")
 
 
 def test_the_last_report_of_the_newest_session_is_told(tmp_path: Path) -> None:
-    log(tmp_path, "first", reported(100), workspace="/work")
+    log(tmp_path, "first", reported(100), workspace="/srv")
     path = log(tmp_path, "second", reported(1000), reported(2000), workspace="/else")
     one = tail.read_fullness(path)
     assert (one.session, one.tokens, one.window, one.origin) == ("second", 2000, 8192, "reported")
     assert (one.model, one.cached) == ("qwen3", 40)
-    assert tail.read_fullness(path, folder="/work").session == "first"
+    assert tail.read_fullness(path, folder="/srv").session == "first"
     assert tail.read_fullness(path, session="fi").tokens == 100
     assert tail.read_fullness(path, folder="/nowhere").reason == "no session"
     name, calls = tail.read_reports(path, "/else", 2)
@@ -49,12 +50,18 @@ def test_a_compaction_makes_the_size_unknown(tmp_path: Path) -> None:
     cut = Draft("history_compaction", {"checkpoint": {}})
     path = log(tmp_path, "s", reported(9), cut)
     assert tail.read_fullness(path).reason == "compacted, no report since"
-    assert [call.tokens for call in tail.read_reports(path, "/work", 2)[1]] == [None, 49]
+    assert [call.tokens for call in tail.read_reports(path, "/srv", 2)[1]] == [None, 49]
 
 
 def test_a_session_without_reports_is_unknown(tmp_path: Path) -> None:
     one = tail.read_fullness(log(tmp_path, "s"))
     assert (one.tokens, one.window, one.reason) == (None, None, "no report yet")
+
+
+def test_without_the_package_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apsw", None)
+    with pytest.raises(tail.NoLog, match="sqlite"):
+        tail.read_fullness(str(tmp_path / "x.db"))
 
 
 def test_what_is_no_log_is_named_and_left_as_it_is(tmp_path: Path) -> None:

@@ -141,7 +141,8 @@ def uninstall(where: str, before: bytes | None, saved: bytes | None, called: str
         except ValueError:
             continue
     if where == "claude":
-        return _remove_member(before, saved)
+        left = _remove_member(before, saved)
+        return saved if saved is not None and _is_same(left, saved) else left
     return remove_block(before)
 
 
@@ -205,6 +206,14 @@ def _remove_member(before: bytes, saved: bytes | None) -> bytes:
     if json.loads(made) != {name: value for name, value in fields.items() if name != KEY}:
         raise ValueError(f"the member {KEY!r} cannot be taken out in one place")
     return made.encode()
+
+
+def _is_same(one: bytes, other: bytes) -> bool:
+    """Tell whether two files say the same, however they are written."""
+    try:
+        return bool(json.loads(one) == json.loads(other))
+    except ValueError:
+        return False
 
 
 def _find_saved(saved: bytes | None) -> str | None:

@@ -48,16 +48,24 @@ def read_stdin(patience_s: float = PATIENCE_S) -> bytes | None:
     data = b""
     end = time.monotonic() + patience_s
     while len(data) <= MOST:
-        if not _is_ready(number, max(end - time.monotonic(), 0.0)):
+        if not is_ready(number, max(end - time.monotonic(), 0.0)):
             return data or None
-        piece = os.read(number, 65536)
+        piece = _read_piece(number)
         if not piece:
             break
         data += piece
     return data
 
 
-def _is_ready(number: int, wait_s: float) -> bool:
+def _read_piece(number: int) -> bytes:
+    """Return what is there to be read, b"" at the end and where it cannot be read."""
+    try:
+        return os.read(number, 65536)
+    except OSError:
+        return b""
+
+
+def is_ready(number: int, wait_s: float) -> bool:
     """Tell whether a file can be read from; where the system cannot say, that it can."""
     import select
 
@@ -246,7 +254,10 @@ def list_bases(source: str) -> list[str]:
 
 def _find_own(asked: Asked) -> Fullness | None:
     """Return how a session of ullage stands, None without a log that can be read."""
-    path = find_log(asked)
+    try:
+        path = find_log(asked)
+    except LookupError as error:
+        return Fullness("ullage", reason=str(error))
     if path is None or not os.path.isfile(path):
         return None
     from ullage.storage import tail
@@ -262,13 +273,12 @@ def _find_own(asked: Asked) -> Fullness | None:
 def find_log(asked: Asked) -> str | None:
     """Return the file of the log of sessions; None where it is another kind of store.
 
-    A file of settings is read where ullage's own sessions are asked for, which loads more.
+    Raises LookupError for broken settings. A file of settings is read only where ullage's own
+    sessions are asked for, since that loads more.
     """
     url = asked.store or os.environ.get("ULLAGE_STORE")
     if url is None and asked.source == "ullage":
-        from ullage import config
-
-        url = config.load().settings.store
+        url = _read_setting()
     if url:
         kind, _, rest = url.partition(":")
         path = os.path.expanduser("/" + rest.lstrip("/") if rest.startswith("///") else rest)
@@ -277,3 +287,14 @@ def find_log(asked: Asked) -> str | None:
 
     folder = platformdirs.user_data_dir("ullage", appauthor=False)
     return os.path.join(folder, "sessions.db")
+
+
+def _read_setting() -> str | None:
+    """Return the setting `store`; raises LookupError where the settings cannot be read."""
+    from ullage import config
+    from ullage.core.errors import ConfigurationError
+
+    try:
+        return config.load().settings.store
+    except ConfigurationError as error:
+        raise LookupError(str(error)) from error

@@ -138,9 +138,16 @@ def _find(given: argparse.Namespace) -> tuple[Fullness | None, bool]:
         data = stations.read_stdin()
         if data:
             return stations.read_status(data), True
-    folder = os.path.abspath(given.cwd or os.getcwd())
-    asked = stations.Asked(given.source, given.session, folder, given.store)
+    asked = stations.Asked(given.source, given.session, _find_folder(given.cwd), given.store)
     return stations.find_fullness(asked), False
+
+
+def _find_folder(named: str | None) -> str:
+    """Return the folder that is meant, "" where the working directory is gone."""
+    try:
+        return os.path.abspath(named or os.getcwd())
+    except OSError:
+        return ""
 
 
 def _print(one: Fullness | None, given: argparse.Namespace, *, heard: bool) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import select
 import stat
 import sys
 import time
@@ -120,7 +119,7 @@ class LogStream:
     def look(self) -> Iterator[Finding]:
         """Yield what lines say that came since."""
         read = 0
-        while not self.ended and read < PIECE and select.select([self._number], [], [], 0)[0]:
+        while not self.ended and read < PIECE and stations.is_ready(self._number, 0.0):
             data = os.read(self._number, 65536)
             read += len(data)
             self.ended = not data
@@ -184,7 +183,10 @@ class OwnSession(SessionFile):
         """Yield a cut that the last two reports show."""
         from ullage.storage import tail as log
 
-        path = stations.find_log(self._asked)
+        try:
+            path = stations.find_log(self._asked)
+        except LookupError:  # broken settings: doctor's own report tells
+            return
         times = _list_times(path) if path is not None else ()
         if path is None or not times or times == self._times:
             return

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any, Final
 
@@ -296,11 +297,20 @@ def _list_folders(base: str) -> list[str]:
 
 def _find_folder(path: str) -> str | None:
     try:
-        with open(path, "rb") as file:
-            named = _CWD.search(file.read(HEAD))
-        return _word(json.loads(named[1])) if named else None
-    except (OSError, ValueError):
+        return _read_folder(path)
+    except (OSError, ValueError, LookupError):
         return None
+
+
+@lru_cache(512)
+def _read_folder(path: str) -> str:
+    """Return the folder in the header of a rollout, which stays; raises LookupError without one."""
+    with open(path, "rb") as file:
+        named = _CWD.search(file.read(HEAD))
+    folder = _word(json.loads(named[1])) if named else None
+    if folder is None:
+        raise LookupError(path)
+    return folder
 
 
 _READERS: Final[Mapping[str, Callable[[list[bytes], int], Iterator[CallLine]]]] = {

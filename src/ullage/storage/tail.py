@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
-
-import apsw
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.values.fullness import CallLine, Fullness, read_count
+
+if TYPE_CHECKING:
+    import apsw
 
 LAST: Final = 500
 """Events of a session that are looked at, from its end."""
@@ -70,6 +71,10 @@ def read_reports(path: str, folder: str, most: int) -> tuple[str, list[CallLine]
 
 @contextmanager
 def _lend(path: str) -> Iterator[apsw.Connection]:
+    try:
+        import apsw
+    except ModuleNotFoundError as error:
+        raise NoLog("a log of sessions needs ullage[sqlite]") from error
     try:
         database = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
