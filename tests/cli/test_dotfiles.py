@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -221,11 +222,14 @@ def test_paths_follow_the_variables_of_the_programs(tmp_path: Path) -> None:
     assert dotfiles.find_path("tmux", named) == tmp_path / ".tmux.conf"
 
 
-def test_the_command_is_called_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_is_called_by_its_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(shutil, "which", lambda name: "/my tools/ullage")
     assert dotfiles.command() == "'/my tools/ullage' statusline"
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert dotfiles.command().endswith(" -m ullage statusline")
+    assert dotfiles.command() == f"{tmp_path}/python -P -m ullage statusline"
+    (tmp_path / "ullage").touch()
+    assert dotfiles.command() == f"{tmp_path}/ullage statusline"
 
 
 # ── blocks in text files ────────────────────────────────────────────────────────────────────────

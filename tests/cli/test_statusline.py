@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from tests.cli import recorded as made
 from tests.cli.terminal import Terminal
 from tests.importers.writing import assistant, boundary, lines
 from tests.storage.test_tail import reported
+from ullage import __main__
 from ullage.cli import dotfiles, stations, statusline
 from ullage.cli.main import main
 
@@ -75,21 +79,34 @@ def changed(**fields: Any) -> bytes:
     return json.dumps({name: value for name, value in whole.items() if value is not None}).encode()
 
 
-def called(*words: str, stdin: bytes | None = None, cwd: Path | None = None, **environ: str) -> Any:
-    """Run the command in a process of its own; its folder of the user is empty unless named."""
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SRC), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "ullage", "statusline", *words],
-        input=b"" if stdin is None else stdin,
-        capture_output=True,
-        cwd=cwd,
-        env={**kept, "HOME": "/no/such/home", "PYTHONIOENCODING": "utf-8", **environ},
-        timeout=60,
-        check=False,
-    )
+def called(
+    *words: str, stdin: bytes = b"", cwd: Path | None = None, **environ: str
+) -> SimpleNamespace:
+    """Run the command as its script does; its folder of the user is empty unless named."""
+    out, err = io.BytesIO(), io.BytesIO()
+    encoding = environ.pop("PYTHONIOENCODING", "utf-8")
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as file:
+        file.write(stdin)
+        file.seek(0)
+        for name in set(os.environ) - {"PATH"}:
+            patch.delenv(name)
+        for name, value in {"HOME": "/no/such/home", **environ}.items():
+            patch.setenv(name, value)
+        if cwd is not None:
+            patch.chdir(cwd)
+        patch.setattr(sys, "argv", ["ullage", "statusline", *words])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(file))
+        patch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding, write_through=True))
+        patch.setattr(sys, "stderr", io.TextIOWrapper(err, "utf-8", write_through=True))
+        try:
+            code: Any = __main__.main()
+        except SystemExit as ended:
+            code = ended.code
+        # Read before what stands around them is gone, and closes them.
+        return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
-def told(*words: str, stdin: bytes | None = None, **more: Any) -> str:
+def told(*words: str, stdin: bytes = b"", **more: Any) -> str:
     done = called(*words, stdin=stdin, **more)
     assert (done.returncode, done.stderr) == (0, b"")
     return str(done.stdout.decode())
@@ -329,6 +346,28 @@ def test_the_command_is_one_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["statusline", "--help"])
     assert "fields of --format" in capsys.readouterr().out
+
+
+def test_a_terminal_and_a_closed_stdin_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert stations.read_stdin() is None
+    monkeypatch.setattr(sys, "stdin", io.StringIO("x"))
+    assert stations.read_stdin() is None
+    monkeypatch.setattr("select.select", lambda *given: (_ for _ in ()).throw(OSError))
+    assert stations.is_ready(0, 0.0) == (os.name == "nt")
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 0)])
+def test_an_interrupt_and_a_reader_that_left_end_it_quietly(
+    error: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def leave(given: Any) -> int:
+        raise error
+
+    monkeypatch.setattr(statusline, "show", leave)
+    with (tmp_path / "out").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        assert statusline.begin([]) == code
 
 
 def test_a_reader_that_left_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

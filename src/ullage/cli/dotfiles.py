@@ -95,9 +95,13 @@ def run(given: argparse.Namespace) -> int:
 
 
 def command() -> str:
-    """Return how this program is called, in words of a shell: by path, since PATH may differ."""
-    script = shutil.which("ullage")
-    words = [script] if script else [sys.executable, "-m", "ullage"]
+    """Return how this program is called, in words of a shell: by path, since PATH may differ.
+
+    It runs in folders of strangers: no module is to be loaded from there (`-P`).
+    """
+    beside = Path(sys.executable).with_name("ullage")
+    script = str(beside) if beside.exists() else shutil.which("ullage")
+    words = [script] if script else [sys.executable, "-P", "-m", "ullage"]
     return shlex.join([*words, "statusline"])
 
 
