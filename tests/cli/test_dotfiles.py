@@ -273,3 +273,67 @@ def test_bash_has_the_line_once_in_its_prompt_however_often_the_file_is_read(
     script = f'source {path}; . <(tail -n +2 {path}); echo "$PS1|${{PS1@P}}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, check=True, timeout=20)
     assert done.stdout == b"$(__ullage_line)$ |--in bash --quiet --width 60$ \n"
+
+
+# ── what cannot be read or written ──────────────────────────────────────────────────────────────
+
+
+def test_a_file_that_cannot_be_read_or_written_is_named(home: Path, capsys: Capture) -> None:
+    (home / ".bashrc").mkdir()
+    assert main(["statusline", "--install", "bash", "--yes"]) == 1
+    assert ".bashrc cannot be read" in capsys.readouterr().err
+    (home / ".config").write_text("a file, no folder")
+    assert main(["statusline", "--install", "fish", "--yes"]) == 1
+    assert "cannot be" in capsys.readouterr().err
+
+
+def test_a_write_that_fails_leaves_the_file_and_nothing_beside_it(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = settings(home, "{}")
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    assert main(["statusline", "--install", "claude", "--yes"]) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert [(p.name, p.read_text()) for p in path.parent.iterdir()] == [("settings.json", "{}")]
+
+
+@pytest.mark.parametrize("data", [b"\xff{}", b"", b"{}", b"  \n"])
+def test_what_holds_no_status_line_is_taken_back_to_itself(data: bytes) -> None:
+    if data.startswith(b"\xff"):
+        with pytest.raises(ValueError, match="no UTF-8"):
+            dotfiles.uninstall("claude", data, None, CALLED)
+    else:
+        assert dotfiles.uninstall("claude", data, None, CALLED) == data
+    assert dotfiles.uninstall("bash", data, None, CALLED) == data
+    assert dotfiles.uninstall("bash", None, None, CALLED) is None
+
+
+def test_of_a_name_that_stands_there_twice_the_last_one_counts() -> None:
+    text = b'{"a": 1, "statusLine": {"command": "x"}, "statusLine": {"command": "y"}}'
+    made = json.loads(dotfiles.install("claude", text, CALLED, force=True))
+    assert made == {"a": 1, "statusLine": VALUE}
+
+
+def test_another_path_of_this_program_is_replaced_without_force() -> None:
+    made = dotfiles.install("claude", b'{"a": 1}', "/old/ullage statusline")
+    again = dotfiles.install("claude", made, CALLED)
+    assert json.loads(again)["statusLine"] == VALUE
+    assert dotfiles.uninstall("claude", again, b'{"a": 1}', CALLED) == b'{"a": 1}'
+    assert dotfiles.uninstall("claude", made, b'{"a": 1}', CALLED) == b'{"a": 1}'
+
+
+@pytest.mark.parametrize("ending", [EOFError, KeyboardInterrupt])
+def test_an_answer_that_never_comes_is_a_no(
+    home: Path, monkeypatch: pytest.MonkeyPatch, ending: type[BaseException]
+) -> None:
+    def leave(prompt: str) -> str:
+        raise ending
+
+    monkeypatch.setattr(dotfiles, "is_terminal", lambda stream: True)
+    monkeypatch.setattr("builtins.input", leave)
+    assert main(["statusline", "--install", "bash"]) == 1
+    assert not (home / ".bashrc").exists()

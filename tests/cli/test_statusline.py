@@ -278,7 +278,7 @@ def test_a_folder_that_is_gone_and_broken_settings_give_a_line(home: Path) -> No
     assert (done.stdout, done.stderr) == (b"ctx unknown (no session here)\n", b"")
     (home / "bad.toml").write_text("stroe = 3\n")
     bad = str(home / "bad.toml")
-    line = told("--from", "ullage", HOME=str(home), ULLAGE_CONFIG=bad)
+    line = told("--from", "ullage", "--width", "120", HOME=str(home), ULLAGE_CONFIG=bad)
     assert line.startswith("ctx unknown (")
 
 
