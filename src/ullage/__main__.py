@@ -1,10 +1,25 @@
-"""`python -m ullage`: the command, where its script is not on the path."""
+"""`ullage` and `python -m ullage`: the command.
+
+A status line is drawn at every prompt, so it begins before the other commands are loaded.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from ullage.cli.main import main
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    if sys.argv[1:2] == ["statusline"]:
+        from ullage.cli.statusline import begin
+
+        code = begin(sys.argv[2:])
+        if code is not None:
+            return code
+    from ullage.cli.main import main as run
+
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

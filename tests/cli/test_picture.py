@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import real, reports
-from ullage.cli.picture import basis, brief, cells, count_left, cut, draw, percent
-from ullage.core.values.visible import clean
+from ullage.cli.glyphs import cells, clean, cut
+from ullage.cli.picture import basis, brief, count_left, draw, percent
 from ullage.pages.inks import INKS
 
 NAMES = sorted(reports.samples())

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.storage import MemoryStore, Store, _path, open_log, open_store
+from ullage.storage import MemoryStore, Store, open_log, open_store
 from ullage.storage.log import EventLog
 from ullage.storage.log_memory import MemoryLog
+from ullage.storage.opening import _path
 from ullage.storage.sqlite import SqliteStore
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from ullage.agent import Ended, Live, Session
 from ullage.agent.session import Told
-from ullage.cli import asking, picture
+from ullage.cli import asking, glyphs
 from ullage.cli.desk import say
 from ullage.cli.flow import Flow
 from ullage.cli.sign import EVERY_S, Sign
@@ -24,7 +24,6 @@ from ullage.core.dialects.usage import Usage
 from ullage.core.session.log.event import Event
 from ullage.core.session.permissions import Consent
 from ullage.core.session.tools import Pending
-from ullage.core.values.visible import clean
 
 CODES: Final[Mapping[str, int]] = {
     "permission_denied": 3,
@@ -127,9 +126,9 @@ class Activity:
             self._gauge(data)
         elif event.type == "plan":
             for step in data["steps"]:
-                self._say(f"  [{step['status']}] {clean(step['text'])}")
+                self._say(f"  [{step['status']}] {glyphs.clean(step['text'])}")
         elif event.type == "status" and "text" in data:
-            self._say(f"  {clean(data['text'])}")
+            self._say(f"  {glyphs.clean(data['text'])}")
         elif event.type == "status" and data.get("state") == "summarising":
             self._summary.update(data)
             self._sign.describe(describe_summary(self._summary))
@@ -166,7 +165,7 @@ def describe_summary(told: Mapping[str, Any]) -> str:
 
 
 def _short(text: str) -> str:
-    return picture.cut(clean(" ".join(text[: SHOWN * 4].split())), SHOWN)
+    return glyphs.cut(glyphs.clean(" ".join(text[: SHOWN * 4].split())), SHOWN)
 
 
 def run_work(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | None = None) -> Result:

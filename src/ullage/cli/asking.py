@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from ullage.cli import lines, picture
+from ullage.cli import glyphs, lines
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.permissions import Consent, Grant
 from ullage.core.session.tools import Pending
@@ -175,7 +175,7 @@ def _pieces(text: str, room: int) -> Iterator[str]:
     """Yield a line in pieces that fit; at least one, for an empty line."""
     kept, used = "", 0
     for character in text:
-        width = picture.cells(character)
+        width = glyphs.cells(character)
         if used + width > room:
             yield kept
             kept, used = "", 0

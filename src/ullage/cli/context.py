@@ -16,11 +16,10 @@ from typing import Any, Final
 
 from ullage import importers
 from ullage.api.context import Contents, of_session, strip_window_mark
-from ullage.cli import desk, notes, picture, progress, recorded
+from ullage.cli import desk, glyphs, notes, picture, progress, recorded
 from ullage.cli.lines import out, when
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress
-from ullage.core.values.visible import clean
 from ullage.importers.listing import list_sessions
 
 SUMMARY = "show what fills the window: by part, by tool, by turn"
@@ -233,7 +232,7 @@ def _list(given: argparse.Namespace) -> int:
     for one in found:
         at = when(one.at) if one.at else ""
         facts = (at, one.id, one.project or "", one.title or "")
-        out("  ".join(clean(fact) for fact in facts if fact))
+        out("  ".join(glyphs.clean(fact) for fact in facts if fact))
     if not found:
         desk.say(f"no sessions of {given.source} were found")
     elif total > len(found):

@@ -112,6 +112,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the ports to ask on this machine, instead of the usual ones ({usual})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    from ullage.cli import watch  # it examines servers as this module does
+
+    watch.arguments(parser)
 
 
 def _ports(text: str) -> list[int]:
@@ -130,6 +133,10 @@ def _ports(text: str) -> list[int]:
 
 def run(given: argparse.Namespace) -> int:
     """Print the report; that nothing answers is an answer too, so the exit code is 0."""
+    if given.watch or given.once:
+        from ullage.cli import watch
+
+        return watch.run(given)
     found, problems = _load_settings()
     settings = found.settings
     urls = [] if settings.offline else _urls(given.ports, settings.base_url)

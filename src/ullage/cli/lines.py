@@ -18,8 +18,7 @@ from typing import Final, TextIO
 
 import wcwidth
 
-from ullage.cli import picture
-from ullage.core.values.visible import HIDDEN, clean
+from ullage.cli import glyphs
 
 JOINERS: Final = "\u200c\u200d"
 """They join or part letters (Persian, Indic scripts) and make one emoji of several."""
@@ -48,14 +47,14 @@ def when(seconds: float) -> str:
 
 def brief(text: str, width: int) -> str:
     """Return text as one line of at most `width` cells."""
-    return picture.cut(clean(" ".join(text[: width * 8].split())), width)
+    return glyphs.cut(glyphs.clean(" ".join(text[: width * 8].split())), width)
 
 
 def block(text: str, most: int | None = None) -> Iterator[str]:
     """Yield the lines of a text, all of them or `most` at first, and what is left out."""
     held = text.removesuffix("\n").split("\n")
     for line in held[:most]:
-        yield clean(line.removesuffix("\r").expandtabs(4))
+        yield glyphs.clean(line.removesuffix("\r").expandtabs(4))
     if most is not None and len(held) > most:
         yield f"... {len(held) - most:,} more lines: --full shows them"
 
@@ -77,7 +76,7 @@ def note(text: str) -> None:
     """
     if sys.stderr is None:  # closed before the start: print would take stdout instead
         return
-    rows: Iterable[str] = map(clean, text.split("\n"))
+    rows: Iterable[str] = map(glyphs.clean, text.split("\n"))
     if is_terminal(sys.stderr):
         columns = screen(sys.stderr).columns
         rows = (row for line in rows for row in wrap(line, columns))
@@ -169,7 +168,7 @@ def escape(character: str) -> str:
 
 
 def _hides(character: str) -> bool:
-    return unicodedata.category(character) in HIDDEN
+    return unicodedata.category(character) in glyphs.HIDDEN
 
 
 def _is_blank(character: str) -> bool:

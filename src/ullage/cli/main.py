@@ -22,7 +22,7 @@ from ullage.core.errors import BusyWriter, UllageError, UnknownSession
 from ullage.core.errors.nearest import suggest
 
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
-    "look around": ("demo", "doctor"),
+    "look around": ("demo", "doctor", "statusline"),
     "talk to a model": ("run", "chat", "resume", "undo"),
     "guard any client": ("serve",),
     "watch conversations": ("top", "ui"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Final
 
-from ullage.core.values.visible import clean
+from ullage.cli.glyphs import clean
 from ullage.pages.inks import INKS
 
 LONGEST: Final = 300

@@ -8,14 +8,13 @@ files that anybody may have written: control characters are shown as escapes, ne
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from ullage.cli.glyphs import cells, clean, cut
 from ullage.core.tokens.gauge import short
-from ullage.core.values.visible import clean
 from ullage.pages.inks import INKS, LIGHT_INKS, OTHER, Ink
 
 Report = Mapping[str, Any]
@@ -112,30 +111,6 @@ def spent_words(spent: Mapping[str, Any], name: str) -> str:
     if name == "output" and counted:
         return f"{said} est ({spent['reported_output']:,} reported)"
     return f"{said} est" if name == "reasoning" and counted and spent[name] else said
-
-
-def cells(text: str) -> int:
-    """Return how many terminal cells a text without control characters takes."""
-    return sum(_cell(character) for character in text)
-
-
-def _cell(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def cut(text: str, room: int, mark: str = "…") -> str:
-    """Return `text` in at most `room` cells, with a mark where something is missing."""
-    if cells(text) <= room:
-        return text
-    kept, used = "", cells(mark)
-    for character in text:
-        used += _cell(character)
-        if used > room:
-            break
-        kept += character
-    return (kept + mark) if cells(mark) <= room else ""
 
 
 # ── the picture ─────────────────────────────────────────────────────────────────────────────────

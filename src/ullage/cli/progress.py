@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.cli import lines, picture
-from ullage.core.values.visible import clean
+from ullage.cli import glyphs, lines
 
 AFTER_S: Final = 1.0
 """Seconds of work without a bar."""
@@ -56,16 +55,16 @@ class Bar:
 
     def text(self, seconds: float, room: int = 79, *, plain: bool = False) -> str:
         """Return the bar as it is after so many seconds of this step, in at most `room` cells."""
-        what, unit = picture.cut(clean(self.what), max(room // 3, 10)), self.unit
+        what, unit = glyphs.cut(glyphs.clean(self.what), max(room // 3, 10)), self.unit
         if not self.total:
             counted = f"  {_amount(self.done, unit)} {unit}" if self.done else ""
-            return picture.cut(f"{what}{counted}  {seconds:.0f} s", room)
+            return glyphs.cut(f"{what}{counted}  {seconds:.0f} s", room)
         share = min(self.done / self.total, 1.0)
         size = f"{_amount(self.done, unit)} of {_amount(self.total, unit)} {unit}"
         told = f"{share:4.0%}  {size}{self._pace(seconds)}"
-        cells = min(CELLS, room - picture.cells(what) - len(told) - 2)
+        cells = min(CELLS, room - glyphs.cells(what) - len(told) - 2)
         if cells < LEAST:
-            return picture.cut(f"{what} {told}", room)
+            return glyphs.cut(f"{what} {told}", room)
         signs = ("#", ".") if plain else ("━", "╌")
         full = int(share * cells)
         return f"{what} {signs[0] * full}{signs[1] * (cells - full)} {told}"
@@ -108,7 +107,7 @@ def _draw(bar: Bar, ended: threading.Event) -> None:
         room = lines.screen(sys.stderr).columns - 1
         text = bar.text(time.monotonic() - bar.since, room, plain=plain)
         text = text.encode(encoding, "replace").decode(encoding)
-        width = picture.cells(text)
+        width = glyphs.cells(text)
         print(f"\r{text}{' ' * (shown - width)}", end="", file=sys.stderr, flush=True)
         shown = width
         if ended.wait(EVERY_S):

@@ -25,12 +25,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from ullage import config
-from ullage.cli import desk
+from ullage.cli import desk, glyphs
 from ullage.config import serving
 from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
-from ullage.core.values.visible import clean
 from ullage.runtime import make_runtime
 from ullage.storage.place import PROXY, default_url
 from ullage.transport import redact
@@ -300,7 +299,7 @@ class Discreet(logging.Formatter):
             text = f"{self.formatTime(record)} {request.sentence()}"
         else:
             text = super().format(record)
-        return redact("\n".join(map(clean, text.split("\n"))), self._secrets)
+        return redact("\n".join(map(glyphs.clean, text.split("\n"))), self._secrets)
 
     def _object(self, record: logging.LogRecord) -> dict[str, Any]:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")

@@ -10,8 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.cli import lines, picture
-from ullage.core.values.visible import clean
+from ullage.cli import glyphs, lines
 
 EVERY_S: Final = 1.0
 """Seconds between two signs."""
@@ -41,7 +40,7 @@ class Sign:
             return
         seconds = int(time.monotonic() - self._since)
         room = lines.screen(sys.stderr).columns - 1
-        text = picture.cut(f"  {clean(self.what)} {seconds} s", room)
+        text = glyphs.cut(f"  {glyphs.clean(self.what)} {seconds} s", room)
         self._write("\r" + text + " " * (self._shown - len(text)))
         self._shown = len(text)
 

@@ -26,7 +26,7 @@ SIGNS: Final[Mapping[str, str]] = {"warning": "!", "critical": "!!", "overflow":
 """So that nothing hangs on colour."""
 
 
-class Column(NamedTuple):
+class TopColumn(NamedTuple):
     """A column: its head and width, how it is written and sorted, from which width it shows."""
 
     name: str
@@ -86,47 +86,47 @@ def _rank(value: float | None) -> float:
     return float("-inf") if value is None else value
 
 
-COLUMNS: Final[Sequence[Column]] = (
-    Column("source", 7, lambda r: draw_text(r.source), lambda _: 0.0, 100),
-    Column(
+COLUMNS: Final[Sequence[TopColumn]] = (
+    TopColumn("source", 7, lambda r: draw_text(r.source), lambda _: 0.0, 100),
+    TopColumn(
         "window",
         18,
         lambda r: draw_gauge(find_share(r), 18, find_tier(r)),
         lambda r: _rank(find_share(r)),
     ),
-    Column("tokens", 7, lambda r: draw_number(r.used, short), lambda r: _rank(r.used), 60),
-    Column("of", 7, lambda r: draw_number(r.window, short), lambda r: _rank(r.window), 80),
-    Column(
+    TopColumn("tokens", 7, lambda r: draw_number(r.used, short), lambda r: _rank(r.used), 60),
+    TopColumn("of", 7, lambda r: draw_number(r.window, short), lambda r: _rank(r.window), 80),
+    TopColumn(
         "left",
         5,
         lambda r: draw_number(r.left),
         lambda r: -_rank(r.left) if r.left is not None else float("-inf"),
         72,
     ),
-    Column("growth", 7, lambda r: draw_number(r.growth, short), lambda r: _rank(r.growth), 110),
-    Column(
+    TopColumn("growth", 7, lambda r: draw_number(r.growth, short), lambda r: _rank(r.growth), 110),
+    TopColumn(
         "cost",
         8,
         lambda r: draw_number(r.dollars, lambda d: f"${d:,.2f}"),
         lambda r: _rank(r.dollars),
         88,
     ),
-    Column(
+    TopColumn(
         "cache",
         5,
         lambda r: draw_number(r.cached, lambda c: f"{c:.0%}"),
         lambda r: _rank(r.cached),
         96,
     ),
-    Column("comp", 4, lambda r: draw_number(r.compactions), lambda r: r.compactions, 118),
-    Column("age", 4, lambda r: Text(draw_age(r.at), justify="right"), lambda r: r.at),
-    Column("model", 20, lambda r: draw_text(r.model), lambda _: 0.0, 140),
-    Column("project", 24, lambda r: draw_text(r.project), lambda _: 0.0, 170),
-    Column("begun with", 60, lambda r: draw_text(r.title or r.id), lambda _: 0.0),
+    TopColumn("comp", 4, lambda r: draw_number(r.compactions), lambda r: r.compactions, 118),
+    TopColumn("age", 4, lambda r: Text(draw_age(r.at), justify="right"), lambda r: r.at),
+    TopColumn("model", 20, lambda r: draw_text(r.model), lambda _: 0.0, 140),
+    TopColumn("project", 24, lambda r: draw_text(r.project), lambda _: 0.0, 170),
+    TopColumn("begun with", 60, lambda r: draw_text(r.title or r.id), lambda _: 0.0),
 )
 
 
-def choose_columns(width: int) -> list[Column]:
+def choose_columns(width: int) -> list[TopColumn]:
     """Return the columns that a terminal of this width has room for; the last takes the rest."""
     return [column for column in COLUMNS if width >= column.least]
 

@@ -1,10 +1,26 @@
 """Resolvers that ask: the server that serves the chat, provider listings, the bundled table.
 
 `Resolver` gathers claims and hands them to `core.tokens.window.resolve`. It knows no conversation
-and no policy.
+and no policy. Each name is loaded on first use.
 """
 
-from ullage.windows.question import Question, read_window
-from ullage.windows.resolver import Resolver, ResolverOptions
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ullage.windows.question import Question, read_window
+    from ullage.windows.resolver import Resolver, ResolverOptions
 
 __all__ = ["Question", "Resolver", "ResolverOptions", "read_window"]
+
+_QUESTION: Final = frozenset({"Question", "read_window"})
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "question" if name in _QUESTION else "resolver"
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,90 @@
+"""Reads the session in a file, whoever wrote it, and tells where the files of programs lie.
+
+What a file does not say stays unknown. Knows no windows, no counting and no views.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.values.progress import Progress, ignore
+from ullage.importers import claude, codex, files, places, requests
+from ullage.importers.lines import ObjectLines, plain
+from ullage.importers.session import ImportedSession, NoMessages
+
+SOURCES: Final = ("claude", "codex", *requests.DIALECTS)
+"""What a file may be said to come from."""
+
+SAMPLE: Final = Path(__file__).with_name("sample.jsonl")
+"""A made-up session in Claude Code's format, for looking around without one's own."""
+
+_LOOKED_AT: Final = 50
+"""Lines that are looked at to tell who wrote a file."""
+
+
+def load(
+    name: str | Path, *, source: str | None = None, report: Progress = ignore
+) -> ImportedSession:
+    """Read the session in a file, or from standard input where `name` is `-`.
+
+    `source` is one of SOURCES, or None to tell it by the content; `report` is told of the bytes
+    of lines that are read. Raises ConfigurationError for a
+    file that cannot be read, is too large or holds no messages.
+    """
+    return parse(content(name), source=source, path=str(name), report=report)
+
+
+def content(name: str | Path) -> bytes:
+    """Return the bytes of a file, decompressed, or of standard input where `name` is `-`."""
+    return files.standard_input() if str(name) == "-" else files.content(Path(name))
+
+
+def parse(
+    data: bytes, *, source: str | None = None, path: str = "", report: Progress = ignore
+) -> ImportedSession:
+    """Read the session in the bytes of a file, like `load`."""
+    name = path or "the file"
+    if source is not None and source not in SOURCES:
+        raise ConfigurationError(
+            f"sessions of {source!r} cannot be read: expected one of {', '.join(SOURCES)}"
+        )
+    data = plain(data)
+    if not data.strip(b"\0 \t\r\n"):
+        raise NoMessages(f"{name} is empty: it holds no session")
+    source = source or _writer(data)
+    if source == "claude":
+        return claude.read(data, path, report)
+    if source == "codex":
+        return codex.read(data, path, report)
+    return requests.read(data, path, requests.DIALECTS.get(source or ""), report)
+
+
+def latest(source: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the session of a program that was written last.
+
+    Raises ConfigurationError naming the places looked at where there is none.
+    """
+    return places.latest(source, os.environ if environ is None else environ)
+
+
+def find(source: str, session_id: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the one session of a program whose id begins with `session_id`.
+
+    Raises ConfigurationError where there is none, or more than one.
+    """
+    return places.find(source, session_id, os.environ if environ is None else environ)
+
+
+def _writer(data: bytes) -> str | None:
+    """Return which program wrote the lines of a file, None for messages and requests."""
+    for fields, _ in islice(ObjectLines(data), _LOOKED_AT):
+        if "type" in fields and "payload" in fields and "timestamp" in fields:
+            return "codex"
+        if "type" in fields and "uuid" in fields and "sessionId" in fields:
+            return "claude"
+    return None

@@ -1,0 +1,146 @@
+"""Opens the store or the log that a URL names: memory, an SQLite file, PostgreSQL, or another kind.
+
+SQLite and PostgreSQL are loaded when the first such store is opened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.errors.extras import explain_missing
+from ullage.storage.checking import require_store
+from ullage.storage.memory import MemoryStore
+from ullage.storage.postgres_url import hide_password
+from ullage.storage.protocol import STANDARD, Store, StoreLimits
+from ullage.storage.schemes import BUILT_IN, REGISTRY
+
+if TYPE_CHECKING:
+    from ullage.storage.log import EventLog
+
+FORMS: Final = (
+    "memory:, sqlite:FILE (relative to the working directory), sqlite:///FILE and "
+    "postgresql://USER@HOST/DATABASE"
+)
+
+Scheme = Literal["memory", "sqlite", "postgresql"]
+
+
+def open_store(
+    url: str,
+    *,
+    create: bool = True,
+    limits: StoreLimits = STANDARD,
+    now: Callable[[], float] = time.time,
+) -> Store:
+    """Open the store that a URL names: in memory, in an SQLite file, in a PostgreSQL database.
+
+    The part after `sqlite:` is the path as it stands: `sqlite:ullage.db` is relative to the working
+    directory, `sqlite:///var/lib/ullage.db` starts at the root, `sqlite:~/ullage.db` in the user's
+    folder. A `postgresql://` URL is libpq's. Others open what `register_store` made known. With
+    `create=False` the store must be there. Raises ConfigurationError for another URL, or without
+    the extra that it needs, and StoreError where the store cannot be opened.
+    """
+    scheme = _scheme(url)
+    if scheme is None:
+        factory = REGISTRY.find(url.partition(":")[0])
+        if factory is None:
+            raise _make_unknown_error(url)
+        return require_store(factory(url, create=create, limits=limits, now=now))
+    if scheme == "memory":
+        return MemoryStore(limits, now=now)
+    with _needing(url):
+        if scheme == "postgresql":
+            from ullage.storage.postgres import PostgresStore
+
+            return PostgresStore(url, limits=limits, create=create, now=now)
+        from ullage.storage.sqlite import SqliteStore
+
+        return SqliteStore(_file(url), limits=limits, create=create, now=now)
+
+
+def open_log(url: str, *, create: bool = True) -> EventLog:
+    """Open the log of sessions that a URL names, in the same forms as `open_store` takes.
+
+    With `create=False` it must be there. Raises what `open_store` raises.
+    """
+    scheme = _scheme(url)
+    if scheme is None:
+        raise _make_unknown_error(url)
+    if scheme == "memory":
+        from ullage.storage.log_memory import MemoryLog
+
+        return MemoryLog()
+    with _needing(url):
+        if scheme == "postgresql":
+            from ullage.storage.log_postgres import PostgresLog
+
+            return PostgresLog(url, create=create)
+        from ullage.storage.log_sqlite import SqliteLog
+
+        return SqliteLog(_file(url), create=create)
+
+
+def has_log(url: str) -> bool:
+    """Tell whether a URL names a database, which holds a store and a log of sessions."""
+    return _scheme(url) in {"sqlite", "postgresql"}
+
+
+def _scheme(url: str) -> Scheme | None:
+    """Return which built-in kind of store a URL names, None for any other."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory" and not rest.strip("/"):
+        return "memory"
+    if scheme == "sqlite":
+        return "sqlite"
+    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
+        return "postgresql"
+    return None
+
+
+def _make_unknown_error(url: str) -> ConfigurationError:
+    """Return the refusal of a URL that opens nothing."""
+    scheme, colon, _ = url.partition(":")
+    meant = REGISTRY.suggest(scheme) if colon and scheme not in BUILT_IN else ""
+    return ConfigurationError(
+        f"store {hide_password(url)!r} names no store of a known kind: give {FORMS}"
+        + (f"; {meant}" if meant else "")
+    )
+
+
+@contextmanager
+def _needing(url: str) -> Iterator[None]:
+    """Name the extra where a module of another package lacks."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise explain_missing(f"store {hide_password(url)!r}", error.name) from error
+
+
+def _file(url: str) -> Path:
+    return _path(url, url.partition(":")[2])
+
+
+def _path(url: str, rest: str) -> Path:
+    """Return the file of an SQLite URL; raises ConfigurationError where it names none."""
+    name = rest
+    if rest.startswith("//"):
+        if not rest.startswith("///"):
+            raise ConfigurationError(
+                f"store {url!r} names a host: write sqlite:///FILE from the root, or sqlite:FILE"
+            )
+        name = "/" + rest.lstrip("/")
+        if name[2:3] == ":":
+            name = name[1:]  # sqlite:///C:/FILE
+    if not name.strip("/") or name.endswith("/") or name == ":memory:":
+        raise ConfigurationError(f"store {url!r} names no file: there are {FORMS}")
+    if "?" in name or "\0" in name:
+        raise ConfigurationError(f"store {url!r}: a path holds neither ? nor NUL: leave it out")
+    try:
+        return Path(name).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigurationError(f"store {url!r}: {error}") from error
