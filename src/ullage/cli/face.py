@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ullage.proxy.app import App
 
 OWN: Final = "ullage"
+RECENT: Final = 200
+"""Events in which the last report of a session is looked for."""
+
 KINDS: Final = (OWN, *PROGRAMS)
 """What `--from` may name."""
 
@@ -111,6 +114,16 @@ def _make_hands(url: str) -> LogHands:
     return LogHands(report, uncompact, preview)
 
 
+def _find_window(session: Session) -> int | None:
+    """Return the window that the last report was about, None where none was told."""
+    head = session.fold.head
+    for event in reversed(session.events(after=max(0, head - RECENT))):
+        context = event.data.get("context") if event.type == "provider_usage" else None
+        if isinstance(context, Mapping) and type(context.get("window")) is int:
+            return int(context["window"])
+    return None
+
+
 @contextmanager
 def _lend_agent(url: str, name: str, policy: str | None = None) -> Iterator[tuple[Agent, Session]]:
     """Lend a session with an agent of its own model, whose server is asked for its window alone."""
@@ -121,7 +134,8 @@ def _lend_agent(url: str, name: str, policy: str | None = None) -> Iterator[tupl
         given = origin.complete_work(given, session)
         given.policy = policy if policy is not None else given.policy
         with offline.lend_model(given, session) as lent:
-            work = argparse.Namespace(**{**vars(given), "window": lent.window})
+            window = lent.window or _find_window(session)
+            work = argparse.Namespace(**{**vars(given), "window": window})
             try:
                 agent = desk.make_agent(work, lent.provider)
             except ConfigurationError as error:

@@ -146,7 +146,7 @@ class LogSource:
         if report is not None and report.get("window") is not None:
             bound, at = report["window"]["tokens"], report.get("compaction_at")
             row = replace(row, window=row.window or bound, compaction_at=at)
-        can = {"recall"} | ({"undo"} if self._hands.uncompact else set())
+        can = {"forget", "recall"} | ({"undo"} if self._hands.uncompact else set())
         can |= {"again"} if self._hands.preview else set()
         waste = () if report is None else self._find_waste(name, report, question)
         return SessionDetail(
@@ -203,6 +203,10 @@ class LogSource:
             return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
         if action == "again" and self._hands.preview is not None:
             return dict(self._hands.preview(name, str(options.get("policy", ""))))
+        if action == "forget":
+            question = self._question(self._tallies[name])
+            self._find_runtime().forget(question)
+            return {"forgotten": question.model or "the model", "at": question.base_url or ""}
         raise NotPossible(f"a session of this log cannot be told to {action:.40} here")
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ class ProxySource:
         self._acts: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]] = {
             "undo": self._undo,
             "again": lambda name, told: self._watch.preview(name, str(told.get("policy", ""))),
+            "forget": self._forget,
             "pin": self._pin,
             "recall": self._recall,
         }
@@ -71,7 +72,7 @@ class ProxySource:
         done = None if port is None else port.undo(view.request, self._watch.find_dialect(name))
         if done is None:
             raise NotPossible(f"conversation {name} has no compaction that can be undone")
-        self._watch.note_undone(name, self._app.runtime.now())
+        self._watch.note_undone(name, self._now())
         return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
 
     def _pin(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -90,8 +91,18 @@ class ProxySource:
         is_new = digest not in guarding.pinned
         guarding.pinned = guarding.pinned | {digest} if is_new else guarding.pinned - {digest}
         what = "pinned" if is_new else "pinned no more"
-        self._watch.note_act(name, f"message {place} is {what}", self._app.runtime.now())
+        self._watch.note_act(name, f"message {place} is {what}", self._now())
         return {"message": place, "pinned": is_new}
+
+    def _forget(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        del options
+        question = self._watch.find_question(name)
+        self._app.runtime.forget(question)
+        self._watch.note_act(name, "what was learned of the window is forgotten", self._now())
+        return {"forgotten": question.model or "the model", "at": question.base_url or ""}
+
+    def _now(self) -> float:
+        return self._app.runtime.now()
 
     def _recall(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
         view, _ = self._watch.find_last(name)

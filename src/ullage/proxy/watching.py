@@ -288,7 +288,7 @@ class ConversationWatch:
                 waste = self._find_waste(track, held.view, report)
             except UllageError as error:
                 notes.append(f"what fills the window cannot be told: {error}")
-        can = set() if held is None else {"again", "pin", "recall", "undo"}
+        can = {"forget"} | (set() if held is None else {"again", "pin", "recall", "undo"})
         return SessionDetail(
             track.row,
             tuple(track.requests),
@@ -361,6 +361,10 @@ class ConversationWatch:
         if held is None:
             raise NotPossible(f"the last request of conversation {name} is not kept here")
         return held.view, held.port
+
+    def find_question(self, name: str) -> Question:
+        """Return whose window a conversation has."""
+        return self._find(name).question
 
     def find_dialect(self, name: str) -> str:
         """Return the dialect of a conversation."""

@@ -171,7 +171,7 @@ class Top(App[None]):
             *([f"${sum(paid):,.2f}"] if paid else []),
             *([f"filter: {' '.join(self._words)}"] if self._words else []),
         ]
-        self.query_one("#head", Static).update(draw_text("  ".join(facts)))
+        self.query_one("#head", Static).update(draw_text(" \u00b7 ".join(facts)))
 
     def _find_key(self, table: DataTable[Text]) -> str | None:
         if not self._drawn or not 0 <= table.cursor_row < len(self._drawn):
@@ -193,9 +193,10 @@ class Top(App[None]):
         if key is not None:
             self.push_screen(Detail(self._station, key))
 
-    def on_data_table_row_selected(self) -> None:
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the conversation that was chosen."""
-        self.action_open()
+        if event.data_table.id == "rows":
+            self.action_open()
 
     def action_filter(self) -> None:
         """Ask for words."""
