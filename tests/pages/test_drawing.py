@@ -69,7 +69,16 @@ ROWS = st.lists(
                     {
                         "name": st.just("item"),
                         "tokens": st.integers(0, 3_000),
-                        "entries": st.just([{"message": 3}]),
+                        "entries": st.lists(
+                            st.fixed_dictionaries(
+                                {
+                                    "name": st.just("call"),
+                                    "tokens": st.integers(0, 900),
+                                    "message": st.integers(0, 9),
+                                }
+                            ),
+                            max_size=3,
+                        ),
                     }
                 ),
                 max_size=3,
@@ -80,9 +89,9 @@ ROWS = st.lists(
 )
 
 
-@given(ROWS)
-def test_a_map_is_as_large_as_what_it_shows(rows: list[Mapping[str, Any]]):
-    tiles = lay_out(rows)
+@given(ROWS, st.booleans())
+def test_a_map_is_as_large_as_what_it_shows(rows: list[Mapping[str, Any]], deep: bool):
+    tiles = lay_out(rows, deep=deep)
     whole = sum(row["tokens"] for row in rows if row["tokens"] > 0)
     assert sum(tile.tokens for tile in tiles) == whole
     area = sum(tile.box.width * tile.box.height for tile in tiles)

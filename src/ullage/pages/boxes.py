@@ -53,13 +53,16 @@ class Tile:
     message: int | None = None
 
 
-def lay_out(rows: Sequence[Mapping[str, Any]]) -> list[Tile]:
-    """Return the rows of a context report as tiles: items within rows, the largest first."""
+def lay_out(rows: Sequence[Mapping[str, Any]], *, deep: bool = False) -> list[Tile]:
+    """Return the rows of a context report as tiles: items within rows, the largest first.
+
+    With `deep` the largest calls and results of a tool are tiles of their own.
+    """
     held = sorted((row for row in rows if row["tokens"] > 0), key=lambda row: -row["tokens"])
     boxes = Box(0, 0, 100, 100).split([row["tokens"] for row in held])
     tiles = []
     for row, box in zip(held, boxes, strict=True):
-        parts = list_parts(row)
+        parts = _list_entries(row) if deep else list_parts(row)
         places = box.split([part[1] for part in parts])
         tiles += [
             Tile(row["id"], name, tokens, place, message)
@@ -79,6 +82,22 @@ def list_parts(row: Mapping[str, Any]) -> list[tuple[str, int, int | None]]:
     ]
     if known < row["tokens"]:
         parts.append((f"{row['name']}: other", row["tokens"] - known, None))
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def _list_entries(row: Mapping[str, Any]) -> list[tuple[str, int, int | None]]:
+    """Return a row's parts, those of an item that names its calls call by call."""
+    items = {f"{row['name']}: {item['name']}": item for item in row["items"]}
+    parts: list[tuple[str, int, int | None]] = []
+    for name, tokens, message in list_parts(row):
+        entries = items.get(name, {}).get("entries") or ()
+        known = sum(entry["tokens"] for entry in entries)
+        if not entries or known > tokens or min(entry["tokens"] for entry in entries) <= 0:
+            parts.append((name, tokens, message))
+            continue
+        parts += [(entry["name"], entry["tokens"], entry["message"]) for entry in entries]
+        if known < tokens:
+            parts.append((f"{name}: other", tokens - known, None))
     return sorted(parts, key=lambda part: -part[1])
 
 

@@ -40,7 +40,7 @@ class Drawer:
             "policies": [name for name in known_policies() if name not in ("client", "off")],
             "ink": lambda kind: INKS.get(kind, OTHER),
             "shown": SHOWN,
-            "tiles": lay_out,
+            "tiles": lambda rows: lay_out(rows, deep=True),
         }
 
     def draw(self, template: str, *, fragment: bool = False, **values: Any) -> str:
