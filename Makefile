@@ -145,6 +145,11 @@ bench: setup ## measure ullage beside its peers, each peer in a venv of its own
 bench-proxy: setup ## measure the guard proxy beside a direct call, nginx and LiteLLM's proxy
 	@$(PY) -m bench.proxy $(ARGS)
 
+.PHONY: bench-live
+bench-live: setup ## measure the live pages: requests with and without viewers, frames of a browser
+	@$(PY) -m tests.support.browser
+	@$(PY) -m bench.live $(ARGS)
+
 .PHONY: clients
 clients: $(CLIENTS)/.clients ## install the clients that `make test-long` puts behind the proxy (Linux)
 
