@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.screens import Pane
-from tests.top.screens import SCREENS, WIDTHS, make_home, showing
+from tests.cli.screens import SCREENS, Pane
+from tests.top.screens import WIDTHS, make_home, showing
 
 
 def has_session(pane: Pane) -> bool:
