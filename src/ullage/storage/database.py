@@ -336,6 +336,8 @@ class Database:
 
     def _open_to_read(self) -> apsw.Connection:
         """Open a file that was brought to this version before; nothing can be written."""
+        if not os.access(self.path.parent, os.W_OK):
+            return self._open_unwritable()
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)
         connection.set_busy_timeout(int(self._wait_s * 1000))
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -347,6 +349,8 @@ class Database:
             _private(self.path)
         elif not self.path.is_file():
             raise faults.missing(self.path)
+        elif not os.access(self.path.parent, os.W_OK):
+            return self._open_unwritable()
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.set_busy_timeout(int(self._wait_s * 1000))
@@ -364,6 +368,33 @@ class Database:
             raise
         return connection
 
+    def _open_unwritable(self) -> apsw.Connection:
+        """Open a file of this version in a folder where nothing can be written: it can be read.
+
+        SQLite takes such a file for one that nobody changes (sqlite.org, "Read-Only Databases" in
+        WAL), unless its -wal and -shm, which it then reads, lie beside it.
+        """
+        log = self.path.with_name(f"{self.path.name}-wal")
+        whole = not log.exists() or not log.stat().st_size
+        name = f"{self.path.absolute().as_uri()}?mode=ro{'&immutable=1' if whole else ''}"
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(name, flags=flags)
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            self._recognise(connection)
+            self._refuse_older(connection)
+        except BaseException:
+            connection.close(force=True)
+            raise
+        return connection
+
+    def _refuse_older(self, connection: apsw.Connection) -> None:
+        if self._version(connection) != len(self._migrations):
+            raise StoreError(
+                f"{self.path} is of an older version and lies in a folder that cannot be written: "
+                "copy it to one that can, and it is brought to this version there"
+            )
+
     def _recognise(self, connection: apsw.Connection) -> None:
         """Refuse another program's file and one of a newer version, before anything is written."""
         with _transaction(connection, "BEGIN"):  # one moment: another process may be making it
@@ -371,7 +402,7 @@ class Database:
             tables = _one(connection, "SELECT count(*) FROM sqlite_schema")
         if mark != APPLICATION and (mark or tables):
             raise faults.foreign(self.path)
-        if mark == APPLICATION:
+        if mark == APPLICATION and not connection.readonly("main"):
             for suffix in ("", "-wal", "-shm"):
                 _tighten_mode(self.path.with_name(self.path.name + suffix))
         if version > len(self._migrations):
