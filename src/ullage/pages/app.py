@@ -240,6 +240,8 @@ class LivePages:
     # --- the stream -----------------------------------------------------------------------------
 
     async def _stream(self, request: Request, viewer: Viewer) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         if self._streams >= VIEWERS:
             return JSONResponse(
                 {"error": f"{VIEWERS} viewers are here already: close another page"},
@@ -254,13 +256,15 @@ class LivePages:
         """Yield what changed, until the viewer leaves or the desk closes."""
         self._streams += 1
         try:
-            version, quiet = 0, 0.0
+            version, quiet, shown = 0, 0.0, set[str]()
             while not self._desk.is_closing:
                 self._desk.wake()
                 changes = self._desk.feed.list_changes(version)
                 if changes.version != version or not version:
                     rows = [viewer.trim(r).to_dict() for r in changes.rows if viewer.sees(r)]
-                    told = {"rows": rows, "gone": changes.gone, "whole": changes.whole}
+                    gone = [key for key in changes.gone if key in shown]
+                    shown.update(f"{row['source']}/{row['id']}" for row in rows)
+                    told = {"rows": rows, "gone": gone, "whole": changes.whole}
                     yield f"data: {json.dumps(told)}\n\n".encode()
                     quiet = 0.0
                 elif quiet >= QUIET_S:

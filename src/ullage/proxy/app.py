@@ -131,7 +131,7 @@ class App:
     def reload(self, serve: Serve) -> None:
         """Go on with another configuration: new requests go by it, those under way end as begun."""
         self.serve = self.admission.bounds = serve
-        self.watch.reads = serve.reads_text
+        self.watch.set_reading(serve.reads_text)
         self._guarding = self._asgi = None
         if self._workers is not None:
             self._workers.renew(serve.workers, self._turns)

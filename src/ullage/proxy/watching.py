@@ -110,6 +110,16 @@ class ConversationWatch:
         self._readable: OrderedDict[str, _Readable] = OrderedDict()
         self._held = 0
 
+    def set_reading(self, reads: bool) -> None:  # noqa: FBT001 - the one thing that is set
+        """Keep text of requests from here on, or no more: what was kept is forgotten then."""
+        self.reads = reads
+        if not reads:
+            self._readable.clear()
+            self._held = 0
+            for track in self._tracks.values():
+                track.row = replace(track.row, title="")
+                self.feed.put(track.row)
+
     # --- fed by requests ------------------------------------------------------------------------
 
     def take(
