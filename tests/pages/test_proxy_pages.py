@@ -26,6 +26,7 @@ from tests.pages.watching import (
 )
 from tests.proxy.sockets import Behind, Served, ask, request, serving
 from tests.support.browser import Browser, obtain
+from ullage.embedded import Launch
 
 LOADED: Final = r'(?:src|href)="(/ullage/static/[^"]+)"(?: integrity="([^"]+)")?'
 SHOTS: Final = Path(__file__).parents[2] / "build" / "pages"
@@ -280,6 +281,34 @@ def test_only_these_pages_may_change_anything(proxy: Served):
     assert (huge.status, "65,536 bytes" in huge.json()["error"]) == (409, True)
     broken = ask(proxy.port, request("POST", of("act", key), b"{", as_json))
     assert broken.status == 409
+
+
+def test_the_numbers_are_those_of_a_real_server(
+    tmp_path: Path, llama_server: Any, browser: Browser
+):
+    model = llama_server(Launch(window=2_048))
+    with serving(tmp_path, [model.base_url.removesuffix("/v1")]) as served:
+        said: list[Any] = []
+        reported: list[int] = []
+        for n in range(14):
+            said.append({"role": "user", "content": f"question {n}: " + "a word or two " * 60})
+            reply = say(served.port, said, model="tiny", max_tokens=8)
+            assert reply.status == 200, reply.body
+            told = reply.json()
+            reported.append(told["usage"]["prompt_tokens"])
+            said.append(told["choices"][0]["message"])
+        key = find_key(served.port, "question 0")
+        until(lambda: read(served.port, of("conversation", key))["session"]["requests"] == 14)
+        shown = read(served.port, of("conversation", key))
+        assert [one["tokens"] for one in shown["requests"]] == reported
+        assert shown["compactions"]
+        assert shown["session"]["window"] == 2_048
+        assert any(claim["source"] == "probe" for claim in shown["window"]["claims"])
+        visit = browser.open(f"http://127.0.0.1:{served.port}{of('conversation', key)}")
+        wait(visit, "!!document.querySelector('#chart canvas')")
+        assert f"{reported[-1]:,} tokens (provider)" in visit.text
+        assert "Our counts were off by" in visit.text
+        visit.close()
 
 
 ANNA, BEN = "a-token-of-anna-0123456789", "a-token-of-ben-0123456789"

@@ -186,10 +186,8 @@ class LivePages:
         found = await self._desk.read_detail(key, viewer)
         told = found.to_dict()
         title = found.session.title or found.session.id
-        charts = self._drawer.chart(found)
-        return self._show(
-            request, "conversation.html", told, key=key, title=title, charts=charts, viewer=viewer
-        )
+        drawn = {"charts": self._drawer.chart(found), "counts": self._drawer.judge_counts(found)}
+        return self._show(request, "conversation.html", told, key=key, title=title, **drawn)
 
     async def _messages(self, request: Request, viewer: Viewer) -> Response:
         key = await self._find_key(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from statistics import median
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -53,6 +54,18 @@ class Drawer:
         told = found.to_dict()
         points = _list_points(found.requests)
         return self._jinja.get_template("receipt.svg").render(points=points, **told)
+
+    def judge_counts(self, found: SessionDetail) -> tuple[float, int] | None:
+        """Return how far our counts were off in the median, as a share, and of how many requests.
+
+        None where no request was both counted and reported.
+        """
+        both = [
+            abs(one.counted - one.tokens) / one.tokens
+            for one in found.requests
+            if one.counted is not None and one.tokens and one.usage is not None
+        ]
+        return (median(both), len(both)) if both else None
 
     def chart(self, found: SessionDetail) -> dict[str, Any]:
         """Return what the chart of a conversation is drawn from, column by column."""

@@ -28,7 +28,7 @@ from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger
 from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
-from ullage.proxy.watching import ConversationWatch, RequestEnd
+from ullage.proxy.watching import ConversationWatch
 from ullage.proxy.worker import WorkerSetup
 from ullage.proxy.workers import Workers
 from ullage.runtime import Runtime, default
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ullage.config.serving import Serve
     from ullage.proxy.call import ProxyCall
     from ullage.proxy.guarding import Plan
+    from ullage.proxy.watching import RequestEnd
     from ullage.storage import Store
 
 log = logging.getLogger("ullage.proxy")
@@ -162,13 +163,13 @@ class App:
             self._kept = Keeping(self.store, StoreLimits(ttl_s=self.serve.ttl_s))
         return self._kept
 
-    def show(self, call: ProxyCall, plan: Plan, status: int, report: Any) -> None:
+    def show(self, call: ProxyCall, plan: Plan, end: RequestEnd) -> None:
         """Have the pages know of a request that is over."""
         about = plan.about
         entry = self.ledger.get(about.name) if about is not None and self.serve.pages else None
         if entry is not None:
             question = self.guarding.make_question(call)
-            self.watch.take(call, plan, entry, question, RequestEnd(entry.at, status, report))
+            self.watch.take(call, plan, entry, question, end)
 
     def _find_away(self) -> float | None:
         return None if self._kept is None else self._kept.away_s

@@ -42,6 +42,7 @@ from ullage.proxy.relay import EventRelay, LineRelay
 from ullage.proxy.rounds import RoundRelay
 from ullage.proxy.standing import describe
 from ullage.proxy.upstream import Response, Sent, Unreached, UpstreamBroken, discreet
+from ullage.proxy.watching import RequestEnd
 from ullage.proxy.workers import WorkerLost
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.telemetry import otel
@@ -93,6 +94,7 @@ class Exchange:
         self._line = line or RequestLine(head.method, head.path)
         self._reported: Assessment | None = None
         self._report: Any = None
+        self._began = app.runtime.now()
         self._rounds: Rounds | None = None
 
     async def converse(self, form: GuardedPath) -> None:
@@ -296,7 +298,7 @@ class Exchange:
             tiers = guarding.note(call, plan, status)
             if tiers is not None:
                 meters.pressure(call.model, *tiers)
-            self._app.show(call, plan, status, self._report)
+            self._app.show(call, plan, RequestEnd(self._began, status, self._report))
             describe(call, plan.about, self._line)
             if self._reported is not None and self._reported.state == "known":
                 self._line.used = self._reported.input_tokens  # the server's own word

@@ -92,7 +92,7 @@ class _Track:
 
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
-    """What came of a request: when, its status, and the provider's report, where one came."""
+    """What came of a request: when it began, its status, the provider's report, if one came."""
 
     at: float
     status: int
@@ -153,7 +153,7 @@ class ConversationWatch:
             end.status,
             note,
         )
-        track.requests.append(request)
+        _insert(track.requests, request)
         self._keep_readable(name, plan, len(call.body.raw))
         self._note_end(track, request, note)
         track.row = self._draw_row(track, entry, call, plan)
@@ -428,6 +428,15 @@ class ConversationWatch:
         track.events.append(LiveEvent(at, "operator", text, len(track.requests)))
         track.row = replace(track.row, last=text)
         self.feed.put(track.row)
+
+
+def _insert(requests: deque[LiveRequest], request: LiveRequest) -> None:
+    """Put a request where it began: the end of one may be known before that of the one before."""
+    later: list[LiveRequest] = []
+    while requests and requests[-1].at > request.at:
+        later.append(requests.pop())
+    requests.append(request)
+    requests.extend(reversed(later))
 
 
 def _list_sent(view: View) -> list[tuple[str, Any]]:
