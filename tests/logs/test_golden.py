@@ -25,7 +25,7 @@ from ullage.storage.ndjson import bring_in, export, lines, parse, verify
 V1: Final = Path(__file__).parent / "v1"
 NAMES: Final = (
     *("plain", "tools", "compacted", "crashed", "fork", "strange", "files", "remembered"),
-    "erased",
+    *("erased", "pinned"),
 )
 
 
@@ -56,6 +56,11 @@ def test_the_logs_hold_every_type_and_one_that_is_not_known():
     held = {event.type for name in NAMES for event in logged(name)}
     assert held > DURABLE
     assert {event.v for event in logged("strange")} > {1}
+
+
+def test_what_was_pinned_is_pinned():
+    assert fold(logged("pinned")).pins == {2}
+    assert fold(logged("pinned"), 6).pins == {2, 4}
 
 
 def test_a_stored_checkpoint_of_version_1_is_read():

@@ -180,11 +180,16 @@ class Kit:
             self.tools or None,
             words.join_counted_text(),
             self.max_tokens,
-            frozenset(len(words.messages()) + pin for pin in self.renderer.pins),
+            frozenset(len(words.messages()) + pin for pin in self._find_pins()),
             apart=words.apart(),
             trigger=self.trigger,
             server_edits=registry.find(self.provider.dialect).read_edits(self.provider.options),
         )
+
+    def _find_pins(self) -> set[int]:
+        """Return the positions that no compaction touches: active skills, what a person pinned."""
+        found = map(self.renderer.find_message, self.session.known.pins)
+        return {*self.renderer.pins, *(place for place in found if place is not None)}
 
     def fields(self, view: View) -> dict[str, Any]:
         """Return what is sent: the view's fields, facts beside the current request, cache hints."""

@@ -61,6 +61,11 @@ class Live:
 GRACE_S: Final = 10.0
 """Seconds that a cancelled turn waits for the log to say whether something was written."""
 
+SPOKEN: Final = frozenset(
+    {"user_message", "assistant_message", "reasoning", "tool_call", "tool_result", "branch_summary"}
+)
+"""Types of events that are part of messages."""
+
 BESIDE: Final = "undo"
 """The folder of what files held."""
 
@@ -177,6 +182,24 @@ class Session(Unpicklable):
         from ullage.agent.files import undo_files
 
         return undo_files(self, turn, force=force, dry_run=dry_run)
+
+    def pin(self, seq: int, *, pinned: bool = True) -> None:
+        """Have no compaction touch the message that event `seq` is part of, or any may again.
+
+        Raises ConfigurationError for an event that is part of no message, and BusyWriter while
+        another writes to the session. What is said twice is recorded once.
+        """
+        self.refresh()
+        if seq in self.known.pins if pinned else seq not in self.known.pins:
+            return
+        found = self.events(seq - 1, seq) if 0 < seq <= self.known.head else []
+        if not found or found[0].type not in SPOKEN:
+            what = f"a {found[0].type}" if found else "none"
+            raise ConfigurationError(
+                f"event {seq} of session {self.name} is {what}, not part of a message: `ullage "
+                f"show {self.name}` numbers them"
+            )
+        self.record([Draft("message_pinned", {"seq": seq, "pinned": pinned})])
 
     # --- writing --------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "sessions",
         "show",
         "fork",
+        "pin",
         "replay",
         "export",
         "import",

@@ -246,6 +246,12 @@ def _draw_skill(page: SessionPage, data: Data) -> list[str]:
     return [lines.brief(f"skill {data['name']} ({data['hash']})", WIDTH)]
 
 
+def _draw_pin(page: SessionPage, data: Data) -> list[str]:
+    del page
+    verb = "pinned no more" if data.get("pinned") is False else "pinned"
+    return [f"#{data['seq']} is {verb}"]
+
+
 def _draw_changes(page: SessionPage, data: Data) -> list[str]:
     del page
     paths = [str(file.get("path")) for file in data["files"]]
@@ -310,6 +316,7 @@ _WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingPr
         "session_fork": _draw_fork,
         "branch_summary": _draw_branch,
         "skill_activation": _draw_skill,
+        "message_pinned": _draw_pin,
         "subagent_event": _draw_link,
         "session_created": _draw_creation,
         "event_erased": _draw_erased,

@@ -34,6 +34,7 @@ from ullage.runtime import Runtime, default
 from ullage.windows import Question
 
 if TYPE_CHECKING:
+    from ullage.core.messages.transcript import DialectName
     from ullage.storage.log import EventLog, Head
 
 PIECE: Final = 500
@@ -146,7 +147,7 @@ class LogSource:
         if report is not None and report.get("window") is not None:
             bound, at = report["window"]["tokens"], report.get("compaction_at")
             row = replace(row, window=row.window or bound, compaction_at=at)
-        can = {"forget", "recall"} | ({"undo"} if self._hands.uncompact else set())
+        can = {"forget", "pin", "recall"} | ({"undo"} if self._hands.uncompact else set())
         can |= {"again"} if self._hands.preview else set()
         waste = () if report is None else self._find_waste(name, report, question)
         return SessionDetail(
@@ -203,11 +204,26 @@ class LogSource:
             return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
         if action == "again" and self._hands.preview is not None:
             return dict(self._hands.preview(name, str(options.get("policy", ""))))
+        if action == "pin":
+            return self._pin(name, str(options.get("message", "")))
         if action == "forget":
             question = self._question(self._tallies[name])
             self._find_runtime().forget(question)
             return {"forgotten": question.model or "the model", "at": question.base_url or ""}
         raise NotPossible(f"a session of this log cannot be told to {action:.40} here")
+
+    def _pin(self, name: str, told: str) -> dict[str, Any]:
+        """Pin a message by its place in the whole history, or pin it no more."""
+        tally = self._tallies[name]
+        dialect = str(tally.serving.get("dialect") or registry.DEFAULT)
+        with Session(self._log, name) as session:
+            seqs = self._list_seqs(session.fold, dialect, tally)
+            place = int(told) if told.isdecimal() and len(told) < 10 else -1
+            if not 0 <= place < len(seqs) or seqs[place] is None:
+                raise NotPossible(f"session {name} has no message {told!r:.20} that can be pinned")
+            is_new = seqs[place] not in session.fold.pins
+            session.pin(seqs[place] or 0, pinned=is_new)
+        return {"message": place, "pinned": is_new}
 
     def close(self) -> None:
         """Close the log."""
@@ -226,12 +242,18 @@ class LogSource:
     def _read_history(self, held: Fold, dialect: str, tally: SessionTally) -> tuple[Any, Any]:
         """Return the messages of a request as they stood, and the codec that reads them."""
         spoken = registry.find(registry.parse_name(dialect))
-        model = str(tally.serving.get("model") or "")
-        raws = Renderer(spoken.name, model).render(held)
+        raws = _make_renderer(spoken.name, tally).render(held)
         if spoken.fields.system is None:  # the operator's text is a message of its own
             raws = [{"role": "system", "content": ""}, *raws]
         codec = self._find_runtime().codec_for(spoken.name)
         return codec.read(raws), codec
+
+    def _list_seqs(self, held: Fold, dialect: str, tally: SessionTally) -> list[int | None]:
+        """Return the event that each message begins at, None for the operator's own."""
+        spoken = registry.find(registry.parse_name(dialect))
+        renderer = _make_renderer(spoken.name, tally)
+        renderer.render(held)
+        return [*([None] if spoken.fields.system is None else []), *renderer.seqs]
 
     def _find_waste(
         self, name: str, report: Mapping[str, Any], question: Question
@@ -244,3 +266,7 @@ class LogSource:
         meter = shared.meter(question, history.rules.dialect)
         prices = shared.windows.prices(question)
         return list_waste(report, history.messages, (), meter, prices)
+
+
+def _make_renderer(dialect: DialectName, tally: SessionTally) -> Renderer:
+    return Renderer(dialect, str(tally.serving.get("model") or ""))

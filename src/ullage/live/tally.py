@@ -66,6 +66,7 @@ class SessionTally:
             "provider_usage": self._take_usage,
             "history_compaction": self._take_compaction,
             "turn_started": self._take_start,
+            "message_pinned": _tell_pin,
             "turn_failed": _tell_failure,
             "turn_interrupted": _tell_interruption,
             "session_purged": self._take_purge,
@@ -228,6 +229,11 @@ class SessionTally:
         del event, data
         self._title = ""
         return "the text of this session was erased"
+
+
+def _tell_pin(event: Event, data: Data) -> str:
+    del event
+    return f"event {data['seq']} is pinned{' no more' if data.get('pinned') is False else ''}"
 
 
 def _tell_failure(event: Event, data: Data) -> str:

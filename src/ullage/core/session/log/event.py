@@ -38,6 +38,7 @@ FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "session_fork": {"parent": str, "seq": int},
     "branch_summary": {"text": str},
     "skill_activation": {"name": str, "hash": str},
+    "message_pinned": {"seq": int},
     "subagent_event": {},
     "event_erased": {"type": str},
     "session_purged": {"events": int},

@@ -151,6 +151,7 @@ class Fold:
     events, `served` tells of the model of the last turn and where it is. `strays` are results that
     answer no open call, `unknown` events that this program does not know: they stay in the log.
     `holdings` is what came into it, from where: private data, text of strangers.
+    `pins` are the seqs of events whose messages a person pinned: no compaction touches them.
     `turns` are the ids of all turns; `links` the data of what was recorded of other sessions that
     this one began; `files` are seq, type and data of what was done to files.
     What a guard remembered last is in `states`.
@@ -164,6 +165,7 @@ class Fold:
         self.checkpoints: list[tuple[int, Data]] = []
         self.compactions: list[Data] = []
         self.skills: dict[str, str] = {}
+        self.pins: set[int] = set()
         self.created: Data = {}
         self.forked: Data = {}
         self.served: Data = {}
@@ -201,6 +203,7 @@ class Fold:
             "turn_interrupted": self._break_off,
             "branch_summary": self._apply_branch,
             "skill_activation": self._apply_skill,
+            "message_pinned": self._apply_pin,
             "snapshot_taken": self._apply_files,
             "file_changes": self._apply_files,
             "files_restored": self._apply_restore,
@@ -428,6 +431,13 @@ class Fold:
         seq, data = event.seq, self._data(event)
         self._append(ActivatedSkill(seq, data["name"], data["hash"]))
         self.skills[data["name"]] = data["hash"]
+
+    def _apply_pin(self, event: Event) -> None:
+        data = self._data(event)
+        if data.get("pinned") is False:
+            self.pins.discard(data["seq"])
+        else:
+            self.pins.add(data["seq"])
 
     def _apply_creation(self, event: Event) -> None:
         self.created = self._data(event)

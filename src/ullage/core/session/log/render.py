@@ -6,6 +6,7 @@ what was counted hold. It writes no system prompt and knows no provider, no wind
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -96,6 +97,11 @@ class Renderer:
     def pins(self) -> tuple[int, ...]:
         """The positions of the active skills, which a compaction has to leave in their place."""
         return tuple(sorted(self._starts[item] for item in self._active.values()))
+
+    def find_message(self, seq: int) -> int | None:
+        """Return the position of the message that an event is part of, None before the first."""
+        place = bisect_right(self._seqs, seq) - 1
+        return place if place >= 0 else None
 
     def render(self, fold: Fold) -> list[Raw]:
         """Return the messages of the whole history, in a new list, without a system message.
