@@ -114,13 +114,13 @@ def stream(folder: Path) -> None:
     slow: Answer = sse(chunk({"content": "It begins. "}), "[DONE]", pause_s=4.0)
     with scripted(slow, answer) as server:
         room = Room(folder)
-        with pane(room, room.command(server, "chat", "Begin")) as shown:
+        with pane(room, room.command(server, "chat", "--plain", "Begin")) as shown:
             first = shown.until("waiting 2 s")
             shown.until("build>")
             shown.type("Go on")
             second = shown.until("hundred years.")
-    save("sign-of-life", "ullage chat Begin", first)
-    save("streaming", "ullage chat Begin", second)
+    save("sign-of-life", "ullage chat --plain Begin", first)
+    save("streaming", "ullage chat --plain Begin", second)
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.messages.redaction import Redactor, find_keys
 from ullage.core.session.log.erasing import chain_anew
 from ullage.core.session.log.event import Draft, Event
+from ullage.core.session.log.fold import FailedUser, Fold, Round, User
 from ullage.core.values.progress import count
 from ullage.storage import ndjson
 
@@ -69,13 +71,9 @@ def _scan(given: argparse.Namespace, name: str, events: list[Event]) -> list[Eve
     if given.with_secrets:
         return events
     redactor = Redactor(config.credentials(), keys=True)
-    held = [event for event in events if redactor.text(event.text) != event.text]
-    if not held:
+    what = _describe_secrets(events, name, redactor)
+    if not what:
         return events
-    kinds = {kind for event in held for kind in find_keys(event.text)} or {"a known secret"}
-    numbers = ", ".join(str(event.seq) for event in held[:NAMED])
-    more = f" and {len(held) - NAMED:,} more" if len(held) > NAMED else ""
-    what = f"{', '.join(sorted(kinds))} in event {numbers}{more} of session {name}"
     if not given.redact:
         raise ConfigurationError(
             f"there seems to be a secret ({what}): nothing was written; --redact leaves it out, "
@@ -83,3 +81,36 @@ def _scan(given: argparse.Namespace, name: str, events: list[Event]) -> list[Eve
         )
     desk.say(f"left out: {what}")
     return chain_anew((e, Draft(e.type, redactor.data(e.data), e.v)) for e in events)
+
+
+def refuse_secrets(events: Sequence[Event], name: str) -> None:
+    """Raise ConfigurationError where events hold what looks like a secret."""
+    if what := _describe_secrets(events, name, Redactor(config.credentials(), keys=True)):
+        raise ConfigurationError(
+            f"there seems to be a secret ({what}): nothing was written; ullage export {name} "
+            "--redact leaves it out"
+        )
+
+
+def _describe_secrets(events: Sequence[Event], name: str, redactor: Redactor) -> str:
+    """Return which events hold which kinds of secrets, "" for none."""
+    held = [event for event in events if redactor.text(event.text) != event.text]
+    if not held:
+        return ""
+    kinds = {kind for event in held for kind in find_keys(event.text)} or {"a known secret"}
+    numbers = ", ".join(str(event.seq) for event in held[:NAMED])
+    more = f" and {len(held) - NAMED:,} more" if len(held) > NAMED else ""
+    return f"{', '.join(sorted(kinds))} in event {numbers}{more} of session {name}"
+
+
+def write_conversation(fold: Fold) -> str:
+    """Return what was said in a session as Markdown, its calls in one line each."""
+    told = [f"# Session {fold.session}"]
+    for item in fold.items:
+        if isinstance(item, User | FailedUser):
+            told.append(f"## You\n\n{item.text}")
+        elif isinstance(item, Round):
+            told.append(f"## {item.model}")
+            told += item.texts
+            told += [f"- `{call.name}` {lines.brief(call.arguments, 100)}" for call in item.calls]
+    return "\n\n".join(told) + "\n"

@@ -1,0 +1,127 @@
+"""Markdown of a model, block by block as it comes: nothing that it says is hidden.
+
+HTML, entities, references and images are shown as they stand, links with where they lead. It
+knows no terminal and no session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from markdown_it import MarkdownIt
+from rich.markdown import CodeBlock, Heading, Markdown
+from rich.text import Text
+
+from ullage.cli.screen.drawing import clean, make_code
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+LARGEST_BLOCK: Final = 100_000
+"""Characters of one block that are read as Markdown; more is shown as text."""
+
+LONGEST_LINE: Final = 10_000
+"""Characters of one line that are read as Markdown."""
+
+FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)$")
+"""A line that begins or ends a block of code (CommonMark 0.31, section 4.5)."""
+
+PARSER: Final = (
+    MarkdownIt("commonmark", {"html": False})
+    .enable(["strikethrough", "table"])
+    .disable(["entity", "image", "reference", "html_block", "html_inline"])
+)
+"""`&#x202e;` stays what it is: decoded behind the cleaning, it would turn a line around."""
+
+
+class _Title(Heading):
+    """A heading at the left, whatever its level."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield Text("#" * int(self.tag[1:]) + " ", style=f"markdown.{self.tag}") + self.text
+
+
+class _Code(CodeBlock):
+    """Code without a background, so that what is copied has no spaces at its ends."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield make_code(str(self.text).rstrip(), self.lexer_name)
+
+
+class SafeMarkdown(Markdown):
+    """Markdown whose every character is seen."""
+
+    elements: ClassVar = {
+        **Markdown.elements,
+        "heading_open": _Title,
+        "fence": _Code,
+        "code_block": _Code,
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", hyperlinks=False)
+        self.markup = clean(text)
+        self.parsed = PARSER.parse(self.markup)
+
+
+def make_markdown(text: str) -> RenderableType:
+    """Return a block as Markdown, or as the text that it is where it is too large to read."""
+    if len(text) > LARGEST_BLOCK or max(map(len, text.split("\n"))) > LONGEST_LINE:
+        return Text(clean(text), overflow="fold")
+    return SafeMarkdown(text)
+
+
+@dataclass(slots=True)
+class Blocks:
+    """A text that comes in pieces, cut where a block of Markdown is whole: at an empty line.
+
+    Code between fences stays together, and so does what is indented below an empty line. `rest` is
+    what is not whole yet.
+    """
+
+    rest: str = ""
+    _seen: int = 0
+    _fence: str = ""
+    _gap: bool = False
+    _begun: bool = field(default=False)
+
+    def add(self, text: str) -> Iterator[str]:
+        """Take a piece; yield the blocks that are whole by it."""
+        self.rest += text
+        while (end := self.rest.find("\n", self._seen)) >= 0:
+            line = self.rest[self._seen : end]
+            if self._begins(line):
+                block, self.rest = self.rest[: self._seen], self.rest[self._seen :]
+                end -= self._seen
+                self._begun = False
+                if block.strip():
+                    yield block.strip("\n")
+            self._note(line)
+            self._seen = end + 1
+
+    def end(self) -> str:
+        """Return what is left, and begin anew."""
+        rest = self.rest.strip("\n")
+        self.rest, self._seen, self._fence, self._gap, self._begun = "", 0, "", False, False
+        return rest if rest.strip() else ""
+
+    def _begins(self, line: str) -> bool:
+        """Tell whether a line begins a block, so that all before it is whole."""
+        if self._fence or not line.strip() or line[:1] in " \t":
+            return False
+        return self._begun and self._gap
+
+    def _note(self, line: str) -> None:
+        self._gap = not line.strip() and not self._fence
+        self._begun = self._begun or bool(line.strip())
+        found = FENCE.match(line)
+        if found is None:
+            return
+        if not self._fence:
+            self._fence = found[1]
+        elif found[1].startswith(self._fence) and not found[2].strip():
+            self._fence = ""
