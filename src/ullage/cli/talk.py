@@ -324,8 +324,9 @@ class Talk:
         found = self.agent.list_tools(
             self.session, mode=self.mode, permission=self.given.permission
         )
+        widest = max((len(spec.name) for spec in found), default=0)
         for spec in found:
-            desk.say(f"  {spec.name:<13}{lines.brief(spec.description.split('. ')[0], 60)}")
+            desk.say(f"  {spec.name:<{widest}}  {spec.description.split('. ')[0].rstrip('.')}")
         if not found:
             desk.say("the model is offered no tools")
 

@@ -85,7 +85,8 @@ class Screen:
         self.queued: deque[str] = deque()
         self._wakes = asyncio.Event()
         self._work: asyncio.Future[None] | None = None
-        self._breaks = self._unfolded = 0
+        self._breaks = 0
+        self._unfolded = (0, 0)
         self._width = self.columns
         self._settling: asyncio.TimerHandle | None = None
         self.away = False
@@ -293,9 +294,10 @@ class Screen:
             desk.say(f"/unfold takes the number of a line such as #3, not {rest!r}")
             return
         last = len(self.feed.folded)
-        if not rest:
-            self._unfolded = self._unfolded - 1 if 1 < self._unfolded <= last else last
-        number = int(rest.lstrip("#")) if rest else self._unfolded or None
+        if not rest:  # the one before, unless more was folded since
+            of, shown = self._unfolded
+            self._unfolded = (last, shown - 1 if of == last and shown > 1 else last)
+        number = int(rest.lstrip("#")) if rest else self._unfolded[1] or None
         if wrong := self.feed.unfold(number):
             desk.say(wrong)
 

@@ -210,7 +210,7 @@ class Feed:
         if not thought:
             return
         seconds = self.clock() - self._thinking_since
-        title = f"thought for {seconds:.0f} s, {len(thought):,} characters"
+        title = f"thought for {seconds:.1f} s, {len(thought):,} characters"
         self._fold(FoldedText(title, thought), ("~", "dim"), "")
 
     def _close_call(self, name: str, text: str, *, failed: bool, how: str = "") -> None:

@@ -61,7 +61,7 @@ class Toolbar:
         parts = [
             (0, self.gauge),
             (2, self.tier if self.tier not in ("", "none", "unavailable") else ""),
-            (6, f"by {self.source}" if self.source else ""),
+            (6, f"window: {self.source}" if self.source else ""),
             (1, mode),
             (3, model),
             (4, "" if self.dollars is None else f"${self.dollars:,.4f}"),
