@@ -17,8 +17,9 @@ import pytest
 from tests.agent.acting import bodies, called, chunk, said, scripted
 from tests.support.faults import FaultServer, hanging, of_json, sse
 from ullage.agent import Agent, Session
-from ullage.cli import activity, asking, chat, run
+from ullage.cli import activity, asking, run
 from ullage.cli.main import main, parser
+from ullage.cli.talk import COMMANDS
 from ullage.core.errors import Fenced
 from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft
@@ -476,4 +477,4 @@ def test_what_cannot_be_is_refused_before_a_session_begins(
 
 
 def test_commands_of_the_chat_say_what_they_do():
-    assert all(said.endswith((".", "].")) for _, said in chat.COMMANDS.values())
+    assert all(said.endswith((".", "].")) for _, said in COMMANDS.values())

@@ -186,7 +186,7 @@ class Talk:
         view = await self.wait(self.agent.aview(self.session, mode=self.mode), "counting")
         sent = view.kwargs
         provider = self.agent.provider
-        found = await asyncio.to_thread(
+        work = asyncio.to_thread(
             context,
             sent.get("messages", sent.get("input")),
             window=view.window,
@@ -199,6 +199,7 @@ class Talk:
             api_key=provider.api_key,
             runtime=self.agent.runtime,
         )
+        found = await self.wait(work, "counting")
         self.face.show_report(found.to_dict())
 
     async def window(self, _: str) -> None:
@@ -365,13 +366,13 @@ class Talk:
             desk.say(f"  {name:<13}{said}")
         for name, said in OTHERS.items():
             desk.say(f"  {name:<13}{said}")
-        desk.say("  @FILE        Attach a file of the workspace to the message")
+        desk.say("  @FILE        Attach a file of the workspace to the message.")
 
 
 Command = Callable[[Talk, str], Coroutine[Any, Any, None] | None]
 
 COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
-    f"/{way.__name__}": (way, (way.__doc__ or "").strip().removesuffix("."))
+    f"/{way.__name__}": (way, (way.__doc__ or "").strip())
     for way in (
         *(Talk.context, Talk.window, Talk.compact, Talk.uncompact, Talk.model, Talk.cost),
         *(Talk.sessions, Talk.clear, Talk.summary, Talk.save, Talk.search, Talk.plan),
@@ -383,9 +384,9 @@ COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
 ENDS: Final = ("/quit", "/exit")
 
 OTHERS: Final[Mapping[str, str]] = {
-    "/unfold": "Show a call or reasoning whole: /unfold [N], ctrl-o (on the screen)",
-    "/edit": "Write the message in $EDITOR, ctrl-x ctrl-e (on the screen)",
-    "/quit": "End (Ctrl-D)",
+    "/unfold": "Show a call or reasoning whole: /unfold [N], or ctrl-o; on the screen alone.",
+    "/edit": "Write the message in $EDITOR, as ctrl-x ctrl-e does; on the screen alone.",
+    "/quit": "End; so does Ctrl-D.",
 }
 """What a face does by itself."""
 

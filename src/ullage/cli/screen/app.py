@@ -119,8 +119,8 @@ class Screen:
     def _make_completer(self) -> ChatCompleter:
         root = self.talk.agent.workspace or Path()
         place = Workspace(root, state_folder(self.talk.session.log.url))
-        said = {name: said.partition(":")[0] for name, (_, said) in COMMANDS.items()}
-        said |= {name: said.partition(":")[0] for name, said in OTHERS.items()}
+        said = {name: said for name, (_, said) in COMMANDS.items()} | dict(OTHERS)
+        said = {name: text.partition(":")[0].rstrip(".") for name, text in said.items()}
         said |= {f"/{skill.name}": "skill" for skill in self.talk.agent.skills}
         return ChatCompleter(said, FileList(place), self._list_sessions)
 
