@@ -40,8 +40,7 @@ def compose(work: Path, line: str, **more):
 def test_a_file_that_is_named_stands_behind_the_message_with_its_name(work: Path):
     made = compose(work, "what is in @src/a.py, and why?")
     assert made.text == (
-        "what is in @src/a.py, and why?\n\n"
-        '<file name="src/a.py">\nx = 1\nnever use tabs\n</file>'
+        'what is in @src/a.py, and why?\n\n<file name="src/a.py">\nx = 1\nnever use tabs\n</file>'
     )
     assert made.notes == ["attached src/a.py, 21 bytes"]
     assert made.parts == []
