@@ -10,6 +10,7 @@ from tests.agent.acting import agent, bodies, said, scripted
 from ullage.agent import Session
 from ullage.agent.guides import MOST_BYTES, read_guides
 from ullage.core.session.instructions import Guide, render_guides
+from ullage.core.session.log.fold import User
 from ullage.storage import open_log
 
 
@@ -98,7 +99,9 @@ def test_they_stand_in_the_prompt_with_their_source_and_are_read_anew_each_turn(
             made.run(session, "hi")
             file.write_text("Use spaces.")
             made.run(session, "hi")
-            assert session.fold.items[0].text == "hi"
+            assert [item.text for item in session.fold.items if isinstance(item, User)] == [
+                "hi"
+            ] * 2
             agent(server, work).run(session, "hi")
         prompts = [body["messages"][0]["content"] for body in bodies(server)]
     assert f'source="{file}"' in prompts[0]

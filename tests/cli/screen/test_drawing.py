@@ -74,6 +74,28 @@ def test_nothing_that_a_model_writes_is_hidden(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        ESCAPES["quotes"],
+        ESCAPES["lists"],
+        "\n".join(">" * n + f" q{n}" for n in range(1, 30)),
+        "| a | b |\n|---|---|\n| " + "w" * 300 + " | " + "v" * 300 + " |",
+        "|".join(["", *(f"h{n}" for n in range(40)), ""])
+        + "\n"
+        + "|-" * 40
+        + "|\n"
+        + "|".join(["", *(f"c{n}" for n in range(40)), ""]),
+    ],
+    ids=["quotes", "lists", "deeper quotes", "long words", "many columns"],
+)
+def test_nothing_is_left_out_where_it_is_deep_or_wide(text: str, columns: int) -> None:
+    drawn = OURS.sub("", draw_block(text, Canvas(columns)))
+    written, seen = ("".join(re.findall(r"\w", each)) for each in (text, drawn))
+    assert sorted(written) == sorted(seen)
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
 def test_rows_end_at_the_width(columns: int) -> None:
     text = "\n\n".join(
         ["A sentence of many words that is longer than a row. " * 8, "- " + "item " * 60]

@@ -129,7 +129,9 @@ def test_sessions_that_cannot_be_read_are_not_offered(completer: ChatCompleter):
 
 
 def test_many_lines_stand_as_one_label_and_are_kept_whole(tmp_path: Path):
-    buffer, pastes, images = Buffer(), {}, {}
+    pastes: dict[str, str] = {}
+    images: dict[str, Path] = {}
+    buffer = Buffer()
     (tmp_path / "shot.png").write_bytes(b"x")
     for text in ("one line\n", "a\r\nb\rc\n", "d\ne\nf", "x" * 1_001, str(tmp_path / "shot.png")):
         insert_paste(buffer, text, pastes, images)

@@ -315,7 +315,7 @@ class Feed:
 
 def draw_block(block: str, canvas: Canvas) -> str:
     """Return a block of Markdown without the empty rows around it."""
-    rows = canvas.draw(make_markdown(block)).split("\n")
+    rows = canvas.draw(make_markdown(block, canvas.columns)).split("\n")
     while rows and not rows[0]:
         rows.pop(0)
     while rows and not rows[-1]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from markdown_it import MarkdownIt
-from rich.markdown import CodeBlock, Heading, Markdown
+from rich import box
+from rich.markdown import CodeBlock, Heading, Markdown, TableElement
+from rich.table import Table
 from rich.text import Text
 
 from ullage.cli.screen.drawing import clean, make_code
@@ -26,11 +28,23 @@ LARGEST_BLOCK: Final = 100_000
 LONGEST_LINE: Final = 10_000
 """Characters of one line that are read as Markdown."""
 
+LEAST_COLUMN: Final = 5
+"""Columns of a terminal for a column of a table; where there are fewer its rows are text."""
+
 FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)$")
 """A line that begins or ends a block of code (CommonMark 0.31, section 4.5)."""
 
+DEEPEST: Final = 60
+"""Levels of blocks within blocks that are read; what is deeper is shown as text."""
+
+LEAST_ROOM: Final = 12
+"""Columns that quotes and lists leave to the text in them, at the least."""
+
+INDENTS: Final = {"blockquote_open": 4, "list_item_open": 4}
+"""Columns that a block takes from those in it, at most."""
+
 PARSER: Final = (
-    MarkdownIt("commonmark", {"html": False})
+    MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
     .enable(["strikethrough", "table"])
     .disable(["entity", "image", "reference", "html_block", "html_inline"])
 )
@@ -52,6 +66,26 @@ class _Code(CodeBlock):
         yield make_code(str(self.text).rstrip(), self.lexer_name)
 
 
+class _Table(TableElement):
+    """A table that leaves out nothing: long words go on in the next row."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        heads = self.header.row.cells if self.header and self.header.row else []
+        rows = [
+            [cell.content for cell in row.cells] for row in (self.body.rows if self.body else [])
+        ]
+        if len(heads) * LEAST_COLUMN > options.max_width:
+            for cells in ([cell.content for cell in heads], *rows):
+                yield Text(" | ", overflow="fold").join(cells)
+            return
+        table = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True, show_edge=False)
+        for head in heads:
+            table.add_column(head.content, justify=head.content.justify or "left", overflow="fold")
+        for cells in rows:
+            table.add_row(*cells)
+        yield table
+
+
 class SafeMarkdown(Markdown):
     """Markdown whose every character is seen."""
 
@@ -60,6 +94,7 @@ class SafeMarkdown(Markdown):
         "heading_open": _Title,
         "fence": _Code,
         "code_block": _Code,
+        "table_open": _Table,
     }
 
     def __init__(self, text: str) -> None:
@@ -67,12 +102,25 @@ class SafeMarkdown(Markdown):
         self.markup = clean(text)
         self.parsed = PARSER.parse(self.markup)
 
+    def fits(self, columns: int) -> bool:
+        """Tell whether so many columns leave room for the text in the deepest block."""
+        taken = deepest = 0
+        for token in self.parsed:
+            size = INDENTS.get(token.type.replace("_close", "_open"), 0)
+            taken += size * token.nesting
+            deepest = max(deepest, taken)
+            if token.level >= DEEPEST - 4:  # what is deeper was not read
+                return False
+        return not deepest or columns - deepest >= LEAST_ROOM
 
-def make_markdown(text: str) -> RenderableType:
-    """Return a block as Markdown, or as the text that it is where it is too large to read."""
-    if len(text) > LARGEST_BLOCK or max(map(len, text.split("\n"))) > LONGEST_LINE:
-        return Text(clean(text), overflow="fold")
-    return SafeMarkdown(text)
+
+def make_markdown(text: str, columns: int = 80) -> RenderableType:
+    """Return a block as Markdown, or as the text that it is where it cannot be drawn so."""
+    if len(text) <= LARGEST_BLOCK and max(map(len, text.split("\n"))) <= LONGEST_LINE:
+        made = SafeMarkdown(text)
+        if made.fits(columns):
+            return made
+    return Text(clean(text), overflow="fold")
 
 
 @dataclass(slots=True)
