@@ -45,6 +45,9 @@ class Fake:
     def open(self, session: Session) -> None:
         self.opened.append(session.name)
 
+    def show_past(self, session: Session) -> None:
+        pass
+
     def show_diff(self, text: str) -> None:
         self.diffs.append(text)
 

@@ -87,6 +87,8 @@ SEEDS = [
     ("serving", "ullage.proxy.app", "uvicorn"),
     ("serving", "ullage.cli.doctor", "uvloop"),
     ("serving", "ullage.runtime", "httptools"),
+    ("screen", "ullage.cli.chat", "prompt_toolkit"),
+    ("screen", "ullage.agent.agent", "rich"),
     ("json", "ullage.runtime", "msgspec"),
     ("traces", "ullage.cli.main", "opentelemetry"),
     ("traces", "ullage.proxy.app", "opentelemetry"),

@@ -95,6 +95,9 @@ class PlainFace(activity.Activity):
         del session
         self.meter = ""
 
+    def show_past(self, session: Session) -> None:
+        """Show nothing: lines are for what comes."""
+
     def show_diff(self, text: str) -> None:
         """Show a unified diff, in colours where they are wanted."""
         paint = asking.paints("diff")

@@ -58,6 +58,10 @@ class Face(Protocol):
         """Show another session from here on."""
         ...
 
+    def show_past(self, session: Session) -> None:
+        """Show what was said last in a session that goes on."""
+        ...
+
     def show_diff(self, text: str) -> None:
         """Show a unified diff."""
         ...
@@ -90,6 +94,7 @@ class Talk:
         if why := desk.explain_shell(self.given):
             desk.say(f"the shell is off: {why}")
         desk.say_guides(self.agent)
+        self.face.show_past(self.session)
 
     async def take(self, line: str) -> None:
         """Do what a line says: a command, or a turn. What fails is told, and the talk goes on."""
@@ -262,6 +267,8 @@ class Talk:
                 desk.say(f"session {found.name} is the one that you are in")
                 return
             self._move(found, f"session {found.name} goes on; {self._name_way_back()}")
+            self._say_workspace(found)
+            self.face.show_past(found)
             return
         heads = log.sessions()[::-1]
         rows = sessions.link_rows([sessions.read(log, head) for head in heads[:LISTED]])
@@ -269,6 +276,12 @@ class Talk:
             desk.say(line)
         if len(heads) > LISTED:
             desk.say(f"{len(heads) - LISTED:,} older ones: ullage sessions lists them")
+
+    def _say_workspace(self, session: Session) -> None:
+        """Say where a session worked before, where that is not where this talk works."""
+        before, here = session.fold.served.get("workspace"), self.agent.workspace
+        if before is not None and here is not None and str(here.absolute()) != before:
+            desk.say(f"it worked in {before}, and goes on in {here.absolute()}")
 
     def clear(self, _: str) -> None:
         """Begin a new session; the old one is kept."""

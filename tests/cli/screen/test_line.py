@@ -6,7 +6,7 @@ import asyncio
 import json
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prompt_toolkit.buffer import Buffer
@@ -16,7 +16,9 @@ from prompt_toolkit.document import Document
 from ullage.agent import Live, Session
 from ullage.cli.attaching import PASTED
 from ullage.cli.screen import history
+from ullage.cli.screen.above import Above
 from ullage.cli.screen.completion import ChatCompleter, FileList
+from ullage.cli.screen.drawing import Canvas
 from ullage.cli.screen.history import HistoryFile
 from ullage.cli.screen.prompt import LineQuestion, erase_label, insert_paste
 from ullage.cli.screen.toolbar import Toolbar
@@ -197,3 +199,85 @@ def test_the_row_is_never_longer_than_the_terminal(columns: int):
     row = bar.draw("build", "a-model-with-a-very-long-name" * 3, columns)
     assert len(row) <= columns
     assert "ctx=100.0k/200.0k" in row
+
+
+# ── what stands above ───────────────────────────────────────────────────────────────────────────
+
+
+class Paper:
+    """An output that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def encoding(self) -> str:
+        return "ascii"
+
+    def write_raw(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.fixture
+def paper() -> Paper:
+    return Paper()
+
+
+def put_above(paper: Paper, columns: int = 20) -> Above:
+    return Above(cast("Any", paper), lambda: Canvas(columns), 1)
+
+
+def test_lines_are_written_when_they_are_whole(paper: Paper):
+    above = put_above(paper)
+    print("one", file=above, end="")
+    assert paper.text == ""
+    print(" line\ntwo", file=above, end="")
+    assert paper.text == "one line\n"
+    above.close_line()
+    above.close_line()
+    assert paper.text == "one line\ntwo\n"
+    assert above.isatty()
+    assert above.writable()
+    assert above.fileno() == 1
+
+
+def test_whoever_writes_there_steers_nothing(paper: Paper):
+    above = put_above(paper)
+    print("\x1b[31mred\x1b[0m \x1b[2J \x1b]0;x\x07 \x9b1m ä", file=above)
+    assert paper.text == "\x1b[31mred\x1b[0m \\x1b[2J \\x1b]0;x\\x07 \\x9b1m \\xe4\n"
+
+
+def test_at_another_width_what_was_seen_is_drawn_anew(paper: Paper):
+    above, width = put_above(paper), [10]
+    above = Above(cast("Any", paper), lambda: Canvas(width[0]), 1)
+    for n in range(50):
+        above.put(lambda canvas, n=n: f"{n} at {canvas.columns}\n")
+    width[0], paper.text = 20, ""
+    above.draw_anew(5, 10)
+    assert paper.text.endswith("\x1b[H45 at 20\n46 at 20\n47 at 20\n48 at 20\n49 at 20\n")
+    assert "\x1b[5;1H\x1b[2K" in paper.text
+
+
+def test_lines_of_others_are_moved_up_and_not_written_over(paper: Paper):
+    above = put_above(paper)
+    above.put(lambda _: "only one\n")
+    paper.text = ""
+    above.draw_anew(4, 20)
+    assert paper.text == "\x1b[0m\x1b[4;1H\n\n\n\n\x1b[Honly one\n"
+
+
+def test_other_threads_write_in_the_loop(paper: Paper):
+    async def write() -> None:
+        above = put_above(paper)
+        above.attach(asyncio.get_running_loop())
+        lifted: list[str] = []
+        above.lift = lambda: lifted.append("lift")
+        above.lower = lambda: lifted.append("lower")
+        await asyncio.to_thread(above.write, "a\nb\n")
+        await asyncio.sleep(0)
+        assert paper.text == "a\nb\n"
+        assert lifted == ["lift", "lower"]
+
+    asyncio.run(write())

@@ -301,9 +301,17 @@ def test_what_was_typed_comes_back_in_the_next_chat(room: Room) -> None:
         shown.until("ended with 0")
     kept = room.folder / "data" / "ullage" / "chat-history.jsonl"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    with chat(room, said("two")) as (shown, _):
-        shown.press("Up")
-        shown.until("build> remember the cellar")
+    with chat(room, said("two"), words=("--session", "-")) as (shown, _):
+        screen = shown.tmux("capture-pane", "-p")
+        assert "build> remember the cellar\none" in screen
+        shown.press("C-l", "Up")
+        wait(lambda: shown.tmux("capture-pane", "-p").count("build> remember the cellar") == 2)
+        shown.press("C-c", "C-r")
+        shown.until("search back:")
+        shown.tmux("send-keys", "-l", "cell")
+        shown.until("search back: cell")
+        shown.press("Enter", "Enter")
+        shown.until("two")
 
 
 def test_a_line_that_ends_in_a_backslash_goes_on(room: Room) -> None:

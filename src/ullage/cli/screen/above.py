@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ullage.cli.screen.drawing import Canvas
+from ullage.cli.screen.drawing import Canvas, clean
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
     from ullage.cli.screen.feed import Entry
+
+COLOURS: Final = re.compile(r"(\x1b\[[0-9;]{0,40}m)")
 
 KEPT: Final = 400
 """Things put above that are kept, to be drawn anew at another width."""
@@ -98,7 +101,7 @@ class Above(io.TextIOBase):
             text, self._new, self._waits = "".join(self._new), [], False
         if text:
             self.lift()
-            self._send(text)
+            self._send(guard(text))
             self.lower()
 
     def close_line(self) -> None:
@@ -127,7 +130,7 @@ class Above(io.TextIOBase):
             blank = "".join(f"\x1b[{row};1H\x1b[2K" for row in range(1, rows + 1))
         else:  # lines of other programs stand above: they are moved up, not written over
             blank = f"\x1b[{rows};1H" + "\n" * rows
-        self._send(f"\x1b[0m{blank}\x1b[H{''.join(reversed(texts))}")
+        self._send(f"\x1b[0m{blank}\x1b[H{guard(''.join(reversed(texts)))}")
         self.lower()
 
     def _send(self, text: str) -> None:
@@ -135,6 +138,12 @@ class Above(io.TextIOBase):
         shown = text.encode(encoding, "backslashreplace").decode(encoding)
         self._output.write_raw(shown)
         self._output.flush()
+
+
+def guard(text: str) -> str:
+    """Return a text with nothing but colours in it, whoever wrote it: a log, or a warning, too."""
+    pieces = COLOURS.split(text)
+    return "".join(piece if n % 2 else clean(piece) for n, piece in enumerate(pieces))
 
 
 def _repeat(text: str) -> Entry:

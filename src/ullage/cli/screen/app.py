@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,12 +33,13 @@ from ullage.cli.screen import prompt
 from ullage.cli.screen.above import Above, find_descriptor
 from ullage.cli.screen.completion import ChatCompleter, FileList
 from ullage.cli.screen.drawing import Canvas, has_colours, is_plain_text, make_diff, make_text
-from ullage.cli.screen.feed import SPIN_S, Feed
+from ullage.cli.screen.feed import SPIN_S, Feed, draw_block
 from ullage.cli.screen.history import HistoryFile, find_history
 from ullage.cli.screen.keys import bind_keys
 from ullage.cli.screen.layout import LEAST_INPUT, make_layout
 from ullage.cli.screen.toolbar import Toolbar
 from ullage.cli.talk import COMMANDS, ENDS, OTHERS, Talk
+from ullage.core.session.log.fold import Round, User
 from ullage.core.session.permissions import Consent
 from ullage.core.session.tools import Pending
 from ullage.tools import Workspace
@@ -89,7 +91,7 @@ class Screen:
         self._unfolded = (0, 0)
         self._width = self.columns
         self._settling: asyncio.TimerHandle | None = None
-        self.away = False
+        self.away = self._faulty = False
         self.talk = Talk(agent, session, given, self)
         self.history = HistoryFile(find_history())
         self.buffer = Buffer(
@@ -233,6 +235,9 @@ class Screen:
             return
         self.buffer.append_to_history()
         self.buffer.reset()
+        if self.history.fault and not self._faulty:
+            self._faulty = True
+            desk.say(f"no history is kept: {self.history.fault}")
         word, _, rest = line.strip().partition(" ")
         if word in AT_ONCE:
             self._do_at_once(word, rest.strip())
@@ -393,6 +398,17 @@ class Screen:
         """Show another session from here on."""
         self.toolbar.open(session)
         self.feed.open(session)
+
+    def show_past(self, session: Session) -> None:
+        """Put above what was said last in a session that goes on."""
+        items = session.fold.items
+        spoke = max((n for n, item in enumerate(items) if isinstance(item, User)), default=None)
+        for item in [] if spoke is None else items[spoke:]:
+            if isinstance(item, User):
+                self._show_message(item.text.partition("\n\n<")[0])
+            elif isinstance(item, Round):
+                for text in item.texts:
+                    self.above.put(partial(draw_block, text))
 
     async def ask(self, call: Pending, reason: str) -> Consent | None:
         """Ask the person about a call, above the line; the answer is typed there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Final
 
-from prompt_toolkit.filters import Condition, has_completions
+from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 
@@ -24,16 +24,16 @@ def bind_keys(screen: Screen) -> KeyBindings:
     working = Condition(lambda: screen.is_working)
     _bind_line(keys, screen)
 
-    @keys.add("c-c")
+    @keys.add("c-c", filter=~is_searching)
     @keys.add(Keys.SIGINT)
     def _interrupt(_: KeyPressEvent) -> None:
         screen.interrupt()
 
-    @keys.add("escape", filter=working & ~has_completions)
+    @keys.add("escape", filter=working & ~has_completions & ~is_searching)
     def _escape(_: KeyPressEvent) -> None:
         screen.stop()
 
-    @keys.add("c-d")
+    @keys.add("c-d", filter=~is_searching)
     def _end(event: KeyPressEvent) -> None:
         if event.current_buffer.text:
             event.current_buffer.delete()
@@ -60,8 +60,8 @@ def bind_keys(screen: Screen) -> KeyBindings:
 
 
 def _bind_line(keys: KeyBindings, screen: Screen) -> None:
-    @keys.add("enter")
-    @keys.add("c-j")
+    @keys.add("enter", filter=~is_searching)
+    @keys.add("c-j", filter=~is_searching)
     def _enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         state = buffer.complete_state

@@ -18,6 +18,7 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.widgets import SearchToolbar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +37,8 @@ LEAST_INPUT: Final = 5
 
 def make_layout(screen: Screen) -> Layout:
     """Return the layout of a screen."""
-    control = BufferControl(buffer=screen.buffer)
+    search = SearchToolbar(backward_search_prompt="search back: ", forward_search_prompt="search: ")
+    control = BufferControl(buffer=screen.buffer, search_buffer_control=search.control)
     line = Window(
         control,
         wrap_lines=True,
@@ -56,6 +58,7 @@ def make_layout(screen: Screen) -> Layout:
                 lambda: bool(screen.queued),
             ),
             line,
+            search,
             Window(
                 FormattedTextControl(lambda: [("", screen.draw_toolbar())]),
                 height=1,
