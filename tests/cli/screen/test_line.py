@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -220,6 +221,10 @@ class Paper:
         pass
 
 
+def say_width(n: int, canvas: Canvas) -> str:
+    return f"{n} at {canvas.columns}\n"
+
+
 @pytest.fixture
 def paper() -> Paper:
     return Paper()
@@ -253,7 +258,7 @@ def test_at_another_width_what_was_seen_is_drawn_anew(paper: Paper):
     above, width = put_above(paper), [10]
     above = Above(cast("Any", paper), lambda: Canvas(width[0]), 1)
     for n in range(50):
-        above.put(lambda canvas, n=n: f"{n} at {canvas.columns}\n")
+        above.put(partial(say_width, n))
     width[0], paper.text = 20, ""
     above.draw_anew(5, 10)
     assert paper.text.endswith("\x1b[H45 at 20\n46 at 20\n47 at 20\n48 at 20\n49 at 20\n")

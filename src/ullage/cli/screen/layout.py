@@ -43,7 +43,7 @@ def make_layout(screen: Screen) -> Layout:
         control,
         wrap_lines=True,
         dont_extend_height=True,
-        height=lambda: Dimension(min=MENU if screen.buffer.complete_state else 1, max=MOST_INPUT),
+        height=lambda: Dimension(min=MENU if _has_menu(screen) else 1, max=MOST_INPUT),
         get_line_prefix=lambda number, wraps: _draw_prefix(screen, number, wraps),
     )
     body = HSplit(
@@ -68,6 +68,11 @@ def make_layout(screen: Screen) -> Layout:
     )
     menu = Float(CompletionsMenu(max_height=MENU, scroll_offset=1), xcursor=True, ycursor=True)
     return Layout(FloatContainer(body, [menu]), focused_element=control)
+
+
+def _has_menu(screen: Screen) -> bool:
+    state = screen.buffer.complete_state
+    return state is not None and bool(state.completions)
 
 
 def _make_rows(

@@ -7,8 +7,9 @@ knows no terminal and no session.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from markdown_it import MarkdownIt
@@ -40,7 +41,7 @@ DEEPEST: Final = 60
 LEAST_ROOM: Final = 12
 """Columns that quotes and lists leave to the text in them, at the least."""
 
-INDENTS: Final = {"blockquote_open": 4, "list_item_open": 4}
+INDENTS: Final[Mapping[str, int]] = MappingProxyType({"blockquote_open": 4, "list_item_open": 4})
 """Columns that a block takes from those in it, at most."""
 
 PARSER: Final = (
