@@ -209,6 +209,19 @@ def talk(
     return desk(server, "chat", *words)
 
 
+def test_instructions_of_the_project_are_named_and_can_be_left_out(desk: Desk, capsys: Any):
+    (desk.workspace / "AGENTS.md").write_text("Use tabs.")
+    with scripted(said("one"), said("two"), said("three")) as server:
+        assert desk(server, "run", "hi") == 0
+        assert desk(server, "run", "hi", "--no-instructions") == 0
+        err = capsys.readouterr().err
+        assert desk(server, "run", "hi", "--quiet") == 0
+        prompts = [json.dumps(body["messages"][0]) for body in bodies(server)]
+    assert err.count(f"instructions: {desk.workspace}/AGENTS.md (9 characters)") == 1
+    assert ["Use tabs." in prompt for prompt in prompts] == [True, False, True]
+    assert "instructions" not in capsys.readouterr().err
+
+
 def test_a_talk_streams_answers_and_takes_commands(
     desk: Desk, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ):

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,12 +16,13 @@ from typing import Any
 import pytest
 
 from tests.agent.acting import bodies, called, chunk, said, scripted, usage
-from tests.cli.room import Room
+from tests.cli.room import ULLAGE, Room
 from tests.cli.screen.corpus import ESCAPES
 from tests.cli.screens import PATIENCE_S, Pane, pane
 from tests.cli.terminal import Terminal
 from tests.support.faults import Answer, FaultServer, sse
 from ullage.core.facts.quoting import drop_quoted
+from ullage.embedded import Server
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
@@ -186,6 +188,19 @@ def test_no_color_is_heeded(room: Room, value: str) -> None:
             raw = terminal.shown
     colours = re.findall(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|9[0-7]|[34]8;[0-9;]+)m", raw)
     assert bool(colours) is not bool(value)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the server is Linux only")
+def test_a_real_server_is_talked_to(room: Room, tiny_server: Server) -> None:
+    where = ["--store", room.store, "--workspace", str(room.work), "--no-tools"]
+    served = ["--base-url", tiny_server.base_url, "--max-tokens", "24"]
+    with pane(room, [ULLAGE, "chat", "hi", *where, *served]) as shown:
+        screen = settle(shown, "hello")
+        assert re.search(r" ctx=\d+/2\.0k \| .*build", screen)
+        shown.type("/window")
+        shown.until("2,048 tokens")
+        shown.press("C-d")
+        shown.until("ended with 0")
 
 
 # ── typing ──────────────────────────────────────────────────────────────────────────────────────

@@ -140,12 +140,13 @@ class Blocks:
 
     def add(self, text: str) -> Iterator[str]:
         """Take a piece; yield the blocks that are whole by it."""
+        new = len(self.rest)  # what was there before has no line end behind `_seen`
         self.rest += text
-        while (end := self.rest.find("\n", self._seen)) >= 0:
+        while (end := self.rest.find("\n", max(new, self._seen))) >= 0:
             line = self.rest[self._seen : end]
             if self._begins(line):
                 block, self.rest = self.rest[: self._seen], self.rest[self._seen :]
-                end -= self._seen
+                end, new = end - self._seen, 0
                 self._begun = False
                 if block.strip():
                     yield block.strip("\n")
