@@ -225,3 +225,21 @@ def test_help_names_every_command(begin: Begin, capsys: Any):
     for name in [*wanted.split(), "build", "summary", "help", "quit", "unfold", "edit"]:
         assert f"  /{name} " in err
     assert {f"/{name}" for name in wanted.split()} <= COMMANDS.keys()
+
+
+def test_a_log_in_the_workspace_itself_keeps_nobody_from_talking(tmp_path: Path, capsys: Any):
+    from ullage.tools import Executor
+
+    (tmp_path / "a.py").write_text("x")
+    given = argparse.Namespace(
+        plan=False, permission="auto", dry_run=False, shell=False, max_iterations=None
+    )
+    vars(given).update(context=None, tools=False, text=None)
+    log = open_log(f"sqlite:{tmp_path}/s.db")
+    with scripted(said("yes")) as server:
+        bare = agent(server, tmp_path, executor=lambda _: Executor(tmp_path, tools=()))
+        talk = Talk(bare, Session.create(log), given, Fake())
+        take(talk, "hi @a.py")
+        assert bodies(server)[0]["messages"][-1]["content"] == "hi @a.py"
+        talk.session.close()
+    log.close()

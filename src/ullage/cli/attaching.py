@@ -61,10 +61,11 @@ class Outgoing:
 class Attaching:
     """What is known where a message is made: the workspace, who is spoken to, what was pasted.
 
-    `pastes` are texts by what stands for them in the line, `images` are paths by the same.
+    `workspace` is None where there is none that files could be attached from. `pastes` are texts by
+    what stands for them in the line, `images` are paths by the same.
     """
 
-    workspace: Workspace
+    workspace: Workspace | None
     dialect: DialectName
     pastes: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, Path] = field(default_factory=dict)
@@ -98,55 +99,22 @@ class Attaching:
     def _find_files(self, line: str, made: Outgoing) -> Iterator[tuple[str, str, str]]:
         """Yield the texts of files that the line names; images become parts."""
         read: set[str] = set()
+        place = self.workspace
+        if place is None:
+            return
         for match in NAMED.finditer(line):
-            name, path = self._settle(match[1] or match[2])
+            name, path = _settle(place, match[1] or match[2])
             if path is None:
                 made.notes.append(f"@{name}: no such file beneath the workspace, sent as typed")
             elif path not in read:
                 read.add(path)
-                data = self._read(path)
+                data = _read(place, path)
                 if Path(path).suffix.lower() in SUFFIXES:
                     made.parts.append(self._read_image(path, lambda data=data: data))
                     made.notes.append(f"attached the image {path}, {len(data):,} bytes")
                 else:
                     made.notes.append(f"attached {path}, {len(data):,} bytes")
                     yield "file", path, _decode(path, data)
-
-    def _settle(self, name: str) -> tuple[str, str | None]:
-        """Return a name without what ends a sentence, and its path beneath the workspace.
-
-        The path is None where there is no such file. Raises ConfigurationError for one that leads
-        out of the workspace.
-        """
-        for each in (name, name.rstrip(ENDS)):
-            try:
-                path = self.workspace.relative(each)
-                with self.workspace.file(path):
-                    return each, path
-            except FileNotFoundError:
-                continue
-            except NotADirectoryError:
-                continue
-            except (Fault, OSError) as error:
-                said = getattr(error, "strerror", None) or error
-                raise ConfigurationError(f"@{each} cannot be attached: {said}") from None
-        return name, None
-
-    def _read(self, path: str) -> bytes:
-        is_image = Path(path).suffix.lower() in SUFFIXES
-        most = LARGEST_IMAGE if is_image else LARGEST_FILE
-        with (
-            self.workspace.file(path) as descriptor,
-            os.fdopen(os.dup(descriptor), "rb") as file,
-        ):
-            size = os.fstat(descriptor).st_size
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise ConfigurationError(
-                f"@{path} has {size:,} bytes, at most {most:,} are attached: let the model read a "
-                "part of it by its tools, or paste that"
-            )
-        return data
 
     # --- images ---------------------------------------------------------------------------------
 
@@ -191,6 +159,44 @@ def find_image(text: str) -> Path | None:
     except OSError:
         return None
     return path if found else None
+
+
+def _settle(place: Workspace, name: str) -> tuple[str, str | None]:
+    """Return a name without what ends a sentence, and its path beneath the workspace.
+
+    The path is None where there is no such file. Raises ConfigurationError for one that leads
+    out of the workspace.
+    """
+    for each in (name, name.rstrip(ENDS)):
+        try:
+            path = place.relative(each)
+            with place.file(path):
+                return each, path
+        except FileNotFoundError:
+            continue
+        except NotADirectoryError:
+            continue
+        except (Fault, OSError) as error:
+            said = getattr(error, "strerror", None) or error
+            raise ConfigurationError(f"@{each} cannot be attached: {said}") from None
+    return name, None
+
+
+def _read(place: Workspace, path: str) -> bytes:
+    is_image = Path(path).suffix.lower() in SUFFIXES
+    most = LARGEST_IMAGE if is_image else LARGEST_FILE
+    with (
+        place.file(path) as descriptor,
+        os.fdopen(os.dup(descriptor), "rb") as file,
+    ):
+        size = os.fstat(descriptor).st_size
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ConfigurationError(
+            f"@{path} has {size:,} bytes, at most {most:,} are attached: let the model read a "
+            "part of it by its tools, or paste that"
+        )
+    return data
 
 
 def _decode(path: str, data: bytes) -> str:

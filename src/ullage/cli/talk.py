@@ -151,13 +151,18 @@ class Talk:
 
     def _compose(self, line: str) -> tuple[str, Sequence[Mapping[str, Any]]]:
         """Return the text and the parts of a line, with what it names; say what was attached."""
-        root = self.agent.workspace or Path()
-        place = Workspace(root, state_folder(self.session.log.url))
         dialect = self.agent.provider.dialect
-        made = Attaching(place, dialect, self.pastes, self.images).compose(line)
+        made = Attaching(self.find_workspace(), dialect, self.pastes, self.images).compose(line)
         for note in made.notes:
             desk.say(f"  {note}")
         return made.text, made.parts
+
+    def find_workspace(self) -> Workspace | None:
+        """Return the folder that files are attached from; None where the log itself is in it."""
+        try:
+            return Workspace(self.agent.workspace or Path(), state_folder(self.session.log.url))
+        except ConfigurationError:  # a talk without tools needs none
+            return None
 
     def _follow(self) -> None:
         """Go on where the session went on in another one, also where its turn was broken off."""

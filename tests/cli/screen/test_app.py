@@ -162,6 +162,7 @@ def test_an_interrupt_brings_back_what_was_queued(play: Any, log: EventLog, key:
         it.press(key)
         await it.until("interrupted; what had come is kept")
         await it.wait(lambda: it.screen.buffer.text == "a\nb\nc\nd")
+        await it.idle()
         it.press("\x03")
         await it.wait(lambda: it.screen.buffer.text == "")
         it.press("\x03")
@@ -194,6 +195,7 @@ def test_a_question_is_answered_in_the_line(play: Any, log: EventLog, tmp_path: 
         it.press("\x1b[200~y\nsecond line\x1b[201~\r")
         await it.until("Done.")
         await it.wait(lambda: it.screen.buffer.text == "half a mess")
+        await it.idle()
         it.press("\x03\x04")
 
     with scripted(called(("edit", EDIT)), said("Done.")) as server:
@@ -229,6 +231,7 @@ def test_another_width_draws_it_anew(play: Any):
         await it.until("\r\nword30")
         it.press("\x0c\x03")
         await it.until("interrupted")
+        await it.idle()
         it.press("\x04")
 
     with scripted(slow()) as server:
@@ -308,6 +311,7 @@ def test_a_session_that_goes_on_shows_what_was_said_last(play: Any, log: EventLo
         it.press("/clear\r/sessions first\r")
         past = re.compile(r"first goes on.*build> hello\s+The casks are red\.", re.DOTALL)
         await it.wait(lambda: past.search(it.shown))
+        await it.idle()
         it.press("x\x04\x03\x04")
 
     with scripted(said("The casks are red.")) as server:

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from prompt_toolkit.application import Application
@@ -25,7 +24,6 @@ from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.styles import Style
 
 from ullage.agent import Agent, Session
-from ullage.agent.files import state_folder
 from ullage.agent.session import Told
 from ullage.cli import activity, desk, lines, picture
 from ullage.cli.asking import ConsentQuestion
@@ -42,7 +40,6 @@ from ullage.cli.talk import COMMANDS, ENDS, OTHERS, Talk
 from ullage.core.session.log.fold import Round, User
 from ullage.core.session.permissions import Consent
 from ullage.core.session.tools import Pending
-from ullage.tools import Workspace
 
 NAMES_LISTED: Final = 200
 """Sessions whose names are offered."""
@@ -119,12 +116,10 @@ class Screen:
         return app
 
     def _make_completer(self) -> ChatCompleter:
-        root = self.talk.agent.workspace or Path()
-        place = Workspace(root, state_folder(self.talk.session.log.url))
         said = {name: said for name, (_, said) in COMMANDS.items()} | dict(OTHERS)
         said = {name: text.partition(":")[0].rstrip(".") for name, text in said.items()}
         said |= {f"/{skill.name}": "skill" for skill in self.talk.agent.skills}
-        return ChatCompleter(said, FileList(place), self._list_sessions)
+        return ChatCompleter(said, FileList(self.talk.find_workspace()), self._list_sessions)
 
     def _list_sessions(self) -> Sequence[tuple[str, str]]:
         heads = self.talk.session.log.sessions()[::-1][:NAMES_LISTED]

@@ -37,7 +37,7 @@ SESSIONS: Final = "/sessions "
 class FileList:
     """The files of a workspace by path, looked at again when the list is old."""
 
-    workspace: Workspace
+    workspace: Workspace | None
     clock: Callable[[], float] = time.monotonic
     _paths: list[str] = field(default_factory=list)
     _at: float | None = None
@@ -54,6 +54,8 @@ class FileList:
         return [*begun, *sorted(names, key=len)][:OFFERED]
 
     def _walk(self) -> Iterator[str]:
+        if self.workspace is None:
+            return
         try:
             entries = self.workspace.walk("", enter=lambda entry: entry.name not in SKIPPED)
             for number, entry in enumerate(entries):

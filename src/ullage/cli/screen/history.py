@@ -45,7 +45,8 @@ class HistoryFile(History):
             if len(held) >= 2 * MOST:
                 self._write(held[-MOST:])
             with os.fdopen(os.open(self._path, flags, 0o600), "a", encoding="utf-8") as file:
-                os.fchmod(file.fileno(), 0o600)
+                if hasattr(os, "fchmod"):  # Windows knows no such modes
+                    os.fchmod(file.fileno(), 0o600)
                 file.write(f"{json.dumps(string)}\n")
         except OSError as error:
             self.fault = f"{self._path} cannot be written: {error.strerror}"
