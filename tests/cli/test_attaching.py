@@ -69,7 +69,10 @@ def test_names_with_spaces_are_quoted_and_each_file_goes_once(work: Path):
     assert made.text.count("spaced") == 1
 
 
-@pytest.mark.parametrize("line", ["mail me@example.org", "@nobody said so", "use @property, ok"])
+@pytest.mark.parametrize(
+    "line",
+    ["mail me@example.org", "@nobody said so", "use @property, ok", "@a.py/b", "@" + "x" * 300],
+)
 def test_what_names_no_file_is_sent_as_typed(work: Path, line: str):
     made = compose(work, line)
     assert made.text == line

@@ -7,6 +7,7 @@ Texts stand behind what was typed, between tags, so that no rule is taken from t
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import re
@@ -33,6 +34,9 @@ LARGEST_IMAGE: Final = 5_000_000
 NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
 ENDS: Final = ".,;:!?)]}'"
 """What may stand behind the name of a file in a sentence, and is no part of it."""
+
+NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""What the system says of a name that no file has."""
 
 PASTED: Final = re.compile(r"\[pasted [\d,]+ (?:lines|characters)(?:, \d+)?\]")
 """What stands in the line for what was pasted."""
@@ -172,11 +176,9 @@ def _settle(place: Workspace, name: str) -> tuple[str, str | None]:
             path = place.relative(each)
             with place.file(path):
                 return each, path
-        except FileNotFoundError:
-            continue
-        except NotADirectoryError:
-            continue
         except (Fault, OSError) as error:
+            if getattr(error, "errno", None) in NO_FILE:
+                continue
             said = getattr(error, "strerror", None) or error
             raise ConfigurationError(f"@{each} cannot be attached: {said}") from None
     return name, None
