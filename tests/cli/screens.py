@@ -23,7 +23,7 @@ from tests.support.faults import Answer, sse
 
 SCREENS = Path(__file__).parents[2] / "docs" / "screens"
 MAKE = "python -m tests.cli.screens"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 STORY = (
     "She was thinking about the dragon that lived beneath the old cellar, and about the family "

@@ -31,6 +31,9 @@ from ullage.tools import Workspace
 LISTED: Final = 10
 """Sessions that /sessions lists."""
 
+HIT_LINES: Final = 4
+"""Lines of each passage that /search shows."""
+
 Result = TypeVar("Result")
 
 
@@ -319,8 +322,10 @@ class Talk:
         found = search(rest, store=self.session.log)
         for hit in found:
             desk.say(f"{hit.reference} in session {hit.session}")
-            for line in lines.block(hit.text.strip(), 4):
-                desk.say(f"  {line}")
+            rows = list(lines.block(hit.text.strip()))
+            more = len(rows) - HIT_LINES
+            for row in [*rows[:HIT_LINES], *([f"... {more:,} more lines"] if more > 0 else [])]:
+                desk.say(f"  {row}")
         if not found:
             desk.say("nothing was found")
 

@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
+from rich.theme import Theme
 
 from ullage.cli import lines
 
@@ -30,6 +31,9 @@ LARGEST_CODE: Final = 20_000
 
 THEME: Final = "ansi_dark"
 """Colours of the terminal's own sixteen, so that its theme decides how they look."""
+
+STYLES: Final = Theme({"markdown.code": "cyan", "markdown.code_block": "none"})
+"""Code stands on the terminal's own background."""
 
 DIFF: Final[Mapping[str, str]] = MappingProxyType({"+": "green", "-": "red", "@": "cyan"})
 """What a line of a diff begins with, and its colour; the same as where a person is asked."""
@@ -55,6 +59,7 @@ class Canvas:
             highlight=False,
             emoji=False,
             legacy_windows=False,
+            theme=STYLES,
             _environ={},
         )
         rows = []
