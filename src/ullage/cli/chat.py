@@ -147,7 +147,10 @@ class PlainChat:
     def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that may be interrupted; the chat goes on."""
         try:
-            activity.run_work(work, self.face.tick)
+            try:
+                activity.run_work(work, self.face.tick)
+            finally:
+                self.face.end()  # a tick may come between the end of the work and that of its loop
         except KeyboardInterrupt:
             desk.say("\ninterrupted; what had come is kept")
 
