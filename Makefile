@@ -206,9 +206,9 @@ weights: setup ## learn how sentences are weighed, and write docs/weights.md (ab
 
 .PHONY: lock
 lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--upgrade for newer ones, COOLDOWN=7 days old)
-	@$(COMPILE) --extra embedded --extra sqlite --extra proxy --output-file requirements/run.txt \
+	@$(COMPILE) --extra chat --extra embedded --extra sqlite --extra proxy --extra top --output-file requirements/run.txt \
 		pyproject.toml requirements/build.in
-	@$(COMPILE) --extra embedded --extra dev --constraints requirements/run.txt \
+	@$(COMPILE) --extra chat --extra embedded --extra dev --constraints requirements/run.txt \
 		--output-file requirements/dev.txt pyproject.toml requirements/build.in
 	@for f in requirements/uv.in requirements/supply.in requirements/clients.in $(wildcard requirements/bench-*.in); do \
 		$(COMPILE) --output-file $${f%.in}.txt $$f || exit 1; done

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.agent.acting import called, chunk, said, scripted
+from tests.agent.acting import called, chunk, said, scripted, usage
 from tests.cli.room import Room
 from tests.support.faults import Answer, sse
 
@@ -52,18 +52,42 @@ class Pane:
         while text not in (screen := self.tmux("capture-pane", "-p")):
             if time.monotonic() > end:
                 raise AssertionError(f"no {text!r} on the screen:\n{screen}")
+            time.sleep(0.05)
         return screen
 
     def type(self, line: str) -> None:
-        self.tmux("send-keys", line, "Enter")
+        """Type a line; a closing semicolon would be tmux's own."""
+        self.tmux("send-keys", "-l", line)
+        self.press("Enter")
+
+    def press(self, *keys: str) -> None:
+        """Press keys by tmux's names: C-c, Escape, Up."""
+        self.tmux("send-keys", *keys)
+
+    def paste(self, text: str) -> None:
+        """Paste a text as terminals do, between the marks of a bracketed paste."""
+        self.tmux("set-buffer", "--", text)
+        self.tmux("paste-buffer", "-p")
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size."""
+        self.tmux("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def whole(self) -> str:
+        """Return the screen and all that was scrolled off it."""
+        return self.tmux("capture-pane", "-p", "-S", "-5000")
 
 
 @contextmanager
-def pane(room: Room, command: Sequence[str]) -> Iterator[Pane]:
-    environment = {**room.environment, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
+def pane(
+    room: Room, command: Sequence[str], columns: int = 80, rows: int = 24, **more: str
+) -> Iterator[Pane]:
+    """Run a command in a pane, `more` in its environment; what it ended with is shown."""
+    environment = {**room.environment, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", **more}
     made = Pane(room.folder / "tmux", environment)
-    line = f"{shlex.join(command)}; exec sleep 60"
-    made.tmux("new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", line)
+    line = f"{shlex.join(command)}; echo ended with $?; exec sleep 60"
+    size = ("-x", str(columns), "-y", str(rows))
+    made.tmux("new-session", "-d", *size, "sh", "-c", line)
     try:
         yield made
     finally:
@@ -114,20 +138,83 @@ def stream(folder: Path) -> None:
     slow: Answer = sse(chunk({"content": "It begins. "}), "[DONE]", pause_s=4.0)
     with scripted(slow, answer) as server:
         room = Room(folder)
-        with pane(room, room.command(server, "chat", "Begin")) as shown:
+        with pane(room, room.command(server, "chat", "--plain", "Begin")) as shown:
             first = shown.until("waiting 2 s")
             shown.until("build>")
             shown.type("Go on")
             second = shown.until("hundred years.")
-    save("sign-of-life", "ullage chat Begin", first)
-    save("streaming", "ullage chat Begin", second)
+    save("sign-of-life", "ullage chat --plain Begin", first)
+    save("streaming", "ullage chat --plain Begin", second)
+
+
+MARKDOWN = (
+    "# The cellar\n\nThere are **three** casks in the long corridor, and nobody has counted them "
+    "for a hundred years:\n\n- one of red\n- two of white\n\n```python\ndef count(casks):\n"
+    "    return len(casks)\n```\n\nThat is all of it.\n"
+)
+
+
+def chat_streaming(folder: Path) -> str:
+    """Show an answer under way, with a message typed ahead."""
+    thought = [chunk({"reasoning_content": "The person asks of the cellar. "})] * 4
+    pieces = [MARKDOWN[i : i + 8] for i in range(0, len(MARKDOWN), 8)]
+    words = [chunk({"content": piece}) for piece in pieces]
+    with scripted(sse(*thought, *words, usage(400), "[DONE]", pause_s=0.15)) as server:
+        room = Room(folder)
+        with pane(room, room.command(server, "chat", "What is in the cellar?")) as shown:
+            shown.until("# The cellar")
+            shown.type("And above it?")
+            return shown.until("def count")
+
+
+def chat_edit(folder: Path) -> str:
+    """Show a call that changed a file, and one that was unfolded."""
+    edit = {"path": "ledger.py", "old": "    return sum(casks)", "new": "    return len(casks)"}
+    script = (
+        *(called(("read", {"path": "ledger.py"})), called(("edit", edit), prompt=51)),
+        said("The count is of *casks* now.", prompt=52),
+    )
+    with scripted(*script) as server:
+        room = Room(folder)
+        (room.work / "AGENTS.md").write_text("Names are plain words.\n")
+        (room.work / "ledger.py").write_text(
+            "def count(casks):\n    # how many there are\n    return sum(casks)\n"
+        )
+        with pane(room, room.command(server, "chat", "Mend the count")) as shown:
+            shown.until("of casks now.")
+            shown.type("/unfold 1")
+            return shown.until("path: ledger.py")
+
+
+def chat_narrow(folder: Path) -> str:
+    """Show a whole answer at 40 columns."""
+    with scripted(said(MARKDOWN, prompt=400)) as server:
+        room = Room(folder)
+        command = room.command(server, "chat", "What is in the cellar?")
+        with pane(room, command, columns=40) as shown:
+            shown.until("That is all of it.")
+            return shown.until("ctx=40")
+
+
+CHATS = {
+    "chat-streaming": (chat_streaming, "ullage chat 'What is in the cellar?'"),
+    "chat-edit": (chat_edit, "ullage chat 'Mend the count'"),
+    "chat-narrow": (chat_narrow, "ullage chat 'What is in the cellar?'"),
+}
+"""Screens of the chat: who makes one, and the command that a person would give for it."""
 
 
 def main() -> int:
-    """Make all of them."""
-    for make in (ask_about_a_command, ask_about_an_edit, stream):
+    """Make all of them, or those that are named."""
+    wanted = sys.argv[1:]
+    for make in (ask_about_a_command, ask_about_an_edit, stream) if not wanted else ():
         with tempfile.TemporaryDirectory() as folder:
             make(Path(folder))
+    for name in wanted or CHATS:
+        make_chat, command = CHATS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            screen = make_chat(Path(folder)).replace(f"{folder}/", "")
+        save(name, command, screen)
     return 0
 
 

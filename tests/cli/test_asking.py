@@ -65,7 +65,9 @@ def test_the_dangerous_end_of_a_long_command_is_seen_before_the_question(
 @pytest.mark.parametrize("command", ["run", "chat"])
 def test_the_sign_of_life_leaves_the_question_alone(room: Room, command: str):
     script = (write("a", "x"), said("done"))
-    with running(room, script, *([command, "go"] if command == "run" else [command])) as (
+    with running(
+        room, script, *([command, "go"] if command == "run" else [command, "--plain"])
+    ) as (
         terminal,
         _,
     ):
@@ -192,7 +194,7 @@ def test_always_holds_for_what_it_names_as_long_as_the_session_is_talked_in(room
         *(write("a", "3", prompt=52), write("b", "4", prompt=53), write("c", "5", prompt=54)),
         said("second"),
     )
-    with running(room, script, "chat") as (terminal, _):
+    with running(room, script, "chat", "--plain") as (terminal, _):
         terminal.until(PROMPT)
         terminal.type("go")
         terminal.until(ALLOW)
@@ -249,7 +251,7 @@ def test_a_wrapped_line_has_all_its_words_and_fits_but_for_words_longer_than_a_r
 
 
 def test_a_call_that_was_never_allowed_is_said_not_to_have_run(room: Room):
-    with running(room, (write("a", "x"), said("done")), "chat", "go") as (terminal, _):
+    with running(room, (write("a", "x"), said("done")), "chat", "--plain", "go") as (terminal, _):
         terminal.until(ALLOW)
         terminal.press(b"\x03")
         assert "not run: the turn was interrupted" in terminal.until("what had come is kept")

@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def chat(tmp_path: Path, *more: str) -> Terminal:
-    command = [ULLAGE, "chat", "--store", f"sqlite:{tmp_path}/state/s.db", "--no-tools"]
+    command = [ULLAGE, "chat", "--plain", "--store", f"sqlite:{tmp_path}/state/s.db", "--no-tools"]
     return Terminal([*command, "--max-tokens", "24", *more], environment(tmp_path))
 
 

@@ -216,7 +216,15 @@ def test_a_summary_that_is_waited_for_shows_a_sign_and_the_answers(tmp_path: Pat
 def test_what_a_chat_waits_for_shows_its_seconds(tmp_path: Path, typed: str, sign: str) -> None:
     slow = Answer(status=404, blocks=(b"{", b"}"), pause_s=2.5)
     with FaultServer({"*": slow}) as server:
-        words = ["chat", "--store", f"sqlite:{tmp_path}/s/s.db", "--no-tools", "--model", "m"]
+        words = [
+            "chat",
+            "--plain",
+            "--store",
+            f"sqlite:{tmp_path}/s/s.db",
+            "--no-tools",
+            "--model",
+            "m",
+        ]
         home = {**os.environ, "HOME": str(tmp_path), "ULLAGE_CACHE_DIR": str(tmp_path / "cache")}
         command = [*ULLAGE, *words, "--base-url", server.base_url]
         with Terminal(command, home) as terminal:

@@ -17,8 +17,9 @@ import pytest
 from tests.agent.acting import bodies, called, chunk, said, scripted
 from tests.support.faults import FaultServer, hanging, of_json, sse
 from ullage.agent import Agent, Session
-from ullage.cli import activity, asking, chat, run
+from ullage.cli import activity, asking, run
 from ullage.cli.main import main, parser
+from ullage.cli.talk import COMMANDS
 from ullage.core.errors import Fenced
 from ullage.core.messages.transcript import Call
 from ullage.core.session.log.event import Draft
@@ -206,6 +207,19 @@ def talk(
 ) -> int:
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     return desk(server, "chat", *words)
+
+
+def test_instructions_of_the_project_are_named_and_can_be_left_out(desk: Desk, capsys: Any):
+    (desk.workspace / "AGENTS.md").write_text("Use tabs.")
+    with scripted(said("one"), said("two"), said("three")) as server:
+        assert desk(server, "run", "hi") == 0
+        assert desk(server, "run", "hi", "--no-instructions") == 0
+        err = capsys.readouterr().err
+        assert desk(server, "run", "hi", "--quiet") == 0
+        prompts = [json.dumps(body["messages"][0]) for body in bodies(server)]
+    assert err.count(f"instructions: {desk.workspace}/AGENTS.md (9 characters)") == 1
+    assert ["Use tabs." in prompt for prompt in prompts] == [True, False, True]
+    assert "instructions" not in capsys.readouterr().err
 
 
 def test_a_talk_streams_answers_and_takes_commands(
@@ -476,4 +490,4 @@ def test_what_cannot_be_is_refused_before_a_session_begins(
 
 
 def test_commands_of_the_chat_say_what_they_do():
-    assert all(said.endswith((".", "].")) for _, said in chat.COMMANDS.values())
+    assert all(said.endswith((".", "].")) for _, said in COMMANDS.values())

@@ -111,7 +111,7 @@ def test_with_the_answer_in_a_pipe_the_terminal_shows_that_it_comes(room: Room, 
 
 
 def test_ctrl_c_at_the_question_ends_the_turn_at_once_and_takes_no_line(room: Room):
-    with running(room, (WRITE, said("Hello again.")), "chat") as (terminal, server):
+    with running(room, (WRITE, said("Hello again.")), "chat", "--plain") as (terminal, server):
         terminal.until(PROMPT)
         terminal.type("go")
         terminal.until(ALLOW)
@@ -159,7 +159,7 @@ def test_ctrl_c_while_a_cut_off_turn_is_finished_keeps_the_chat(room: Room):
         session.record([Draft("user_message", {"text": "look"})])
         session.record([Draft("turn_started", {"turn": "t"})])
     log.close()
-    words = ("chat", "--session", "s")
+    words = ("chat", "--plain", "--session", "s")
     with running(room, (hanging(), said("Still here.")), *words) as (terminal, server):
         terminal.until(r"going on with it(?s:.*)waiting \d s")
         eventually(lambda: bool(bodies(server)))  # it hangs, and is not merely slow to ask

@@ -90,6 +90,8 @@ SEEDS = [
     ("serving", "ullage.proxy.app", "uvicorn"),
     ("serving", "ullage.cli.doctor", "uvloop"),
     ("serving", "ullage.runtime", "httptools"),
+    ("screens", "ullage.cli.chat", "prompt_toolkit"),
+    ("screens", "ullage.agent.agent", "rich"),
     ("json", "ullage.runtime", "msgspec"),
     ("traces", "ullage.cli.main", "opentelemetry"),
     ("traces", "ullage.proxy.app", "opentelemetry"),

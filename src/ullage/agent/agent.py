@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
@@ -23,6 +23,7 @@ from ullage.agent.continuing import (
     is_full,
     is_large,
 )
+from ullage.agent.guides import read_guides
 from ullage.agent.keeping import Place, SessionStore
 from ullage.agent.kit import Kit, Words, state_window
 from ullage.agent.options import (
@@ -50,11 +51,12 @@ from ullage.core.errors import (
 from ullage.core.guard.events import CompactionFailed
 from ullage.core.messages.redaction import Redactor
 from ullage.core.session.caching import find_root
-from ullage.core.session.instructions import SUBAGENT, Context, briefing
+from ullage.core.session.instructions import SUBAGENT, Context, Guide, briefing
 from ullage.core.session.log.fold import FailedUser
 from ullage.core.session.log.render import Renderer, render_tools
 from ullage.core.session.permissions import Posture
 from ullage.core.session.skills import find_mentioned
+from ullage.core.session.tools import Spec
 from ullage.core.session.turn.effects import Ended, TurnOrder
 from ullage.core.values.pickling import Unpicklable
 from ullage.guard.guard import Guard
@@ -450,6 +452,10 @@ class Agent(Unpicklable):
                 permission=permission,
                 skills=self.skills,
                 presenter_context=session.redactor.data(options.get("presenter_context") or {}),
+                guides=[
+                    guide._replace(text=session.redactor.text(guide.text))
+                    for guide in self.read_guides()
+                ],
             ),
         )
         before = len(words.messages())
@@ -511,6 +517,20 @@ class Agent(Unpicklable):
             session.publish(Live(session.name, "status", told))
 
         return OwnModel(provider, self.runtime, self._question(provider), tell)
+
+    def read_guides(self, tell: Callable[[str], object] | None = None) -> tuple[Guide, ...]:
+        """Return what the project's files say now, where the agent is to read them.
+
+        `tell` is given a sentence for each file that is left out or cut.
+        """
+        if self.workspace is None or not self._equipment.get("instructions"):
+            return ()
+        return read_guides(self.workspace, tell)
+
+    def list_tools(self, session: Session, **options: Unpack[TurnOptions]) -> list[Spec]:
+        """Return the tools that a model is offered in a turn with these options."""
+        kit = self._kit(session, options, dry=True)
+        return list(kit.executor.specs(kit.posture))
 
     def _context(self, session: Session) -> Context:
         where = "none" if self.workspace is None else str(self.workspace.absolute())

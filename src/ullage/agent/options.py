@@ -67,6 +67,8 @@ class Equipment(TypedDict, total=False):
     environment names as keys, tokens, secrets and passwords. `policy`, `summarizer` and `window`
     are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that answers.
     `subagents` lets the model give tasks to subagents: True, a depth, or `Subagents(...)`.
+    `instructions` True reads AGENTS.md of the workspace and of the folders above it, up to the root
+    of the repository, for every turn (`agent.guides`).
     `gated` False lets calls that may send data out run unasked, also where the session holds
     private data and text of others. `session_bytes` bounds how large a session's events grow before
     its next turn begins in a new one, linked (64 MB); None lets them grow.
@@ -84,6 +86,7 @@ class Equipment(TypedDict, total=False):
     subagents: Subagents | bool | int | None
     gated: bool
     session_bytes: int | None
+    instructions: bool
 
 
 def check_names(given: Mapping[str, object], options: type) -> None:

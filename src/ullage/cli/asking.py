@@ -98,7 +98,7 @@ class ConsentQuestion:
         note = f": {preview.note}" if preview.note else ""
         lines.note(f"  {lines.expose(self.call.name)} asks for permission{lines.expose(note)}")
         size = lines.screen(sys.stderr)
-        rows = list(_rows(preview.text, size.columns, _paint(preview.kind)))
+        rows = list(draw_rows(preview.text, size.columns, paints(preview.kind)))
         page = max(size.lines - KEPT_ROWS, min(size.lines - 3, LEAST_ROWS), 1)
         shown = 0
         while shown < len(rows):
@@ -154,13 +154,13 @@ class ConsentQuestion:
 # ── drawing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _paint(kind: str) -> bool:
+def paints(kind: str) -> bool:
     """Tell whether lines are coloured: those of a diff, on a terminal, unless NO_COLOR is set."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
     return kind == "diff" and wanted and lines.is_terminal(sys.stderr)
 
 
-def _rows(text: str, columns: int, paint: bool) -> Iterator[str]:  # noqa: FBT001 - one of two forms
+def draw_rows(text: str, columns: int, paint: bool) -> Iterator[str]:  # noqa: FBT001 - one of two forms
     """Yield the rows of a text on a screen: every character of it, none of them raw."""
     room = max(columns - len(LINE) - 1, 10)
     for line in text.split("\n"):

@@ -1,28 +1,30 @@
 """`ullage chat`: turn after turn in a terminal, the gauge in sight.
 
-It reads lines, shows what comes, and hands everything else to the agent.
+It chooses between a screen of its own and plain lines, which it reads here; what a line does is
+in `cli.talk`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
 
-from ullage import context
-from ullage.agent import Agent, Ended, Session
-from ullage.agent.continuing import follow_session
-from ullage.cli import activity, desk, lines, origin, picture, undo
-from ullage.core.errors import UllageError
+from ullage.agent import Agent, Session
+from ullage.cli import activity, asking, desk, lines, origin, picture
+from ullage.cli.talk import ENDS, OTHERS, Talk
 
 SUMMARY = "talk in the terminal: tools, a gauge, and a history that survives"
 
-EPILOG = "Ctrl-C interrupts an answer; Ctrl-D or /quit ends. Lines that end in \\ go on."
+EPILOG = """Ctrl-C interrupts an answer; Ctrl-D or /quit ends. Lines that end in \\ go on. Keys,
+commands and what is drawn: docs/chat.md"""
 
-Result = TypeVar("Result")
+SCREEN: Final = ("prompt_toolkit", "rich")
+"""What the screen is drawn with: the extra `chat`."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +33,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", help="what to say first")
     parser.add_argument(
         "--session", metavar="NAME", help="go on in this session (else a new one); - is the last"
+    )
+    parser.add_argument(
+        "--plain",
+        action="store_true",
+        help="plain lines in the place of a screen, as where its packages are missing",
     )
     desk.add_log(parser)
     desk.add_model(parser)
@@ -47,38 +54,75 @@ def run(given: argparse.Namespace) -> int:
         given = given if found is None else origin.complete(given, found)
         with desk.lend_provider(given) as provider:
             agent = desk.make_agent(given, provider)
-            chat = Chat(agent, found or Session.create(log), given)
-            try:
-                return chat.loop()
-            finally:
-                chat.session.close()
+            session = found or Session.create(log)
+            return talk(agent, session, given)
+
+
+def talk(agent: Agent, session: Session, given: argparse.Namespace) -> int:
+    """Talk in a session, on a screen where there can be one."""
+    if not given.plain and has_screen():
+        from ullage.cli.screen.app import run_screen
+
+        return run_screen(agent, session, given)
+    face = PlainFace()
+    chat = PlainChat(Talk(agent, session, given, face), face)
+    try:
+        return chat.loop()
+    finally:
+        chat.talk.session.close()
+
+
+def has_screen() -> bool:
+    """Tell whether a screen can be drawn: a terminal on all sides, and the packages for it."""
+    return (
+        lines.is_terminal(sys.stdin)
+        and lines.is_terminal(sys.stderr)
+        and lines.fits(sys.stdout)
+        and all(find_spec(name) is not None for name in SCREEN)
+    )
+
+
+class PlainFace(activity.Activity):
+    """Shows a talk by lines: the answer on stdout, all else on stderr."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(streams=True, gauges=False)
+
+    def open(self, session: Session) -> None:
+        """Take a session as the one that is shown."""
+        del session
+        self.meter = ""
+
+    def show_past(self, session: Session) -> None:
+        """Show nothing: lines are for what comes."""
+
+    def show_diff(self, text: str) -> None:
+        """Show a unified diff, in colours where they are wanted."""
+        paint = asking.paints("diff")
+        for row in asking.draw_rows(text, lines.screen(sys.stderr).columns, paint):
+            print(row, file=sys.stderr, flush=True)
+
+    def show_report(self, report: Mapping[str, Any]) -> None:
+        """Show what fills the window."""
+        desk.say(picture.draw(report, width=lines.screen(sys.stderr).columns))
 
 
 @dataclass(slots=True)
-class Chat:
-    """One talk: `session` changes with /summary, `mode` with /plan and /build."""
+class PlainChat:
+    """Reads line after line, and has each done."""
 
-    agent: Agent
-    session: Session
-    given: argparse.Namespace
-    mode: str = "build"
-    shown: activity.Activity = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.shown = activity.Activity(streams=True, gauges=False)
-        if self.given.plan:
-            self.mode = "plan"
+    talk: Talk
+    face: PlainFace
 
     def loop(self) -> int:
         """Read and answer, until the input ends."""
-        desk.say(f"session {self.session.name}, model {self.agent.provider.model}; /help")
-        if why := desk.explain_shell(self.given):
-            desk.say(f"the shell is off: {why}")
+        self.talk.greet()
         history()
-        self.listen(self.session)
-        self._cut_off()
-        if self.given.text is not None:
-            self._take(self.given.text)
+        self._attempt(self.talk.go_on())
+        if self.talk.given.text is not None:
+            self._attempt(self.talk.take(self.talk.given.text))
         broken = 0
         while True:
             try:
@@ -92,212 +136,35 @@ class Chat:
                 desk.say("\n/quit or Ctrl-D ends, another Ctrl-C as well")
                 continue
             broken = 0
-            if line.strip() in ("/quit", "/exit"):
+            if line.strip() in ENDS:
                 return 0
-            self._take(line)
+            word = line.strip().partition(" ")[0]
+            if word in OTHERS:
+                desk.say(f"{word} is for the screen: a terminal, without --plain")
+                continue
+            self._attempt(self.talk.take(line))
 
-    def listen(self, session: Session) -> None:
-        """Take a session as the one that is talked in."""
-        self.session = session
-        session.hear(self.shown.hear)
-
-    def _cut_off(self) -> None:
-        """Go on with a turn that was cut off before."""
-        if self.session.fold.turn is not None:
-            desk.say("the last turn was cut off: going on with it")
-            self._attempt(lambda: self._turn(None))
-
-    def _line(self) -> str:
-        """Return what a person says: a line, and more where it ends in a backslash."""
-        meter = self.shown.meter
-        prompt = f"[{meter}] {self.mode}> " if meter else f"{self.mode}> "
-        lines: list[str] = []
-        while True:
-            line = input(prompt if sys.stdin.isatty() else "")
-            if not line.endswith("\\"):
-                return "\n".join([*lines, line])
-            lines.append(line[:-1])
-            prompt = "... "
-
-    def _take(self, line: str) -> None:
-        self._attempt(lambda: self._do(line))
-
-    def _do(self, line: str) -> None:
-        """Do what a line says: a command, or a turn."""
-        word, _, rest = line.strip().partition(" ")
-        if word in COMMANDS:
-            COMMANDS[word][0](self, rest.strip())
-        elif word.startswith("/") and not self._skill(word[1:]):
-            desk.say(f"there is no {word}: /help lists what there is")
-        elif line.strip():
-            self._turn(line)
-
-    def _attempt(self, act: Callable[[], None]) -> None:
-        """Do something that may fail or be interrupted; the chat goes on."""
+    def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that may be interrupted; the chat goes on."""
         try:
-            act()
-        except UllageError as error:
-            desk.say(f"ullage: {error}")
+            try:
+                activity.run_work(work, self.face.tick)
+            finally:
+                self.face.end()  # a tick may come between the end of the work and that of its loop
         except KeyboardInterrupt:
             desk.say("\ninterrupted; what had come is kept")
 
-    def _skill(self, name: str) -> bool:
-        return any(skill.name == name for skill in self.agent.skills)
-
-    def _turn(self, text: str | None) -> None:
-        options = desk.turn_options(self.given)
-        options["mode"] = "plan" if self.mode == "plan" else "build"
-        options["ask"] = self.shown.ask
-        ended: Ended | None
-        try:
-            if text is None:
-                ended = self._await(self.agent.aresume(self.session, **options))
-            else:
-                ended = self._await(self.agent.arun(self.session, text, **options))
-        finally:
-            self._follow()
-        if ended is not None and not ended.ok:
-            desk.say(f"ullage: {ended.error} ({ended.reason})")
-            if self.session.fold.unanswered is not None:
-                desk.say("/retry tries it again")
-        elif ended is not None and ended.stop == "length":
-            desk.say(activity.CUT)
-
-    def _follow(self) -> None:
-        """Go on where the session went on in another one, also where its turn was broken off."""
-        now = follow_session(self.session)
-        if now.name != self.session.name:
-            self._move(now)
-
-    def _await(self, work: Coroutine[Any, Any, Result], what: str = activity.WAITING) -> Result:
-        """Return what comes of some work; the seconds are shown meanwhile, with what it is."""
-        self.shown.begin(what)
-        try:
-            return activity.run_work(work, self.shown.tick)
-        finally:
-            self.shown.end()
-
-    def _move(self, made: Session) -> None:
-        """Go on in another session."""
-        desk.say(f"session {made.name} goes on from {self.session.name}")
-        self.session.close()
-        self.shown.meter = ""
-        self.listen(made)
-
-    # --- commands -------------------------------------------------------------------------------
-
-    def context(self, _: str) -> None:
-        """Show what fills the window, by part."""
-        view = self._await(self.agent.aview(self.session, mode=self._mode()), "counting")
-        sent = view.kwargs
-        provider = self.agent.provider
-        found = context(
-            sent.get("messages", sent.get("input")),
-            window=view.window,
-            max_tokens=view.prepared.max_tokens,
-            model=provider.model,
-            tools=sent.get("tools"),
-            system=sent.get("system", sent.get("instructions")),
-            dialect=provider.dialect,
-            base_url=provider.base_url,
-            api_key=provider.api_key,
-            runtime=self.agent.runtime,
-        )
-        desk.say(picture.draw(found.to_dict(), width=lines.screen(sys.stderr).columns))
-
-    def window(self, _: str) -> None:
-        """Show how big the window is, and who says so."""
-        desk.say(self._await(self.agent.awindow(), "asking the server").explain())
-
-    def compact(self, rest: str) -> None:
-        """Make the history smaller now: /compact [share of the window]."""
-        ratio = None
-        if rest:
-            try:
-                ratio = float(rest)
-            except ValueError:
-                desk.say(f"/compact takes a share of the window such as 0.4, not {rest!r}")
-                return
-        done = self._await(self.agent.acompact(self.session, target_ratio=ratio), "compacting")
-        if done.checkpoint is None and not done.reason:  # a reason was told when it came up
-            desk.say("nothing changed")
-
-    def summary(self, _: str) -> None:
-        """Go on in a new session that knows of this one by a summary; else this one goes on."""
-        self._move(self._await(self.agent.asummarise(self.session), "summarising"))
-
-    def model(self, rest: str) -> None:
-        """Go on with another model: /model ID [BASE_URL]."""
-        name, _, base_url = rest.partition(" ")
-        if not name:
-            desk.say(f"the model is {self.agent.provider.model}: /model ID [BASE_URL]")
-            return
-        before = self.agent.provider
-        provider = replace(before, model=name)
-        if base_url.strip():
-            provider = replace(provider, base_url=base_url.strip(), api_key=None, origin={})
-        view = self._await(self.agent.aswitch(self.session, provider), f"asking about {name}")
-        desk.say(view.window.explain())
-
-    def plan(self, _: str) -> None:
-        """Read only from now on; show a plan."""
-        self.mode = "plan"
-
-    def build(self, _: str) -> None:
-        """Make changes again."""
-        self.mode = "build"
-
-    def retry(self, _: str) -> None:
-        """Try the last turn again, where it has no answer."""
-        if self.session.fold.unanswered is None:
-            desk.say("the last turn was answered: there is nothing to try again")
-            return
-        self._turn(None)
-
-    def undo(self, rest: str) -> None:
-        """Bring back the files that the last turn changed: /undo [force]."""
-        if rest not in ("", "force"):
-            desk.say(f"/undo takes force or nothing, not {rest!r}; /uncompact is for compactions")
-            return
-        done = self.session.undo_files(force=bool(rest))
-        if done is None:
-            desk.say("nothing to undo: no turn has changed a file since")
-            undo.name_parent(self.session)
-            return
-        for line in undo.draw_undone(done):
-            desk.say(line)
-
-    def uncompact(self, _: str) -> None:
-        """Take the last compaction back."""
-        gone = self.agent.uncompact(self.session)
-        if gone is None:
-            desk.say("there is no compaction to take back")
-            return
-        desk.say(
-            f"taken back: {gone.tokens_after:,} -> {gone.tokens_before:,} tokens; under the same "
-            "pressure the policy asks for it again"
-        )
-
-    def help(self, _: str) -> None:
-        """Show what there is."""
-        for name, (_way, said) in COMMANDS.items():
-            desk.say(f"  {name:<13}{said}")
-        desk.say(f"  {'/quit':<13}End (Ctrl-D)")
-
-    def _mode(self) -> Any:
-        return self.mode
-
-
-Command = Callable[[Chat, str], None]
-
-COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
-    f"/{way.__name__}": (way, (way.__doc__ or "").strip())
-    for way in (
-        *(Chat.context, Chat.window, Chat.compact, Chat.summary, Chat.model, Chat.plan),
-        *(Chat.build, Chat.retry, Chat.undo, Chat.uncompact, Chat.help),
-    )
-}
-"""What may be typed in the place of something to say."""
+    def _line(self) -> str:
+        """Return what a person says: a line, and more where it ends in a backslash."""
+        meter, mode = self.face.meter, self.talk.mode
+        prompt = f"[{meter}] {mode}> " if meter else f"{mode}> "
+        typed: list[str] = []
+        while True:
+            line = input(prompt if sys.stdin.isatty() else "")
+            if not line.endswith("\\"):
+                return "\n".join([*typed, line])
+            typed.append(line[:-1])
+            prompt = "... "
 
 
 def history() -> None:

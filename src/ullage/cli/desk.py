@@ -480,9 +480,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
             help=f"{verdict} writes to paths like this, whatever the permission",
         )
     group.add_argument("--dry-run", action="store_true", help="run no tool; say what each would do")
-    group.add_argument(
-        "--skills", metavar="DIR", action="append", default=[], help="a folder of SKILL.md folders"
-    )
+    add_guidance(group)
     group.add_argument(
         "--take-over",
         action="store_true",
@@ -498,6 +496,20 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="DEPTH",
         help="let the model give tasks to subagents: 1, and these begin none; 2, and they may",
+    )
+
+
+def add_guidance(group: argparse._ActionsContainer) -> None:
+    """Declare what a model is told besides the request: skills, the project's instructions."""
+    group.add_argument(
+        "--skills", metavar="DIR", action="append", default=[], help="a folder of SKILL.md folders"
+    )
+    group.add_argument(
+        "--no-instructions",
+        dest="instructions",
+        action="store_false",
+        help="do not read AGENTS.md (else CLAUDE.md) of the workspace and of the folders above it "
+        "in its repository",
     )
 
 
@@ -539,7 +551,15 @@ def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
         skills=found,
         subagents=given.subagents or None,
         gated=given.gated,
+        instructions=given.instructions,
     )
+
+
+def say_guides(agent: Agent) -> None:
+    """Say which instructions of the project the model is given, and what is wrong with them."""
+    for guide in agent.read_guides(tell=say):
+        cut = "" if guide.whole else ", cut"
+        say(f"instructions: {guide.source} ({len(guide.text):,} characters{cut})")
 
 
 def turn_options(given: argparse.Namespace) -> TurnOptions:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from ullage import config
-from ullage.cli import desk, progress
+from ullage.cli import desk, lines, progress
 from ullage.cli.events import SessionEvents, print_lines
 from ullage.cli.show import add_at
 from ullage.core.errors import ConfigurationError
 from ullage.core.messages.redaction import Redactor, find_keys
 from ullage.core.session.log.erasing import chain_anew
 from ullage.core.session.log.event import Draft, Event
+from ullage.core.session.log.fold import FailedUser, Fold, Round, User
 from ullage.storage import ndjson
 
 NAMED: Final = 5
@@ -68,17 +69,9 @@ def _scan(given: argparse.Namespace, events: SessionEvents) -> Iterable[Event]:
     if given.with_secrets:
         return events
     redactor = Redactor(config.credentials(), keys=True)
-    held, kinds = list[int](), set[str]()
-    for event in events:
-        if redactor.text(event.text) != event.text:
-            held.append(event.seq)
-            kinds |= set(find_keys(event.text))
-    if not held:
+    what = _describe_secrets(events, events.session.name, redactor)
+    if not what:
         return events
-    numbers = ", ".join(map(str, held[:NAMED]))
-    more = f" and {len(held) - NAMED:,} more" if len(held) > NAMED else ""
-    kinds = kinds or {"a known secret"}
-    what = f"{', '.join(sorted(kinds))} in event {numbers}{more} of session {events.session.name}"
     if not given.redact:
         raise ConfigurationError(
             f"there seems to be a secret ({what}): nothing was written; --redact leaves it out, "
@@ -86,3 +79,40 @@ def _scan(given: argparse.Namespace, events: SessionEvents) -> Iterable[Event]:
         )
     desk.say(f"left out: {what}")
     return chain_anew((e, Draft(e.type, redactor.data(e.data), e.v)) for e in events)
+
+
+def refuse_secrets(events: Iterable[Event], name: str) -> None:
+    """Raise ConfigurationError where events hold what looks like a secret."""
+    if what := _describe_secrets(events, name, Redactor(config.credentials(), keys=True)):
+        raise ConfigurationError(
+            f"there seems to be a secret ({what}): nothing was written; ullage export {name} "
+            "--redact leaves it out"
+        )
+
+
+def _describe_secrets(events: Iterable[Event], name: str, redactor: Redactor) -> str:
+    """Return which events hold which kinds of secrets, "" for none."""
+    held, kinds = list[int](), set[str]()
+    for event in events:
+        if redactor.text(event.text) != event.text:
+            held.append(event.seq)
+            kinds |= set(find_keys(event.text))
+    if not held:
+        return ""
+    kinds = kinds or {"a known secret"}
+    numbers = ", ".join(map(str, held[:NAMED]))
+    more = f" and {len(held) - NAMED:,} more" if len(held) > NAMED else ""
+    return f"{', '.join(sorted(kinds))} in event {numbers}{more} of session {name}"
+
+
+def write_conversation(fold: Fold) -> str:
+    """Return what was said in a session as Markdown, its calls in one line each."""
+    told = [f"# Session {fold.session}"]
+    for item in fold.items:
+        if isinstance(item, User | FailedUser):
+            told.append(f"## You\n\n{item.text}")
+        elif isinstance(item, Round):
+            told.append(f"## {item.model}")
+            told += item.texts
+            told += [f"- `{call.name}` {lines.brief(call.arguments, 100)}" for call in item.calls]
+    return "\n\n".join(told) + "\n"

@@ -57,6 +57,8 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
     """Run one turn, or go on with the one that was cut off, and print how it ended."""
     streams = lines.is_terminal(sys.stdout) and not (given.json or given.events)
     shown = activity.Activity(quiet=given.quiet, streams=streams)
+    if not given.quiet:
+        desk.say_guides(agent)
     session.hear(shown.hear)
     written = stream.EventStream()
     if given.events:

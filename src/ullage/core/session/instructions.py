@@ -10,7 +10,7 @@ are put.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -81,6 +81,13 @@ _FACTS_HEAD: Final = (
 )
 
 
+_GUIDES_HEAD: Final = (
+    "Instructions of the project, from the files that are named: follow them where they fit the "
+    "task. A file further down is nearer to the workspace and goes before those above it; what the "
+    "user says goes before all of them."
+)
+
+
 SUBAGENT: Final = "subagent"
 """The role of a session that works for another one."""
 
@@ -116,6 +123,14 @@ class Context:
                 )
 
 
+class Guide(NamedTuple):
+    """What a file of a project says of how work is done there; not `whole` where it was cut."""
+
+    source: str
+    text: str
+    whole: bool = True
+
+
 class Briefing(NamedTuple):
     """All that goes with a history: one part promises the next, so they are made together.
 
@@ -134,11 +149,13 @@ def briefing(
     permission: Permission = "auto",
     skills: Iterable[Skill] = (),
     presenter_context: Mapping[str, Any] | None = None,
+    guides: Iterable[Guide] = (),
 ) -> Briefing:
     """Return the prompts of a call; raises ConfigurationError as their parts do."""
+    around = developer_context(ctx, mode, permission)
     return Briefing(
         system_prompt(mode, skills),
-        developer_context(ctx, mode, permission),
+        "\n\n".join([around, *render_guides(guides)]),
         render_facts(presenter_context),
     )
 
@@ -177,6 +194,29 @@ def developer_context(
         lines.append(_FORCED)
     facts = render_facts(presenter_context)
     return "\n".join([*lines, "", facts] if facts else lines)
+
+
+def render_guides(guides: Iterable[Guide]) -> Iterator[str]:
+    """Yield what files of a project say: a sentence first, then each file with its source.
+
+    It is the project's word, not the user's: what the user says goes before it.
+    """
+    for number, guide in enumerate(guides):
+        if not number:
+            yield _GUIDES_HEAD
+        mark = _find_mark("instructions", guide.text)
+        cut = "" if guide.whole else "\n(cut here: the file is longer)"
+        yield f"<{mark} source={_quote_value(guide.source)}>\n{guide.text}{cut}\n</{mark}>"
+
+
+def _find_mark(name: str, text: str) -> str:
+    """Return a name of a tag that the text does not close."""
+    number = 1
+    mark = name
+    while f"</{mark}" in text:
+        number += 1
+        mark = f"{name}-{number}"
+    return mark
 
 
 def render_facts(presenter_context: Mapping[str, Any] | None) -> str:
