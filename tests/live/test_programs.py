@@ -85,3 +85,18 @@ def test_nothing_is_done_to_a_foreign_session_but_planned(home: Path):
         source.review(NAME, 1, reads=True)
     assert (home / ".claude" / "projects" / "shop" / f"{NAME}.jsonl").read_bytes() == before
     source.close()
+
+
+def test_files_that_wait_to_be_read_are_told_of_until_all_were(home: Path):
+    folder = home / ".claude" / "projects" / "shop"
+    for n in range(1, 5):
+        shutil.copy(SAMPLE, folder / f"{NAME[:-1]}{n}.jsonl")
+    source = ProgramSource("claude", {"HOME": str(home)})
+    rows = {row.id: row for row in source.list_rows()}
+    looks = 1
+    assert source.is_behind
+    while source.is_behind:
+        rows |= {row.id: row for row in source.list_rows()}
+        looks += 1
+    assert (looks, len(rows)) == (3, 5)
+    assert all(row.used is not None for row in rows.values())

@@ -74,6 +74,10 @@ class Face(Protocol):
         """Have its streams end at once."""
         ...
 
+    def renew(self) -> None:
+        """Have every viewer ask anew."""
+        ...
+
     async def aclose(self) -> None:
         """Let go of what it holds."""
         ...
@@ -130,7 +134,12 @@ class App:
 
     def reload(self, serve: Serve) -> None:
         """Go on with another configuration: new requests go by it, those under way end as begun."""
-        self.serve = self.admission.bounds = serve
+        readers, self.serve = self.serve.tokens, serve
+        self.admission.bounds = serve
+        if not serve.reads_text or serve.tokens != readers:
+            self.watch.forget_texts()
+        if self.face is not None:
+            self.face.renew()
         self.watch.reads = serve.reads_text
         self._guarding = self._asgi = None
         if self._workers is not None:

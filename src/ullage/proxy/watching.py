@@ -209,6 +209,7 @@ class ConversationWatch:
 
     def _keep_readable(self, name: str, plan: Plan, size: int) -> None:
         if plan.view is None or not self.reads:
+            self._forget(name)  # what is held is an earlier request, not this one
             return
         held = self._readable.pop(name, None) or _Readable(plan.view)
         self._held += size - held.size
@@ -218,6 +219,15 @@ class ConversationWatch:
             len(self._readable) > READABLE or self._held > READABLE_BYTES
         ):
             self._forget(next(iter(self._readable)))
+
+    def forget_texts(self) -> None:
+        """Forget every text: who may read changes, and what was said before is not theirs."""
+        self._readable.clear()
+        self._held = 0
+        for track in self._tracks.values():
+            if track.row.title:
+                track.row = replace(track.row, title="")
+                self.feed.put(track.row)
 
     def _forget(self, name: str) -> None:
         gone = self._readable.pop(name, None)
@@ -261,11 +271,11 @@ class ConversationWatch:
             growth=pace.growth,
             left=pace.left,
             messages=entry.messages,
-            requests=entry.requests,
+            requests=was.requests + 1,  # the ledger may have forgotten it in between
             dollars=paid,
             cached=share_cached(usages),
-            compactions=entry.compactions,
-            saved=entry.saved,
+            compactions=len(track.compactions),
+            saved=sum(made.before - made.after for made in track.compactions),
             faults=was.faults + _count_faults(plan),
             last=track.events[-1].text if track.events else f"answered {last.status}",
         )
