@@ -99,6 +99,26 @@ def test_a_stream_tells_nothing_of_what_others_do(tmp_path: Path):
         assert stream.text[before:] == ""
 
 
+def test_the_pages_are_their_own_alone_also_behind_tls(tmp_path: Path):
+    friend: Any = {"origins": ["https://friend.test"]}
+    with Behind(answer) as behind, serving(tmp_path, [behind.url], **friend) as served:
+        say(served.port, [{"role": "user", "content": "hi"}])
+        key = find_key(served.port, "hi")
+        at = f"127.0.0.1:{served.port}"
+        for origin, status in (
+            (f"http://{at}", 200),
+            (f"https://{at}", 200),
+            ("https://friend.test", 403),
+            (f"https://{at}.evil.test", 403),
+            ("null", 403),
+        ):
+            lines = (f"origin: {origin}", JSON)
+            asked = request("GET", of("messages", key), b"", *lines, host=at)
+            assert ask(served.port, asked).status == status, origin
+        chat = say(served.port, [{"role": "user", "content": "x"}], "origin: https://friend.test")
+        assert chat.status == 200
+
+
 def test_what_goes_is_told_to_those_who_saw_it():
     ben = Viewer("ben", is_operator=False, reads=False)
     own, other = (LiveSession(source="proxy", id=n, owner=n) for n in ("ben", "anna"))
