@@ -12,6 +12,7 @@ from ullage.api.context import of_session
 from ullage.importers import SAMPLE, load
 from ullage.live.programs import ProgramSource
 from ullage.live.source import NotPossible, UnknownConversation
+from ullage.live.values import LiveSession
 
 NAME = "0b1e7a52-0000-4000-8000-000000000000"
 
@@ -92,11 +93,10 @@ def test_files_that_wait_to_be_read_are_told_of_until_all_were(home: Path):
     for n in range(1, 5):
         shutil.copy(SAMPLE, folder / f"{NAME[:-1]}{n}.jsonl")
     source = ProgramSource("claude", {"HOME": str(home)})
-    rows = {row.id: row for row in source.list_rows()}
-    looks = 1
-    assert source.is_behind
-    while source.is_behind:
+    rows: dict[str, LiveSession] = {}
+    behind = []
+    for _ in range(3):
         rows |= {row.id: row for row in source.list_rows()}
-        looks += 1
-    assert (looks, len(rows)) == (3, 5)
+        behind.append(source.is_behind)
+    assert (behind, len(rows)) == ([True, True, False], 5)
     assert all(row.used is not None for row in rows.values())
