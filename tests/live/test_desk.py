@@ -19,6 +19,7 @@ class Scripted:
     """A source with two conversations of two owners."""
 
     name = "proxy"
+    is_behind = False
 
     def __init__(self) -> None:
         self.looks = 0

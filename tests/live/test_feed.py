@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import ConfigurationError
-from ullage.live.feed import Feed
+from ullage.live.feed import RowFeed
 from ullage.live.values import LiveSession
 
 STEPS = st.lists(
@@ -33,7 +33,7 @@ class Watcher:
         self.version = 0
         self.rows: dict[str, LiveSession] = {}
 
-    def look(self, feed: Feed) -> None:
+    def look(self, feed: RowFeed) -> None:
         changes = feed.list_changes(self.version)
         if changes.whole:
             self.rows.clear()
@@ -45,7 +45,7 @@ class Watcher:
 
 @given(STEPS, st.integers(1, 4))
 def test_every_viewer_ends_with_what_is_there(steps: list[Any], most: int):
-    feed, watchers = Feed(most), [Watcher() for _ in range(3)]
+    feed, watchers = RowFeed(most), [Watcher() for _ in range(3)]
     for what, name, used in steps:
         if what == "put":
             feed.put(row(name, used=used))
@@ -60,7 +60,7 @@ def test_every_viewer_ends_with_what_is_there(steps: list[Any], most: int):
 
 
 def test_the_same_row_again_is_no_change():
-    feed = Feed()
+    feed = RowFeed()
     feed.put(row("a", used=1))
     before = feed.version
     feed.put(row("a", used=1))
@@ -71,10 +71,10 @@ def test_the_same_row_again_is_no_change():
 
 
 def test_a_row_is_found_by_its_key():
-    feed = Feed()
+    feed = RowFeed()
     feed.put(row("a"))
     assert feed.get("proxy/a") == row("a")
     assert feed.get("proxy/b") is None
     feed.drop("proxy/b")
     with pytest.raises(ConfigurationError, match="at least one"):
-        Feed(0)
+        RowFeed(0)

@@ -12,6 +12,7 @@ from ullage.api.context import of_session
 from ullage.importers import SAMPLE, load
 from ullage.live.programs import ProgramSource
 from ullage.live.source import NotPossible, UnknownConversation
+from ullage.live.values import LiveSession
 
 NAME = "0b1e7a52-0000-4000-8000-000000000000"
 
@@ -85,3 +86,17 @@ def test_nothing_is_done_to_a_foreign_session_but_planned(home: Path):
         source.review(NAME, 1, reads=True)
     assert (home / ".claude" / "projects" / "shop" / f"{NAME}.jsonl").read_bytes() == before
     source.close()
+
+
+def test_files_that_wait_to_be_read_are_told_of_until_all_were(home: Path):
+    folder = home / ".claude" / "projects" / "shop"
+    for n in range(1, 5):
+        shutil.copy(SAMPLE, folder / f"{NAME[:-1]}{n}.jsonl")
+    source = ProgramSource("claude", {"HOME": str(home)})
+    rows: dict[str, LiveSession] = {}
+    behind = []
+    for _ in range(3):
+        rows |= {row.id: row for row in source.list_rows()}
+        behind.append(source.is_behind)
+    assert (behind, len(rows)) == ([True, True, False], 5)
+    assert all(row.used is not None for row in rows.values())

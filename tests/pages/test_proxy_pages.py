@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -381,3 +383,55 @@ def test_pages_can_be_turned_off_and_text_hidden(tmp_path: Path):
         with serving(tmp_path / "bare", [behind.url], **bare) as served:
             say(served.port, [{"role": "user", "content": "hidden words"}])
             assert "hidden words" not in json.dumps(read(served.port, "/ullage/conversations"))
+
+
+def test_half_a_character_and_what_no_xml_may_hold_break_no_page(proxy: Served):
+    for text in ("cut in two \ud83d", "odd \x00\x0b\ufffe\x1b]52;c;eA==\x07 ]]>"):
+        call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": text}}
+        said = [
+            {"role": "user", "content": text},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": text},
+        ]
+        assert say(proxy.port, said, model=f"m {text}").status == 200
+        until(partial(has_row, proxy.port, text[:3]))
+        key = find_key(proxy.port, text[:3])
+        for page in ("conversation", "messages", "receipt"):
+            for kind in (JSON, HTML):
+                shown = ask(proxy.port, request("GET", of(page, key), b"", kind))
+                assert shown.status == 200, (page, kind)
+        ET.fromstring(ask(proxy.port, request("GET", of("receipt", key))).body)
+
+
+def has_row(port: int, words: str) -> bool:
+    """Tell whether a conversation begins with these words."""
+    rows = read(port, "/ullage/conversations")["conversations"]
+    return any(row["title"].startswith(words) for row in rows)
+
+
+def test_what_a_worker_planned_is_not_told_by_an_earlier_request(tmp_path: Path):
+    with Behind(answer) as behind, serving(tmp_path, [behind.url]) as served:
+        said: list[Any] = [{"role": "user", "content": "It grows."}]
+        say(served.port, said)
+        key = find_key(served.port, "It grows")
+        assert read(served.port, of("conversation", key))["report"] is not None
+        for n in range(40):
+            role = ("assistant", "user")[n % 2]
+            said.append({"role": role, "content": f"{n} " + "word " * 1_600})
+        assert say(served.port, said[:-1]).status == 200
+        until(lambda: read(served.port, of("conversation", key))["session"]["requests"] == 2)
+        told = read(served.port, of("conversation", key))
+        assert (told["report"], told["can"]) == (None, [])
+
+
+def test_requests_are_counted_on_where_the_ledger_forgot(tmp_path: Path):
+    with Behind(answer) as behind, serving(tmp_path, [behind.url]) as served:
+        said: list[Any] = [{"role": "user", "content": "It comes back."}]
+        for _ in range(2):
+            say(served.port, said)
+        for n in range(1_000):
+            say(served.port, [{"role": "user", "content": f"another {n}"}])
+        say(served.port, said)
+        key = find_key(served.port, "It comes back")
+        until(lambda: len(read(served.port, of("conversation", key))["requests"]) == 3)
+        assert read(served.port, of("conversation", key))["session"]["requests"] == 3

@@ -51,8 +51,11 @@ def say(port: int, messages: list[Any], *lines: str, model: str = "gpt-4o", **mo
     return ask(port, request("POST", CHAT, body, "content-type: application/json", *lines))
 
 
-def grow(port: int, turns: int, first: str = "Find the bug.", **more: Any) -> list[Any]:
-    """Hold a conversation with tool results, and return its messages."""
+def grow(
+    port: int, turns: int, first: str = "Find the bug.", shown: str = "", **more: Any
+) -> list[Any]:
+    """Hold a conversation with tool results, and return its messages; `shown` is a header."""
+    lines = (shown,) if shown else ()
     said: list[Any] = [
         {"role": "system", "content": "You are a helper."},
         {"role": "user", "content": first},
@@ -67,7 +70,7 @@ def grow(port: int, turns: int, first: str = "Find the bug.", **more: Any) -> li
             {"role": "assistant", "content": f"Part {n} looks fine."},
             {"role": "user", "content": f"Go on with part {n + 1}."},
         ]
-        assert say(port, said, **more).status == 200
+        assert say(port, said, *lines, **more).status == 200
     return said
 
 
@@ -78,9 +81,9 @@ def read(port: int, path: str, *lines: str) -> Any:
     return reply.json()
 
 
-def find_key(port: int, words: str) -> str:
+def find_key(port: int, words: str, *lines: str) -> str:
     """Return the key of the conversation that began with these words."""
-    rows = read(port, "/ullage/conversations")["conversations"]
+    rows = read(port, "/ullage/conversations", JSON, *lines)["conversations"]
     found = [row for row in rows if words in row["title"]]
     assert len(found) == 1, rows
     return f"{found[0]['source']}/{found[0]['id']}"

@@ -100,10 +100,9 @@ class Agent(Unpicklable):
         with ullage.Session.create(ullage.open_log("sqlite:work.db")) as session:
             print(agent.run(session, "What is in the cellar?").text)
 
-    `provider` may be an object that streams by itself (`ullage.StreamProvider`).
-    `workspace` is the folder that tools work in; without one there are none but plan, recall
-    and search.
-    What else it has is in `Equipment`. Raises ConfigurationError for what cannot be.
+    `provider` may be an object that streams by itself (`ullage.StreamProvider`). `workspace` is the
+    folder that tools work in; without one there are none but plan, recall and search. What else it
+    has is in `Equipment`. Raises ConfigurationError for what cannot be.
     """
 
     instead = "pickle agent.provider and agent.policy, and make an agent of them there"
@@ -225,9 +224,8 @@ class Agent(Unpicklable):
 
     async def _find_onward(self, session: Session) -> Session | None:
         """Return the session that a large one goes on in, None where it is not or does not."""
-        if not is_large(session.known, self._session_bytes):
-            return None
-        return await afollow_session(session)
+        large = is_large(session.known, self._session_bytes)
+        return await afollow_session(session) if large else None
 
     async def _leave_large(self, session: Session, options: TurnOptions) -> Session | None:
         """Return where the next turn of a large session runs: a new session, or the last of it.
@@ -238,8 +236,7 @@ class Agent(Unpicklable):
             return None
         onward = await afollow_session(session)
         if onward is None:
-            onward = await self._begin_next(self._kit(session, options, dry=True))
-            session.onward = onward
+            session.onward = onward = await self._begin_next(self._kit(session, options, dry=True))
         return onward
 
     async def _run_onward(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ullage.core.errors import UllageError
-from ullage.live.feed import Feed
+from ullage.live.feed import RowFeed
 from ullage.live.source import LiveSource, UnknownConversation, Viewer
 from ullage.live.values import CompactionReview, LiveMessage, SessionDetail
 from ullage.threads import Threads
@@ -26,6 +26,12 @@ LATEST_S: Final = 5.0
 IDLE: Final = 50.0
 """How many times as long as a look took passes before the next one: two per cent of a core."""
 
+READING: Final = frozenset({"recall"})
+"""Acts that answer with text of a conversation."""
+
+BUSY: Final = 1.0
+"""The same while a source has more to tell: half a core, until all was read once."""
+
 STAYS_S: Final = 10.0
 """Seconds after the last viewer asked in which sources are still looked at."""
 
@@ -36,8 +42,8 @@ class LiveDesk:
     Made in any thread, used in one event loop. `close` it in the end.
     """
 
-    def __init__(self, sources: Sequence[LiveSource] = (), feed: Feed | None = None) -> None:
-        self.feed = Feed() if feed is None else feed
+    def __init__(self, sources: Sequence[LiveSource] = (), feed: RowFeed | None = None) -> None:
+        self.feed = RowFeed() if feed is None else feed
         self.sources: dict[str, LiveSource] = {source.name: source for source in sources}
         self.is_closing = False
         self._threads = Threads("ullage-live", 2)
@@ -62,8 +68,8 @@ class LiveDesk:
         pause = SOONEST_S
         while not self.is_closing and time.monotonic() - self._asked < STAYS_S:
             changed, took = await self._look(source)
-            pause = SOONEST_S if changed else min(pause * 2, LATEST_S)
-            await asyncio.sleep(max(pause, IDLE * took))
+            pause = SOONEST_S if changed or source.is_behind else min(pause * 2, LATEST_S)
+            await asyncio.sleep(max(pause, (BUSY if source.is_behind else IDLE) * took))
 
     async def _look(self, source: LiveSource) -> tuple[int, float]:
         """Take a source's changes in; return how many there were and the seconds it took.
@@ -137,6 +143,8 @@ class LiveDesk:
         source, name = self._find(key, viewer)
         if not viewer.is_operator:
             raise PermissionError("only an operator may change a conversation")
+        if action in READING and not viewer.reads:
+            raise PermissionError("text of conversations is not shown here")
         done: dict[str, Any] = await self._run(source, source.act, name, action, options)
         await self._look(source)
         return done

@@ -29,7 +29,7 @@ class Changes(NamedTuple):
     whole: bool
 
 
-class Feed:
+class RowFeed:
     """Keeps the newest rows, and in which order they changed. Safe to share between threads."""
 
     def __init__(self, most: int = MOST) -> None:

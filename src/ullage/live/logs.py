@@ -64,6 +64,7 @@ class LogSource:
     """Sessions of one log. Give it the log; closing it closes that."""
 
     name = SOURCE
+    is_behind = False
 
     def __init__(
         self, log: EventLog, hands: LogHands | None = None, runtime: Runtime | None = None

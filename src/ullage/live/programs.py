@@ -75,6 +75,7 @@ class ProgramSource:
     environ: Mapping[str, str]
     runtime: Runtime | None = None
     now: Callable[[], float] = time.time
+    is_behind: bool = False
     _files: dict[str, _File] = field(default_factory=dict)
     _paths: dict[str, Path] = field(default_factory=dict)
 
@@ -95,6 +96,8 @@ class ProgramSource:
                 state=self._judge(at),
             )
             due = held.seen != (at, size) and self.now() >= held.at + PATIENCE * held.took
+            if size > LARGEST:
+                held.at = self.now()
             if due and left and size <= LARGEST:
                 left -= 1
                 row = self._read_row(one.id, held, bare)
@@ -105,6 +108,7 @@ class ProgramSource:
             if row != held.told:
                 held.told = row
                 rows.append(row)
+        self.is_behind = any(not self._files[one.id].at for one in listed)
         return rows
 
     def _judge(self, at: float) -> str:

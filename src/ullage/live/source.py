@@ -62,6 +62,11 @@ class LiveSource(Protocol):
         """What its rows name as their source."""
         ...
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last look left conversations for the next one."""
+        ...
+
     def list_rows(self) -> Sequence[LiveSession]:
         """Return the conversations that changed since the last call, all at the first."""
         ...

@@ -20,6 +20,7 @@ from starlette.routing import Route, Router
 
 from ullage.core.errors import UllageError
 from ullage.live.desk import LiveDesk
+from ullage.live.feed import Changes
 from ullage.live.source import NotPossible, UnknownConversation, Viewer
 from ullage.live.values import LiveSession
 from ullage.pages.drawing import Drawer
@@ -74,6 +75,14 @@ class About:
     facts: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
 
 
+class PlainJSON(JSONResponse):
+    """JSON in ASCII: half a character, as a text that was cut ends with, has no bytes in UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
 class LivePages:
     """The pages over one desk. `see` says who asks."""
 
@@ -83,7 +92,7 @@ class LivePages:
         self._about = about
         self._assets = Assets()
         self._drawer = Drawer(self._assets, about.what)
-        self._streams = 0
+        self._streams = self._era = 0
         self._router = Router(
             [
                 Route("/", self._answer(self._now)),
@@ -105,6 +114,10 @@ class LivePages:
     def end_streams(self) -> None:
         """Have the streams end at once."""
         self._desk.is_closing = True
+
+    def renew(self) -> None:
+        """Have every viewer ask anew: who may see what was changed."""
+        self._era += 1
 
     async def aclose(self) -> None:
         """End the streams, and let go of what is looked at."""
@@ -139,7 +152,7 @@ class LivePages:
 
     def _ask_for_token(self, request: Request) -> Response:
         text = "missing token: send it as X-Ullage-Token"
-        response: Response = JSONResponse({"error": text}, 401)
+        response: Response = PlainJSON({"error": text}, 401)
         if _wants_html(request) and not _is_fragment(request):
             response = _html(self._drawer.draw("token.html", title="token"), 401)
         for name, value in HEADERS.items():
@@ -148,7 +161,7 @@ class LivePages:
 
     def _refuse(self, request: Request, status: int, text: str) -> Response:
         if not _wants_html(request):
-            return JSONResponse({"error": text}, status)
+            return PlainJSON({"error": text}, status)
         drawn = self._drawer.draw(
             "refused.html", fragment=_is_fragment(request), title=str(status), text=text
         )
@@ -159,7 +172,7 @@ class LivePages:
     ) -> Response:
         """Return a page for who wants one, the same as JSON for others."""
         if not _wants_html(request):
-            return JSONResponse(told)
+            return PlainJSON(told)
         drawn = self._drawer.draw(template, fragment=_is_fragment(request), **told, **values)
         return _html(drawn)
 
@@ -169,12 +182,13 @@ class LivePages:
         self._desk.wake()
         if not self._desk.feed.version:
             await self._desk.look()
-        rows = [viewer.trim(row).to_dict() for row in self._list_seen(viewer)]
+        seen = self._list_seen(viewer)
         facts = {"name": "ullage", "version": version("ullage")} | self._about.facts(request.scope)
         if not _wants_html(request):
-            return JSONResponse({**facts, "conversations": rows})
+            rows = [viewer.trim(row).to_dict() for row in seen]
+            return PlainJSON({**facts, "conversations": rows})
         drawn = self._drawer.draw(
-            "now.html", fragment=_is_fragment(request), title="Now", total=len(rows), facts=facts
+            "now.html", fragment=_is_fragment(request), title="Now", total=len(seen), facts=facts
         )
         return _html(drawn)
 
@@ -182,7 +196,7 @@ class LivePages:
         return [row for row in self._desk.feed.list_rows() if viewer.sees(row)]
 
     async def _conversation(self, request: Request, viewer: Viewer) -> Response:
-        key = await self._find_key(request)
+        key = await self._find_key(request, viewer)
         found = await self._desk.read_detail(key, viewer)
         told = found.to_dict()
         title = found.session.title or found.session.id
@@ -190,13 +204,13 @@ class LivePages:
         return self._show(request, "conversation.html", told, key=key, title=title, **drawn)
 
     async def _messages(self, request: Request, viewer: Viewer) -> Response:
-        key = await self._find_key(request)
+        key = await self._find_key(request, viewer)
         found = await self._desk.list_messages(key, viewer)
         told = {"messages": [one.to_dict() for one in found]}
         return self._show(request, "messages.html", told, key=key, title="Messages")
 
     async def _compaction(self, request: Request, viewer: Viewer) -> Response:
-        key = await self._find_key(request)
+        key = await self._find_key(request, viewer)
         told = request.query_params.get("number", "")
         number = int(told) if told.isdecimal() and len(told) < 10 else 0
         found = await self._desk.review(key, number, viewer)
@@ -211,7 +225,7 @@ class LivePages:
         )
 
     async def _receipt(self, request: Request, viewer: Viewer) -> Response:
-        key = await self._find_key(request)
+        key = await self._find_key(request, viewer)
         found = await self._desk.read_detail(key, viewer)
         return Response(
             self._drawer.draw_receipt(found),
@@ -223,15 +237,17 @@ class LivePages:
         """Do what an operator asked for; only these pages and programs that say so may ask."""
         if "hx-request" not in request.headers and not _is_json(request):
             raise PermissionError("send JSON, or use the pages: a form of another page is refused")
-        key = await self._find_key(request)
+        key = await self._find_key(request, viewer)
         options = await _read_form(request)
         action = str(options.pop("action", ""))
         done = await self._desk.act(key, action, options, viewer)
         return self._show(request, "done.html", {"done": done}, action=action, key=key)
 
-    async def _find_key(self, request: Request) -> str:
+    async def _find_key(self, request: Request, viewer: Viewer) -> str:
+        """Return the key that is asked for; what a viewer may not see takes as long as nothing."""
         key = request.query_params.get("of", "")
-        if self._desk.feed.get(key) is None:
+        row = self._desk.feed.get(key)
+        if row is None or not viewer.sees(row):
             await self._desk.look()
         return key
 
@@ -241,7 +257,7 @@ class LivePages:
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         if self._streams >= VIEWERS:
-            return JSONResponse(
+            return PlainJSON(
                 {"error": f"{VIEWERS} viewers are here already: close another page"},
                 503,
                 {"retry-after": "5"},
@@ -253,16 +269,15 @@ class LivePages:
     async def _tell(self, request: Request, viewer: Viewer) -> AsyncIterator[bytes]:
         """Yield what changed, until the viewer leaves or the desk closes."""
         self._streams += 1
+        era, known = self._era, set[str]()
         try:
-            version, quiet, shown = 0, 0.0, set[str]()
-            while not self._desk.is_closing:
+            version, quiet = -1, 0.0
+            while not self._desk.is_closing and era == self._era:
                 self._desk.wake()
-                changes = self._desk.feed.list_changes(version)
-                if changes.version != version or not version:
-                    rows = [viewer.trim(r).to_dict() for r in changes.rows if viewer.sees(r)]
-                    gone = [key for key in changes.gone if key in shown]
-                    shown.update(f"{row['source']}/{row['id']}" for row in rows)
-                    told = {"rows": rows, "gone": gone, "whole": changes.whole}
+                changes = self._desk.feed.list_changes(max(0, version))
+                forgets = changes.whole and (version < 0 or bool(known))
+                told = tell_changes(changes, viewer, known)
+                if told["rows"] or told["gone"] or forgets:
                     yield f"data: {json.dumps(told)}\n\n".encode()
                     quiet = 0.0
                 elif quiet >= QUIET_S:
@@ -279,9 +294,24 @@ class LivePages:
     async def _static(self, request: Request) -> Response:
         found = self._assets.find(request.path_params["name"])
         if found is None:
-            return JSONResponse({"error": "there is no such file"}, 404)
+            return PlainJSON({"error": "there is no such file"}, 404)
         headers = {"cache-control": "public, max-age=31536000, immutable"}
         return Response(found.data, media_type=found.kind, headers={**HEADERS, **headers})
+
+
+def tell_changes(changes: Changes, viewer: Viewer, known: set[str]) -> dict[str, Any]:
+    """Return what a viewer may know of changes; `known` are the keys that were told to them.
+
+    What changed for others alone is nothing: not even that it did.
+    """
+    rows = [row for row in changes.rows if viewer.sees(row)]
+    gone = [key for key in changes.gone if key in known]
+    if changes.whole:
+        known.clear()
+    known.difference_update(gone)
+    known.update(row.key for row in rows)
+    shown = [viewer.trim(row).to_dict() for row in rows]
+    return {"rows": shown, "gone": gone, "whole": changes.whole}
 
 
 def _wants_html(request: Request) -> bool:

@@ -60,7 +60,7 @@ VIEWER: Final = "ullage.viewer"
 """The key of the scope under which pages find who asks."""
 
 
-class Face(Protocol):
+class PageFace(Protocol):
     """Pages that show a proxy: an ASGI application, told who asks."""
 
     def is_page(self, path: str) -> bool:
@@ -73,6 +73,10 @@ class Face(Protocol):
 
     def end_streams(self) -> None:
         """Have its streams end at once."""
+        ...
+
+    def renew(self) -> None:
+        """Have every viewer ask anew."""
         ...
 
     async def aclose(self) -> None:
@@ -102,7 +106,7 @@ class App:
         runtime: Runtime | None = None,
         store: Store | None = None,
         upstream: Sender | None = None,
-        face: Callable[[App], Face] | None = None,
+        face: Callable[[App], PageFace] | None = None,
     ) -> None:
         load_dialects()
         self.serve = serve
@@ -131,8 +135,13 @@ class App:
 
     def reload(self, serve: Serve) -> None:
         """Go on with another configuration: new requests go by it, those under way end as begun."""
-        self.serve = self.admission.bounds = serve
-        self.watch.set_reading(serve.reads_text)
+        readers, self.serve = self.serve.tokens, serve
+        self.admission.bounds = serve
+        if not serve.reads_text or serve.tokens != readers:
+            self.watch.forget_texts()
+        if self.face is not None:
+            self.face.renew()
+        self.watch.reads = serve.reads_text
         self._guarding = self._asgi = None
         if self._workers is not None:
             self._workers.renew(serve.workers, self._turns)

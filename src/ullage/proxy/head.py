@@ -141,15 +141,17 @@ def read(
     """Return the head of an ASGI request; raises Refused for one that may not be asked.
 
     `bound` is the address that the server listens on. `strangers` may ask without a token.
-    `from_pages` says that the proxy's own pages may ask, too.
+    `from_pages` says that the proxy's own pages ask, and those of no other origin.
     """
     headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
     _check_host(headers, serve, bound)
     origins = [origin.decode("latin-1") for origin in _all(headers, b"origin")]
+    allowed = serve.origins
     if from_pages:
         host = next(iter(_all(headers, b"host")), b"").decode("latin-1").lower()
-        origins = [one for one in origins if one.lower() != f"http://{host}"]
-    if any(origin not in serve.origins for origin in origins):
+        origins = [one.lower() for one in origins]
+        allowed = (f"http://{host}", f"https://{host}")  # TLS may stand in front of it
+    if any(origin not in allowed for origin in origins):
         raise RequestRefused(403, "origin_refused", "pages in browsers may not use this proxy")
     if any(v.strip().lower() != b"identity" for v in _all(headers, b"content-encoding")):
         raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")

@@ -25,6 +25,7 @@ class ProxySource:
     """Shows the conversations of one proxy; rows are put into its feed by requests."""
 
     name = SOURCE
+    is_behind = False
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -5,6 +5,7 @@ It decides nothing, and knows no guard.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -84,13 +85,19 @@ def find_standing(call: ProxyCall, view: View, policy: Policy) -> Standing:
 
 
 def find_name(call: ProxyCall, view: View) -> str:
-    """Return what a conversation is known by: its client's word, or the chain up to its task."""
+    """Return what a conversation is known by: its client's word, or the chain up to its task.
+
+    Clients with tokens that begin with the same words hold conversations of their own.
+    """
     if call.session and call.apart:
         return call.apart
     sent = view.prepared.sent
     task = sent.task()
     links = chain(sent)
-    return links[task if task is not None else 0][:16] if links else ""
+    link = links[task if task is not None else 0] if links else ""
+    if not link or not call.apart:
+        return link[:16]
+    return hashlib.blake2b(f"{call.apart}|{link}".encode(), digest_size=8).hexdigest()
 
 
 def make_entry(call: ProxyCall, found: Standing | MeasuredRequest, before: Entry | None) -> Entry:

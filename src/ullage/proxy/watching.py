@@ -22,7 +22,7 @@ from ullage.core.summary.flaws import name_strategies
 from ullage.core.tokens.cost import cost, find_cache_rates
 from ullage.live.breaks import find_break, is_broken, list_parts
 from ullage.live.claims import describe_window
-from ullage.live.feed import Feed
+from ullage.live.feed import RowFeed
 from ullage.live.review import list_messages, review_script
 from ullage.live.source import NotPossible, UnknownConversation
 from ullage.live.values import (
@@ -103,22 +103,12 @@ class ConversationWatch:
     """Keeps what the pages show. Fed by requests, read from threads; `feed` has the rows."""
 
     def __init__(self, runtime: Runtime, *, reads: bool = False) -> None:
-        self.feed = Feed(CONVERSATIONS)
+        self.feed = RowFeed(CONVERSATIONS)
         self.reads = reads
         self._runtime = runtime
         self._tracks: OrderedDict[str, _Track] = OrderedDict()
         self._readable: OrderedDict[str, _Readable] = OrderedDict()
         self._held = 0
-
-    def set_reading(self, reads: bool) -> None:  # noqa: FBT001 - the one thing that is set
-        """Keep text of requests from here on, or no more: what was kept is forgotten then."""
-        self.reads = reads
-        if not reads:
-            self._readable.clear()
-            self._held = 0
-            for track in self._tracks.values():
-                track.row = replace(track.row, title="")
-                self.feed.put(track.row)
 
     # --- fed by requests ------------------------------------------------------------------------
 
@@ -219,6 +209,7 @@ class ConversationWatch:
 
     def _keep_readable(self, name: str, plan: Plan, size: int) -> None:
         if plan.view is None or not self.reads:
+            self._forget(name)  # what is held is an earlier request, not this one
             return
         held = self._readable.pop(name, None) or _Readable(plan.view)
         self._held += size - held.size
@@ -228,6 +219,15 @@ class ConversationWatch:
             len(self._readable) > READABLE or self._held > READABLE_BYTES
         ):
             self._forget(next(iter(self._readable)))
+
+    def forget_texts(self) -> None:
+        """Forget every text: who may read changes, and what was said before is not theirs."""
+        self._readable.clear()
+        self._held = 0
+        for track in self._tracks.values():
+            if track.row.title:
+                track.row = replace(track.row, title="")
+                self.feed.put(track.row)
 
     def _forget(self, name: str) -> None:
         gone = self._readable.pop(name, None)
@@ -271,11 +271,11 @@ class ConversationWatch:
             growth=pace.growth,
             left=pace.left,
             messages=entry.messages,
-            requests=entry.requests,
+            requests=was.requests + 1,  # the ledger may have forgotten it in between
             dollars=paid,
             cached=share_cached(usages),
-            compactions=entry.compactions,
-            saved=entry.saved,
+            compactions=len(track.compactions),
+            saved=sum(made.before - made.after for made in track.compactions),
             faults=was.faults + _count_faults(plan),
             last=track.events[-1].text if track.events else f"answered {last.status}",
         )

@@ -156,7 +156,7 @@
     while (!own.signal.aborted) {
       try {
         const answer = await fetch("/ullage/live", { headers: headers(), signal: own.signal });
-        if (answer.status === 401) return;
+        if (answer.status === 401) { rows.clear(); redraw(); state("token wanted", true); return; }
         if (!answer.ok) throw new Error(answer.status);
         state("live");
         pause = 1e3;
@@ -180,9 +180,25 @@
   };
 
   // ── pages ───────────────────────────────────────────────────────────────────────────────────
+  let turn = 0, going = 0;
+  const load = async (url) => { // null where another page was asked for meanwhile, or nobody answers
+    const own = ++turn;
+    going++;
+    try {
+      const answer = await fetch(url, { headers: { ...headers(), accept: "text/html", "hx-request": "true" } });
+      const text = await answer.text();
+      return own === turn ? { answer, text } : null;
+    } catch {
+      state("not connected", true);
+      return null;
+    } finally {
+      going--;
+    }
+  };
   const show = async (url, push) => {
-    const answer = await fetch(url, { headers: { ...headers(), accept: "text/html", "hx-request": "true" } });
-    const text = await answer.text();
+    const loaded = await load(url);
+    if (!loaded) return;
+    const { answer, text } = loaded;
     if (answer.status === 401) { if (push) location.assign(url); return; }
     const main = find("main");
     main.innerHTML = text; // from this server, every text in it escaped; scripts are not run
@@ -196,7 +212,7 @@
   };
   const refresh = async () => { // what somebody opened, wrote or reads stays
     const now = Date.now();
-    if (now < fresh || document.hidden) return;
+    if (now < fresh || document.hidden || going) return;
     const main = find("main");
     if (main.contains(document.activeElement) && document.activeElement !== main) return;
     if (find("answer").open || main.querySelector("details[open]")) return;
@@ -215,7 +231,7 @@
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     const series = [{ label: "request", value: (u, v) => count(v) }, line("tokens", "--used", { fill: color("--used") + "22" }), line("read from cache", "--warn", { dash: [2, 4] }), line("window", "--mark", { dash: [8, 5], points: { show: false } })];
     const data = [d.number, d.tokens, d.cached, d.window];
-    const axes = [{ ...axis }, { ...axis, size: 70, values: (u, v) => v.map(short) }];
+    const axes = [{ ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500] }, { ...axis, size: 70, values: (u, v) => v.map(short) }];
     if (d.dollars.length) {
       series.push(line("cost so far", "--crit", { scale: "$", dash: [1, 3], value: (u, v) => money(v) }));
       data.push(d.dollars);
