@@ -12,7 +12,7 @@ from ullage.api.context import of_session
 from ullage.importers import SAMPLE, load
 from ullage.live.programs import ProgramSource
 from ullage.live.source import NotPossible, UnknownConversation
-from ullage.live.values import LiveSession
+from ullage.live.values import GONE, LiveSession
 
 NAME = "0b1e7a52-0000-4000-8000-000000000000"
 
@@ -100,3 +100,14 @@ def test_files_that_wait_to_be_read_are_told_of_until_all_were(home: Path):
         behind.append(source.is_behind)
     assert (behind, len(rows)) == ([True, True, False], 5)
     assert all(row.used is not None for row in rows.values())
+
+
+def test_a_session_that_was_taken_away_is_shown_no_more(home: Path):
+    source = ProgramSource("claude", {"HOME": str(home)})
+    source.list_rows()
+    (home / ".claude" / "projects" / "shop" / f"{NAME}.jsonl").unlink()
+    (row,) = source.list_rows()
+    assert (row.id, row.state) == (NAME, GONE)
+    assert source.list_rows() == []
+    with pytest.raises(UnknownConversation):
+        source.read_detail(NAME, reads=True)

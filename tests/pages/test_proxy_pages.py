@@ -329,6 +329,12 @@ def test_of_two_keys_nobody_sees_the_other(tmp_path: Path, browser: Browser):
                 rows = read(served.port, "/ullage/conversations", shown, JSON)["conversations"]
                 assert len(rows) == 1
                 assert "words" not in json.dumps(rows)
+                listed = read(served.port, "/ullage/sessions", shown)["sessions"]
+                assert [one["owner"] for one in listed] == ["anna" if token == ANNA else "ben"]
+            foreign = request(
+                "GET", f"/ullage/context/{listed[0]['id']}", b"", f"x-ullage-token: {ANNA}"
+            )
+            assert ask(served.port, foreign).status == 404
             stranger = ask(served.port, request("GET", "/ullage/conversations", b"", JSON))
             assert stranger.status == 401
             key = f"proxy/{rows[0]['id']}"
@@ -421,7 +427,7 @@ def test_what_a_worker_planned_is_not_told_by_an_earlier_request(tmp_path: Path)
         assert say(served.port, said[:-1]).status == 200
         until(lambda: read(served.port, of("conversation", key))["session"]["requests"] == 2)
         told = read(served.port, of("conversation", key))
-        assert (told["report"], told["can"]) == (None, [])
+        assert (told["report"], told["can"]) == (None, ["forget"])
 
 
 def test_requests_are_counted_on_where_the_ledger_forgot(tmp_path: Path):

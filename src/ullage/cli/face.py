@@ -43,14 +43,15 @@ def make_face(app: App) -> LivePages:
     from ullage.cli.serve import clients
     from ullage.live.desk import LiveDesk
     from ullage.pages.app import About, LivePages
-    from ullage.proxy.app import VIEWER
+    from ullage.proxy.pages import LINKS, VIEWER
     from ullage.proxy.source import ProxySource
 
     def tell(scope: Mapping[str, Any]) -> dict[str, Any]:
         host = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"host"), "")
         root = f"http://{host}"
         upstreams = [one.name for one in app.serve.upstreams]
-        return {"address": root, "upstreams": upstreams, "clients": clients(root)}
+        told = {"address": root, "upstreams": upstreams, "clients": clients(root)}
+        return {**told, "pages": dict(LINKS)}
 
     names = ", ".join(one.name for one in app.serve.upstreams)
     watching = LiveDesk([ProxySource(app)], app.watch.feed)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ullage.core.errors import UllageError
 from ullage.live.feed import RowFeed
 from ullage.live.source import LiveSource, UnknownConversation, Viewer
-from ullage.live.values import CompactionReview, LiveMessage, SessionDetail
+from ullage.live.values import GONE, CompactionReview, LiveMessage, SessionDetail
 from ullage.threads import Threads
 
 log = logging.getLogger("ullage.live")
@@ -31,6 +31,9 @@ READING: Final = frozenset({"recall"})
 
 BUSY: Final = 1.0
 """The same while a source has more to tell: half a core, until all was read once."""
+
+LONGEST_S: Final = 30.0
+"""Seconds after which a source is looked at again however long it takes."""
 
 STAYS_S: Final = 10.0
 """Seconds after the last viewer asked in which sources are still looked at."""
@@ -69,7 +72,8 @@ class LiveDesk:
         while not self.is_closing and time.monotonic() - self._asked < STAYS_S:
             changed, took = await self._look(source)
             pause = SOONEST_S if changed or source.is_behind else min(pause * 2, LATEST_S)
-            await asyncio.sleep(max(pause, (BUSY if source.is_behind else IDLE) * took))
+            rest = (BUSY if source.is_behind else IDLE) * took
+            await asyncio.sleep(max(pause, min(rest, LONGEST_S)))
 
     async def _look(self, source: LiveSource) -> tuple[int, float]:
         """Take a source's changes in; return how many there were and the seconds it took.
@@ -90,7 +94,10 @@ class LiveDesk:
             log.warning("%s cannot be looked at: %s", source.name, error)
             return 0, 1.0
         for row in rows:
-            self.feed.put(row)
+            if row.state == GONE:
+                self.feed.drop(row.key)
+            else:
+                self.feed.put(row)
         return len(rows), time.perf_counter() - began
 
     async def _run(self, source: LiveSource, call: Any, *arguments: Any, **named: Any) -> Any:

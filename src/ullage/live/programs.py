@@ -26,6 +26,7 @@ from ullage.live.review import list_messages
 from ullage.live.source import NotPossible, UnknownConversation
 from ullage.live.tally import TITLE
 from ullage.live.values import (
+    GONE,
     CompactionReview,
     LiveCompaction,
     LiveEvent,
@@ -105,10 +106,15 @@ class ProgramSource:
             else:
                 row = held.told or bare
                 row = _amend(row, at=at, state=bare.state, title=bare.title or row.title)
+                if size > LARGEST:
+                    row = _amend(row, last=f"over {LARGEST >> 20} MB: its numbers are not read")
             if row != held.told:
                 held.told = row
                 rows.append(row)
         self.is_behind = any(not self._files[one.id].at for one in listed)
+        for name in self._paths.keys() - {one.id for one in listed}:
+            del self._paths[name], self._files[name]
+            rows.append(LiveSession(source=self.name, id=name, state=GONE))
         return rows
 
     def _judge(self, at: float) -> str:

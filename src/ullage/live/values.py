@@ -17,6 +17,9 @@ from ullage.core.dialects.usage import Usage
 RECENT: Final = 5
 """Requests over which growth is measured."""
 
+GONE: Final = "gone"
+"""The state of a row whose conversation its source has no more: it is taken away."""
+
 Fate = Literal["kept", "shortened", "left out", "reasoning left out", "added"]
 """What became of a message in a compaction."""
 

@@ -88,10 +88,20 @@ def judge(tokens: int | None, window: int | None, tier: str) -> str:
     return STANDARD.tier(tokens / window)
 
 
+TIERS: Final[Mapping[str, str]] = {"none": "room left", "unavailable": "unknown"}
+"""Words for tiers that say little by their names."""
+
+
+def name_tier(tier: str) -> str:
+    """Return a tier in words for people."""
+    return TIERS.get(tier, tier)
+
+
 FILTERS: Final[Mapping[str, Any]] = {
     "count": count,
     "short": short,
     "percent": percent,
+    "tier": name_tier,
     "dollars": dollars,
     "ago": ago,
     "moment": moment,

@@ -56,10 +56,6 @@ SETTLE_S: Final = 0.5
 to be closed."""
 
 
-VIEWER: Final = "ullage.viewer"
-"""The key of the scope under which pages find who asks."""
-
-
 class PageFace(Protocol):
     """Pages that show a proxy: an ASGI application, told who asks."""
 
@@ -252,7 +248,8 @@ class App:
             head = heads.read(scope, self.serve, bound, strangers=path in pages.OPEN)
             line.client = journal.name_client(head.agent, head.client)
             if pages.is_page(head.path) and not routes.plain(head.method, head.path):
-                await self.pages(scope, channel.receive, channel.send)
+                seen = {**scope, pages.VIEWER: self._make_viewer(head)}
+                await self.pages(seen, channel.receive, channel.send)
                 return
             await self._route_request(head, channel, line)
         except RequestRefused as refused:
@@ -287,10 +284,12 @@ class App:
             if refused.status != 401:
                 raise
             heads.read(scope, self.serve, bound, strangers=True, from_pages=True)
-            return {**scope, VIEWER: None}
+            return {**scope, pages.VIEWER: None}
+        return {**scope, pages.VIEWER: self._make_viewer(head)}
+
+    def _make_viewer(self, head: heads.RequestHead) -> Viewer:
         operator = self.serve.is_operator(head.client)
-        reads = operator and self.serve.reads_text
-        return {**scope, VIEWER: Viewer(head.client or "", operator, reads)}
+        return Viewer(head.client or "", operator, operator and self.serve.reads_text)
 
     async def _route_request(
         self, head: heads.RequestHead, channel: Channel, line: journal.RequestLine

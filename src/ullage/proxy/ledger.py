@@ -22,6 +22,7 @@ class Entry:
     is Unix seconds. `used` and `window` are tokens, None where unknown; `basis` is what the count
     rests on. `compactions` and `saved` (tokens) are those so far, `requests` how many were sent,
     `last_status` the HTTP status of the last answer, 499 where the client left before it began.
+    `owner` is the name of the token that it came with, "" for none.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Entry:
     saved: int = 0
     requests: int = 1
     last_status: int = 0
+    owner: str = ""
 
 
 class Ledger:

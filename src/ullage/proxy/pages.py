@@ -16,7 +16,8 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from ullage.config.serving import Upstream
-from ullage.proxy.ledger import Ledger
+from ullage.live.source import Viewer
+from ullage.proxy.ledger import Entry, Ledger
 from ullage.telemetry import CONTENT_TYPE
 from ullage.transport import HttpRequest, Transport
 
@@ -24,6 +25,9 @@ SearchArea = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Reaches = Callable[[Upstream], Coroutine[Any, Any, bool]]
+
+VIEWER: Final = "ullage.viewer"
+"""The key of the scope under which pages find who asks."""
 
 CONTEXT: Final = "/ullage/context/"
 PATHS: Final = ("/", "/healthz", "/readyz", "/metrics", "/ullage/sessions")
@@ -123,8 +127,11 @@ class Pages:
         del receive
         method = scope["method"]
         if method in ("GET", "HEAD"):
-            root = scope["path"] == "/"
-            status, kind, body = self._root(scope) if root else await self._page(scope["path"])
+            if scope["path"] == "/":
+                status, kind, body = self._root(scope)
+            else:
+                viewer = scope.get(VIEWER) or Viewer()
+                status, kind, body = await self._page(scope["path"], viewer)
         else:
             told = {"error": f"{method} is not taken here: GET and HEAD are"}
             status, kind, body = 405, JSON, _json(told)
@@ -140,7 +147,7 @@ class Pages:
         shown = b"" if method == "HEAD" else body
         await send({"type": "http.response.body", "body": shown})
 
-    async def _page(self, path: str) -> tuple[int, str, bytes]:
+    async def _page(self, path: str, viewer: Viewer) -> tuple[int, str, bytes]:
         if path == "/healthz":
             return 200, JSON, _json({"status": "ok"})
         if path == "/readyz":
@@ -148,10 +155,12 @@ class Pages:
         if path == "/metrics":
             return 200, CONTENT_TYPE, self.metrics().encode()
         if path == "/ullage/sessions":
-            entries = self.ledger.all()
+            entries = [entry for entry in self.ledger.all() if _may_see(viewer, entry)]
             listed = [asdict(entry) for entry in entries]
             return 200, JSON, _json({"total": len(entries), "sessions": listed})
-        return self._context(path.removeprefix(CONTEXT)) if path.startswith(CONTEXT) else MISSING
+        if not path.startswith(CONTEXT):
+            return MISSING
+        return self._context(path.removeprefix(CONTEXT), viewer)
 
     def _root(self, scope: SearchArea) -> tuple[int, str, bytes]:
         """Say what this is and where to look: a page for browsers, JSON for all others."""
@@ -194,12 +203,17 @@ class Pages:
         }
         return 200 if ready else 503, JSON, _json(told)
 
-    def _context(self, name: str) -> tuple[int, str, bytes]:
+    def _context(self, name: str, viewer: Viewer) -> tuple[int, str, bytes]:
         entry = self.ledger.get(name)
-        if entry is None:
+        if entry is None or not _may_see(viewer, entry):
             told = {"error": "no conversation has this id, or it was forgotten: /ullage/sessions"}
             return 404, JSON, _json(told)
         return 200, JSON, _json(asdict(entry))
+
+
+def _may_see(viewer: Viewer, entry: Entry) -> bool:
+    """Tell whether the numbers of a conversation are this viewer's to see."""
+    return viewer.is_operator or (bool(viewer.name) and entry.owner == viewer.name)
 
 
 def _json(told: Any) -> bytes:

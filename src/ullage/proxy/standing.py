@@ -127,6 +127,7 @@ def make_entry(call: ProxyCall, found: Standing | MeasuredRequest, before: Entry
         compactions=was.compactions + (made is not None),
         saved=was.saved + (made.before - made.after if made is not None else 0),
         requests=was.requests + 1,
+        owner=call.client or "",
     )
 
 

@@ -157,6 +157,11 @@
       try {
         const answer = await fetch("/ullage/live", { headers: headers(), signal: own.signal });
         if (answer.status === 401) { rows.clear(); redraw(); state("token wanted", true); return; }
+        if (answer.status === 503) { // the others are many: it is tried again
+          state("too many viewers", true);
+          await new Promise((resolve) => setTimeout(resolve, 5e3));
+          continue;
+        }
         if (!answer.ok) throw new Error(answer.status);
         state("live");
         pause = 1e3;
@@ -291,6 +296,7 @@
   });
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
+    if (find("answer").open) return;
     const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName), table = find("table");
     if (e.key === "Escape" && typing) document.activeElement.blur();
     if (typing && !(e.key === "ArrowDown" && document.activeElement.id === "filter")) return;
@@ -306,7 +312,7 @@
       if (typing) table.focus();
       draw();
     }
-    if (e.key === "Enter" && order[at] && document.activeElement.tagName !== "A") show("/ullage/conversation?of=" + encodeURIComponent(order[at].source + "/" + order[at].id), true);
+    if (e.key === "Enter" && order[at] && !/^(A|BUTTON|SUMMARY)$/.test(document.activeElement.tagName)) show("/ullage/conversation?of=" + encodeURIComponent(order[at].source + "/" + order[at].id), true);
   });
   document.addEventListener("htmx:config:request", (e) => Object.assign(e.detail.ctx.request.headers, headers()));
   document.addEventListener("htmx:after:swap", () => { const box = find("answer"); if (find("said").textContent.trim() && !box.open) box.showModal(); });
