@@ -10,9 +10,9 @@ Sources: sqlite.org/uri.html (mode, immutable), sqlite.org/wal.html (read-only d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -52,26 +52,27 @@ class SqliteTables:
 
 
 @contextmanager
-def lend_tables(path: Path) -> Iterator[SqliteTables]:
+def lend_tables(path: str | os.PathLike[str]) -> Iterator[SqliteTables]:
     """Lend the tables of a file as they are now; raises ConfigurationError if it cannot be read."""
     try:
         import apsw
     except ImportError as error:
         raise explain_missing(f"{path} is a SQLite file and", "apsw") from error
 
-    log, index = Path(f"{path}-wal"), Path(f"{path}-shm")
-    is_indexed = index.is_file()
+    name = os.path.abspath(path)
+    is_indexed = os.path.isfile(f"{name}-shm")
     way = "mode=ro&readonly_shm=1" if is_indexed else "mode=ro&immutable=1"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
-        connection = apsw.Connection(f"file:{quote(str(path.absolute()))}?{way}", flags=flags)
+        connection = apsw.Connection(f"file:{quote(name)}?{way}", flags=flags)
     except apsw.Error as error:
-        raise explain(str(path), error) from error
+        raise explain(name, error) from error
     try:
         connection.set_busy_timeout(WAIT_MS)
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, LONGEST)
         connection.execute("BEGIN")  # one look: what is read belongs together
-        yield SqliteTables(connection, str(path), is_behind=not is_indexed and _has_content(log))
+        is_behind = not is_indexed and _has_content(f"{name}-wal")
+        yield SqliteTables(connection, name, is_behind=is_behind)
     finally:
         connection.close(True)
 
@@ -81,17 +82,19 @@ def explain(name: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(f"{name} cannot be read as SQLite: {error}")
 
 
-def is_database(path: Path) -> bool:
+def is_database(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file begins as a SQLite file does."""
     try:
-        with path.open("rb") as file:
+        if not os.path.isfile(path):
+            return False  # a pipe would wait, and a folder has no bytes
+        with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):
         return False
 
 
-def _has_content(path: Path) -> bool:
+def _has_content(name: str) -> bool:
     try:
-        return path.stat().st_size > 0
+        return os.stat(name).st_size > 0
     except OSError:
         return False

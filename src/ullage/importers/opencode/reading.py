@@ -122,10 +122,9 @@ def _warn(window: Window) -> list[str]:
     """Say what of the session is not in the window."""
     told = []
     if window.reverted:
-        told.append(f"{plural(window.reverted, 'message')} were reverted and are left out")
+        told.append(f"left out: {plural(window.reverted, 'message')} reverted in opencode")
     if window.cleared:
-        results = plural(window.cleared, "older result")
-        told.append(f"{results} were cleared by opencode in their place")
+        told.append(f"opencode cleared {plural(window.cleared, 'older result')}")
     return told
 
 
