@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,7 +57,7 @@ def spell(message):
     return {**message, "tool_calls": calls} if calls else message
 
 
-def current(session: ImportedSession) -> list[object]:
+def current(session: ImportedSession) -> list[Any]:
     return [m["content"] for m in session.messages[session.start :]]
 
 

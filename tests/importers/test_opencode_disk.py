@@ -104,6 +104,13 @@ print(json.dumps([load(sys.argv[1]).title, listed[0].title]))
 """
 
 
+HASHES = """
+import hashlib, pathlib, sys
+for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+    print(path.name, path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+"""
+
+
 def look(home, path):
     """Read in another process: SQLite shares the index of a log within one."""
     done = subprocess.run(
@@ -118,12 +125,8 @@ def names(folder):
 
 
 def hashes(folder):
-    told = (
-        "import hashlib, pathlib, sys; print(sorted((p.name, p.stat().st_mtime_ns, "
-        "hashlib.sha256(p.read_bytes()).hexdigest()) for p in pathlib.Path(sys.argv[1]).iterdir()))"
-    )
     return subprocess.run(
-        [sys.executable, "-c", told, str(folder)], capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", HASHES, str(folder)], capture_output=True, check=True, timeout=60
     ).stdout
 
 
@@ -256,12 +259,10 @@ def test_the_glance_has_the_numbers_of_the_whole_session(tmp_path, name):
 def test_the_glance_tells_a_compaction_without_a_report_since(tmp_path):
     base = restore(tmp_path)
     with open_writer(base) as connection:
-        (summary,) = connection.execute(
-            "SELECT id FROM message WHERE session_id = ? AND data LIKE '%\"summary\":true%'",
-            (COMPACTED,),
-        ).fetchone()
         connection.execute(
-            "DELETE FROM message WHERE session_id = ? AND id > ?", (COMPACTED, summary)
+            "DELETE FROM message WHERE session_id = ?1 AND id > (SELECT id FROM message "
+            "WHERE session_id = ?1 AND data LIKE '%\"summary\":true%')",
+            (COMPACTED,),
         )
     connection.close()
     one, _ = glance.read_fullness(str(base / COMPACTED))

@@ -44,7 +44,7 @@ Item = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KeptMessage:
     """One message: its id, its fields, its parts in their order."""
 
     id: str
@@ -57,7 +57,7 @@ class Row:
         return self.info.get("role") == "assistant"
 
     @property
-    def created(self) -> float:
+    def created_ms(self) -> float:
         """When it was begun, in milliseconds; 0 where it does not say."""
         return read_ms(mapping(self.info.get("time")).get("created"))
 
@@ -84,7 +84,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CallStep:
     """One call of a message: its parts, and its report where it ended."""
 
     parts: tuple[Item, ...]
@@ -96,7 +96,7 @@ class Step:
         return any(part.get("type") in SPOKEN for part in self.parts)
 
 
-def read_rows(messages: Any, unread: dict[str, int]) -> list[Row]:
+def read_rows(messages: Any, unread: dict[str, int]) -> list[KeptMessage]:
     """Return the messages of an export; what is none is counted."""
     rows = []
     for message in messages if isinstance(messages, list) else ():
@@ -110,7 +110,7 @@ def read_rows(messages: Any, unread: dict[str, int]) -> list[Row]:
             continue
         parts = message.get("parts")
         kept = tuple(_read_parts(parts if isinstance(parts, list) else (), unread))
-        rows.append(Row(words(info.get("id")) or "", info, kept))
+        rows.append(KeptMessage(words(info.get("id")) or "", info, kept))
     return rows
 
 
@@ -127,7 +127,7 @@ def _read_parts(parts: Sequence[Any], unread: dict[str, int]) -> Iterator[Item]:
 # ── as it is sent ───────────────────────────────────────────────────────────────────────────────
 
 
-def render_user(row: Row) -> dict[str, Any] | None:
+def render_user(row: KeptMessage) -> dict[str, Any] | None:
     """Return a user's message as it is sent, None for one without content."""
     content = [piece for part in row.parts if (piece := _render_piece(part)) is not None]
     if not content:
@@ -159,23 +159,23 @@ def render_file(part: Item) -> dict[str, Any] | None:
     return {"type": "file", "file": {"filename": name, "file_data": url}}
 
 
-def split_steps(row: Row) -> list[Step]:
+def split_steps(row: KeptMessage) -> list[CallStep]:
     """Return the calls of an answer; older versions kept several in one message."""
-    steps: list[Step] = []
+    steps: list[CallStep] = []
     held: list[Item] = []
     for part in row.parts:
         if part.get("type") == "step-start" and held:
-            steps.append(Step(tuple(held)))
+            steps.append(CallStep(tuple(held)))
             held = []
         held.append(part)
         if part.get("type") == "step-finish":
-            steps.append(Step(tuple(held), part))
+            steps.append(CallStep(tuple(held), part))
             held = []
-    rest = Step(tuple(held))
+    rest = CallStep(tuple(held))
     return [*steps, rest] if rest.speaks or not steps else steps
 
 
-def render_answer(step: Step) -> dict[str, Any] | None:
+def render_answer(step: CallStep) -> dict[str, Any] | None:
     """Return what a model answered, None where that is nothing."""
     calls = [_render_call(part) for part in step.parts if part.get("type") == "tool"]
     told: dict[str, Any] = {"role": "assistant", "content": find_text(step.parts)}
@@ -206,7 +206,7 @@ def call_id(part: Item) -> str:
     return words(part.get("callID")) or words(part.get("id")) or "call"
 
 
-def render_results(step: Step, now_ms: float) -> Iterator[dict[str, Any]]:
+def render_results(step: CallStep, now_ms: float) -> Iterator[dict[str, Any]]:
     """Yield what became of an answer's calls, as it is sent at a time; images follow."""
     attached: list[dict[str, Any]] = []
     for part in step.parts:

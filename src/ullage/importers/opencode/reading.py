@@ -18,14 +18,14 @@ from ullage.core.values.progress import Progress, ignore
 from ullage.importers import titles
 from ullage.importers.lines import value
 from ullage.importers.opencode.parts import (
-    Row,
+    KeptMessage,
     find_text,
     read_dollars,
     read_ms,
     read_rows,
     tell_time,
 )
-from ullage.importers.opencode.window import Window
+from ullage.importers.opencode.window import SentWindow
 from ullage.importers.session import (
     NOT_IN_FILE,
     BrokenJson,
@@ -58,7 +58,7 @@ def read_value(fields: Any, path: str = "", warnings: Sequence[str] = ()) -> Imp
     info = mapping(mapping(fields).get("info"))
     unread: dict[str, int] = {}
     rows = read_rows(mapping(fields).get("messages"), unread)
-    window = Window(rows, mapping(info.get("revert")))
+    window = SentWindow(rows, mapping(info.get("revert")))
     if not window.messages and not window.calls:
         raise ConfigurationError(
             f"{path or 'the file'} holds no messages of an opencode session: expected messages "
@@ -92,7 +92,7 @@ def read_value(fields: Any, path: str = "", warnings: Sequence[str] = ()) -> Imp
     )
 
 
-def _find_last(rows: Sequence[Row]) -> Mapping[str, Any]:
+def _find_last(rows: Sequence[KeptMessage]) -> Mapping[str, Any]:
     """Return the last answer that names its model, else the last message that names one."""
     answers = (row.info for row in reversed(rows) if row.answers and not row.summarises)
     found = next((info for info in answers if words(info.get("modelID"))), None)
@@ -113,12 +113,12 @@ def _find_folder(last: Mapping[str, Any]) -> str | None:
     return words(mapping(last.get("path")).get("cwd"))
 
 
-def _find_time(info: Mapping[str, Any], rows: Sequence[Row]) -> str | None:
+def _find_time(info: Mapping[str, Any], rows: Sequence[KeptMessage]) -> str | None:
     updated = read_ms(mapping(info.get("time")).get("updated"))
-    return tell_time(max([updated, *(row.created for row in rows)]))
+    return tell_time(max([updated, *(row.created_ms for row in rows)]))
 
 
-def _warn(window: Window) -> list[str]:
+def _warn(window: SentWindow) -> list[str]:
     """Say what of the session is not in the window."""
     told = []
     if window.reverted:

@@ -15,8 +15,8 @@ from typing import Any
 
 from ullage.core.dialects.usage import Usage
 from ullage.importers.opencode.parts import (
-    Row,
-    Step,
+    CallStep,
+    KeptMessage,
     cleared_ms,
     read_dollars,
     read_usage,
@@ -29,10 +29,10 @@ from ullage.importers.opencode.parts import (
 from ullage.importers.session import CallReport, ModelTurn, PaidCall, words
 
 
-class Window:
+class SentWindow:
     """The messages in order, the calls over them, and what was paid."""
 
-    def __init__(self, rows: Sequence[Row], revert: Mapping[str, Any]) -> None:
+    def __init__(self, rows: Sequence[KeptMessage], revert: Mapping[str, Any]) -> None:
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
         self.calls: list[PaidCall] = []
@@ -41,11 +41,11 @@ class Window:
         self.dollars = 0.0
         self.reverted = 0
         self.cleared = 0
-        self._order: list[Row] = []
+        self._order: list[KeptMessage] = []
         self._now_ms = 0.0
         self._compacted = False
         asked = {words(row.info.get("parentID")) for row in rows if row.summarises}
-        kept: list[Row] = []
+        kept: list[KeptMessage] = []
         for row, left in zip(rows, _keep(rows, revert), strict=True):
             calls = self._pay(row)
             self.reverted += left is None
@@ -68,7 +68,7 @@ class Window:
                 return turn if turn.start == self.start else None
         return None
 
-    def _pay(self, row: Row) -> list[int | None]:
+    def _pay(self, row: KeptMessage) -> list[int | None]:
         """Note the calls of a message; return their places, None for one without a report."""
         if not row.answers:
             return []
@@ -86,11 +86,11 @@ class Window:
                 self.calls.append(PaidCall(usage, name_model(row), said, step.end is not None))
         return places
 
-    def _answer(self, row: Row, calls: Sequence[int | None]) -> None:
+    def _answer(self, row: KeptMessage, calls: Sequence[int | None]) -> None:
         """Take a message of the assistant: a turn for each of its calls."""
         if row.info.get("summary") is True:
             return  # one that is being written, or failed
-        self._clear(row.created)
+        self._clear(row.created_ms)
         self._order.append(row)
         for step, place in zip(split_steps(row), calls, strict=False):
             usage = self.calls[place].usage if place is not None else None
@@ -99,7 +99,7 @@ class Window:
             if row.is_sent:
                 self._render_step(step)
 
-    def _turn(self, row: Row, usage: Usage | None, place: int | None) -> None:
+    def _turn(self, row: KeptMessage, usage: Usage | None, place: int | None) -> None:
         self.turns.append(
             ModelTurn(
                 len(self.turns) + 1,
@@ -108,7 +108,7 @@ class Window:
                 CallReport.of(usage).tokens,
                 usage,
                 name_model(row),
-                tell_time(row.created),
+                tell_time(row.created_ms),
                 self._compacted,
                 place,
             )
@@ -117,7 +117,7 @@ class Window:
 
     # --- as it is sent --------------------------------------------------------------------------
 
-    def _render(self, row: Row) -> None:
+    def _render(self, row: KeptMessage) -> None:
         if not row.answers:
             told = render_user(row)
             self.messages += [told] if told is not None else []
@@ -127,7 +127,7 @@ class Window:
         for step in split_steps(row) if row.is_sent else ():
             self._render_step(step)
 
-    def _render_step(self, step: Step) -> None:
+    def _render_step(self, step: CallStep) -> None:
         answer = render_answer(step)
         if answer is not None:
             self.messages.append(answer)
@@ -135,10 +135,10 @@ class Window:
 
     # --- what begins a new window ---------------------------------------------------------------
 
-    def _compact(self, rows: Sequence[Row]) -> None:
+    def _compact(self, rows: Sequence[KeptMessage]) -> None:
         """Begin anew behind the summary that the last row is."""
         self._order = list(_select(rows))
-        self._advance(rows[-1].created)
+        self._advance(rows[-1].created_ms)
         self._rebuild()
 
     def _clear(self, now_ms: float) -> None:
@@ -162,7 +162,7 @@ class Window:
         self.summaries = [place for place in self.summaries if place < len(self.messages)]
 
 
-def _select(rows: Sequence[Row]) -> Iterator[Row]:
+def _select(rows: Sequence[KeptMessage]) -> Iterator[KeptMessage]:
     """Yield the rows that stand behind a compaction, whose summary is the last of them."""
     *before, summary = rows
     ids = {row.id: place for place, row in enumerate(before) if not row.answers}
@@ -178,7 +178,7 @@ def _select(rows: Sequence[Row]) -> Iterator[Row]:
     yield from before[tail:asked]
 
 
-def _keep(rows: Sequence[Row], revert: Mapping[str, Any]) -> Iterator[Row | None]:
+def _keep(rows: Sequence[KeptMessage], revert: Mapping[str, Any]) -> Iterator[KeptMessage | None]:
     """Yield each row with the parts that are left of it, None for one that was reverted."""
     first, part_id = words(revert.get("messageID")), words(revert.get("partID"))
     is_gone = False
@@ -191,12 +191,12 @@ def _keep(rows: Sequence[Row], revert: Mapping[str, Any]) -> Iterator[Row | None
             yield None if is_gone else row
 
 
-def _cut_parts(row: Row, part_id: str | None) -> tuple[Mapping[str, Any], ...]:
+def _cut_parts(row: KeptMessage, part_id: str | None) -> tuple[Mapping[str, Any], ...]:
     """Return the parts before the one that a session was reverted to, none where it names none."""
     ids = [words(part.get("id")) for part in row.parts]
     return row.parts[: ids.index(part_id)] if part_id is not None and part_id in ids else ()
 
 
-def name_model(row: Row) -> str | None:
+def name_model(row: KeptMessage) -> str | None:
     """Return the model of an answer."""
     return words(row.info.get("modelID"))
