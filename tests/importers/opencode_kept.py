@@ -2,7 +2,8 @@
 
 The recordings are of the real program (opencode 1.1.65, 1.2.4 and 1.18.33) against a scripted
 server of Chat Completions: its rows or files, its export, and the messages of each request that it
-sent with tools. Paths of the machine are replaced.
+sent with tools. Paths of the machine are replaced; in `cleared`, of 1.18.33, long results are cut to
+36 characters in rows and requests alike.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import Any
 import apsw
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "opencode"
-DATABASES = ("1.18.33", "1.2.4")
-
 COMPACTED = "ses_deadb3865ffewa7j2cdl6hSqjr"
 TAILED = "ses_deadaf171ffeWitAAh5hwEd75Z"
 ARCHIVED = "ses_deadab66affebev5u1wd9joAKo"

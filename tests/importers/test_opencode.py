@@ -61,7 +61,7 @@ def current(session: ImportedSession) -> list[Any]:
     return [m["content"] for m in session.messages[session.start :]]
 
 
-@pytest.mark.parametrize("version", ["1.18.33", "1.2.4", "1.1.65"])
+@pytest.mark.parametrize("version", ["1.18.33", "1.2.4", "1.1.65", "cleared"])
 def test_what_stood_in_the_window_at_each_call_is_what_the_program_sent(tmp_path, version):
     if version == "1.1.65":
         storage = restore_files(tmp_path)
@@ -192,6 +192,14 @@ def test_what_a_user_attaches_is_sent_and_what_is_in_a_text_already_is_not():
     assert kinds == ["text", "image_url", "file", "text"]
     assert message["content"][2]["file"] == {"filename": "a.pdf", "file_data": "data:x"}
     assert message["content"][3]["text"] == BY_USER
+
+
+def test_recorded_results_are_cleared_from_the_call_on_that_was_sent_without_them(tmp_path):
+    session = load(restore(tmp_path, "cleared"))
+    assert session.warnings == ("opencode cleared 11 older results",)
+    assert [t.number for t in session.turns if t.compacted] == [5]
+    assert current(session).count(CLEARED) == 11
+    assert [m["content"] for m in session.messages[: session.start]].count(CLEARED) == 0
 
 
 def test_results_that_opencode_cleared_stand_in_earlier_windows_and_not_in_this_one():
