@@ -2,7 +2,7 @@
 
 The recordings are of the real program (opencode 1.1.65, 1.2.4 and 1.18.33) against a scripted
 server of Chat Completions: its rows or files, its export, and the messages of each request that it
-sent with tools. Paths of the machine are replaced; in `cleared`, of 1.18.33, long results are cut to
+sent with tools. Paths of the machine are replaced; in `cleared` (1.18.33) long results are cut to
 36 characters in rows and requests alike.
 """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from ullage.core.values.progress import Progress, ignore
 from ullage.importers import claude, codex, files, places, requests
 from ullage.importers.lines import ObjectLines, plain, value
 from ullage.importers.opencode import disk, reading
+from ullage.importers.opencode.limits import find_limit
 from ullage.importers.session import ImportedSession, NoMessages
 from ullage.sqlite_file import is_database
 
@@ -47,8 +49,17 @@ def load(
     kept = _find_kept(name)
     if kept is not None and source in (None, "opencode"):
         fields, warnings = disk.fetch(kept)
-        return reading.read_value(fields, str(kept), warnings)
+        return _add_limit(reading.read_value(fields, str(kept), warnings))
     return parse(content(name), source=source, path=str(name), report=report)
+
+
+def _add_limit(session: ImportedSession) -> ImportedSession:
+    """Return a session of opencode with the window that its settings name for its model."""
+    if session.model is None or not session.providers:
+        return session
+    home, (provider, *_) = places.find_home(os.environ), session.providers
+    limit = find_limit(provider, session.model, session.project, os.environ, home)
+    return replace(session, window_tokens=limit)
 
 
 def _find_kept(name: str | Path) -> Path | None:

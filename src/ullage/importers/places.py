@@ -26,7 +26,7 @@ _ID_LENGTH: Final = 36
 
 def folders(source: str, environ: Mapping[str, str]) -> list[Path]:
     """Return the folders in which a program keeps sessions, whether they are there or not."""
-    home = _home(environ)
+    home = find_home(environ)
     if source == "codex":
         base = Path(environ["CODEX_HOME"]) if environ.get("CODEX_HOME") else home / ".codex"
         return [base / "sessions", base / "archived_sessions"]
@@ -76,7 +76,8 @@ def find(source: str, session_id: str, environ: Mapping[str, str]) -> Path:
     )
 
 
-def _home(environ: Mapping[str, str]) -> Path:
+def find_home(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the user."""
     named = environ.get("HOME") or environ.get("USERPROFILE")
     return Path(named) if named else Path.home()
 
@@ -94,7 +95,7 @@ def list_newest(source: str, environ: Mapping[str, str]) -> list[Path]:
 
 def list_kept(environ: Mapping[str, str]) -> list[disk.KeptSession]:
     """Return the sessions of opencode, the newest first, those of subagents among them."""
-    return disk.list_kept(disk.find_folder(environ, _home(environ)), environ)
+    return disk.list_kept(disk.find_folder(environ, find_home(environ)), environ)
 
 
 def sessions(source: str, environ: Mapping[str, str]) -> Iterator[Path]:
