@@ -217,6 +217,17 @@ def test_a_damaged_database_hides_no_other(tmp_path, environ):
         latest("opencode", environ)
 
 
+def test_without_the_package_for_sqlite_that_is_said_and_files_are_read(
+    tmp_path, environ, monkeypatch
+):
+    base = restore(tmp_path)
+    monkeypatch.setitem(sys.modules, "apsw", None)
+    with pytest.raises(ConfigurationError, match=r"is a SQLite file and needs apsw.*ullage\[all\]"):
+        load(base / TAILED)
+    restore_files(tmp_path)
+    assert latest("opencode", environ).name == f"{FILED}.json"
+
+
 def test_a_database_of_something_else_and_an_unknown_session_are_refused(tmp_path):
     base = restore(tmp_path)
     with pytest.raises(ConfigurationError, match="holds no session 'ses_nobody'"):
