@@ -20,6 +20,7 @@ import pytest
 import ullage
 from tests.cli import recorded as made
 from tests.cli.terminal import Terminal
+from tests.importers.opencode_kept import PROJECT, TAILED, open_writer, restore
 from tests.importers.writing import assistant, boundary, lines
 from tests.storage.test_tail import reported
 from ullage import __main__
@@ -253,6 +254,23 @@ def test_without_a_session_that_is_said_and_prompts_are_left_alone(home: Path) -
     assert told("--from", "codex", HOME=str(home)) == "ctx unknown (no session of codex here)\n"
     assert told("--quiet", "--in", "bash", cwd=home, HOME=str(home)) == ""
     assert called("--strict", cwd=home, HOME=str(home)).returncode == 1
+
+
+def test_a_session_of_opencode_is_drawn(tmp_path: Path) -> None:
+    base = restore(tmp_path)
+    line = "ctx 1.4k (window unknown) · $0.03 · cache 86%\n"
+    for words in ((), ("--from", "opencode"), ("--session", TAILED[:12])):
+        assert told(*words, "--cwd", PROJECT, HOME=str(tmp_path)) == line
+    with open_writer(base) as connection:
+        connection.execute(
+            "UPDATE message SET data = replace(replace(data, 'tiny-coder', 'claude-opus-4-5'), "
+            "'\"local\"', '\"anthropic\"')"
+        )
+    connection.close()
+    assert "/200k (table)" in told("--from", "opencode", "--cwd", PROJECT, HOME=str(tmp_path))
+    base.write_bytes(b"no database")
+    nothing = told("--from", "opencode", "--cwd", PROJECT, HOME=str(tmp_path))
+    assert nothing == "ctx unknown (no session of opencode here)\n"
 
 
 def test_a_session_of_ones_own_is_drawn(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli import recorded as made
+from tests.importers.opencode_kept import PROJECT, TAILED, open_writer, restore
 from tests.importers.writing import assistant, boundary, lines
 from tests.storage.test_tail import reported
 from tests.support.faults import Answer, FaultServer, closed_port, of_json
@@ -267,6 +268,26 @@ def test_a_report_at_a_known_window_is_a_cut_and_one_of_a_growing_session_is_non
     assert watch.judge_reports(grown) is None
     cut = [CallLine(8191, window=8192), CallLine(9000, window=8192)]
     assert "a window of 8,192 tokens cut it" in (watch.judge_reports(cut) or "")
+
+
+def test_a_session_of_opencode_is_watched(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = restore(home)
+    monkeypatch.delenv("XDG_DATA_HOME")
+    seen = watch.SessionFile(Asked("opencode", None, PROJECT))
+    assert list(seen.look()) == []
+    with open_writer(base) as connection:
+        connection.execute("UPDATE session SET revert = NULL")
+        for later, tokens in ((9 * 10**14, 5000), (10**15, 2050)):
+            told = {"role": "assistant", "tokens": {"input": tokens, "output": 1}}
+            connection.execute(
+                "INSERT INTO message VALUES (?, ?, ?, ?, ?)",
+                (f"msg_{tokens}", TAILED, later, later, json.dumps(told)),
+            )
+    connection.close()
+    (finding,) = seen.look()
+    assert finding.where == f"opencode session {TAILED}"
+    assert "5,000 tokens was read as 2,050" in finding.what
+    assert list(seen.look()) == []
 
 
 def test_a_session_of_ones_own_is_watched(home: Path) -> None:

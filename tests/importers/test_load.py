@@ -41,10 +41,12 @@ def test_an_empty_file_is_refused_by_name(tmp_path, data):
 
 
 def test_an_unknown_source_is_refused_with_those_that_are_known():
-    with pytest.raises(ConfigurationError, match="expected one of claude, codex, chat, responses"):
+    with pytest.raises(
+        ConfigurationError, match="expected one of claude, codex, opencode, chat, responses"
+    ):
         parse(CHAT, source="emacs")
     requests = ("chat", "responses", "anthropic", "ollama", "gemini", "bedrock")
-    assert ("claude", "codex", *requests) == SOURCES
+    assert ("claude", "codex", "opencode", *requests) == SOURCES
 
 
 @pytest.mark.parametrize(("source", "data"), [("claude", CHAT), ("codex", CLAUDE)])

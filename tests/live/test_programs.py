@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.importers.opencode_kept import COMPACTED, PROJECT, TAILED, open_writer, restore
 from ullage.api.context import of_session
+from ullage.core.errors import ConfigurationError
 from ullage.importers import SAMPLE, load
 from ullage.live.programs import ProgramSource
 from ullage.live.source import NotPossible, UnknownConversation
@@ -111,3 +113,60 @@ def test_a_session_that_was_taken_away_is_shown_no_more(home: Path):
     assert source.list_rows() == []
     with pytest.raises(UnknownConversation):
         source.read_detail(NAME, reads=True)
+
+
+# ── opencode ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_sessions_of_opencode_are_shown_with_their_numbers(tmp_path: Path):
+    base = restore(tmp_path)
+    source = ProgramSource("opencode", {"HOME": str(tmp_path)})
+    rows = {row.id: row for row in [*source.list_rows(), *source.list_rows()]}
+    row = rows[COMPACTED]
+    assert (row.title, row.project, row.model) == ("Reads the notes", PROJECT, "tiny-coder")
+    assert (row.requests, row.compactions, row.upstream) == (8, 1, "local")
+    assert row.dollars == pytest.approx(0.030784)
+    assert row.cached == round(6_400 / 19_400, 4)
+    report = of_session(load(base / COMPACTED)).to_dict()
+    since = report["since"]["tokens"] if report["since"] else 0
+    assert row.used == report["used"]["tokens"] + since
+    detail = source.read_detail(COMPACTED, reads=True)
+    assert [(one.before, one.after) for one in detail.compactions] == [(9000, 1400)]
+    assert all(one.at > 0 for one in detail.requests)
+    assert source.list_messages(COMPACTED)[0].text
+    with pytest.raises(NotPossible, match="opencode compacts by itself"):
+        source.review(COMPACTED, 1, reads=True)
+
+
+def test_a_session_of_opencode_is_read_again_when_its_rows_changed(tmp_path: Path):
+    base = restore(tmp_path)
+    now = [1_000.0]
+    source = ProgramSource("opencode", {"HOME": str(tmp_path)}, now=lambda: now[0])
+    source.list_rows()
+    now[0] += 100
+    source.list_rows()
+    assert source.list_rows() == []
+    told = json.dumps({"role": "user", "time": {"created": 1}})
+    later = 1_795_999_999_000
+    with open_writer(base) as connection:
+        connection.execute(
+            "INSERT INTO message VALUES ('msg_z', ?, ?, ?, ?)", (TAILED, later, later, told)
+        )
+        connection.execute(
+            "INSERT INTO part VALUES ('prt_z', 'msg_z', ?, ?, ?, ?)",
+            (TAILED, later, later, json.dumps({"type": "text", "text": "What else?"})),
+        )
+        connection.execute("UPDATE session SET revert = NULL")
+    connection.close()
+    now[0] += 100
+    (row,) = source.list_rows()
+    assert row.id == TAILED
+    assert row.at == later / 1000
+    assert source.list_messages(TAILED)[-1].text == "What else?"
+
+
+def test_a_database_that_is_damaged_is_told(tmp_path: Path):
+    base = restore(tmp_path)
+    base.write_bytes(base.read_bytes()[:5000])
+    with pytest.raises(ConfigurationError, match="cannot be read as SQLite"):
+        ProgramSource("opencode", {"HOME": str(tmp_path)}).list_rows()

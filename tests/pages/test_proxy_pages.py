@@ -324,6 +324,7 @@ def test_of_two_keys_nobody_sees_the_other(tmp_path: Path, browser: Browser):
                 said = [{"role": "user", "content": words}]
                 say(served.port, said, f"x-ullage-token: {token}")
             rows: list[Any] = []
+            listed: list[Any] = []
             for token in (ANNA, BEN):
                 shown = f"x-ullage-token: {token}"
                 rows = read(served.port, "/ullage/conversations", shown, JSON)["conversations"]

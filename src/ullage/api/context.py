@@ -437,7 +437,12 @@ def strip_window_mark(model: str | None) -> str | None:
 def _dollars(
     session: ImportedSession, shared: Runtime, paid: Sequence[tuple[PaidCall, Usage | None]]
 ) -> float | None:
-    """Return what the session's own calls cost, None where a price or a report is missing."""
+    """Return what the session's own calls cost, None where a price or a report is missing.
+
+    What the program itself said of it is taken as it is.
+    """
+    if session.dollars is not None:
+        return session.dollars
     calls = [(call.model, usage) for call, usage in paid]
     calls = calls or [(turn.model, turn.usage) for turn in session.turns]
     prices = {model: _prices(strip_window_mark(model), session, shared) for model in dict(calls)}

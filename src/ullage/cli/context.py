@@ -20,6 +20,7 @@ from ullage.cli import desk, glyphs, notes, picture, progress, recorded
 from ullage.cli.lines import out, when
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress
+from ullage.importers import places
 from ullage.importers.listing import list_sessions
 
 SUMMARY = "show what fills the window: by part, by tool, by turn"
@@ -28,13 +29,14 @@ EPILOG: Final = """examples:
   ullage context --demo                        a bundled session, to look around
   ullage context --from claude --last          the last session of Claude Code
   ullage context --from claude --list          which sessions there are
+  ullage context --from opencode --list        those of opencode
   ullage context --from ullage --last          the last session of ullage's own
   ullage context --from codex --last --turns   the last session of Codex, turn by turn
   ullage context request.json --window 128000  an OpenAI or Anthropic request
   ullage context chat.jsonl --what-if window=32768 --html report.html
 """
 
-PROGRAMS: Final = ("claude", "codex", *recorded.SOURCES)
+PROGRAMS: Final = (*places.SOURCES, *recorded.SOURCES)
 
 MOST: Final = 30
 """Sessions that are listed."""
@@ -62,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--last",
         action="store_true",
-        help="the newest session of --from claude, codex, ullage or proxy",
+        help="the newest session of --from claude, codex, opencode, ullage or proxy",
     )
     source.add_argument(
         "--list", action="store_true", help="list the sessions of --from, the newest first"
@@ -185,8 +187,8 @@ def _one(given: argparse.Namespace) -> None:
         )
     if any(chosen) and given.source not in PROGRAMS:
         raise ConfigurationError(
-            "--last, --session and --list need --from claude, --from codex, --from ullage or "
-            "--from proxy"
+            f"--last, --session and --list need --from {', --from '.join(PROGRAMS[:-1])} or "
+            f"--from {PROGRAMS[-1]}"
         )
     if given.file is not None and given.source in recorded.SOURCES:
         raise ConfigurationError(

@@ -78,7 +78,7 @@ def make_sources(given: argparse.Namespace, kinds: Sequence[str]) -> list[LiveSo
     if not made:
         raise ConfigurationError(
             "there is nothing to watch yet: no session of `ullage run` or `ullage chat`, and no "
-            "folder of Claude Code or Codex; --store URL names a log, --from a program"
+            "folder of Claude Code, Codex or opencode; --store URL names a log, --from a program"
         )
     return made
 

@@ -25,7 +25,7 @@ PATIENCE_S: Final = 1.0
 WIDE: Final = 1_000_000
 """Tokens of a window that Claude Code marks with [1m]."""
 
-SOURCES: Final = ("claude", "codex", "ullage")
+SOURCES: Final = ("claude", "codex", "opencode", "ullage")
 
 
 class Asked(NamedTuple):
@@ -195,7 +195,7 @@ def find_fullness(asked: Asked) -> Fullness:
     for _, source, path in found:
         one = _read_file(path, source)
         if one is not None:
-            return _find_window(one) if source == "claude" else one
+            return one
     own = _find_own(asked) if asked.source is None else None
     where = f"no session of {asked.source}" if asked.source else "no session"
     return own or Fullness(asked.source or "", asked.session, reason=f"{where} here")
@@ -211,9 +211,24 @@ def _read_file(path: str, source: str) -> Fullness | None:
     from ullage.importers import tail
 
     try:
-        return tail.read_fullness(path, source)
+        if source == "opencode":
+            return _read_opencode(path)
+        one = tail.read_fullness(path, source)
     except OSError:
         return None
+    return _find_window(one) if source == "claude" else one
+
+
+def _read_opencode(path: str) -> Fullness:
+    """Return how a session of opencode stands; its window is in the table, or unknown."""
+    from ullage.importers.opencode import glance
+    from ullage.windows.glance import find_bound
+
+    one, provider = glance.read_fullness(path)
+    bound = find_bound(one.model, provider) if one.model and provider else None
+    if bound is None or (one.tokens or 0) > bound:
+        return one
+    return one._replace(window=bound, origin="table")
 
 
 def _list_files(asked: Asked) -> list[tuple[float, str, str]]:
@@ -221,7 +236,10 @@ def _list_files(asked: Asked) -> list[tuple[float, str, str]]:
     from ullage.importers import tail
 
     found = []
-    for source in ("claude", "codex") if asked.source is None else (asked.source,):
+    for source in SOURCES[:-1] if asked.source is None else (asked.source,):
+        if source == "opencode":
+            found += _list_opencode(asked)
+            continue
         bases = list_bases(source)
         if asked.session is not None:
             paths = tail.find_named(source, asked.session, bases)
@@ -237,9 +255,29 @@ def _list_files(asked: Asked) -> list[tuple[float, str, str]]:
     return found
 
 
+def _list_opencode(asked: Asked) -> list[tuple[float, str, str]]:
+    """Return the newest sessions in the databases of opencode; nothing is loaded without one."""
+    if not os.path.isdir(os.path.join(_find_data(), "opencode")):
+        return []
+    from ullage.importers.opencode import glance
+
+    bases = glance.list_bases(_find_data())
+    found = glance.list_sessions(asked.folder, bases, asked.session)
+    return [(at, "opencode", path) for at, path in found]
+
+
+def _find_data() -> str:
+    """Return the folder in which programs keep their data."""
+    return os.environ.get("XDG_DATA_HOME") or os.path.join(_find_home(), ".local", "share")
+
+
+def _find_home() -> str:
+    return os.environ.get("HOME") or os.environ.get("USERPROFILE") or os.path.expanduser("~")
+
+
 def list_bases(source: str) -> list[str]:
     """Return the folders in which a program keeps sessions; `importers.places` has the same."""
-    home = os.environ.get("HOME") or os.environ.get("USERPROFILE") or os.path.expanduser("~")
+    home = _find_home()
     if source == "codex":
         base = os.environ.get("CODEX_HOME") or os.path.join(home, ".codex")
         return [os.path.join(base, name) for name in ("sessions", "archived_sessions")]

@@ -158,8 +158,7 @@ class SessionFile:
             return
         source, path = found
         try:
-            told = os.stat(path)  # noqa: PTH116 - asked at every look
-            seen = (path, told.st_mtime, told.st_size)
+            seen = (path, *tail.stamp(path, source))
             if seen == self._seen:
                 return
             self._seen = seen

@@ -1,4 +1,4 @@
-"""Sessions that people already have: files of Claude Code and Codex, messages and requests.
+"""Sessions that people already have: of Claude Code, Codex and opencode, messages and requests.
 
 `load` reads one tolerantly into a `Session`, `latest` and `find` tell where it lies, `tail` reads
 only its last report. What a file does not say stays unknown: no window is assumed, no report is

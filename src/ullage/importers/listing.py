@@ -1,6 +1,7 @@
 """The sessions that a program has, the newest first: when, in which project, about what.
 
-It reads the first and the last lines of a file alone; of a compressed one it reads none.
+It reads the first and the last lines of a file alone; of a compressed one it reads none. Sessions
+of opencode have their title in a row or a file of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Final
 from ullage.importers import codex, places, titles
 from ullage.importers.files import ZST
 from ullage.importers.lines import ObjectLines
+from ullage.importers.opencode.disk import KeptSession
+from ullage.importers.opencode.reading import make_title
 from ullage.importers.session import words
 from ullage.importers.tree import Node
 
@@ -35,6 +38,8 @@ class ListedSession:
     at: float
     project: str | None = None
     title: str | None = None
+    size: int = 0
+    """Bytes of its file; what its messages come to where it lies in a database."""
 
 
 def list_sessions(
@@ -44,13 +49,16 @@ def list_sessions(
 
     Raises ConfigurationError for a program whose folders are not known.
     """
-    found = sorted(places.sessions(source, environ), key=places.stat_file, reverse=True)
+    if source == "opencode":
+        kept = [one for one in places.list_kept(environ) if not one.is_spawned]
+        return [_opencode(one) for one in kept[:most]], len(kept)
+    found = places.list_newest(source, environ)
     read = {"claude": _claude, "codex": _codex}[source]
     made = []
     for path in found[:most]:
         project, title = read(_lines(path))
-        at, _, _ = places.stat_file(path)
-        made.append(ListedSession(places.identify(path), str(path), at, project, title))
+        at, size, _ = places.stat_file(path)
+        made.append(ListedSession(places.identify(path), str(path), at, project, title, size))
     return made, len(found)
 
 
@@ -81,6 +89,12 @@ def _codex(lines: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
     payloads = [f["payload"] for f in lines if isinstance(f.get("payload"), Mapping)]
     folders = (words(payload.get("cwd")) for payload in payloads)
     return next((f for f in folders if f), None), next(_list_questions(payloads), None)
+
+
+def _opencode(one: KeptSession) -> ListedSession:
+    title = make_title(one.info, ())
+    folder = words(one.info.get("directory"))
+    return ListedSession(one.id, str(one.path), one.at, folder, title, one.size)
 
 
 def _list_questions(payloads: list[Mapping[str, Any]]) -> Iterator[str]:

@@ -13,8 +13,9 @@ from typing import Final
 from ullage.core.errors import ConfigurationError
 from ullage.importers.files import ZST
 from ullage.importers.lines import value
+from ullage.importers.opencode import disk
 
-SOURCES: Final = ("claude", "codex")
+SOURCES: Final = ("claude", "codex", "opencode")
 """Programs that keep sessions in folders of their own."""
 
 _HEADER: Final = 4 * 1024 * 1024
@@ -25,10 +26,12 @@ _ID_LENGTH: Final = 36
 
 def folders(source: str, environ: Mapping[str, str]) -> list[Path]:
     """Return the folders in which a program keeps sessions, whether they are there or not."""
-    home = _home(environ)
+    home = find_home(environ)
     if source == "codex":
         base = Path(environ["CODEX_HOME"]) if environ.get("CODEX_HOME") else home / ".codex"
         return [base / "sessions", base / "archived_sessions"]
+    if source == "opencode":
+        return [disk.find_folder(environ, home)]
     if source != "claude":
         raise ConfigurationError(
             f"{source!r} keeps no sessions in a folder that is known: expected one of "
@@ -45,9 +48,11 @@ def folders(source: str, environ: Mapping[str, str]) -> list[Path]:
 
 def latest(source: str, environ: Mapping[str, str]) -> Path:
     """Return the session written last; raises ConfigurationError naming the places looked at."""
-    found = sorted(sessions(source, environ), key=stat_file, reverse=True)
+    found = list_newest(source, environ)
     for path in found:
-        if stat_file(path)[1] and not (source == "codex" and by_subagent(path)):
+        if source == "opencode" or (
+            stat_file(path)[1] and not (source == "codex" and by_subagent(path))
+        ):
             return path
     raise ConfigurationError(f"no session of {source} was found in {_places(source, environ)}")
 
@@ -71,7 +76,8 @@ def find(source: str, session_id: str, environ: Mapping[str, str]) -> Path:
     )
 
 
-def _home(environ: Mapping[str, str]) -> Path:
+def find_home(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the user."""
     named = environ.get("HOME") or environ.get("USERPROFILE")
     return Path(named) if named else Path.home()
 
@@ -80,8 +86,23 @@ def _places(source: str, environ: Mapping[str, str]) -> str:
     return " or ".join(str(folder) for folder in folders(source, environ))
 
 
+def list_newest(source: str, environ: Mapping[str, str]) -> list[Path]:
+    """Return session files, the newest first; subagents' are left out where that shows."""
+    if source == "opencode":
+        return [one.path for one in list_kept(environ) if not one.is_spawned]
+    return sorted(sessions(source, environ), key=stat_file, reverse=True)
+
+
+def list_kept(environ: Mapping[str, str]) -> list[disk.KeptSession]:
+    """Return the sessions of opencode, the newest first, those of subagents among them."""
+    return disk.list_kept(disk.find_folder(environ, find_home(environ)), environ)
+
+
 def sessions(source: str, environ: Mapping[str, str]) -> Iterator[Path]:
     """Yield session files, subagents' left out where their name or folder tells."""
+    if source == "opencode":
+        yield from (one.path for one in list_kept(environ))
+        return
     for folder in folders(source, environ):
         for path in _matching(source, folder):
             if path.is_file() and not path.name.startswith("agent-"):
@@ -101,7 +122,7 @@ def _matching(source: str, folder: Path) -> Iterator[Path]:
 
 def identify(path: Path) -> str:
     """Return the id of a session, after which its file is named."""
-    stem = path.name.removesuffix(ZST).removesuffix(".jsonl")
+    stem = path.name.removesuffix(ZST).removesuffix(".jsonl").removesuffix(".json")
     return stem[-_ID_LENGTH:] if stem.startswith("rollout-") else stem
 
 

@@ -88,15 +88,16 @@ class ModelTurn:
 class ImportedSession:
     """A conversation as its file tells it.
 
-    `source` is who wrote the file: claude, codex, chat, responses or anthropic. `messages` are
-    raw messages of `dialect`, every one that stood in the window of this branch, in order; the
-    current window is `messages[start:]`. What a compaction kept stands there once more.
+    `source` is who wrote the file: claude, codex, opencode, chat, responses or anthropic.
+    `messages` are raw messages of `dialect`, every one that stood in the window of this branch, in
+    order; the current window is `messages[start:]`. What a compaction kept stands there once more.
 
     `tokens` is what the provider last reported of the current window and `messages[start:covered]`
     is what that report is about; later messages came since. `window_tokens` is there only where
     the file states it. `summaries` are positions of compaction summaries. `spent` is what the
     session's own calls used altogether, as reported: a ledger, never the size of a window. `calls`
-    are those calls, each once.
+    are those calls, each once. `dollars` is there only where the program says what
+    they cost.
 
     `providers` are who may have served it, by the table's names: its program's own, or None where
     the model's name alone tells. `apart` says which tokens stand in every request and not in the
@@ -120,6 +121,7 @@ class ImportedSession:
     path: str = ""
     summaries: tuple[int, ...] = ()
     spent: Usage | None = None
+    dollars: float | None = None
     calls: tuple[PaidCall, ...] = ()
     providers: tuple[str, ...] | None = None
     apart: str = ""
@@ -173,6 +175,11 @@ def total(usages: Sequence[Usage]) -> Usage | None:
 def words(value: Any) -> str | None:
     """Return text that says something, and None for anything else."""
     return value if isinstance(value, str) and value else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return an object, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def plural(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""The last reports of a session file of Claude Code or Codex, from the end of the file alone.
+"""The last reports of a session of Claude Code, Codex or opencode, from its end alone.
 
 It is for a line that is drawn at every prompt, so it loads little and reads no more than the tail.
 What the tail does not say is unknown: the window of a Claude session, what was compacted away and
@@ -64,6 +64,10 @@ def read_reports(path: str, source: str, most: int) -> list[CallLine]:
 
     Compactions among them stand there too. Raises OSError for what is no plain file.
     """
+    if source == "opencode":
+        from ullage.importers.opencode import glance
+
+        return glance.read_reports(path, most)
     room = TAIL
     while True:
         lines, whole = read_tail(path, room)
@@ -71,6 +75,16 @@ def read_reports(path: str, source: str, most: int) -> list[CallLine]:
         if len(found) >= most or whole or room >= MOST:
             return found
         room *= 8
+
+
+def stamp(path: str, source: str) -> tuple[float, int]:
+    """Return when a session was written and how large its file is; raises OSError without one."""
+    if source == "opencode":
+        from ullage.importers.opencode import glance
+
+        return glance.stamp(path)
+    told = os.stat(path)
+    return told.st_mtime, told.st_size
 
 
 def read_tail(path: str, room: int) -> tuple[list[bytes], bool]:

@@ -20,7 +20,6 @@ from ullage.core.messages.labels import shorten
 from ullage.core.summary.flaws import name_strategies
 from ullage.importers import ImportedSession, load
 from ullage.importers.listing import list_sessions
-from ullage.importers.places import stat_file
 from ullage.live.claims import describe_window
 from ullage.live.review import list_messages
 from ullage.live.source import NotPossible, UnknownConversation
@@ -70,7 +69,7 @@ class _File:
 
 @dataclass(slots=True)
 class ProgramSource:
-    """Sessions of one program: claude or codex; `environ` says where its folders are."""
+    """Sessions of one program: claude, codex or opencode; `environ` says where its folders are."""
 
     name: str
     environ: Mapping[str, str]
@@ -87,7 +86,7 @@ class ProgramSource:
         for one in listed:
             self._paths[one.id] = Path(one.path)
             held = self._files.setdefault(one.id, _File())
-            at, size, _ = stat_file(Path(one.path))
+            at, size = one.at, one.size
             bare = LiveSession(
                 source=self.name,
                 id=one.id,

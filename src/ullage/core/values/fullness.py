@@ -49,6 +49,8 @@ class CallLine(NamedTuple):
     session: str | None = None
     key: str = ""
     """What two lines of one call share."""
+    provider: str = ""
+    """Who served it, where that is told."""
 
 
 def read_count(value: object) -> int | None:
