@@ -84,13 +84,13 @@ def test_only_what_is_new_is_read(log: SqliteLog, monkeypatch: pytest.MonkeyPatc
 def compacted(log: SqliteLog) -> Iterator[tuple[SqliteLog, Any]]:
     """Yield a log whose session was compacted by its agent, and that agent."""
     with scripted(*[said("done", 2_000)] * 4) as server:
-        runner = agent(server)
+        runner = agent(server, window=13_500)
         with Session.create(log, "s") as session:
             fill(session)
             made = asyncio.run(runner.acompact(session, target_tokens=2_000))
             assert made.checkpoint is not None
             assert runner.run(session, "Go on.").ok
-        yield log, (runner, bodies(server))
+        yield log, (runner, lambda: bodies(server))
 
 
 def test_a_compaction_is_reviewed_message_by_message(compacted: tuple[SqliteLog, Any]):
@@ -130,7 +130,7 @@ def test_what_was_left_out_is_read_back_and_undo_brings_the_very_bytes(
     reference = min(find_references(block.now))
     told = source.act("s", "recall", {"reference": reference})
     assert "question" in told["text"]
-    assert len(sent[0]["messages"]) < 60
+    assert len(sent()[0]["messages"]) < 60
     assert source.act("s", "undo", {})["undone"] is True
     (row,) = source.list_rows()
     assert (row.compactions, row.last) == (0, "compaction 1 was undone")
@@ -139,6 +139,9 @@ def test_what_was_left_out_is_read_back_and_undo_brings_the_very_bytes(
         view = asyncio.run(runner.aview(session))
         texts = [str(message["content"]) for message in view.request.messages]
         assert sum(text.startswith("question ") for text in texts) == 30
+        assert runner.run(session, "And all of it again.").ok
+        texts = [str(message["content"]) for message in sent()[-1]["messages"]]
+        assert sum(text.startswith("question ") for text in texts) == 30, "it fits, and is sent"
     with pytest.raises(NotPossible, match="no compaction"):
         source.act("s", "undo", {})
     with pytest.raises(NotPossible, match="cannot be told to dance"):

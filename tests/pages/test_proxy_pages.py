@@ -218,6 +218,36 @@ def test_what_is_pinned_stays_whatever_comes(tmp_path: Path):
             assert (refused.status, "there is no message" in refused.json()["error"]) == (409, True)
 
 
+def test_undo_brings_the_very_bytes_back_until_they_do_not_fit(tmp_path: Path):
+    with Behind(answer) as behind:
+        rules: Any = {"rules": [{"window": 10_000}]}
+        with serving(tmp_path, [behind.url], **rules) as served:
+            said: list[Any] = [{"role": "user", "content": "Undo me."}]
+            while True:  # from turn to turn, until it was compacted
+                said += [
+                    {"role": "assistant", "content": "Go on."},
+                    {"role": "user", "content": f"{len(said)} " + "x = 1\n" * 120},
+                ]
+                assert say(served.port, said).status == 200
+                key = find_key(served.port, "Undo me")
+                if read(served.port, of("conversation", key))["compactions"]:
+                    break
+            assert json.loads(behind.bodies[-1])["messages"] != said
+            assert act(served.port, key, action="undo").status == 200
+            assert say(served.port, said).status == 200
+            assert json.loads(behind.bodies[-1])["messages"] == said
+            other = [{"role": "user", "content": "Another."}, *said[1:]]
+            say(served.port, other)
+            assert json.loads(behind.bodies[-1])["messages"] != other, "it is this one alone"
+            for _ in range(40):
+                said += [
+                    {"role": "assistant", "content": "Go on."},
+                    {"role": "user", "content": f"{len(said)} " + "x = 1\n" * 120},
+                ]
+                assert say(served.port, said).status == 200
+            assert len(json.loads(behind.bodies[-1])["messages"]) < len(said)
+
+
 def test_nothing_that_others_wrote_runs(proxy: Served, browser: Browser):
     for text in EVIL:
         name = text.replace("\x1b", "").replace("\x9b", "")

@@ -489,7 +489,7 @@ class Agent(Unpicklable):
     def _port(
         self, session: Session, provider: Provider, store: SessionStore, executor: Executor
     ) -> Port:
-        policy = self.policy
+        policy = self.policy.spare() if session.known.is_spared else self.policy
         traits = {spec.name: spec.again for spec in executor.specs(Posture())}
         return Guard(
             provider.model,

@@ -241,8 +241,8 @@ class Talk:
             desk.say("there is no compaction to take back")
             return
         desk.say(
-            f"taken back: {gone.tokens_after:,} -> {gone.tokens_before:,} tokens; under the same "
-            "pressure the policy asks for it again"
+            f"taken back: {gone.tokens_after:,} -> {gone.tokens_before:,} tokens; from "
+            "here on only what does not fit is compacted, until the next time it is"
         )
 
     async def model(self, rest: str) -> None:

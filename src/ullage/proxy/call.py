@@ -159,9 +159,23 @@ def make_request(call: ProxyCall, offer: Offer | None = None) -> Request:
 
 
 def digest_message(history: Sequence[Any], place: int) -> bytes:
-    """Return what names a message of a history when it comes again: with it, the first one."""
-    named = (history[0], history[place])
-    text = json.dumps(named, sort_keys=True, ensure_ascii=False, default=str)
+    """Return what names a message of a history when it comes again, in its conversation alone."""
+    return _digest([*_find_opening(history), history[place]])
+
+
+def digest_conversation(history: Sequence[Any]) -> bytes:
+    """Return what names a conversation when it comes again: all up to what its user said first."""
+    return _digest(_find_opening(history))
+
+
+def _find_opening(history: Sequence[Any]) -> Sequence[Any]:
+    spoken = (isinstance(one, Mapping) and one.get("role") == "user" for one in history)
+    first = next((place for place, said in enumerate(spoken) if said), 0)
+    return history[: first + 1]
+
+
+def _digest(messages: Sequence[Any]) -> bytes:
+    text = json.dumps(messages, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -29,7 +29,7 @@ from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
 from ullage.guard.port import Port
 from ullage.proxy.body import RequestRefused, encode_json
-from ullage.proxy.call import ProxyCall, find_limit, make_request
+from ullage.proxy.call import ProxyCall, digest_conversation, find_limit, make_request
 from ullage.proxy.ledger import Ledger
 from ullage.proxy.offering import (
     Offer,
@@ -134,6 +134,7 @@ class Guarding:
         found = serve.summarizer or runtime.settings.summarizer
         self._summarizer = make_summarizer(runtime, found)
         self.pinned: frozenset[bytes] = frozenset()
+        self.spared: frozenset[bytes] = frozenset()
         self._patience_s = DEADLINE_S if self._summarizer is None else SUMMARY_S
 
     async def plan(self, call: ProxyCall) -> Plan:
@@ -162,6 +163,8 @@ class Guarding:
     async def _plan_here(self, call: ProxyCall) -> Plan:
         if self.pinned:
             call = replace(call, pinned=self.pinned)
+        if self.spared and digest_conversation(call.body.history) in self.spared:
+            call = replace(call, rule=replace(call.rule, policy=_policy(call).spare()))
         async with asyncio.timeout(self._patience_s):
             if call.kept:
                 return await self._forwarding(call)
@@ -297,6 +300,8 @@ class Guarding:
         before = self._ledger.get(found.name)
         entry = make_entry(call, found, before)
         self._ledger.note(replace(entry, at=self._runtime.now(), last_status=status))
+        if self.spared and plan.standing is not None and plan.standing.made is not None:
+            self.spare(call.body.history, yes=False)
         was = before.tier if before is not None else "unavailable"
         return cast("Tier", was), cast("Tier", entry.tier)
 
@@ -390,6 +395,11 @@ class Guarding:
     def _keeps(self, call: ProxyCall) -> bool:
         """Tell whether what is left out of a call is kept."""
         return self._serve.store_transcripts or bool(call.rule.recall_tools)
+
+    def spare(self, history: Sequence[Any], *, yes: bool) -> None:
+        """Compact a conversation only where it does not fit from here on, or as its policy says."""
+        named = digest_conversation(history)
+        self.spared = self.spared | {named} if yes else self.spared - {named}
 
     def make_question(self, call: ProxyCall) -> Question:
         """Return whose window a call is about."""

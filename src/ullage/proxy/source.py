@@ -73,6 +73,7 @@ class ProxySource:
         done = None if port is None else port.undo(view.request, self._watch.find_dialect(name))
         if done is None:
             raise NotPossible(f"conversation {name} has no compaction that can be undone")
+        self._app.guarding.spare(view.request.messages, yes=True)
         self._watch.note_undone(name, self._now())
         return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
 

@@ -109,3 +109,10 @@ def test_a_preset_is_found_by_its_name(preset: Policy):
 def test_another_name_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigurationError, match="there are ladder, advisory"):
         Policy.from_name("ladders")
+
+
+def test_a_spared_history_is_compacted_only_where_it_does_not_fit():
+    spared = Policy.ladder().spare()
+    assert [(rung.at, rung.target) for rung in spared.rungs] == [(1.0, 0.5)]
+    assert spared.spare() == spared
+    assert Policy.off().spare() == Policy.off()

@@ -150,6 +150,13 @@ class Policy:
                     f"{name} of the policy {self.name!r} is {getattr(self, name)!r}: give {wanted}"
                 )
 
+    def spare(self) -> Policy:
+        """Return a policy that compacts only what does not fit: for who took a compaction back."""
+        if not self.rungs:
+            return self
+        highest = max(self.rungs, key=lambda rung: rung.at)
+        return replace(self, rungs=(replace(highest, at=max(1.0, highest.at)),))
+
     @classmethod
     def ladder(cls) -> Policy:
         """Clear and trim from 80 % to 60 %; summarise from 90 % to 50 %. The default."""

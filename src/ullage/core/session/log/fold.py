@@ -268,6 +268,11 @@ class Fold:
         return self._holdings.sources
 
     @property
+    def is_spared(self) -> bool:
+        """Whether the last compaction was taken back: only what does not fit is compacted then."""
+        return bool(self.compactions) and self.compactions[-1].get("undone") is True
+
+    @property
     def open_calls(self) -> list[LoggedCall]:
         """Calls without a result, oldest first."""
         return [self._call(*place) for place in self._open.values()]
