@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -210,6 +212,9 @@ def test_what_is_pinned_stays_whatever_comes(tmp_path: Path):
             key = find_key(served.port, "Keep part zero")
             reply = act(served.port, key, action="pin", message=3)
             assert reply.json()["done"] == {"message": 3, "pinned": True}
+            if hasattr(signal, "SIGHUP"):  # the same configuration once more: what is pinned stays
+                os.kill(served.pid, signal.SIGHUP)
+                assert until(lambda: "was read again" in served.log)
             grow(served.port, 12, "Keep part zero.")
             sent = json.loads(behind.bodies[-1])["messages"]
             assert any(str(m["content"]).startswith("part 0 x = 1") for m in sent)

@@ -138,7 +138,9 @@ class App:
         if self.face is not None:
             self.face.renew()
         self.watch.reads = serve.reads_text
-        self._guarding = self._asgi = None
+        before, self._asgi = self.guarding, None
+        self._guarding = Guarding(serve, self.runtime, self.kept, self.ledger, self.histories)
+        self._guarding.pinned, self._guarding.spared = before.pinned, before.spared
         if self._workers is not None:
             self._workers.renew(serve.workers, self._turns)
 
