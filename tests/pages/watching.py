@@ -16,6 +16,9 @@ JSON: Final = "accept: application/json"
 HTML: Final = "accept: text/html"
 PATIENCE_S: Final = 20.0
 
+LINE: Final = "the sum of every order is rounded here\n"
+"""About nine tokens, as many as the scripted server makes of its bytes."""
+
 
 def answer(head: bytes, body: bytes) -> bytes:
     """Answer a chat, with a report of usage that grows with what was sent."""
@@ -66,7 +69,7 @@ def grow(
         call = {"id": f"c{n}", "type": "function", "function": made}
         said += [
             {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{n}", "content": f"part {n} " + "x = 1\n" * 500},
+            {"role": "tool", "tool_call_id": f"c{n}", "content": f"part {n} " + LINE * 80},
             {"role": "assistant", "content": f"Part {n} looks fine."},
             {"role": "user", "content": f"Go on with part {n + 1}."},
         ]
