@@ -104,6 +104,33 @@ def test_who_goes_on_calling_the_old_session_gets_one_new_one_at_a_time(session,
     assert len(json.dumps(last.events()[1].data)) < BOUND // 2
 
 
+def test_what_a_person_pinned_goes_along_and_a_pin_hides_no_link(large: Session, tmp_path: Path):
+    words = "The key is under the third cask."
+    said_first = large.record([Draft("user_message", {"text": words})])[-1].seq
+    large.record([Draft("assistant_message", {"text": "Noted.", "model": "model"})])
+    large.pin(said_first)
+    large.pin(4)  # a call
+    told: list[str] = []
+    large.hear(lambda e: told.append(str(e.data.get("text"))))
+    with scripted(*turns(4)) as server:
+        runner = make(server, tmp_path)
+        first = runner.run(large, "go on")
+        assert first.continued
+        assert any("1 pinned answers or results" in text for text in told)
+        begun = Session(large.log, first.continued)
+        (kept,) = begun.fold.pins
+        assert begun.events(kept - 1, kept)[0].data == {"text": words}
+        large.pin(said_first, pinned=False)  # behind the link
+        again = Session(large.log, "s")
+        large.close()
+        second = runner.run(again, "and on")
+        again.close()
+    assert second.continued
+    assert [head.session for head in large.log.sessions()].count("s") == 1
+    last = Session(large.log, second.continued)
+    assert words in [e.data["text"] for e in last.events() if e.type == "user_message"]
+
+
 def test_below_the_bound_nothing_changes(session: Session, tmp_path: Path):
     with scripted(*turns(6), *turns(6)) as server:
         for policy, name in ((None, "ladder"), (Policy.auto_summary(new_session=True), "auto")):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.agent.acting import agent, bodies, called, data, said, scripted
+from tests.support.faults import of_json
 from ullage.agent import Session
 from ullage.cli.main import main
 from ullage.core.errors import ConfigurationError
@@ -95,6 +96,19 @@ def test_only_messages_are_pinned(session: Session, seq: int):
         session.pin(seq)
     session.pin(seq, pinned=False)
     assert data(session, "message_pinned") == []
+
+
+def test_what_no_model_is_sent_is_not_pinned(session: Session):
+    session.record([Draft("user_message", {"text": "hello"})])
+    with scripted(of_json({"error": {"message": "no"}}, 400)) as server:
+        assert not agent(server).run(session, "This fails.").ok
+    failed = [event.seq for event in session.events() if event.type == "user_message"][-1]
+    with pytest.raises(ConfigurationError, match=f"event {failed} .* that a model is sent"):
+        session.pin(failed)
+    thought = session.record([Draft("reasoning", {"text": "hm", "model": "model"})])[-1].seq
+    with pytest.raises(ConfigurationError, match="that a model is sent"):
+        session.pin(thought)
+    assert session.known.pins == set()
 
 
 def test_the_command_and_the_page_pin_by_the_same_call(

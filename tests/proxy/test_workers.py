@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from tests.support.faults import FaultServer, hanging, of_json
 from tests.support.waiting import eventually
 from ullage.config.serving import ModelRule, Upstream
 from ullage.proxy import exchange, far, guarding, workers
+from ullage.proxy.steering import Steering, digest_conversation, digest_message, make_whom
 from ullage.storage import MemoryStore
 from ullage.storage.sqlite import SqliteStore
 
@@ -59,6 +61,10 @@ def pids(proxy: Proxy) -> list[int]:
     assert proxy.app.workers is not None
     eventually(lambda: all_idle(proxy))
     return proxy.app.workers.pids
+
+
+def is_steered_no_more(proxy: Proxy) -> bool:
+    return not proxy.app.guarding.steering
 
 
 def all_idle(proxy: Proxy) -> bool:
@@ -92,6 +98,37 @@ def test_a_conversation_is_compacted_as_it_is_without_workers(dialect: str) -> N
     assert found[0] == found[1]
     assert found[0][2] == 1
     assert "x-ullage-compaction" in found[0][0]
+
+
+def test_what_an_operator_asked_for_holds_there_too() -> None:
+    history = conversation("openai_chat", 40, stream=False)
+    said = history["messages"]
+    for count in (0, 1):
+        with over(of_json(WHOLE["openai_chat"]), workers=count) as (proxy, server):
+            whom = make_whom(f"{proxy.app.serve.upstreams[0].root}/v1", "")
+            named = digest_conversation(said, whom)
+            pin = digest_message(said[5])
+            proxy.app.guarding.steering = Steering().spare(named, yes=True)
+            assert proxy.post(CHAT, history).status_code == 200
+            eventually(partial(is_steered_no_more, proxy))  # it does not fit
+            assert said[5] not in json.loads(asked(server)[-1].body)["messages"]
+            proxy.app.guarding.steering = Steering().toggle(named, pin)
+            assert proxy.post(CHAT, history).status_code == 200
+            assert said[5] in json.loads(asked(server)[-1].body)["messages"]
+
+
+def test_a_conversation_is_known_again_by_what_it_says_and_whom_it_is_for() -> None:
+    plain = [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}]
+    mark = {"cache_control": {"type": "ephemeral"}}
+    parts = [{"type": "text", "text": "Hi", **mark}]
+    marked = [{"role": "system", "content": "S", **mark}, {"role": "user", "content": parts}]
+    assert digest_conversation(plain, "a") == digest_conversation([*marked, plain[0]], "a")
+    assert digest_conversation(plain, "a") != digest_conversation(plain, "b")
+    assert digest_message(plain[1]) == digest_message(marked[1])
+    assert digest_message(plain[0]) != digest_message(plain[1])
+    steering = Steering().toggle(b"a", b"x").toggle(b"a", b"y").toggle(b"b", b"x")
+    assert steering.size == 3
+    assert not steering.toggle(b"a", b"x").toggle(b"a", b"y").toggle(b"b", b"x")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

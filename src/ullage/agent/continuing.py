@@ -17,7 +17,7 @@ from ullage.core.compaction.policy import Policy, Rung
 from ullage.core.dialects import registry
 from ullage.core.errors import CompactionError, StoreError
 from ullage.core.session.log.event import Draft, Event, upcast_data
-from ullage.core.session.log.fold import Round
+from ullage.core.session.log.fold import Round, User
 from ullage.core.session.reach import make_reach_data
 from ullage.core.summary.flaws import BY_RULE, WORSE, explain_flaw
 from ullage.storage.threaded import SHARED, desk_of
@@ -37,6 +37,8 @@ LEAST_SUMMARY: Final = 1_024
 
 SMALL: Final = 8_192
 """Tokens of a window that is unknown, for the size of a summary alone."""
+
+PINNED: Final = "message_pinned"
 
 WHOLE: Final = 1.0
 """The pressure from which a rung acts that has the session go on in a new one between turns."""
@@ -98,6 +100,7 @@ async def is_full(kit: Kit, policy: Policy, text: str = "") -> bool:
     """
     if not (policy.new_session and policy.rungs and _has_answer(kit.session.known)):
         return False
+    policy = policy.spare() if kit.session.known.is_spared else policy
     at = max(rung.at for rung in policy.rungs)
     usage, window = kit.session.known.usage, await kit.port.awindow()
     bound = window.working_tokens
@@ -152,9 +155,31 @@ async def _link(session: Session, made: Handover, name: str | None) -> Session:
     summary |= {"originals": dict(made.originals), "fallback_reason": made.reason}
     begun_with = {"continues": session.name, "served": dict(served)}
     created = Draft("session_created", begun_with | make_reach_data(session.known.holdings))
-    await begun.arecord([created, Draft("branch_summary", summary)])
+    drafts = [created, Draft("branch_summary", summary)]
+    await begun.arecord([*drafts, *_carry_pins(session, len(drafts))])
     await session.arecord([Draft("subagent_event", {"continued_in": begun.name, "seq": head})])
     return begun
+
+
+def _carry_pins(session: Session, behind: int) -> list[Draft]:
+    """Return what a person said and pinned, verbatim and pinned again, behind so many events.
+
+    Answers and results that were pinned stand in the hand-over as others do, which is told.
+    """
+    held = session.known
+    users = [item for item in held.items if isinstance(item, User) and item.seq in held.pins]
+    if others := len(held.pins) - len(users):
+        text = f"{others} pinned answers or results are not carried into the new session: pin anew"
+        session.publish(Live(session.name, "status", {"text": text}))
+    said = [_copy_message(item) for item in users]
+    first = behind + 1
+    pins = [Draft(PINNED, {"seq": first + place, "pinned": True}) for place in range(len(said))]
+    return [*said, *pins]
+
+
+def _copy_message(item: User) -> Draft:
+    parts = {"parts": list(item.parts)} if item.parts else {}
+    return Draft("user_message", {"text": item.text, **parts})
 
 
 def _create(session: Session, name: str) -> Session:
@@ -174,9 +199,17 @@ def read_link(event: Event) -> str | None:
 
 
 def find_next(log: EventLog, name: str) -> str | None:
-    """Return the session that one goes on in; None where something was recorded in it since."""
-    last = log.read(name, max(log.head(name).seq - 1, 0))
-    return read_link(last[-1]) if last else None
+    """Return the session that one goes on in; None where something was said in it since.
+
+    A message that was pinned meanwhile is no word.
+    """
+    seq = log.head(name).seq
+    while seq:
+        last = log.read(name, seq - 1, seq)[-1]
+        if last.type != PINNED:
+            return read_link(last)
+        seq -= 1
+    return None
 
 
 def find_last(log: EventLog, name: str) -> str:

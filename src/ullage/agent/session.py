@@ -186,18 +186,19 @@ class Session(Unpicklable):
     def pin(self, seq: int, *, pinned: bool = True) -> None:
         """Have no compaction touch the message that event `seq` is part of, or any may again.
 
-        Raises ConfigurationError for an event that is part of no message, and BusyWriter while
-        another writes to the session. What is said twice is recorded once.
+        Raises ConfigurationError for an event that is part of no message that a model is sent (what
+        was said in a turn that failed is not sent), and BusyWriter while another writes to the
+        session. What is said twice is recorded once.
         """
         self.refresh()
         if seq in self.known.pins if pinned else seq not in self.known.pins:
             return
         found = self.events(seq - 1, seq) if 0 < seq <= self.known.head else []
-        if not found or found[0].type not in SPOKEN:
+        if not found or found[0].type not in SPOKEN or not self.known.is_sent(seq):
             what = f"a {found[0].type}" if found else "none"
             raise ConfigurationError(
-                f"event {seq} of session {self.name} is {what}, not part of a message: `ullage "
-                f"show {self.name}` numbers them"
+                f"event {seq} of session {self.name} is {what}, not part of a message that a "
+                f"model is sent: `ullage show {self.name}` numbers them"
             )
         self.record([Draft("message_pinned", {"seq": seq, "pinned": pinned})])
 

@@ -105,6 +105,8 @@ class Attaching:
         read: set[str] = set()
         place = self.workspace
         if place is None:
+            named = [match[1] or match[2] for match in NAMED.finditer(line)]
+            made.notes += [f"@{name}: no workspace to read from, sent as typed" for name in named]
             return
         for match in NAMED.finditer(line):
             name, path = _settle(place, match[1] or match[2])

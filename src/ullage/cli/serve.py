@@ -189,9 +189,7 @@ def _application() -> Callable[[Serve], App]:
         from ullage.proxy.app import App
     except ModuleNotFoundError as error:
         raise explain_missing("ullage serve", error.name) from error
-    return lambda serve: App(
-        serve, runtime=make_runtime(remembered=REMEMBERED), face=make_face if serve.pages else None
-    )
+    return lambda serve: App(serve, runtime=make_runtime(remembered=REMEMBERED), face=make_face)
 
 
 # ── what is served ──────────────────────────────────────────────────────────────────────────────

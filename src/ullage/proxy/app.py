@@ -140,7 +140,7 @@ class App:
         self.watch.reads = serve.reads_text
         before, self._asgi = self.guarding, None
         self._guarding = Guarding(serve, self.runtime, self.kept, self.ledger, self.histories)
-        self._guarding.pinned, self._guarding.spared = before.pinned, before.spared
+        self._guarding.steering = before.steering
         if self._workers is not None:
             self._workers.renew(serve.workers, self._turns)
 
@@ -244,7 +244,7 @@ class App:
         dialect = routes.dialect(path)
         try:
             bound = str((scope.get("server") or ("",))[0])
-            if self.face is not None and self.serve.pages and self._is_faced(scope):
+            if self.face is not None and self._is_faced(scope):
                 await self.face(self._let_see(scope, bound), channel.receive, channel.send)
                 return
             head = heads.read(scope, self.serve, bound, strangers=path in pages.OPEN)
@@ -268,7 +268,7 @@ class App:
             )
 
     def _is_own(self, path: str) -> bool:
-        return self.face is not None and self.face.is_page(path)
+        return self.face is not None and self.serve.pages and self.face.is_page(path)
 
     def _is_faced(self, scope: Any) -> bool:
         """Tell whether a request is for the pages; `/` is told to programs as it always was."""

@@ -6,14 +6,14 @@ It knows no guard, and not what is done with a request.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.policy import Policy
 from ullage.core.guard.request import Request
 from ullage.proxy.body import Body, RequestRefused
+from ullage.proxy.steering import digest_message
 from ullage.runtime import system_text
 from ullage.windows.question import make_party
 
@@ -36,7 +36,7 @@ class ProxyCall:
     its second credential; `session` is the client's own name for the conversation, where it gives
     one. `streams` tells that the answer is asked for as a stream; `beside` are tokens that the
     server holds already. `round` is that of a request that goes on from calls of added tools. `far`
-    is where a worker holds its text. `pinned` are digests of messages that an operator pinned.
+    is where a worker holds its text. `pinned` are digests of its messages that an operator pinned.
     """
 
     form: GuardedPath
@@ -158,32 +158,11 @@ def make_request(call: ProxyCall, offer: Offer | None = None) -> Request:
     )
 
 
-def digest_message(history: Sequence[Any], place: int) -> bytes:
-    """Return what names a message of a history when it comes again, in its conversation alone."""
-    return _digest([*_find_opening(history), history[place]])
-
-
-def digest_conversation(history: Sequence[Any]) -> bytes:
-    """Return what names a conversation when it comes again: all up to what its user said first."""
-    return _digest(_find_opening(history))
-
-
-def _find_opening(history: Sequence[Any]) -> Sequence[Any]:
-    spoken = (isinstance(one, Mapping) and one.get("role") == "user" for one in history)
-    first = next((place for place, said in enumerate(spoken) if said), 0)
-    return history[: first + 1]
-
-
-def _digest(messages: Sequence[Any]) -> bytes:
-    text = json.dumps(messages, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 def _find_pins(call: ProxyCall) -> frozenset[int]:
     if not call.pinned:
         return frozenset()
-    history = call.body.history
-    return frozenset(i for i in range(len(history)) if digest_message(history, i) in call.pinned)
+    found = enumerate(map(digest_message, call.body.history))
+    return frozenset(place for place, digest in found if digest in call.pinned)
 
 
 def find_limit(call: ProxyCall) -> tuple[str, int] | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ullage.proxy.guarding import Plan
     from ullage.proxy.head import RequestHead
     from ullage.proxy.routes import GuardedPath
+    from ullage.proxy.steering import Steering
     from ullage.proxy.worker import FarAnswer, FarBody
     from ullage.proxy.workers import Worker, Workers
     from ullage.sdk.errors import Trouble
@@ -42,9 +43,9 @@ class FarRequest:
     raw: bytes
     client: str
 
-    async def plan(self, call: ProxyCall, patience_s: float) -> Plan:
+    async def plan(self, call: ProxyCall, patience_s: float, steering: Steering) -> Plan:
         """Return what to send. Raises RequestRefused, TimeoutError, WorkerLost."""
-        found: FarAnswer = await self.take_turn(patience_s, "plan")
+        found: FarAnswer = await self.take_turn(patience_s, "plan", steering)
         return self.join(call, found)[1]
 
     def close(self) -> None:

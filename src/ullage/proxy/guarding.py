@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -29,7 +29,7 @@ from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
 from ullage.guard.port import Port
 from ullage.proxy.body import RequestRefused, encode_json
-from ullage.proxy.call import ProxyCall, digest_conversation, find_limit, make_request
+from ullage.proxy.call import ProxyCall, find_limit, make_request
 from ullage.proxy.ledger import Ledger
 from ullage.proxy.offering import (
     Offer,
@@ -39,6 +39,7 @@ from ullage.proxy.offering import (
     write_tools,
 )
 from ullage.proxy.standing import Standing, find_full, find_standing, make_entry
+from ullage.proxy.steering import Steering
 from ullage.proxy.stored import Histories, MeasuredRequest, key_of, name_of
 from ullage.runtime import Measurable
 from ullage.sdk.errors import Trouble, classify_error
@@ -82,6 +83,7 @@ class Plan:
     is what the id of the response will stand for, where it will have one. `spliced` tells that the
     report of usage was asked for by the proxy. `headers` are those that tell the client what was
     done. `offer` are the tools that were added. `far` is where a worker holds the plan.
+    `spared` is its conversation, where only what does not fit is compacted.
     """
 
     body: bytes
@@ -94,6 +96,7 @@ class Plan:
     offer: Offer | None = None
     standing: Standing | None = None
     far: FarPlan | None = None
+    spared: bytes | None = None
 
     @property
     def about(self) -> Standing | MeasuredRequest | None:
@@ -133,8 +136,7 @@ class Guarding:
         self._histories = histories or Histories()
         found = serve.summarizer or runtime.settings.summarizer
         self._summarizer = make_summarizer(runtime, found)
-        self.pinned: frozenset[bytes] = frozenset()
-        self.spared: frozenset[bytes] = frozenset()
+        self.steering = Steering()
         self._patience_s = DEADLINE_S if self._summarizer is None else SUMMARY_S
 
     async def plan(self, call: ProxyCall) -> Plan:
@@ -146,7 +148,7 @@ class Guarding:
             return Plan(call.body.raw)
         try:
             if call.far is not None:
-                return await call.far.plan(call, self._patience_s)
+                return await call.far.plan(call, self._patience_s, self.steering)
             return await self._plan_here(call)
         except RequestRefused:
             raise
@@ -161,18 +163,17 @@ class Guarding:
             return Plan(call.body.raw, fault=type(error).__name__)
 
     async def _plan_here(self, call: ProxyCall) -> Plan:
-        if self.pinned:
-            call = replace(call, pinned=self.pinned)
-        if self.spared and digest_conversation(call.body.history) in self.spared:
-            call = replace(call, rule=replace(call.rule, policy=_policy(call).spare()))
+        call, spared = self.steering.apply(call)
         async with asyncio.timeout(self._patience_s):
             if call.kept:
                 return await self._forwarding(call)
             port = self._port(call)
             view, offer = await prepare(port, call, self._find_offer(call))
         if len(call.body.raw) <= SMALL:
-            return self._of(call, port, view, offer)
-        return await THREADS.run(self._of, call, port, view, offer)
+            plan = self._of(call, port, view, offer)
+        else:
+            plan = await THREADS.run(self._of, call, port, view, offer)
+        return plan if spared is None else replace(plan, spared=spared)
 
     async def again(self, call: ProxyCall, plan: Plan, found: Trouble) -> Plan | None:
         """Return what to send after a failure of the plan, None where that is no help."""
@@ -300,8 +301,8 @@ class Guarding:
         before = self._ledger.get(found.name)
         entry = make_entry(call, found, before)
         self._ledger.note(replace(entry, at=self._runtime.now(), last_status=status))
-        if self.spared and plan.standing is not None and plan.standing.made is not None:
-            self.spare(call.body.history, yes=False)
+        if plan.spared and plan.standing is not None and plan.standing.made is not None:
+            self.steering = self.steering.spare(plan.spared, yes=False)
         was = before.tier if before is not None else "unavailable"
         return cast("Tier", was), cast("Tier", entry.tier)
 
@@ -395,11 +396,6 @@ class Guarding:
     def _keeps(self, call: ProxyCall) -> bool:
         """Tell whether what is left out of a call is kept."""
         return self._serve.store_transcripts or bool(call.rule.recall_tools)
-
-    def spare(self, history: Sequence[Any], *, yes: bool) -> None:
-        """Compact a conversation only where it does not fit from here on, or as its policy says."""
-        named = digest_conversation(history)
-        self.spared = self.spared | {named} if yes else self.spared - {named}
 
     def make_question(self, call: ProxyCall) -> Question:
         """Return whose window a call is about."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.api.recall import recall
 from ullage.core.compaction.edits import find_references
 from ullage.live.source import NotPossible
-from ullage.proxy.call import digest_message
+from ullage.proxy.steering import digest_conversation, digest_message, make_whom
 from ullage.proxy.watching import SOURCE, ConversationWatch
 
 if TYPE_CHECKING:
@@ -73,25 +73,29 @@ class ProxySource:
         done = None if port is None else port.undo(view.request, self._watch.find_dialect(name))
         if done is None:
             raise NotPossible(f"conversation {name} has no compaction that can be undone")
-        self._app.guarding.spare(view.request.messages, yes=True)
+        guarding, named = self._app.guarding, self._name(name, view.request.messages)
+        guarding.steering = guarding.steering.spare(named, yes=True)
         self._watch.note_undone(name, self._now())
         return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
 
     def _pin(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        view, _ = self._watch.find_last(name)
-        messages, told = view.request.messages, str(options.get("message", ""))
+        messages = self._watch.find_messages(name, str(options.get("compaction", "")))
+        told = str(options.get("message", ""))
         place = int(told) if told.isdecimal() and len(told) < 10 else -1
         if not 0 <= place < len(messages):
             raise NotPossible(
-                f"there is no message {told!r:.20}: the last request of "
+                f"there is no message {told!r:.20}: the request of "
                 f"conversation {name} has messages 0 to {len(messages) - 1}"
             )
         guarding = self._app.guarding
-        if len(guarding.pinned) >= PINNED:
+        before = guarding.steering
+        guarding.steering = before.toggle(
+            self._name(name, messages), digest_message(messages[place])
+        )
+        is_new = guarding.steering.size > before.size
+        if is_new and before.size >= PINNED:
+            guarding.steering = before
             raise NotPossible(f"{PINNED:,} messages are pinned already")
-        digest = digest_message(messages, place)
-        is_new = digest not in guarding.pinned
-        guarding.pinned = guarding.pinned | {digest} if is_new else guarding.pinned - {digest}
         what = "pinned" if is_new else "pinned no more"
         self._watch.note_act(name, f"message {place} is {what}", self._now())
         return {"message": place, "pinned": is_new}
@@ -102,6 +106,11 @@ class ProxySource:
         self._app.runtime.forget(question)
         self._watch.note_act(name, "what was learned of the window is forgotten", self._now())
         return {"forgotten": question.model or "the model", "at": question.base_url or ""}
+
+    def _name(self, name: str, messages: Sequence[Any]) -> bytes:
+        """Return what names a conversation when it comes again."""
+        question = self._watch.find_question(name)
+        return digest_conversation(messages, make_whom(question.base_url, question.party))
 
     def _now(self) -> float:
         return self._app.runtime.now()

@@ -212,6 +212,7 @@ class ConversationWatch:
             self._forget(name)  # what is held is an earlier request, not this one
             return
         held = self._readable.pop(name, None) or _Readable(plan.view)
+        size *= 1 + len(held.made)  # of each, about as many bytes
         self._held += size - held.size
         held.view, held.port, held.size = plan.view, plan.port, size
         self._readable[name] = held
@@ -371,6 +372,18 @@ class ConversationWatch:
         if held is None:
             raise NotPossible(f"the last request of conversation {name} is not kept here")
         return held.view, held.port
+
+    def find_messages(self, name: str, number: str = "") -> Sequence[Any]:
+        """Return what came in with a compaction, by its number, or else with the last request.
+
+        Raises UnknownConversation, NotPossible.
+        """
+        view, _ = self.find_last(name)
+        made = self._readable[name].made
+        kept = made.get(int(number)) if number.isdecimal() and len(number) < 10 else None
+        if number and kept is None:
+            raise NotPossible(f"the messages of compaction {number:.20} are not kept here")
+        return view.request.messages if kept is None else kept[1]
 
     def find_question(self, name: str) -> Question:
         """Return whose window a conversation has."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ullage.core.tokens.gauge import Assessment
     from ullage.proxy.head import RequestHead
     from ullage.proxy.keeping import Keeping
+    from ullage.proxy.steering import Steering
     from ullage.sdk.errors import Trouble
     from ullage.telemetry.metrics import ProxyMeters
 
@@ -125,8 +126,9 @@ class Bench:
         self._tickets[ticket] = {0: (call, None)}
         return _strip_call(call), _tell_body(body)
 
-    async def plan(self, ticket: int) -> FarAnswer:
+    async def plan(self, ticket: int, steering: Steering) -> FarAnswer:
         """Plan what is to be sent for a request that was read; raises RequestRefused."""
+        self._guarding.steering = steering
         call, _ = self._tickets[ticket][0]
         return self._answer(ticket, call, await self._guarding.plan(call))
 

@@ -7,6 +7,7 @@ knows no store and no dialect; whoever renders it decides what its model may see
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -276,6 +277,12 @@ class Fold:
     def open_calls(self) -> list[LoggedCall]:
         """Calls without a result, oldest first."""
         return [self._call(*place) for place in self._open.values()]
+
+    def is_sent(self, seq: int) -> bool:
+        """Tell whether a model is sent what an event is part of."""
+        at = bisect_right(self.items, seq, key=lambda item: item.seq) - 1
+        item = self.items[at] if at >= 0 else None
+        return not (item is None or isinstance(item, FailedUser)) and getattr(item, "sent", True)
 
     def checkpoint(self) -> Checkpoint | None:
         """Return the latest checkpoint; raises StoreError where it cannot be read."""

@@ -99,9 +99,13 @@ class Renderer:
         return tuple(sorted(self._starts[item] for item in self._active.values()))
 
     def find_message(self, seq: int) -> int | None:
-        """Return the position of the message that an event is part of, None before the first."""
+        """Return the position of the message that an event is part of, None where it is of none."""
+        items = self._fold.items
+        at = bisect_right(items, seq, key=lambda item: item.seq) - 1
+        if at < 0 or at >= len(self._made) or not self._made[at]:
+            return None
         place = bisect_right(self._seqs, seq) - 1
-        return place if place >= 0 else None
+        return place if place >= self._starts[at] else None
 
     def render(self, fold: Fold) -> list[Raw]:
         """Return the messages of the whole history, in a new list, without a system message.
