@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from ullage.cli import meter
@@ -46,6 +46,7 @@ names = some.one_of(some.none(), some.text(max_size=30))
 counts = some.one_of(some.none(), some.integers(0, 10**11))
 
 
+@example(Fullness(reason="\xa0"), meter.Style(3), "{model} {session}{bar}{reason}|{source}")
 @given(
     some.builds(
         Fullness, names, names, names, counts, counts, names, counts,

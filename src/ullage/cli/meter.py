@@ -70,7 +70,7 @@ def list_facts(one: Fullness, *, plain: bool = False) -> dict[str, str]:
     ratio, left = one.ratio, None
 
     def name(text: object) -> str:
-        shown = clean(str(text or "")[:LONGEST], ascii=plain)
+        shown = " ".join(clean(str(text or "")[:LONGEST], ascii=plain).split())
         return cut(shown, LONGEST, ".." if plain else "…")
 
     if one.compacts_at is not None and one.tokens is not None:
