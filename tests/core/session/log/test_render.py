@@ -481,6 +481,21 @@ def test_definitions_of_tools_are_those_of_the_dialect(dialect: DialectName) -> 
     assert held.get("parameters", held.get("input_schema")) == SPECS[0].parameters
 
 
+def test_an_event_is_found_in_its_message_alone() -> None:
+    begun = Draft("turn_started", {"turn": "t"})
+    failed = Draft("turn_failed", {"turn": "t", "reason": "x"})
+    thoughts = thought("openai_chat", "other"), thought("openai_chat", "other")
+    done = Draft("turn_completed", {"turn": "s"})
+    first = (user("a"), *thoughts, said(), done)
+    drafts = (*first, user("b"), begun, failed, user("c"), thoughts[0])
+    state, renderer = fold(events(*drafts)), Renderer("openai_chat", "m")
+    assert len(renderer.render(state)) == 3
+    found = [renderer.find_message(seq) for seq in range(11)]
+    assert found == [None, 0, 1, 1, 1, 1, None, None, None, 2, None]
+    sent = [state.is_sent(seq) for seq in range(11)]
+    assert sent == [place is not None for place in found]
+
+
 @pytest.fixture(params=[Chat, Anthropic, Responses])
 def speaker(request: pytest.FixtureRequest, tiny_server: Server) -> Iterator[Speaker]:
     made: Speaker = request.param(tiny_server)

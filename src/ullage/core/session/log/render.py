@@ -104,8 +104,7 @@ class Renderer:
         at = bisect_right(items, seq, key=lambda item: item.seq) - 1
         if at < 0 or at >= len(self._made) or not self._made[at]:
             return None
-        place = bisect_right(self._seqs, seq) - 1
-        return place if place >= self._starts[at] else None
+        return max(bisect_right(self._seqs, seq) - 1, self._starts[at])
 
     def render(self, fold: Fold) -> list[Raw]:
         """Return the messages of the whole history, in a new list, without a system message.
