@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.laws import judge
@@ -272,20 +272,27 @@ SPOKEN = transcripts.histories(max_turns=3, single_user=False, end="user")
 
 
 def survived(dialect: Dialect, parts: list[list[Any]], plans: list[Plan]) -> None:
-    """Judge law 9 over a chain: what the first part laid down is there after the last."""
+    """Judge law 9 over a chain: what the first part laid down is there after the last.
+
+    A rule that is said again in other letters is there as it was said last.
+    """
     padded = [[*part, *padding(n)] for n, part in enumerate(ruled(parts))]
     for depth, (_, made, _) in enumerate(chained(dialect, padded, plans), 1):
         assert made.changed
         messages = made.edited.transcript.messages
         text = everything([str(m.text) for m in messages])
         calls = everything([c.arguments for m in messages for c in m.calls])
-        assert all(rule in text for rule in RULES[:depth])
+        assert all(rule.rstrip(".").casefold() in text.casefold() for rule in RULES[:depth])
         assert "8443" in text
         if dialect.name != "anthropic":  # its calls hide the path
             assert all(f"src/file{n}.py" in text + calls for n in range(depth))
 
 
+AGAIN = [[{"role": "user", "content": said}] for said in ("hello", "hello", "never touch main.py")]
+
+
 @DIALECTS
+@example(parts=AGAIN, answers=[None, None, None], strategies=("clear", "trim_oldest"))
 @given(
     parts=st.lists(SPOKEN, min_size=3, max_size=3),
     answers=st.lists(st.sampled_from(ANSWERS), min_size=3, max_size=3),
