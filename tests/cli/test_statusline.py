@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -303,7 +302,6 @@ def test_a_folder_that_is_gone_and_broken_settings_give_a_line(home: Path) -> No
 
 def test_a_pipe_that_nobody_writes_to_holds_no_prompt_up(home: Path) -> None:
     read, write = os.pipe()
-    begun = time.monotonic()
     try:
         done = subprocess.run(
             [sys.executable, "-m", "ullage", "statusline"],
@@ -318,7 +316,6 @@ def test_a_pipe_that_nobody_writes_to_holds_no_prompt_up(home: Path) -> None:
         os.close(read)
         os.close(write)
     assert b"25%" in done.stdout
-    assert time.monotonic() - begun < 20
 
 
 # ── forms ───────────────────────────────────────────────────────────────────────────────────────

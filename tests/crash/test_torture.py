@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.crash.torture import Kind, main, make_page, run_all
+from tests.crash.torture import Kind, make_page, report, run_all
 from ullage.core.session.log.event import Draft
 from ullage.storage.log import Owner
 from ullage.storage.log_memory import MemoryLog
@@ -44,10 +44,9 @@ def test_what_is_lost_or_was_never_tried_is_told(
     assert said in kind.wrong
 
 
-def test_a_violation_ends_with_1(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_violation_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     broken = Kind("a fault", "SQLite", rounds=1, wrong=["event 3 was acknowledged and is lost"])
-    monkeypatch.setattr("tests.crash.torture.run_all", lambda *_, **__: [broken])
-    assert main(["--rounds", "1", "--seed", "7"]) == 1
+    assert report([broken], make_page([broken], "make torture", 7)) == 1
     shown = capsys.readouterr()
-    assert "seed 7" in shown.out
+    assert "Seed 7: 1 kills" in shown.out
     assert "event 3 was acknowledged and is lost" in shown.err

@@ -324,6 +324,11 @@ def main(words: Sequence[str] | None = None) -> int:
     page = make_page(kinds, command, given.seed)
     if given.write is not None:
         given.write.write_text(page, "utf-8")
+    return report(kinds, page)
+
+
+def report(kinds: Sequence[Kind], page: str) -> int:
+    """Print the page, and what was violated; 1 where something was."""
     sys.stdout.write(page)
     for kind in kinds:
         for said in kind.wrong[:5]:

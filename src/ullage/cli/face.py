@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -58,11 +58,23 @@ def make_face(app: App) -> LivePages:
     return LivePages(watching, lambda scope: scope.get(VIEWER), About(f"guards {names}", tell))
 
 
-def make_sources(given: argparse.Namespace, kinds: Sequence[str]) -> list[LiveSource]:
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say what is watched."""
+    desk.add_log(parser)
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        metavar="WHAT",
+        help=f"what is watched, with commas between: {', '.join(KINDS)} (all that is there)",
+    )
+
+
+def make_sources(given: argparse.Namespace) -> list[LiveSource]:
     """Return the sources that are named, those that are there where none is.
 
     Raises ConfigurationError for an unknown name, or where nothing is there.
     """
+    kinds = [name.strip() for name in (given.sources or "").split(",") if name.strip()]
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown:
         raise ConfigurationError(

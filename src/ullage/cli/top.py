@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ullage.cli import desk, lines
-from ullage.cli.face import KINDS, make_sources
+from ullage.cli.face import add_sources, make_sources
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.runtime import default
@@ -27,13 +27,7 @@ quits. Without arguments and in a terminal, `ullage` does the same."""
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EPILOG
-    desk.add_log(parser)
-    parser.add_argument(
-        "--from",
-        dest="sources",
-        metavar="WHAT",
-        help=f"what is watched, with commas between: {', '.join(KINDS)} (all that is there)",
-    )
+    add_sources(parser)
     parser.add_argument("--proxy", metavar="URL", help="a running proxy, in the place of all that")
     parser.add_argument(
         "--token-env", metavar="NAME", help="the variable with the token that the proxy wants"
@@ -65,8 +59,7 @@ def make_station(given: argparse.Namespace) -> Station:
     if given.proxy is None:
         if given.token_env is not None:
             raise ConfigurationError("--token-env is for --proxy URL: sources here want no token")
-        kinds = [name.strip() for name in (given.sources or "").split(",") if name.strip()]
-        return Here(LiveDesk(make_sources(given, kinds)))
+        return Here(LiveDesk(make_sources(given)))
     token = None
     if given.token_env is not None:
         token = os.environ.get(given.token_env)

@@ -9,7 +9,7 @@ import argparse
 import os
 
 from ullage.cli import desk
-from ullage.cli.face import KINDS, make_sources
+from ullage.cli.face import add_sources, make_sources
 from ullage.config.serving import SHORTEST, loopback
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
@@ -26,13 +26,7 @@ DRAIN_S = 1.0
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EPILOG
-    desk.add_log(parser)
-    parser.add_argument(
-        "--from",
-        dest="sources",
-        metavar="WHAT",
-        help=f"what is watched, with commas between: {', '.join(KINDS)} (all that is there)",
-    )
+    add_sources(parser)
     parser.add_argument("--host", default="127.0.0.1", help="the address to bind to (127.0.0.1)")
     parser.add_argument(
         "--port", type=int, default=PORT, help=f"the port ({PORT}); 0 takes a free one"
@@ -53,8 +47,7 @@ def run(given: argparse.Namespace) -> int:
         from ullage.pages.alone import Alone
     except ModuleNotFoundError as error:
         raise explain_missing("ullage ui", error.name) from error
-    kinds = [name.strip() for name in (given.sources or "").split(",") if name.strip()]
-    sources = make_sources(given, kinds)
+    sources = make_sources(given)
     listening = bind_socket(given.host, given.port)
     with listening:
         names = ", ".join(source.name for source in sources)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 import wcwidth
@@ -31,10 +30,8 @@ def assert_steers_nothing(drawn: str) -> None:
 @pytest.mark.parametrize("name", ESCAPES)
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_an_answer_of_anything_steers_no_terminal(name: str, columns: int) -> None:
-    begun = time.monotonic()
     for canvas in (Canvas(columns), Canvas(columns, colour=False)):
         assert_steers_nothing(draw_block(ESCAPES[name], canvas))
-    assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize("name", ESCAPES)
