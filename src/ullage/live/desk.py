@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ullage.core.errors import UllageError
@@ -119,8 +120,6 @@ class LiveDesk:
 
     async def read_detail(self, key: str, viewer: Viewer) -> SessionDetail:
         """Return all that this viewer may know of a conversation."""
-        from dataclasses import replace
-
         source, name = self._find(key, viewer)
         found: SessionDetail = await self._run(source, source.read_detail, name, reads=viewer.reads)
         if not viewer.is_operator:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -144,7 +145,7 @@ class SessionTally:
         del event
         self._said += 1
         failed = " failed" if data.get("is_error") is True else ""
-        return f"result of {self._calls.get(str(data['call_id']), 'a call')}{failed}"
+        return f"result of {self._calls.pop(str(data['call_id']), 'a call')}{failed}"
 
     def _take_start(self, event: Event, data: Data) -> str:
         del event
@@ -190,7 +191,7 @@ class SessionTally:
         before, after = made.get("tokens_before", 0), made.get("tokens_after", 0)
         since = made.get("since")
         if isinstance(since, Mapping) and self.compactions:
-            self.compactions[-1] = _replace(self.compactions[-1], since=dict(since))
+            self.compactions[-1] = replace(self.compactions[-1], since=dict(since))
         lost = max(0, after - made.get("kept_tokens", 0))
         dollars = data.get("dollars")
         how = name_strategies(str(made.get("strategy")), made.get("fallback_reason"))
@@ -219,7 +220,7 @@ class SessionTally:
             if self._keys[place] == key:
                 held = self.compactions[place]
                 measured = made.get("tokens_after_measured")
-                self.compactions[place] = _replace(
+                self.compactions[place] = replace(
                     held, undone=held.undone or undone, measured=measured or held.measured
                 )
                 return f"compaction {place + 1} was undone" if undone else ""
@@ -244,12 +245,6 @@ def _tell_failure(event: Event, data: Data) -> str:
 def _tell_interruption(event: Event, data: Data) -> str:
     del event, data
     return "the turn was interrupted"
-
-
-def _replace(made: LiveCompaction, **changes: Any) -> LiveCompaction:
-    from dataclasses import replace
-
-    return replace(made, **changes)
 
 
 def _read_number(data: Data, name: str) -> int | None:

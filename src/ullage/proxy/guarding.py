@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -302,7 +302,8 @@ class Guarding:
         entry = make_entry(call, found, before)
         self._ledger.note(replace(entry, at=self._runtime.now(), last_status=status))
         if plan.spared and plan.standing is not None and plan.standing.made is not None:
-            self.steering = self.steering.spare(plan.spared, yes=False)
+            spared = plan.spared
+            self.steer(lambda steering: steering.spare(spared, yes=False))
         was = before.tier if before is not None else "unavailable"
         return cast("Tier", was), cast("Tier", entry.tier)
 
@@ -396,6 +397,12 @@ class Guarding:
     def _keeps(self, call: ProxyCall) -> bool:
         """Tell whether what is left out of a call is kept."""
         return self._serve.store_transcripts or bool(call.rule.recall_tools)
+
+    def steer(self, change: Callable[[Steering], Steering]) -> Steering:
+        """Change what an operator asked for, from any thread; return how it is now."""
+        with self._lock:
+            self.steering = change(self.steering)
+            return self.steering
 
     def make_question(self, call: ProxyCall) -> Question:
         """Return whose window a call is about."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.api.recall import recall
 from ullage.core.compaction.edits import find_references
 from ullage.live.source import NotPossible
-from ullage.proxy.steering import digest_conversation, digest_message, make_whom
+from ullage.proxy.steering import Steering, digest_conversation, digest_message, make_whom
 from ullage.proxy.watching import SOURCE, ConversationWatch
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class ProxySource:
         done = None if port is None else port.undo(view.request, self._watch.find_dialect(name))
         if done is None:
             raise NotPossible(f"conversation {name} has no compaction that can be undone")
-        guarding, named = self._app.guarding, self._name(name, view.request.messages)
-        guarding.steering = guarding.steering.spare(named, yes=True)
+        named = self._name(name, view.request.messages)
+        self._app.guarding.steer(lambda steering: steering.spare(named, yes=True))
         self._watch.note_undone(name, self._now())
         return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
 
@@ -87,15 +87,15 @@ class ProxySource:
                 f"there is no message {told!r:.20}: the request of "
                 f"conversation {name} has messages 0 to {len(messages) - 1}"
             )
-        guarding = self._app.guarding
-        before = guarding.steering
-        guarding.steering = before.toggle(
-            self._name(name, messages), digest_message(messages[place])
-        )
-        is_new = guarding.steering.size > before.size
-        if is_new and before.size >= PINNED:
-            guarding.steering = before
-            raise NotPossible(f"{PINNED:,} messages are pinned already")
+        named, pin = self._name(name, messages), digest_message(messages[place])
+
+        def toggle(steering: Steering) -> Steering:
+            made = steering.toggle(named, pin)
+            if made.size > PINNED:
+                raise NotPossible(f"{PINNED:,} messages are pinned already: let one go first")
+            return made
+
+        is_new = pin in self._app.guarding.steer(toggle).pins.get(named, ())
         what = "pinned" if is_new else "pinned no more"
         self._watch.note_act(name, f"message {place} is {what}", self._now())
         return {"message": place, "pinned": is_new}
