@@ -66,6 +66,19 @@ class View(Unpicklable):
         return self.prepared.messages
 
     @property
+    def origin(self) -> tuple[int | None, ...]:
+        """The position at which each of `messages` arrived, None for one that was written.
+
+        Where messages were put together for a server that wants roles to take turns, those that
+        are the caller's own objects have a position, the others None.
+        """
+        made = self.prepared
+        if len(made.origin) == len(made.messages):
+            return made.origin
+        places = {id(raw): place for place, raw in enumerate(self.request.messages)}
+        return tuple(places.get(id(raw)) for raw in made.messages)
+
+    @property
     def assessment(self) -> Assessment:
         """How full the window is with this request."""
         return self.prepared.assessment

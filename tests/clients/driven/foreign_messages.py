@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from langchain_core.messages import (  # type: ignore[import-not-found]  # a venv of its own
+from langchain_core.messages import (
     AIMessage,
     HumanMessage,
     SystemMessage,

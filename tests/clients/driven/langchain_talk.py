@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from langchain_anthropic import ChatAnthropic  # type: ignore[import-not-found]  # a venv of its own
-from langchain_core.messages import (  # type: ignore[import-not-found]  # the same
+from langchain_anthropic import ChatAnthropic
+from langchain_core.messages import (
     HumanMessage,
     ToolMessage,
 )
-from langchain_core.tools import tool  # type: ignore[import-not-found]  # the same
-from langchain_openai import ChatOpenAI  # type: ignore[import-not-found]  # the same
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
 
 
 @tool  # type: ignore[untyped-decorator]  # the same

@@ -246,7 +246,8 @@ class Prepared:
     `checkpoint` are those of a compaction made for this request; a replayed checkpoint is in
     `replayed`. `conversation` is what to remember until the next call. `ahead` tells that a
     summary is wanted in the background, `cramped` that the window is too small for what must stay.
-    Where the server `alternates`, messages of `sent` may share one of `messages`.
+    Where the server `alternates`, messages of `sent` may share one of `messages`. `origin` has the
+    position at which each message of `sent` arrived, None for one that was written.
     """
 
     messages: list[Raw]
@@ -265,3 +266,4 @@ class Prepared:
     has_tools: bool = False
     alternates: bool = False
     events: tuple[Event, ...] = ()
+    origin: tuple[int | None, ...] = ()

@@ -28,7 +28,8 @@ class Read:
     """A history that was read and repaired, with what the request says of its messages.
 
     `prefixes` are its chain hashes. `pins` and `sections` are the request's, by positions in the
-    repaired history; `wanted` has the caller's own position of each pin.
+    repaired history; `wanted` has the caller's own position of each pin, `origin` that of each
+    message, None for one that a repair wrote, and is empty where nothing was repaired.
     """
 
     history: Transcript
@@ -36,6 +37,13 @@ class Read:
     repairs: tuple[Repair, ...] = ()
     wanted: Mapping[int, int] = field(default_factory=dict)
     sections: Mapping[int, str] = field(default_factory=dict)
+    origin: tuple[int | None, ...] = ()
+
+    def find_origin(self, edited: Sequence[int | None]) -> tuple[int | None, ...]:
+        """Return where messages arrived that stand at these positions of the repaired history."""
+        if not self.origin:
+            return tuple(edited)
+        return tuple(None if place is None else self.origin[place] for place in edited)
 
     @property
     def whole(self) -> str:
@@ -86,6 +94,7 @@ def read_request(setup: Setup, request: Request) -> Read:
         mended.repairs,
         _map_marked(dict.fromkeys(request.pins), mended),
         {new: request.sections[old] for new, old in _map_marked(request.sections, mended).items()},
+        mended.origin if mended.repairs else (),
     )
 
 

@@ -78,6 +78,7 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
         has_tools=bool(request.tools),
         alternates=setup.alternates,
         events=tuple(events),
+        origin=measured.replayed.read.find_origin(measured.edited.origin),
     )
 
 

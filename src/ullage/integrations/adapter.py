@@ -1,0 +1,312 @@
+"""A framework's history, guarded: its own message objects in, its own objects out.
+
+A framework writes each of its messages as messages of a dialect (`MessageForm`); the guard edits
+those. A message that no edit touches comes back as the very object that went in, so that a prompt
+stays the same to the byte and the framework's history is left alone. It knows no framework.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final, Generic, TypedDict, TypeVar
+
+from ullage.api.functions import count
+from ullage.api.recall import answer_recall
+from ullage.api.search import answer_search
+from ullage.core.dialects import registry as dialects
+from ullage.core.errors import ConfigurationError
+from ullage.core.session import recall, searching
+from ullage.core.session.tools import Spec
+from ullage.guard.guard import Guard
+from ullage.guard.sending import aattempt, attempt
+from ullage.guard.view import View
+from ullage.integrations.state import dump_state, load_state
+from ullage.storage import MemoryStore
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_SESSIONS: Final = 256
+"""Sessions that an adapter keeps; the one used longest ago goes first. Its state brings it back."""
+
+TOOLS: Final = (recall.SPEC, searching.SPEC)
+"""What a model is given to read and search what was left out: name, description, parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageForm(Generic[T]):
+    """How a framework's messages are written in a dialect, and read back.
+
+    `write` returns one message of the framework as messages of the dialect, alike each time.
+    `read` returns messages of the dialect as one of the framework's, where something in them was
+    edited: its second argument is the message that they were, None for one that ullage wrote.
+    """
+
+    write: Callable[[T], Sequence[Any]]
+    read: Callable[[Sequence[Any], T | None], T]
+    dialect: str = dialects.DEFAULT
+
+
+class Beside(TypedDict, total=False):
+    """What a request holds beside its messages.
+
+    `system` is the operator's text where the framework keeps it apart, `tools` are definitions in
+    the dialect, `pins` positions of messages.
+    """
+
+    system: str | None
+    tools: Sequence[Any] | None
+    max_tokens: int | None
+    pins: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted(Generic[T]):
+    """Messages that may be sent, the framework's own objects where nothing was edited."""
+
+    messages: list[T]
+    view: View
+
+    @property
+    def is_new(self) -> bool:
+        """Whether a compaction was made for this request: the session's state has changed."""
+        return self.view.prepared.checkpoint is not None or bool(self.view.recoveries)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenHistory(Generic[T]):
+    """A history as a dialect has it: message `i` of `given` is `raws[starts[i]:starts[i + 1]]`."""
+
+    given: Sequence[T]
+    raws: list[Any] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+
+    def list_owners(self) -> list[int | None]:
+        """Return of each of `raws` the place of the message that it is of."""
+        owners: list[int | None] = []
+        for place in range(len(self.given)):
+            owners += [place] * (self.starts[place + 1] - self.starts[place])
+        return owners
+
+
+class Adapter(Generic[T]):
+    """The guards of one program that speaks a framework: one for each model, server and session.
+
+    `options` are those of `Guard`; the model and its server come with each session where they are
+    the framework's to say. Without a `store` compactions are kept in memory; sessions `dump` and
+    `load` them, for the framework's own state. Safe to share between threads.
+    """
+
+    def __init__(self, form: MessageForm[T], model: str | None = None, **options: Any) -> None:
+        if "dialect" in options:
+            raise ConfigurationError("dialect= follows from the framework: leave it out")
+        self.form = form
+        self.model = model
+        self.store = options.get("store") or MemoryStore()
+        self._options = {**options, "store": self.store, "dialect": form.dialect}
+        self._sessions: dict[tuple[Any, ...], GuardedSession[T]] = {}
+        self._tools: dict[tuple[int, ...], tuple[Sequence[Any], list[Any]]] = {}
+        self._lock = threading.Lock()
+        self.open()  # raises for options that cannot work
+
+    def open(self, name: str | None = None, **model: Any) -> GuardedSession[T]:
+        """Return a session with a model: `model`, `base_url` and `api_key`, as `Guard` takes them.
+
+        What is None is not given; what the program said of its own stands before it. Two sessions
+        with one name share what was compacted; without a name the conversation is found by its
+        beginning.
+        """
+        said = {"model": self.model, **self._options}
+        named = {k: v for k, v in model.items() if v is not None and said.get(k) is None}
+        key = (name, *sorted(named.items()))
+        with self._lock:
+            made = self._sessions.pop(key, None)
+            if made is None:
+                guard = Guard(**{**said, **named})
+                made = GuardedSession(self, guard if name is None else guard.session(name), name)
+            self._sessions[key] = made
+            if len(self._sessions) > MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+        return made
+
+    def count(self, messages: Sequence[T], model: str | None = None) -> int:
+        """Return the tokens of messages, counted offline."""
+        raws = self.write(messages).raws
+        return count(raws, model=self.model or model, dialect=self.form.dialect).tokens
+
+    def define(
+        self, tools: Sequence[Any] | None, convert: Callable[[Any], Any]
+    ) -> list[Any] | None:
+        """Return the definitions of tools in the dialect; of the same objects, the same list."""
+        if not tools:
+            return None
+        key = tuple(map(id, tools))
+        found = self._tools.get(key)
+        if found is None:
+            if len(self._tools) >= MOST_SESSIONS:
+                self._tools.clear()
+            found = self._tools[key] = (list(tools), [convert(tool) for tool in tools])
+        return found[1]
+
+    def write(self, messages: Sequence[T]) -> WrittenHistory[T]:
+        """Return a history as the dialect has it."""
+        made: WrittenHistory[T] = WrittenHistory(messages)
+        for message in messages:
+            made.raws.extend(self.form.write(message))
+            made.starts.append(len(made.raws))
+        return made
+
+    def make_functions(
+        self, find: Callable[[], GuardedSession[T]]
+    ) -> list[tuple[Spec, Callable[..., str]]]:
+        """Return `TOOLS` as functions of their parameters; `find` says which session calls."""
+
+        def read(reference: str, offset: int = 0, limit: int | None = None) -> str:
+            given = {"reference": reference, "offset": offset, "limit": limit}
+            kept = {name: value for name, value in given.items() if value is not None}
+            return find().answer(recall.SPEC.name, kept)
+
+        def look(query: str) -> str:
+            return find().answer(searching.SPEC.name, {"query": query})
+
+        functions: tuple[Callable[..., str], ...] = (read, look)
+        made = list(zip(TOOLS, functions, strict=True))
+        for spec, function in made:
+            function.__name__, function.__doc__ = spec.name, spec.description
+        return made
+
+
+class GuardedSession(Generic[T]):
+    """One conversation of a framework with one model, guarded."""
+
+    def __init__(self, adapter: Adapter[T], guard: Guard, name: str | None) -> None:
+        self.guard = guard
+        self.name = name
+        self._adapter = adapter
+        self._sent: Sequence[Any] = ()
+        self._loaded = False
+
+    @property
+    def window(self) -> int | None:
+        """The tokens that the model takes as input, None where nobody knows."""
+        return self.guard.window().input_tokens
+
+    def fit(self, messages: Sequence[T], beside: Beside | None = None) -> Fitted[T]:
+        """Return messages that fit. Raises what `Guard.prepare` raises."""
+        written = self._adapter.write(messages)
+        return self._read(self.guard.prepare(**self._ask(written, beside)), written)
+
+    async def afit(self, messages: Sequence[T], beside: Beside | None = None) -> Fitted[T]:
+        """Do as `fit`, without blocking the event loop."""
+        written = self._adapter.write(messages)
+        return self._read(await self.guard.aprepare(**self._ask(written, beside)), written)
+
+    def call(
+        self,
+        send: Callable[[Fitted[T]], R],
+        messages: Sequence[T],
+        beside: Beside | None = None,
+        *,
+        report: Callable[[R], Any],
+    ) -> tuple[R, Fitted[T]]:
+        """Send messages that fit, once more where that may help, and learn from the answer.
+
+        Returns the answer and what was sent. `report` says what an answer tells of its usage, in
+        the dialect's form, or None. Raises what `send` raises, and what `Guard.prepare` does.
+        """
+        written = self._adapter.write(messages)
+        first = self.guard.prepare(**self._ask(written, beside))
+        view, answer = attempt(self.guard.port, first, lambda v: send(self._read(v, written)))
+        said = report(answer)
+        if said is not None:
+            view.observe(said)
+        return answer, self._read(view, written)
+
+    async def acall(
+        self,
+        send: Callable[[Fitted[T]], Awaitable[R]],
+        messages: Sequence[T],
+        beside: Beside | None = None,
+        *,
+        report: Callable[[R], Any],
+    ) -> tuple[R, Fitted[T]]:
+        """Do as `call` with an async `send`."""
+        written = self._adapter.write(messages)
+        first = await self.guard.aprepare(**self._ask(written, beside))
+        view, answer = await aattempt(
+            self.guard.port, first, lambda v: send(self._read(v, written))
+        )
+        said = report(answer)
+        if said is not None:
+            await view.aobserve(said)
+        return answer, self._read(view, written)
+
+    def answer(self, name: str, arguments: Any) -> str:
+        """Return the result of a call of one of `TOOLS`: of this session's texts alone.
+
+        Raises nothing that a model can cause.
+        """
+        store = self._adapter.store
+        if name == recall.SPEC.name:
+            return answer_recall(arguments, store)
+        return answer_search(arguments, store, messages=self._sent)
+
+    def dump(self) -> dict[str, Any] | None:
+        """Return what is remembered of the session, as data that JSON can carry.
+
+        None where a store of the program keeps it, and for a session without a name.
+        """
+        store = self._adapter.store
+        if not isinstance(store, MemoryStore) or self.name is None:
+            return None
+        return dump_state(store, f"|{json.dumps(self.name)}")
+
+    def load(self, state: Mapping[str, Any] | None) -> None:
+        """Take in what `dump` returned, the first time. Raises StoreError where it is damaged."""
+        store = self._adapter.store
+        if state and not self._loaded and isinstance(store, MemoryStore):
+            load_state(store, state)
+        self._loaded = True
+
+    def _ask(self, written: WrittenHistory[T], beside: Beside | None) -> dict[str, Any]:
+        """Return the arguments of `Guard.prepare`; operator text goes where the dialect has it."""
+        asked: dict[str, Any] = {k: v for k, v in (beside or {}).items() if v is not None}
+        messages, system, ahead = written.raws, asked.pop("system", None), 0
+        spoken = dialects.find(dialects.parse_name(self._adapter.form.dialect))
+        if system is not None and spoken.fields.system is not None:
+            asked["system"] = system
+        elif system is not None:
+            messages, ahead = [{"role": "system", "content": system}, *messages], 1
+        starts = written.starts
+        pins = [
+            place + ahead
+            for pin in asked.pop("pins", ())
+            for place in range(starts[pin], starts[pin + 1])
+        ]
+        return {**asked, "messages": messages, "pins": pins}
+
+    def _read(self, view: View, written: WrittenHistory[T]) -> Fitted[T]:
+        """Return a view's messages as the framework's, its own objects where nothing was edited."""
+        self._sent = view.messages
+        return Fitted(list(self._find_messages(view, written)), view)
+
+    def _find_messages(self, view: View, written: WrittenHistory[T]) -> Iterator[T]:
+        ahead, starts = len(view.request.messages) - len(written.raws), written.starts
+        form, owners = self._adapter.form, [None] * ahead + written.list_owners()
+        rows = (
+            (None if origin is None else owners[origin], raw)
+            for origin, raw in zip(view.origin, view.messages, strict=True)
+            if origin is None or origin >= ahead
+        )
+        for owner, group in groupby(rows, lambda row: row[0]):
+            raws = [raw for _, raw in group]
+            if owner is None:
+                yield from (form.read([raw], None) for raw in raws)
+                continue
+            was, source = written.raws[starts[owner] : starts[owner + 1]], written.given[owner]
+            same = len(raws) == len(was) and all(a is b for a, b in zip(raws, was, strict=True))
+            yield source if same else form.read(raws, source)

@@ -1,0 +1,56 @@
+"""What a guard remembers of one session, as plain data that a framework keeps in its own state.
+
+Compactions are kept with the texts that they left out, so that a session goes on in another process
+with the same prompt. It knows no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ullage.core.compaction.checkpoint import Checkpoint
+from ullage.core.compaction.edits import find_references
+from ullage.core.errors import StoreError
+from ullage.core.guard.conversation import Conversation
+from ullage.storage import MemoryStore
+
+VERSION: Final = 1
+"""Schema version of a state."""
+
+
+def dump_state(store: MemoryStore, mark: str) -> dict[str, Any]:
+    """Return the records whose scope has `mark`, as data that JSON can carry."""
+    checkpoints = [c.to_dict() for c in store.checkpoints.list_records() if mark in c.scope]
+    names = find_references(repr(checkpoints))
+    texts = {name: store.originals.read(name) for name in sorted(names)}
+    return {
+        "version": VERSION,
+        "checkpoints": checkpoints,
+        "conversations": [
+            c.to_dict() for c in store.conversations.list_records() if mark in c.scope
+        ],
+        "originals": {name: text for name, text in texts.items() if text is not None},
+    }
+
+
+def load_state(store: MemoryStore, state: Mapping[str, Any]) -> None:
+    """Take the records of a state in, where the store has none newer.
+
+    Raises StoreError for a state of another version, or one that is damaged.
+    """
+    if state.get("version") != VERSION:
+        raise StoreError(
+            f"the state of a session is of schema version {state.get('version')!r}, and this "
+            f"ullage reads version {VERSION}: upgrade ullage, or drop the state to begin anew"
+        )
+    try:
+        for data in state["checkpoints"]:
+            store.checkpoints.save(Checkpoint.from_dict(data))
+        for data in state["conversations"]:
+            store.conversations.save(Conversation.from_dict(data))
+        store.originals.keep(state["originals"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"the state of a session is damaged ({error!r}): drop it to begin anew"
+        ) from error

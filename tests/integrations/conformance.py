@@ -1,0 +1,169 @@
+"""The conformance suite of the adapters: each framework in a process and an environment of its own.
+
+Sixteen turns of large tool results in a window of 16,000; then, in a new session, sixty turns in
+which the server takes less than it claims, and the model is switched; a restart in between where
+the framework persists. The same is done by the plain guard, and compared.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tests.integrations.model_server import ModelServer, Watched
+from tests.support.loopback import serve
+
+ROOT: Final = Path(__file__).parents[2]
+
+FIRST, SECOND = "tern-9", "tern-4"
+"""The models of the runs: names that no table has, so that the server's word counts."""
+
+CLAIMS: Final[Mapping[str, int]] = {FIRST: 16_000, SECOND: 10_000}
+TAKES: Final[Mapping[str, int]] = {FIRST: 12_000, SECOND: 10_000}
+
+SHORT, LONG, SWITCH, RESTART = 16, 60, 30, 45
+"""Turns of the two runs; the model is switched before turn 31, the process left before turn 46."""
+
+SETTLED: Final = 50
+"""Turns after which a history has 200 messages: person, call, result, answer."""
+
+COMPARED: Final = 30
+"""Turns whose medians are compared."""
+
+
+class FrameworkError(Exception):
+    """A framework's process ended, or answered nothing that can be read."""
+
+
+class Framework:
+    """One framework's process."""
+
+    def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
+        self._stdin, self._stdout = stdin, stdout
+
+    def ask(self, order: str, *args: Any, **options: Any) -> Any:
+        """Have an order done; return its answer. Raises FrameworkError."""
+        self._stdin.write(json.dumps([order, args, options]) + "\n")
+        self._stdin.flush()
+        line = self._stdout.readline()
+        if not line:
+            raise FrameworkError(f"the process ended at {order!r}")
+        return json.loads(line)
+
+
+@contextmanager
+def start(name: str, python: str, log: Path) -> Iterator[Framework]:
+    """Run a framework's process while the block lasts; what it prints goes to `log`."""
+    with log.open("w") as told:
+        child = subprocess.Popen(
+            [python, "-m", "tests.integrations.child", name],
+            cwd=ROOT,
+            env=make_environment(log.parent),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=told,
+            text=True,
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            yield Framework(child.stdin, child.stdout)
+        finally:
+            child.stdin.close()
+            try:
+                child.wait(20)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            child.stdout.close()
+
+
+def make_environment(home: Path) -> dict[str, str]:
+    """Return the variables of a framework's process: no credentials, nothing told to anybody."""
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(home),
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        "OPENAI_API_KEY": "sk-none",
+        "DO_NOT_TRACK": "1",
+        "OTEL_SDK_DISABLED": "true",
+        "LANGSMITH_TRACING": "false",
+        "CREWAI_DISABLE_TELEMETRY": "true",
+        "CREWAI_DISABLE_VERSION_CHECK": "true",
+        "AGNO_TELEMETRY": "false",
+        "HAYSTACK_TELEMETRY_ENABLED": "False",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    }
+
+
+@dataclass
+class Outcome:
+    """What a framework's runs came to."""
+
+    sizes: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    short: Watched = field(default_factory=Watched)
+    long: Watched = field(default_factory=Watched)
+    said: dict[str, Any] = field(default_factory=dict)
+    reopened: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> list[str]:
+        """What no provider takes, of both runs."""
+        return [*self.short.faults, *self.long.faults]
+
+    @property
+    def added_ms(self) -> float | None:
+        """What the guard adds to a turn at 200 messages, in milliseconds."""
+        if not self.seconds:
+            return None
+        return (self.seconds["guarded"] - self.seconds["bare"]) * 1000
+
+
+def run_framework(name: str, python: str = sys.executable, *, timed: bool = False) -> Outcome:
+    """Do all that the suite does with one framework. Raises FrameworkError."""
+    made = Outcome()
+    with tempfile.TemporaryDirectory() as folder, serve(ModelServer(CLAIMS, CLAIMS)) as server:
+        log = Path(folder) / "log"
+        try:
+            with start(name, python, log) as framework:
+                setup = {"url": server.url, "model": FIRST, "window": CLAIMS[FIRST]}
+                _run_short(framework, {**setup, "folder": folder}, made)
+                made.short, server.watched = server.watched, Watched()
+                server.takes = dict(TAKES)
+                _run_long(framework, {**setup, "folder": folder}, made)
+                made.long, server.watched = server.watched, Watched()
+                if timed:
+                    server.claims = server.takes = {FIRST: 1_000_000, SECOND: 1_000_000}
+                    wide = {**setup, "window": 1_000_000, "folder": folder}
+                    made.seconds = framework.ask("compare", COMPARED, SETTLED, **wide)
+        except (FrameworkError, BrokenPipeError) as error:
+            raise FrameworkError(f"{name}: {error}\n{log.read_text()[-4000:]}") from error
+    return made
+
+
+def _run_short(framework: Framework, setup: Mapping[str, Any], made: Outcome) -> None:
+    made.sizes = framework.ask("open", 900, **setup)
+    made.failed += framework.ask("run", 1, SHORT)
+    made.said = framework.ask("check", SHORT)
+    made.lost += made.said["lost"]
+
+
+def _run_long(framework: Framework, setup: Mapping[str, Any], made: Outcome) -> None:
+    framework.ask("open", 300, **setup, asynchronous=True)
+    made.failed += framework.ask("run", 1, SWITCH)
+    framework.ask("switch", SECOND, CLAIMS[SECOND])
+    made.failed += framework.ask("run", SWITCH + 1, RESTART)
+    made.reopened = framework.ask("reopen")
+    made.failed += framework.ask("run", RESTART + 1, LONG)
+    made.lost += framework.ask("check", LONG)["lost"]
