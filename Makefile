@@ -166,6 +166,10 @@ $(CLIENTS)/.clients: requirements/clients.txt tests/clients/package.json \
 		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
+.PHONY: integrations
+integrations: setup ## every framework's adapter in a venv of its own; writes docs/integrations.md (ARGS=--ci for three)
+	@$(PY) -m tests.integrations $(ARGS)
+
 .PHONY: bench-clients
 bench-clients: setup $(DRIVEN)/.clients ## drive agents from npm and PyPI through `serve` (docs/clients.md)
 	@$(PY) -m bench.clients --write docs/clients.md $(ARGS)

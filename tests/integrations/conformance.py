@@ -8,6 +8,7 @@ the framework persists. The same is done by the plain guard, and compared.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
+from tests.integrations.frameworks import ROWS
 from tests.integrations.model_server import ModelServer, Watched
 from tests.support.loopback import serve
 
@@ -33,6 +35,9 @@ SHORT, LONG, SWITCH, RESTART = 16, 60, 30, 45
 
 SETTLED: Final = 50
 """Turns after which a history has 200 messages: person, call, result, answer."""
+
+EXAMPLE_TIMEOUT_S: Final = 120.0
+"""Seconds that the example of a page may take: heavy frameworks import for ten."""
 
 COMPARED: Final = 30
 """Turns whose medians are compared."""
@@ -108,6 +113,7 @@ def make_environment(home: Path) -> dict[str, str]:
 class Outcome:
     """What a framework's runs came to."""
 
+    version: str = ""
     sizes: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
@@ -167,3 +173,51 @@ def _run_long(framework: Framework, setup: Mapping[str, Any], made: Outcome) -> 
     made.reopened = framework.ask("reopen")
     made.failed += framework.ask("run", RESTART + 1, LONG)
     made.lost += framework.ask("check", LONG)["lost"]
+
+
+def list_faults(name: str, made: Outcome, plain: Outcome) -> list[str]:
+    """Return what a framework's runs lack of what is wanted, a sentence each."""
+    found = [*made.failed, *made.faults]
+    if made.lost:
+        found.append(f"results of parts {made.lost} are not stored as they were")
+    if made.short.refused:
+        found.append(f"{len(made.short.refused)} requests over a window that was known")
+    same = ROWS[name].same if name in ROWS else True
+    for run, wanted in ((made.short, plain.short), (made.long, plain.long)):
+        if same and run.breaks != wanted.breaks:
+            found.append(f"compacted at {run.breaks}, the plain guard at {wanted.breaks}")
+    return found
+
+
+def find_version(python: str, distribution: str) -> str:
+    """Return the version of a distribution in an environment."""
+    code = f"import importlib.metadata as m; print(m.version({distribution!r}))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def run_example(name: str, python: str) -> list[str]:
+    """Run the example of a framework's page as it stands; return what went wrong."""
+    page = (ROOT / "docs" / "integrations" / f"{name}.md").read_text()
+    block = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    if block is None:
+        return ["its page has no example"]
+    with tempfile.TemporaryDirectory() as folder, serve(ModelServer(CLAIMS, CLAIMS)) as server:
+        done = subprocess.run(
+            [python, "-c", block[1]],
+            cwd=folder,
+            env={
+                **make_environment(Path(folder)),
+                "OPENAI_BASE_URL": server.url,
+                "OPENAI_API_BASE": server.url,
+            },
+            capture_output=True,
+            text=True,
+            timeout=EXAMPLE_TIMEOUT_S,
+            check=False,
+        )
+    if done.returncode:
+        return [f"its example failed: {done.stderr.strip()[-500:]}"]
+    return (
+        [] if "turn 1 is done" in done.stdout else [f"its example printed {done.stdout[-200:]!r}"]
+    )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-import bpe_openai
+from tests.laws.judge import tokens
 
 Body = Mapping[str, Any]
 
@@ -53,7 +53,6 @@ class ModelServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.claims, self.takes = dict(claims), dict(takes)
         self.watched = Watched()
-        self._encoder = bpe_openai.get_encoding("o200k_base")
         self._counted: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -65,7 +64,7 @@ class ModelServer(ThreadingHTTPServer):
     def count(self, text: str) -> int:
         """Return the tokens of a text."""
         if text not in self._counted:
-            self._counted[text] = len(self._encoder.encode_ordinary(text))
+            self._counted[text] = tokens(text)
         return self._counted[text]
 
     def measure(self, body: Body) -> int:

@@ -6,17 +6,10 @@ messages are read as Chat Completions messages, by its own conversion.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NotRequired
 
-from langchain.agents.middleware.types import (
-    AgentMiddleware,
-    AgentState,
-    ExtendedModelResponse,
-    ModelRequest,
-    ModelResponse,
-    PrivateStateAttr,
-)
+from langchain.agents.middleware import types as lc
 from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages
 from langchain_core.messages.utils import convert_to_openai_messages
 from langchain_core.tools import StructuredTool
@@ -59,16 +52,17 @@ def make_counter(model: str | None = None) -> Callable[[Sequence[BaseMessage]], 
     return Adapter(FORM, model).count
 
 
-class GuardState(AgentState[Any]):
+class GuardState(lc.AgentState[Any]):
     """What a graph keeps for the guard."""
 
-    ullage: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
+    ullage: NotRequired[Annotated[dict[str, Any], lc.PrivateStateAttr]]
 
 
-class ContextGuard(AgentMiddleware[Any, Any, Any]):
+class ContextGuard(lc.AgentMiddleware[Any, Any, Any]):
     """Keep each model call of an agent inside its window; `options` are those of `ullage.Guard`.
 
-    With `recall` the model gets tools that read and search what was left out.
+    With `recall` the model gets tools that read and search what was left out. What was compacted is
+    kept in the state, where it changed.
     """
 
     state_schema = GuardState
@@ -77,37 +71,26 @@ class ContextGuard(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.adapter = Adapter(FORM, model, **options)
         made = self.adapter.make_functions(self._open) if recall else []
-        self.tools = [
-            StructuredTool.from_function(f, args_schema=dict(spec.parameters)) for spec, f in made
-        ]
+        make = StructuredTool.from_function
+        self.tools = [make(function, args_schema=dict(spec.parameters)) for spec, function in made]
 
-    def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
-    ) -> ExtendedModelResponse[Any]:
-        """Send what fits, once more after an overflow, and keep what was compacted in the state."""
+    def wrap_model_call(self, request: lc.ModelRequest[Any], handler: Any) -> Any:
+        """Send what fits, and once more after an overflow."""
+
+        def send(fitted: Fitted[BaseMessage]) -> Any:
+            return handler(request.override(messages=fitted.messages))
+
         session, beside = self._begin(request)
-        made = session.call(
-            lambda fitted: handler(request.override(messages=fitted.messages)),
-            request.messages,
-            beside,
-            report=_report,
-        )
-        return _end(session, *made)
+        return _end(session, *session.call(send, request.messages, beside, report=_report))
 
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ExtendedModelResponse[Any]:
+    async def awrap_model_call(self, request: lc.ModelRequest[Any], handler: Any) -> Any:
         """Do as `wrap_model_call`, awaited."""
+
+        async def send(fitted: Fitted[BaseMessage]) -> Any:
+            return await handler(request.override(messages=fitted.messages))
+
         session, beside = self._begin(request)
-        made = await session.acall(
-            lambda fitted: handler(request.override(messages=fitted.messages)),
-            request.messages,
-            beside,
-            report=_report,
-        )
-        return _end(session, *made)
+        return _end(session, *await session.acall(send, request.messages, beside, report=_report))
 
     def _open(self, model: Any = None) -> GuardedSession[BaseMessage]:
         thread = (get_config().get("configurable") or {}).get("thread_id")
@@ -115,29 +98,20 @@ class ContextGuard(AgentMiddleware[Any, Any, Any]):
         url = getattr(model, "openai_api_base", None) or getattr(model, "base_url", None)
         return self.adapter.open(None if thread is None else str(thread), model=name, base_url=url)
 
-    def _begin(self, request: ModelRequest[Any]) -> tuple[GuardedSession[BaseMessage], Beside]:
-        session = self._open(request.model)
+    def _begin(self, request: lc.ModelRequest[Any]) -> tuple[GuardedSession[BaseMessage], Beside]:
+        session, system = self._open(request.model), request.system_message
         session.load(request.state.get("ullage"))
-        system = request.system_message
-        return session, {
-            "tools": self.adapter.define(request.tools, convert_to_openai_tool),
-            "system": None if system is None else system.text,
-        }
+        tools = self.adapter.define(request.tools, convert_to_openai_tool)
+        return session, {"tools": tools, "system": None if system is None else system.text}
 
 
-def _report(answer: ModelResponse[Any]) -> Any:
-    usage = getattr(answer.result[0], "usage_metadata", None)
-    return usage and report_chat(
-        usage["input_tokens"],
-        usage["output_tokens"],
-        usage.get("input_token_details", {}).get("cache_read", 0),
-    )
+def _report(answer: lc.ModelResponse[Any]) -> Any:
+    said = getattr(answer.result[0], "usage_metadata", None)
+    cached = (said or {}).get("input_token_details", {}).get("cache_read", 0)
+    return said and report_chat(said["input_tokens"], said["output_tokens"], cached)
 
 
-def _end(
-    session: GuardedSession[BaseMessage], answer: ModelResponse[Any], fitted: Fitted[BaseMessage]
-) -> ExtendedModelResponse[Any]:
+def _end(session: GuardedSession[BaseMessage], answer: Any, fitted: Fitted[BaseMessage]) -> Any:
     state = session.dump() if fitted.is_new else None
-    return ExtendedModelResponse(
-        answer, None if state is None else Command(update={"ullage": state})
-    )
+    kept = None if state is None else Command(update={"ullage": state})
+    return lc.ExtendedModelResponse(answer, kept)

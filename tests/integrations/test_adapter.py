@@ -1,0 +1,323 @@
+"""The mapping that all adapters share: the framework's own objects come back, and state travels."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.integrations.scenario import WORDS
+from ullage.core.errors import ConfigurationError, ContextTooLargeError, StoreError
+from ullage.integrations.adapter import TOOLS, Adapter, GuardedSession, MessageForm
+from ullage.integrations.reports import report_chat
+from ullage.storage import MemoryStore, open_store
+
+WINDOW = 3_000
+
+
+def notes(words: int, *, seed: int) -> str:
+    """Return so many words, alike for one seed."""
+    return " ".join(random.Random(seed).choices(WORDS, k=words))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A message of a made-up framework: several messages of the dialect in one."""
+
+    rows: tuple[tuple[str, str], ...]
+
+
+def write_turn(turn: Turn) -> list[Any]:
+    made = []
+    for role, text in turn.rows:
+        if role == "call":
+            function = {"name": "look", "arguments": json.dumps({"at": text})}
+            call = {"id": text, "type": "function", "function": function}
+            made.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        elif role.startswith("tool "):
+            made.append({"role": "tool", "tool_call_id": role[5:], "content": text})
+        else:
+            made.append({"role": role, "content": text})
+    return made
+
+
+def read_turn(raws: Sequence[Any], source: Turn | None) -> Turn:
+    rows = []
+    for raw in raws:
+        calls = raw.get("tool_calls")
+        if calls:
+            rows.append(("call", calls[0]["id"]))
+        elif raw["role"] == "tool":
+            rows.append((f"tool {raw['tool_call_id']}", raw["content"]))
+        else:
+            rows.append((raw["role"], raw["content"]))
+    return Turn(tuple(rows))
+
+
+FORM = MessageForm(write_turn, read_turn)
+
+
+def make_history(turns: int, first: int = 0) -> list[Turn]:
+    """Return turns of a person, and of a call with its result and an answer in one object."""
+    made = []
+    for number in range(first, first + turns):
+        made.append(Turn((("user", f"look at berth {number}"),)))
+        result = f"berth {number}: " + notes(60, seed=number)
+        rows = (
+            ("call", f"c{number}"),
+            (f"tool c{number}", result),
+            ("assistant", f"seen {number}"),
+        )
+        made.append(Turn(rows))
+    return [*made, Turn((("user", "go on"),))]
+
+
+def make_adapter(**options: Any) -> Adapter[Turn]:
+    return Adapter(FORM, "m", window=WINDOW, **options)
+
+
+def count_words(turns: Sequence[Turn]) -> int:
+    return sum(len(text.split()) for turn in turns for _, text in turn.rows)
+
+
+def test_a_history_that_fits_comes_back_as_the_very_objects():
+    history = make_history(2)
+    fitted = make_adapter().open().fit(history, {"system": "be brief"})
+    assert len(fitted.messages) == len(history)
+    assert all(a is b for a, b in zip(fitted.messages, history, strict=True))
+    assert not fitted.is_new
+
+
+def test_what_no_edit_touches_is_the_very_object_and_what_one_does_keeps_its_place():
+    history = make_history(40)
+    fitted = make_adapter().open().fit(history, {"system": "be brief"})
+    assert fitted.is_new
+    assert count_words(fitted.messages) < count_words(history)
+    kept = [turn for turn in fitted.messages if any(turn is own for own in history)]
+    assert kept[-1] is history[-1]
+    assert [history.index(turn) for turn in kept] == sorted(history.index(t) for t in kept)
+    assert not any(role == "system" for turn in fitted.messages for role, _ in turn.rows)
+
+
+def test_a_message_that_is_edited_in_part_is_read_with_the_message_that_it_was():
+    sources: list[Turn | None] = []
+
+    def read(raws: Sequence[Any], source: Turn | None) -> Turn:
+        sources.append(source)
+        return read_turn(raws, source)
+
+    history = make_history(40)
+    Adapter(MessageForm(write_turn, read), "m", window=WINDOW).open().fit(history)
+    assert None in sources
+    assert any(source is not None and source in history for source in sources)
+
+
+def test_pins_are_positions_of_the_frameworks_messages():
+    history = make_history(40)
+    fitted = make_adapter().open().fit(history, {"pins": [3], "system": "be brief"})
+    assert any(turn is history[3] for turn in fitted.messages)
+
+
+def test_an_awaited_request_is_the_same():
+    history = make_history(40)
+    awaited = asyncio.run(make_adapter().open().afit(history))
+    assert awaited.messages == make_adapter().open().fit(history).messages
+
+
+class OverflowedError(Exception):
+    """What a server says of too many tokens."""
+
+    status_code = 400
+
+    def __init__(self) -> None:
+        text = "This model's maximum context length is 2000 tokens."
+        super().__init__(text)
+        self.body = {"error": {"message": text, "code": "context_length_exceeded"}}
+
+
+def make_server() -> tuple[list[int], Any]:
+    """Return the sizes that were sent, and a function that refuses the first of them."""
+    sent: list[int] = []
+
+    def send(fitted: Any) -> str:
+        sent.append(count_words(fitted.messages))
+        if len(sent) == 1:
+            raise OverflowedError
+        return "fine"
+
+    return sent, send
+
+
+def test_after_an_overflow_less_is_sent_and_the_limit_is_remembered():
+    sent, send = make_server()
+    session = make_adapter().open()
+    history = make_history(12)
+    answer, fitted = session.call(send, history, report=lambda _: report_chat(1_500, 3))
+    assert answer == "fine"
+    assert fitted.is_new
+    assert sent[1] < sent[0]
+    assert count_words(session.fit(history).messages) <= sent[1]
+
+
+def test_an_awaited_call_recovers_as_well():
+    sent, send = make_server()
+
+    async def asend(fitted: Any) -> str:
+        return str(send(fitted))
+
+    made = make_adapter().open().acall(asend, make_history(12), report=lambda _: report_chat(9, 9))
+    assert asyncio.run(made)[0] == "fine"
+    assert sent[1] < sent[0]
+
+
+def test_an_answer_without_usage_teaches_nothing():
+    session = make_adapter().open()
+    assert session.call(lambda _: "fine", make_history(1), report=lambda _: None)[0] == "fine"
+
+
+def test_an_error_that_is_no_overflow_goes_to_the_caller():
+    def send(_: Any) -> str:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        make_adapter().open().call(send, make_history(1), report=lambda _: None)
+
+
+def test_a_session_goes_on_elsewhere_with_the_same_prompt():
+    history = make_history(40)
+    session = make_adapter().open("a")
+    before = session.fit(history).messages
+    state = json.loads(json.dumps(session.dump()))
+    again = make_adapter().open("a")
+    again.load(state)
+    longer = [*history[:-1], *make_history(1, first=40)]
+    assert again.fit(longer).messages[: len(before) - 1] == before[:-1]
+    assert find_reference(before)
+    assert again.answer("ullage_recall", {"reference": find_reference(before)}).startswith("[")
+
+
+def find_reference(messages: Sequence[Turn]) -> str:
+    words = " ".join(text for turn in messages for _, text in turn.rows).replace(".", " ").split()
+    return next(word.strip(";,()[]") for word in words if word.startswith("u:"))
+
+
+def test_only_the_state_of_its_own_session_is_handed_out():
+    adapter = make_adapter()
+    adapter.open("a").fit(make_history(40))
+    adapter.open("b").fit(make_history(2, first=50))
+    held = adapter.open("b").dump()
+    assert held is not None
+    assert held["checkpoints"] == []
+    assert held["originals"] == {}
+    assert adapter.open().dump() is None
+
+
+def test_one_session_does_not_find_the_words_of_another():
+    adapter = make_adapter()
+    history = make_history(40)
+    history[1] = Turn((("call", "c0"), ("tool c0", "the zephyrine lamp"), ("assistant", "seen 0")))
+    adapter.open("a").fit(history)
+    adapter.open("b").fit(make_history(40, first=50))
+    assert "zephyrine" in adapter.open("a").answer("ullage_search", {"query": "zephyrine"})
+    assert "zephyrine" not in adapter.open("b").answer("ullage_search", {"query": "zephyrine"})
+
+
+def test_the_tools_are_functions_that_a_model_may_call_wrongly():
+    adapter = make_adapter()
+
+    def find() -> GuardedSession[Turn]:
+        return adapter.open("a")
+
+    (spec, read), (_, look) = adapter.make_functions(find)
+    assert [spec.name for spec, _ in adapter.make_functions(find)] == [s.name for s in TOOLS]
+    assert read.__name__ == spec.name
+    assert read("u:0000000000000000", limit=5).startswith("error")
+    assert look("").startswith("error")
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [({"version": 7}, "version 7"), ({"version": 1, "checkpoints": [3]}, "damaged")],
+)
+def test_a_state_that_cannot_be_read_is_refused_with_the_way_out(state: Any, words: str):
+    with pytest.raises(StoreError, match=words):
+        make_adapter().open("a").load(state)
+
+
+def test_a_state_is_taken_in_once():
+    session = make_adapter().open("a")
+    session.load(None)
+    session.load({"version": 7})  # the session has gone on since: nothing is read
+
+
+def test_a_store_of_the_program_keeps_the_state_itself(tmp_path: Any):
+    store = open_store(f"sqlite:{tmp_path / 'store.db'}")
+    try:
+        session = make_adapter(store=store).open("a")
+        session.load({"version": 7})
+        session.fit(make_history(40))
+        assert session.dump() is None
+    finally:
+        store.close()
+
+
+def test_the_model_of_the_framework_has_a_guard_of_its_own():
+    adapter = Adapter(FORM, store=MemoryStore())
+    small = adapter.open("a", model="gpt-4", base_url=None)
+    large = adapter.open("a", model="gpt-4o")
+    assert small is adapter.open("a", model="gpt-4")
+    assert (small.window, large.window) == (8_192, 128_000)
+    assert make_adapter().open(model="gpt-4").guard.model == "m"
+
+
+def test_the_oldest_session_goes_first(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ullage.integrations.adapter.MOST_SESSIONS", 2)
+    adapter = make_adapter()
+    first = adapter.open("a")
+    adapter.open("b")
+    assert adapter.open("a") is first
+    adapter.open("c")
+    assert adapter.open("a") is first
+    tools = [[object()] for _ in range(3)]
+    for each in tools:
+        adapter.define(each, id)
+    assert adapter.define(tools[0], id) == [id(tools[0][0])]
+
+
+def test_definitions_are_made_once_for_the_same_tools():
+    adapter, made = make_adapter(), []
+    tools = [object(), object()]
+
+    def convert(tool: object) -> str:
+        made.append(tool)
+        return "definition"
+
+    assert adapter.define(tools, convert) is adapter.define(list(tools), convert)
+    assert made == tools
+    assert adapter.define([], convert) is None
+
+
+def test_a_message_is_counted_offline():
+    assert make_adapter().count(make_history(1)) > 60
+
+
+def test_an_instruction_alone_over_the_window_is_refused_before_the_send():
+    with pytest.raises(ContextTooLargeError):
+        make_adapter().open().fit(make_history(1), {"system": notes(6_000, seed=1)})
+
+
+def test_the_dialect_is_the_frameworks():
+    with pytest.raises(ConfigurationError, match="dialect"):
+        make_adapter(dialect="anthropic")
+
+
+def test_operator_text_stands_beside_the_messages_where_the_dialect_has_it():
+    form = MessageForm(write_turn, read_turn, "anthropic")
+    history = [Turn((("user", "go on"),))]
+    view = Adapter(form, "claude-sonnet-4-5").open().fit(history, {"system": "be brief"}).view
+    assert view.kwargs["system"] == "be brief"
