@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.integrations.scenario import WORDS
+from ullage import Guard
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, StoreError
 from ullage.integrations.adapter import TOOLS, Adapter, GuardedSession, MessageForm
 from ullage.integrations.reports import report_chat
@@ -321,3 +324,72 @@ def test_operator_text_stands_beside_the_messages_where_the_dialect_has_it():
     history = [Turn((("user", "go on"),))]
     view = Adapter(form, "claude-sonnet-4-5").open().fit(history, {"system": "be brief"}).view
     assert view.kwargs["system"] == "be brief"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A message of another made-up framework: whatever it holds, it keeps as the dialect has it."""
+
+    raws: tuple[Any, ...]
+
+
+BUNDLES = MessageForm[Bundle](lambda made: made.raws, lambda raws, _: Bundle(tuple(raws)))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Bundle]:
+    """Draw a history, lawful or not, cut into bundles of one to four messages."""
+    raws: list[Any] = []
+    for number in range(draw(st.integers(1, 14))):
+        raws.append({"role": "user", "content": f"{number} " + notes(draw(SIZES), seed=number)})
+        for call in range(draw(st.integers(0, 3))):
+            name = f"c{number}-{call}"
+            function = {"name": "look", "arguments": "{}"}
+            calls = [{"id": name, "type": "function", "function": function}]
+            raws.append({"role": "assistant", "content": None, "tool_calls": calls})
+            if draw(st.integers(0, 9)):  # now and then a result is missing, and is written
+                text = notes(draw(SIZES), seed=100 + number + call)
+                raws.append({"role": "tool", "tool_call_id": name, "content": text})
+        raws.append({"role": "assistant", "content": notes(draw(SIZES), seed=900 + number)})
+    made, at = [], 0
+    while at < len(raws):
+        size = draw(st.integers(1, 4))
+        made.append(Bundle(tuple(raws[at : at + size])))
+        at += size
+    return made
+
+
+SIZES = st.sampled_from([1, 5, 40, 300])
+
+
+@given(histories(), st.sampled_from([700, 1_500, 4_000]))
+def test_what_is_sent_is_what_the_guard_alone_sends(history: list[Bundle], window: int):
+    raws = [raw for bundle in history for raw in bundle.raws]
+    guard = Guard("m", window=window, store=MemoryStore(), dialect="openai_chat")
+    try:
+        alone = guard.prepare(raws)
+    except ContextTooLargeError:
+        return
+    session = Adapter(BUNDLES, "m", window=window).open()
+    fitted = session.fit(history)
+    assert [raw for bundle in fitted.messages for raw in bundle.raws] == alone.messages
+    sent = {id(raw) for raw in fitted.view.messages}
+    whole = [bundle for bundle in history if all(id(raw) in sent for raw in bundle.raws)]
+    kept = {id(bundle) for bundle in fitted.messages}
+    if len(fitted.messages) == len(history):
+        assert all(id(bundle) in kept for bundle in whole)
+
+
+@given(histories())
+def test_each_message_of_a_view_came_from_its_origin(history: list[Bundle]):
+    raws = [raw for bundle in history for raw in bundle.raws]
+    try:
+        view = Guard("m", window=1_500, store=MemoryStore()).prepare(raws)
+    except ContextTooLargeError:
+        return
+    own = {id(raw): place for place, raw in enumerate(raws)}
+    for place, message in zip(view.origin, view.messages, strict=True):
+        assert own.get(id(message), place) == place
+        if place is not None:
+            assert message["role"] == raws[place]["role"]
+            assert message.get("tool_call_id") == raws[place].get("tool_call_id")

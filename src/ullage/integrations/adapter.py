@@ -37,7 +37,7 @@ TOOLS: Final = (recall.SPEC, searching.SPEC)
 """What a model is given to read and search what was left out: name, description, parameters."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MessageForm(Generic[T]):
     """How a framework's messages are written in a dialect, and read back.
 
@@ -64,7 +64,7 @@ class Beside(TypedDict, total=False):
     pins: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fitted(Generic[T]):
     """Messages that may be sent, the framework's own objects where nothing was edited."""
 
@@ -77,7 +77,7 @@ class Fitted(Generic[T]):
         return self.view.prepared.checkpoint is not None or bool(self.view.recoveries)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WrittenHistory(Generic[T]):
     """A history as a dialect has it: message `i` of `given` is `raws[starts[i]:starts[i + 1]]`."""
 
