@@ -35,8 +35,11 @@ def test_the_guarded_side_finishes_where_the_other_dies(
 
 def test_the_table_names_both_sides(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--quick", "--model", str(tiny_model)]) == 0
-    table = capsys.readouterr().out
+    shown = capsys.readouterr()
+    table = shown.out
     assert "unguarded     guarded" in table
+    asked = re.findall(r"asked: +(.*) \(said (\d+) turns ago\)\n +answer: ", shown.err)
+    assert asked == [(fact.asked, "14") for fact in scenario.FACTS]
     assert re.search(r"turns completed +\d/22 +22/22\n", table)
 
 
@@ -65,5 +68,7 @@ def test_the_script_tells_each_fact_once_and_asks_for_it_last(turns: int) -> Non
     told = json.dumps([t.messages for t in script[: turns - len(scenario.FACTS)]])
     assert len(script) == turns
     assert all(told.count(fact.value) == 1 for fact in scenario.FACTS)
+    for fact in scenario.FACTS:
+        assert fact.value in json.dumps(script[fact.turn - 1].messages)
     assert [t.asks for t in script[-len(scenario.FACTS) :]] == list(scenario.FACTS)
     assert scenario.script(turns) == script

@@ -35,6 +35,12 @@ OUTPUT: Final = 24
 
 MODEL: Final = "smollm2-135m"
 
+NEXT: Final = """
+next:
+  ullage context --from claude --last       what fills the window of a session that you have
+  ullage serve --upstream http://HOST:PORT  the same guard for every client of a server
+  ullage chat --embedded --no-tools         talk to the small model; /context shows its window"""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -74,6 +80,7 @@ def run(given: argparse.Namespace) -> int:
         full = count(kept.history, base_url=server.base_url).tokens
     report = _report(window.tokens(), full, (plain, kept), time.perf_counter() - started)
     print(json.dumps(report, indent=2) if given.json else _table(report))
+    _say(NEXT)
     return 0 if kept.failures == 0 else 1
 
 
@@ -117,6 +124,12 @@ def _show(step: Step) -> None:
     if step.error:
         line += f"  FAILED: {step.error[:140]}"
     _say(line)
+    if step.asks is not None and not step.error:
+        _say(
+            f"            asked:  {step.asks.asked} (said {step.number - step.asks.turn} turns ago)"
+        )
+        said = " ".join(step.answer.split())[:70]
+        _say(f"            answer: {said} [{'right' if step.holds else 'wrong'}]")
 
 
 def _say(text: str) -> None:

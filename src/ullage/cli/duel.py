@@ -56,13 +56,23 @@ class DuelClient:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happened in one turn. `meter` is the gauge after it; `error` says why it failed."""
+    """What happened in one turn. `meter` is the gauge after it; `error` says why it failed.
+
+    `asks` is the fact that was asked for, None in most turns, and `answer` what the model said.
+    """
 
     number: int
     meter: str
     compactions: tuple[Checkpoint, ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
+    asks: Fact | None = None
+    answer: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the answer holds what was asked for."""
+        return self.asks is not None and self.asks.value.lower() in self.answer.lower()
 
 
 @dataclass(slots=True)
@@ -173,13 +183,16 @@ def play(
     score.turns = len(turns)
     score.history.append({"role": "system", "content": system})
     for number, turn in enumerate(turns, 1):
-        error = _turn(score, turn, side.send)
-        watch(Step(number, side.meter, *side.news(), error))
+        error, answer = _turn(score, turn, side.send)
+        step = Step(number, side.meter, *side.news(), error, turn.asks, answer)
+        if turn.asks is not None and step.holds:
+            score.answered_facts.append(turn.asks)
+        watch(step)
     return score
 
 
-def _turn(score: Score, turn: ScenarioTurn, send: Send) -> str:
-    """Play one turn into the score; returns the error, "" when it was answered."""
+def _turn(score: Score, turn: ScenarioTurn, send: Send) -> tuple[str, str]:
+    """Play one turn into the score; returns the error, "" when it was answered, and the answer."""
     score.history += turn.messages
     try:
         sent, reply = send(score.history)
@@ -188,13 +201,11 @@ def _turn(score: Score, turn: ScenarioTurn, send: Send) -> str:
         score.overflows += kind in ("input", "total")
         score.failures += 1
         score.first_error = score.first_error or str(error)
-        return str(error)
-    message = reply["choices"][0]["message"]
+        return str(error), ""
+    answer = reply["choices"][0]["message"]["content"] or ""
     score.completed += 1
     fact = turn.asks
     if fact is not None and fact.value in json.dumps(sent[:-1], ensure_ascii=False):
         score.sent_facts.append(fact)
-    if fact is not None and fact.value.lower() in (message["content"] or "").lower():
-        score.answered_facts.append(fact)
-    score.history.append({"role": "assistant", "content": message["content"] or ""})
-    return ""
+    score.history.append({"role": "assistant", "content": answer})
+    return "", answer

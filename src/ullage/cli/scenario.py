@@ -32,6 +32,11 @@ class Fact:
     asked: str
     how: How
 
+    @property
+    def turn(self) -> int:
+        """The turn in which it is said, from 1 on: one fact a turn, from the second on."""
+        return 2 + FACTS.index(self)
+
 
 FACTS: Final[Sequence[Fact]] = (
     Fact(
@@ -111,7 +116,7 @@ def script(turns: int, seed: int = 7) -> list[ScenarioTurn]:
     """
     draw = random.Random(seed)  # noqa: S311 - a script, not a secret
     last = turns - len(FACTS)
-    told = {1 + i: fact for i, fact in enumerate(FACTS)}
+    told = {fact.turn - 1: fact for fact in FACTS}
     found = []
     for number in range(turns):
         if number >= last:
