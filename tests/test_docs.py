@@ -25,6 +25,9 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 GENERATED = ROOT / "docs" / "cli.md"
 
+FRAMEWORKS = ROOT / "docs" / "integrations"
+"""Pages whose Python runs in the framework's own environment, by `make integrations`."""
+
 SKIPPED: Mapping[str, str] = {}
 """First lines of blocks that cannot run here, with the reason; there are none."""
 
@@ -75,7 +78,9 @@ def played(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) 
     return printed
 
 
-@pytest.mark.parametrize("page", having("python"), ids=named)
+@pytest.mark.parametrize(
+    "page", [page for page in having("python") if page.parent != FRAMEWORKS], ids=named
+)
 def test_the_python_of_a_page_runs_on_a_real_server(
     page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_server: Server
 ) -> None:
