@@ -376,7 +376,7 @@ def test_what_is_sent_is_what_the_guard_alone_sends(history: list[Bundle], windo
     sent = {id(raw) for raw in fitted.view.messages}
     whole = [bundle for bundle in history if all(id(raw) in sent for raw in bundle.raws)]
     kept = {id(bundle) for bundle in fitted.messages}
-    if len(fitted.messages) == len(history):
+    if None not in fitted.view.origin:  # what is put between parts of a message splits it
         assert all(id(bundle) in kept for bundle in whole)
 
 
