@@ -20,7 +20,8 @@ from tests.support.faults import Answer, FaultServer, dropped, of_json, sse
 from tests.voyage import WINDOW, immovable, of
 from tests.wrapped import DIALECTS, REFUSED, Talk, answered, history_of, step, tools_of, user
 from ullage import events
-from ullage.api.wrap import MOST_GUARDS, _credential, forms, wrap
+from ullage.api.wrap import wrap
+from ullage.api.wrap.shared import MOST_GUARDS
 from ullage.config.settings import Settings
 from ullage.core.guard.events import Event
 from ullage.embedded import Server
@@ -355,11 +356,11 @@ def test_a_derived_class_is_wrapped_and_a_model_may_be_named_for_its_deployment(
 def test_the_guards_of_many_models_are_bounded() -> None:
     with Talk("http://127.0.0.1:9/v1", "chat", False) as talk:
         shared = talk.client._ullage_shared
-        form = forms()["openai"]["chat", "completions"]
-        made = [shared.guard(talk.bare, form, f"m{n}") for n in range(MOST_GUARDS + 8)]
+        how = shared.methods[("chat", "completions"), "create"]
+        made = [shared.guard(talk.bare, how, {"model": f"m{n}"}) for n in range(MOST_GUARDS + 8)]
         assert len(shared.guards) == MOST_GUARDS
-        assert shared.guard(talk.bare, form, f"m{MOST_GUARDS}") is made[MOST_GUARDS]
-        assert shared.guard(talk.bare, form, "m0") is not made[0]
+        assert shared.guard(talk.bare, how, {"model": f"m{MOST_GUARDS}"}) is made[MOST_GUARDS]
+        assert shared.guard(talk.bare, how, {"model": "m0"}) is not made[0]
 
 
 class Other:
@@ -390,7 +391,6 @@ def test_a_credential_is_taken_where_there_is_one() -> None:
         client: Any = wrap(bare)
         (key,) = client._ullage_shared.guards
         assert key[1:3] == ("http://127.0.0.1:9", bare.api_key or "t")
-    assert _credential(object()) is None
 
 
 def test_a_call_without_a_conversation_is_the_sdks_to_refuse(talk: Talk) -> None:

@@ -148,7 +148,8 @@ def _find_form(message: Fields) -> Iterator[str]:
     allowed = MESSAGE.get(str(message.get("role")), frozenset())
     if message.keys() - allowed:
         yield f"is no message: {sorted(message)}"
-    if not isinstance(message.get("content"), str):
+    silent = "content" not in message and "tool_calls" in message  # as Ollama's own client has it
+    if not isinstance(message.get("content"), str) and not silent:
         yield "has no text"
     for image in message.get("images", ()):
         b64decode(image, validate=True)
@@ -182,6 +183,21 @@ def _lines(turn: Turn, model: str, size: int) -> Iterator[Fields]:
         yield {**head, **last, "done_reason": turn.reason, **counts}
 
 
+def _join(lines: Iterator[Fields]) -> Fields:
+    """Return the lines of an answer as the one that `"stream": false` asks for."""
+    whole: dict[str, Any] = {}
+    said: dict[str, Any] = {"role": "assistant", "content": ""}
+    for line in lines:
+        whole |= line
+        message = line.get("message", {})
+        said["content"] += message.get("content", "")
+        if message.get("thinking"):
+            said["thinking"] = said.get("thinking", "") + message["thinking"]
+        if message.get("tool_calls"):
+            said["tool_calls"] = [*said.get("tool_calls", ()), *message["tool_calls"]]
+    return {**whole, "message": said} if "message" in whole else whole
+
+
 def _handler(server: Ollama) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -201,7 +217,8 @@ def _handler(server: Ollama) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             if self.path == "/api/chat":
-                self._send(*server.answer(body))
+                status, lines = server.answer(body)
+                self._send(status, lines if body.get("stream", True) else [_join(lines)])
             elif self.path == "/api/show":
                 info = {"general.architecture": "qwen3", "qwen3.context_length": server.trained}
                 self._send(200, [{"parameters": "", "template": "", "model_info": info}])

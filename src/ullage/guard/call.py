@@ -57,8 +57,8 @@ def keywords(dialect: DialectName, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_given(value: Any) -> bool:
-    """Tell whether a keyword says something: None and the SDKs' NotGiven and Omit do not."""
-    return value is not None and type(value).__name__ not in ("NotGiven", "Omit")
+    """Tell whether a keyword says something: None and the SDKs' words for nothing do not."""
+    return value is not None and type(value).__name__ not in ("NotGiven", "Omit", "Unset")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,11 @@ def lost_connection(error: BaseException) -> bool:
     names of the exception's classes and of what it was raised from. The SDKs' APIConnectionError
     wraps many things; it counts by itself only where it names no cause.
     """
-    links = [{kind.__name__ for kind in type(link).__mro__} for link in _chain(error)]
+    chain = [*_chain(error)]
+    links = [{kind.__name__ for kind in type(link).__mro__} for link in chain]
     names = frozenset[str]().union(*links)
-    if any("Timeout" in name for name in names) or names & UNREACHED:
+    unreached = any(type(x) is ConnectionError and str(x).startswith(NO_SERVER) for x in chain)
+    if any("Timeout" in name for name in names) or names & UNREACHED or unreached:
         return False
     return bool(names & BROKEN) or all("APIConnectionError" in link for link in links)
 
@@ -105,6 +107,10 @@ UNREACHED: Final = frozenset(
     }
 )  # fmt: skip
 """Classes of exceptions after which nothing was sent: compacting or asking again is no help."""
+
+NO_SERVER: Final = "Failed to connect"
+"""How Ollama's client begins to say that nothing was sent; it raises a plain ConnectionError
+(ollama 0.6, `CONNECTION_ERROR_MESSAGE`)."""
 
 _LONGEST: Final = 8
 """Exceptions of one chain that are read."""

@@ -128,7 +128,7 @@ def open_stream(stream: Any) -> Opened:
     source = _own(stream)
     if (source is None and not hasattr(stream, "__iter__")) or hasattr(stream, "model_dump"):
         _no_stream(stream, "stream")
-    events = source._iterator if source is not None else iter(stream)  # noqa: SLF001 - see _own
+    events = _events(source) if source is not None else iter(stream)
     made = Opened(stream, events, Tracker())
     try:
         for event in events:
@@ -146,7 +146,7 @@ async def aopen_stream(stream: Any) -> Opened:
     source = _own(stream)
     if source is None and not hasattr(stream, "__aiter__"):
         _no_stream(stream, "astream")
-    events = source._iterator if source is not None else stream.__aiter__()  # noqa: SLF001
+    events = _events(source) if source is not None else stream.__aiter__()
     made = Opened(stream, events, Tracker())
     try:
         async for event in events:
@@ -236,11 +236,19 @@ def _over(tracker: Tracker, settle: Settle) -> None:
 
 
 class Relay:
-    """The events of a stream that is no SDK's own; closing it closes what they come from."""
+    """The events of a stream that is no SDK's own; closing it closes what they come from.
+
+    What else the stream has is its own.
+    """
 
     def __init__(self, stream: Any, events: Any) -> None:
         self.stream = stream
         self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("stream", "_events"):  # a copy under construction has none yet
+            raise AttributeError(name)
+        return getattr(self.stream, name)
 
     def __iter__(self) -> Relay:
         return self
@@ -266,6 +274,11 @@ class AsyncRelay:
     def __init__(self, stream: Any, events: Any) -> None:
         self.stream = stream
         self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("stream", "_events"):  # a copy under construction has none yet
+            raise AttributeError(name)
+        return getattr(self.stream, name)
 
     def __aiter__(self) -> AsyncRelay:
         return self
@@ -303,12 +316,21 @@ async def aclose(stream: Any) -> None:
 def _own(stream: Any) -> Any:
     """Return the SDK's own stream at the bottom of what a client returned, or None.
 
-    Both SDKs read their events through `_iterator` beside the `response`; their helpers hold such
-    a stream as `_raw_stream`. Watching it there leaves the caller the SDK's own object, with its
-    methods.
+    OpenAI's and Anthropic's read their events through `_iterator` beside the `response`, and their
+    helpers hold such a stream as `_raw_stream`; Mistral's reads through `generator`. Watching it
+    there leaves the caller the SDK's own object, with its methods.
     """
     source = getattr(stream, "_raw_stream", stream)
-    return source if hasattr(source, "_iterator") and hasattr(source, "response") else None
+    return source if _find_events(source) is not None and hasattr(source, "response") else None
+
+
+def _find_events(source: Any) -> str | None:
+    """Return the attribute through which an SDK's stream reads its events."""
+    return next((name for name in ("_iterator", "generator") if hasattr(source, name)), None)
+
+
+def _events(source: Any) -> Any:
+    return getattr(source, _find_events(source) or "")
 
 
 def _replace_source(stream: Any, events: Any) -> bool:
@@ -316,7 +338,7 @@ def _replace_source(stream: Any, events: Any) -> bool:
     source = _own(stream)
     if source is None:
         return False
-    source._iterator = events  # noqa: SLF001 - see _own
+    setattr(source, _find_events(source) or "", events)
     return True
 
 

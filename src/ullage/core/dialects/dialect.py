@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import MutableMapping
 
+    from ullage.core.dialects.client import ClientForm
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.framing import Framing
     from ullage.core.dialects.reply import Assembly, Watch
@@ -30,6 +31,10 @@ Auth = Literal["bearer", "x-api-key", "x-goog-api-key"]
 
 def _nothing(_: str) -> Mapping[str, Any]:
     return {}
+
+
+def _no_clients() -> Sequence[ClientForm]:
+    return ()
 
 
 def _no_edits(_: Mapping[str, Any]) -> ServerEdits | None:
@@ -213,8 +218,8 @@ class Dialect:
     `name` is that of its folder, `title` how people call it, `short` what a file of such requests
     is called. `telling` matches what the bytes of an event have that tell of an end, a report or
     an error; its text may have it too. `reports` are keys of a usage report by which the dialect
-    is known, the lowest `report_rank` first. `clients` names, by SDK, the attributes of a client
-    that take a conversation. `join_turns` returns messages in which user and assistant
+    is known, the lowest `report_rank` first. `clients` returns how the clients of SDKs send
+    conversations. `join_turns` returns messages in which user and assistant
     take turns, for an endpoint that refuses others. `read_edits` returns what a request, by its
     fields, asks the provider to leave out; `native` is how it is asked for a compaction alone.
     `added_tools` is how tools may be added to a request that somebody else made.
@@ -239,7 +244,7 @@ class Dialect:
     report_rank: int = 0
     options: Options | None = None
     routes: Routes = Routes()
-    clients: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    clients: Callable[[], Sequence[ClientForm]] = _no_clients
     join_turns: Callable[[Sequence[Any]], list[Any]] | None = None
     read_edits: Callable[[Mapping[str, Any]], ServerEdits | None] = _no_edits
     native: NativeCompaction | None = None

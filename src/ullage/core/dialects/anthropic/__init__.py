@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects import names
@@ -21,6 +21,7 @@ from ullage.core.messages.fields import as_text, field_of, mapping
 from ullage.core.messages.size import Size
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.client import ClientForm
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
     from ullage.core.dialects.rounds import Rounds
@@ -100,6 +101,13 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
     from ullage.core.dialects.anthropic.rounds import is_shaped as tell
 
     return tell(request)
+
+
+def find_clients() -> Sequence[ClientForm]:
+    """Return how the clients of SDKs send conversations."""
+    from ullage.core.dialects.anthropic.clients import CLIENTS
+
+    return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
@@ -229,5 +237,5 @@ DIALECT: Final = Dialect(
         checked=frozenset({"/v1/messages/count_tokens"}),
         prefix="/v1/messages",
     ),
-    clients={"anthropic": (("messages",), ("beta", "messages"))},
+    clients=find_clients,
 )

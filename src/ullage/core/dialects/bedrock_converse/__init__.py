@@ -13,6 +13,7 @@ from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.messages.fields import field_of
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.client import ClientForm
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
     from ullage.core.dialects.usage import Usage
@@ -64,6 +65,13 @@ def make_form() -> Form:
     from ullage.core.dialects.bedrock_converse.render import ConverseForm
 
     return ConverseForm()
+
+
+def find_clients() -> Sequence[ClientForm]:
+    """Return how the clients of SDKs send conversations."""
+    from ullage.core.dialects.bedrock_converse.clients import CLIENTS
+
+    return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
@@ -133,4 +141,5 @@ DIALECT: Final = Dialect(
     endpoint=Endpoint(address=_address),
     errors=Errors(_report, _too_large, _break_off),
     join_turns=join_turns,
+    clients=find_clients,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects import names
@@ -21,6 +21,7 @@ from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.messages.fields import field_of
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.client import ClientForm
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
     from ullage.core.dialects.usage import Usage
@@ -86,6 +87,13 @@ def make_form() -> Form:
     from ullage.core.dialects.gemini.render import GeminiForm
 
     return GeminiForm()
+
+
+def find_clients() -> Sequence[ClientForm]:
+    """Return how the clients of SDKs send conversations."""
+    from ullage.core.dialects.gemini.clients import CLIENTS
+
+    return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
@@ -181,4 +189,5 @@ DIALECT: Final = Dialect(
         plain=((frozenset({"GET"}), re.compile(r"/v1beta/models(?:/[\w.-]+)?")),),
         prefix="/v1beta/",
     ),
+    clients=find_clients,
 )

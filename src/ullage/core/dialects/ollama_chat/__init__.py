@@ -13,6 +13,7 @@ from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
 from ullage.core.messages.fields import field_of
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.client import ClientForm
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
     from ullage.core.dialects.usage import Usage
@@ -62,6 +63,13 @@ def make_form() -> Form:
     from ullage.core.dialects.ollama_chat.render import OllamaForm
 
     return OllamaForm()
+
+
+def find_clients() -> Sequence[ClientForm]:
+    """Return how the clients of SDKs send conversations."""
+    from ullage.core.dialects.ollama_chat.clients import CLIENTS
+
+    return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
@@ -175,4 +183,5 @@ DIALECT: Final = Dialect(
         ),
         prefix="/api/",
     ),
+    clients=find_clients,
 )

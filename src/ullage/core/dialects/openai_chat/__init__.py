@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects import names
@@ -14,6 +14,7 @@ from ullage.core.dialects.rounds import AddedTools
 from ullage.core.messages.fields import field_of
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.client import ClientForm
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
     from ullage.core.dialects.rounds import Rounds
@@ -65,6 +66,13 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
     from ullage.core.dialects.openai_chat.rounds import is_shaped as tell
 
     return tell(request)
+
+
+def find_clients() -> Sequence[ClientForm]:
+    """Return how the clients of SDKs send conversations."""
+    from ullage.core.dialects.openai_chat.clients import CLIENTS
+
+    return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
@@ -124,5 +132,5 @@ DIALECT: Final = Dialect(
             ),
         ),
     ),
-    clients={"openai": (("chat", "completions"), ("beta", "chat", "completions"))},
+    clients=find_clients,
 )

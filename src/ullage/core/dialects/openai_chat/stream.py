@@ -222,6 +222,8 @@ class ChatWatch(Watch):
     def see(self, event: Any) -> bool:
         """Read a chunk; tell whether it is one."""
         choices = pick(event, "choices")
+        if choices is None and (held := pick(event, "data")) is not None:  # Mistral's own client
+            event, choices = held, pick(held, "choices")
         if not isinstance(choices, list | tuple):
             return False
         for choice in choices:

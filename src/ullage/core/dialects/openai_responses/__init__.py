@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects import names
@@ -20,6 +20,7 @@ from ullage.core.dialects.server_edits import (
 )
 
 if TYPE_CHECKING:
+    from ullage.core.dialects.client import ClientForm
     from ullage.core.dialects.form import Form
     from ullage.core.dialects.reply import Assembly, Watch
     from ullage.core.dialects.rounds import Rounds
@@ -82,6 +83,13 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
     from ullage.core.dialects.openai_responses.rounds import is_shaped as tell
 
     return tell(request)
+
+
+def find_clients() -> Sequence[ClientForm]:
+    """Return how the clients of SDKs send conversations."""
+    from ullage.core.dialects.openai_responses.clients import CLIENTS
+
+    return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
@@ -152,5 +160,5 @@ DIALECT: Final = Dialect(
         guarded={"/v1/responses": FIELDS},
         plain=((frozenset({"GET", "DELETE"}), re.compile(r"/v1/responses/[A-Za-z0-9_-]+")),),
     ),
-    clients={"openai": (("responses",),)},
+    clients=find_clients,
 )
