@@ -24,7 +24,7 @@ from ullage.core.errors.nearest import suggest
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "look around": ("demo", "doctor", "statusline"),
     "talk to a model": ("run", "chat", "resume", "undo"),
-    "guard any client": ("serve",),
+    "guard any client": ("serve", "mcp"),
     "watch conversations": ("top", "ui"),
     "what fills a window": ("context", "count", "validate", "compact", "recall", "search"),
     "how large a window is": ("window", "models", "explain-error"),

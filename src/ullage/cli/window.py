@@ -85,9 +85,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the window; unknown is an answer too, so the exit code is 0."""
-    provider = _provider(given.provider)
-    configured = _find_base_url(default().settings.base_url, provider)
-    base_url = given.base_url if given.base_url is not None else configured
+    provider, base_url = find_server(given.provider, given.base_url)
     found = window(
         given.model,
         base_url=base_url,
@@ -97,7 +95,7 @@ def run(given: argparse.Namespace) -> int:
         refresh=given.refresh,
     )
     if given.json:
-        print(json.dumps(_plain(found), indent=2))
+        print(json.dumps(describe(found), indent=2))
     elif given.explain:
         print(found.explain() + "\n" + _changes(found))
     elif not found.known:
@@ -108,7 +106,15 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _plain(found: Window) -> dict[str, object]:
+def find_server(provider: str | None, base_url: str | None) -> tuple[str | None, str | None]:
+    """Return provider and base URL to ask: those that are named, else the configured URL."""
+    known = _provider(provider)
+    configured = _find_base_url(default().settings.base_url, known)
+    return known, base_url if base_url is not None else configured
+
+
+def describe(found: Window) -> dict[str, object]:
+    """Return a window as plain data, with what would change it."""
     changes = list(CHANGES[found.source])
     hint = None if found.known else HINT
     return {"known": found.known, **asdict(found), "hint": hint, "changes": changes}
