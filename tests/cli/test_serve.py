@@ -431,7 +431,7 @@ def test_without_the_extra_it_is_named():
 def test_without_uvloop_the_standard_loop_serves():
     code = (
         "import sys; sys.modules['uvloop'] = None\n"
-        "from ullage.cli import serve; print(serve._loop())"
+        "from ullage.cli import serve; print(serve.find_loop())"
     )
     done = alone(code)
     assert done.stdout.strip() == "None"

@@ -210,20 +210,21 @@ def settle_embedded(words: Sequence[str]) -> list[str]:
             break
         if len(word) < SHORTEST_OPTION or not OPTION.startswith(word):
             continue
-        if left and (left[0].endswith(".gguf") or left[0] in _embedded_models()):
+        if left and (left[0].endswith(".gguf") or left[0] in list_models()):
             settled[-1] = f"{OPTION}={left.pop(0)}"
         else:
             settled[-1] = f"{OPTION}={EMBEDDED}"
             if left and not left[0].startswith("-") and len(left[0].split()) == 1:
                 say(
                     f"{left[0]!r} behind {OPTION} names none of its models "
-                    f"({', '.join(_embedded_models())}, or a .gguf file), so {EMBEDDED} runs and "
+                    f"({', '.join(list_models())}, or a .gguf file), so {EMBEDDED} runs and "
                     f"{left[0]!r} is not its model; {OPTION}=MODEL always names one"
                 )
     return settled + left
 
 
-def _embedded_models() -> tuple[str, ...]:
+def list_models() -> tuple[str, ...]:
+    """Return the names of the embedded models."""
     try:
         from ullage.embedded.catalog import ROWS
     except ImportError:  # the extra lacks; whoever starts the server says so

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 import os
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ullage.cli.lines import block, is_terminal, note, out
 from ullage.cli.marks import BEGIN, add_block, remove_block
+from ullage.cli.members import decode, is_same, parse, read_fields, remove_member, set_member
 from ullage.core.errors import ConfigurationError
 
 BACKUP: Final = ".ullage-backup"
@@ -69,32 +69,66 @@ class FilePatch(NamedTuple):
 
 def run(given: argparse.Namespace) -> int:
     """Install or take back; the exit code is 0 where the file is as was asked."""
+    where = name_program(given)
+    called = command()
+
+    def make(before: bytes | None, saved: bytes | None) -> bytes | None:
+        if given.install is not None:
+            return install(where, before, called, force=given.force)
+        return uninstall(where, before, saved, called)
+
+    return change_file(given, find_path(where, os.environ), make, LINE)
+
+
+class Installed(NamedTuple):
+    """What is put into files: its name for people, the end of a backup's name, and its sign.
+
+    `is_there` tells whether a file has it already: its backup is older then, and stays.
+    """
+
+    name: str
+    backup: str
+    is_there: Callable[[bytes], bool]
+
+
+def name_program(given: argparse.Namespace) -> str:
+    """Return the program that is meant; raises ConfigurationError for two."""
     if given.install is not None and given.uninstall is not None:
         raise ConfigurationError("give --install or --uninstall, not both")
-    where = given.install or given.uninstall
-    path = find_path(where, os.environ)
-    before, saved = _read(path), _read(_name_backup(path))
+    return str(given.install or given.uninstall)
+
+
+def change_file(
+    given: argparse.Namespace,
+    path: Path,
+    make: Callable[[bytes | None, bytes | None], bytes | None],
+    kind: Installed,
+) -> int:
+    """Show what `make` makes of a file and its backup, ask, and write it; return the exit code.
+
+    `make` returns None for a file that is to go, and raises ValueError for one it cannot change.
+    """
+    saved_at = path.with_name(path.name + kind.backup)
+    before, saved = _read(path), _read(saved_at)
     try:
-        if given.install is not None:
-            after: bytes | None = install(where, before, command(), force=given.force)
-        else:
-            after = uninstall(where, before, saved, command())
+        after = make(before, saved)
     except ValueError as error:
         raise ConfigurationError(f"{path} is left as it is: {error}") from error
     change = FilePatch(path, before, after, saved)
+    installs = given.install is not None
     if after == before:
-        state = "is installed" if given.install is not None else "is not installed"
-        note(f"nothing to do: the status line {state} in {path}")
+        state = "installed" if installs else "not installed"
+        note(f"nothing to do: {kind.name} {state} in {path}")
         return 0
     out(show_change(change).rstrip("\n"))
     if not (given.yes or _agree(path)):
         note("nothing was changed")
         return 1
-    _write(change, keep=given.install is not None)
+    _write(change, saved_at, kind, keep=installs)
     return 0
 
 
-def command() -> str:
+def command(name: str = "statusline") -> str:
     """Return how this program is called, in words of a shell: by path, since PATH may differ.
 
     It runs in folders of strangers: no module is to be loaded from there (`-P`).
@@ -102,7 +136,7 @@ def command() -> str:
     beside = Path(sys.executable).with_name("ullage")
     script = str(beside) if beside.exists() else shutil.which("ullage")
     words = [script] if script else [sys.executable, "-P", "-m", "ullage"]
-    return shlex.join([*words, "statusline"])
+    return shlex.join([*words, name])
 
 
 def find_path(where: str, environ: Mapping[str, str]) -> Path:
@@ -126,8 +160,7 @@ def find_path(where: str, environ: Mapping[str, str]) -> Path:
 def install(where: str, before: bytes | None, called: str, *, force: bool = False) -> bytes:
     """Return the file with the status line; raises ValueError for what cannot be changed."""
     if where == "claude":
-        value = {"type": "command", "command": f"{called} --in claude"}
-        return _set_member(before, value, force=force)
+        return _set_line(before, called, force=force)
     return add_block(before or b"", BLOCKS[where].format(command=called))
 
 
@@ -145,135 +178,30 @@ def uninstall(where: str, before: bytes | None, saved: bytes | None, called: str
         except ValueError:
             continue
     if where == "claude":
-        left = _remove_member(before, saved)
-        return saved if saved is not None and _is_same(left, saved) else left
+        left = remove_line(before, saved)
+        return saved if saved is not None and is_same(left, saved) else left
     return remove_block(before)
 
 
 # ── one member of a JSON file ───────────────────────────────────────────────────────────────────
 
 
-def _set_member(before: bytes | None, value: Mapping[str, str], *, force: bool) -> bytes:
-    text = _decode(before or b"")
-    end = "\r\n" if "\r\n" in text else "\n"
-    if not text.strip():
-        return (json.dumps({KEY: value}, indent=2) + "\n").encode()
-    fields = _parse(text)
-    written = json.dumps(value)
-    held = _find_member(text)
-    if held is not None:
-        if not (force or is_ours(fields[KEY])):
-            shown = json.dumps(fields[KEY])
-            raise ValueError(f"it has another status line, {shown}: --force replaces it")
-        start, stop = held
-        made = text if fields[KEY] == value else text[:start] + written + text[stop:]
-    else:
-        made = _append_member(text, written, end, empty=not fields)
-    if json.loads(made) != {**fields, KEY: value}:
-        raise ValueError("its JSON has a form that cannot be changed in one place")
-    return made.encode()
+def _set_line(before: bytes | None, called: str, *, force: bool) -> bytes:
+    value = {"type": "command", "command": f"{called} --in claude"}
+    return set_member(before, KEY, value, may_replace=lambda held: force or is_ours(held))
 
 
-def _append_member(text: str, written: str, end: str, *, empty: bool) -> str:
-    """Return an object with one member more, behind the others and indented as the first one."""
-    close = text.rstrip().rindex("}")
-    body = text[:close].rstrip()
-    first = text[text.index("{") + 1 :].lstrip(" \t")
-    indent = "  "
-    if first.startswith(("\n", "\r\n")) and not empty:
-        line = first.lstrip("\r\n")
-        indent = line[: len(line) - len(line.lstrip(" \t"))]
-    comma = "" if empty else ","
-    return f'{body}{comma}{end}{indent}"{KEY}": {written}{end}{text[close:]}'
-
-
-def _remove_member(before: bytes, saved: bytes | None) -> bytes:
+def remove_line(before: bytes, saved: bytes | None) -> bytes:
     """Return the file without our member, or with the one that stood there before."""
-    text = _decode(before)
-    if not text.strip():
+    if before.strip() and not is_ours(parse(decode(before), KEY).get(KEY)):
         return before
-    fields = _parse(text)
-    held = _find_member(text)
-    if held is None or not is_ours(fields[KEY]):
-        return before
-    start, stop = held
-    old = _find_saved(saved)
-    if old is not None:
-        return (text[:start] + old + text[stop:]).encode()
-    head = text[: text.rindex(f'"{KEY}"', 0, start)].rstrip()
-    tail = text[stop:]
-    if head.endswith(","):
-        made = head[:-1] + tail
-    else:
-        rest = tail.lstrip()
-        made = head + (tail[tail.index(",") + 1 :] if rest.startswith(",") else tail)
-    if json.loads(made) != {name: value for name, value in fields.items() if name != KEY}:
-        raise ValueError(f"the member {KEY!r} cannot be taken out in one place")
-    return made.encode()
-
-
-def _is_same(one: bytes, other: bytes) -> bool:
-    """Tell whether two files say the same, however they are written."""
-    try:
-        return bool(json.loads(one) == json.loads(other))
-    except ValueError:
-        return False
-
-
-def _find_saved(saved: bytes | None) -> str | None:
-    """Return the status line of the backup as it was written, None where it had none."""
-    text = _decode(saved or b"")
-    held = _find_member(text) if text.strip() else None
-    return text[held[0] : held[1]] if held is not None else None
+    return remove_member(before, KEY, saved)
 
 
 def is_ours(value: object) -> bool:
     """Tell whether a status line is this program's."""
     called = value.get("command") if isinstance(value, dict) else None
     return isinstance(called, str) and "ullage" in called and " statusline" in called
-
-
-def _find_member(text: str) -> tuple[int, int] | None:
-    """Return where the value of the member stands in the top-level object, the last one counts."""
-    read = json.JSONDecoder().raw_decode
-    found = None
-    place = _skip(text, text.index("{") + 1)
-    while text[place] == '"':
-        name, place = read(text, place)
-        start = _skip(text, _skip(text, place) + 1)
-        _, stop = read(text, start)
-        if name == KEY:
-            found = (start, stop)
-        place = _skip(text, stop)
-        if text[place] == ",":
-            place = _skip(text, place + 1)
-    return found
-
-
-def _skip(text: str, place: int) -> int:
-    while place < len(text) and text[place] in " \t\r\n":
-        place += 1
-    return place
-
-
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"it is no plain JSON ({error}); comments and trailing commas are none. Put "
-            f'"{KEY}": {{"type": "command", "command": "ullage statusline"}} there by hand'
-        ) from error
-    if not isinstance(fields, dict):
-        raise ValueError("it is no object of JSON")  # noqa: TRY004 - the file is at fault
-    return fields
-
-
-def _decode(data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is no UTF-8 ({error})") from error
 
 
 # ── showing, asking, writing ────────────────────────────────────────────────────────────────────
@@ -303,10 +231,6 @@ def _agree(path: Path) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-def _name_backup(path: Path) -> Path:
-    return path.with_name(path.name + BACKUP)
-
-
 def _read(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
@@ -316,11 +240,10 @@ def _read(path: Path) -> bytes | None:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
 
 
-def _write(change: FilePatch, *, keep: bool) -> None:
+def _write(change: FilePatch, backup: Path, kind: Installed, *, keep: bool) -> None:
     """Write the file, or remove it; a first backup is kept until the change is taken back."""
-    backup = _name_backup(change.path)
     try:
-        if keep and change.before is not None and not _is_installed(change.before):
+        if keep and change.before is not None and not kind.is_there(change.before):
             _replace(backup, change.before, like=change.path)
         if change.after is None:
             change.path.unlink()
@@ -337,13 +260,10 @@ def _write(change: FilePatch, *, keep: bool) -> None:
 
 def _is_installed(data: bytes) -> bool:
     """Tell whether a file has the status line already: its backup is older, and stays."""
-    if BEGIN.encode() in data:
-        return True
-    try:
-        fields = json.loads(data)
-    except ValueError:
-        return False
-    return isinstance(fields, dict) and is_ours(fields.get(KEY))
+    return BEGIN.encode() in data or is_ours(read_fields(data).get(KEY))
+
+
+LINE: Final = Installed("the status line is", BACKUP, _is_installed)
 
 
 def _replace(path: Path, data: bytes, *, like: Path) -> None:

@@ -24,7 +24,7 @@ from ullage.core.errors.nearest import suggest
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "look around": ("demo", "doctor", "statusline"),
     "talk to a model": ("run", "chat", "resume", "undo"),
-    "guard any client": ("serve", "mcp"),
+    "guard any client": ("serve", "with", "hooks", "mcp"),
     "watch conversations": ("top", "ui"),
     "what fills a window": ("context", "count", "validate", "compact", "recall", "search"),
     "how large a window is": ("window", "models", "explain-error"),
@@ -49,6 +49,7 @@ examples:
   ullage context --from claude --last         what fills the window of your last session
   ullage chat --embedded --no-tools           talk to a small model that runs here
   ullage serve --upstream http://HOST:8080    a guard for every client of a server
+  ullage with claude                          Claude Code with the guard in front of its server
   ullage compact request.json --ratio 0.5     a request made smaller, by the laws
 
 ullage COMMAND --help tells more of one.
@@ -179,6 +180,10 @@ def _code(error: UllageError) -> int:
 
 def _settle_words(words: Sequence[str]) -> Sequence[str]:
     """Return the command line with no doubt left about an option whose value may be left out."""
+    if words and words[0] == "with":
+        from ullage.cli.with_ import settle_words
+
+        return ["with", *settle_words(words[1:])]
     if not words or words[0] not in AGENTS:
         return words
     from ullage.cli.desk import settle_embedded

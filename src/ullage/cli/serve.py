@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,15 +102,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the variable with the token that clients must present; needed beyond this machine",
     )
     what = parser.add_argument_group("what is done")
-    desk.add_policy(what)
-    desk.add_summarizer(what)
-    what.add_argument("--observe", action="store_true", help="change nothing, only measure")
-    what.add_argument(
-        "--recall-tools",
-        action="store_true",
-        help="keep what was left out, and give models tools to read and search it",
-    )
-    what.add_argument("--window", type=int, metavar="TOKENS", help="the window, if you know better")
+    add_rules(what)
     what.add_argument(
         "--passive",
         action="store_true",
@@ -131,6 +123,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _add_log(parser)
 
 
+def add_rules(what: argparse._ActionsContainer) -> None:
+    """Declare what is done with requests."""
+    desk.add_policy(what)
+    desk.add_summarizer(what)
+    what.add_argument("--observe", action="store_true", help="change nothing, only measure")
+    what.add_argument(
+        "--recall-tools",
+        action="store_true",
+        help="keep what was left out, and give models tools to read and search it",
+    )
+    what.add_argument("--window", type=int, metavar="TOKENS", help="the window, if you know better")
+
+
 def _add_log(parser: argparse.ArgumentParser) -> None:
     """Declare what is logged."""
     told = parser.add_argument_group("what is logged, on stderr")
@@ -149,7 +154,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Serve until a signal; exits with 0 after an orderly end."""
-    make = _application()
+    make = load_application()
     with ExitStack() as held:
         demo = None
         if given.demo is not None:
@@ -179,8 +184,8 @@ def run(given: argparse.Namespace) -> int:
         return _run_server(app, serve, listening, again)
 
 
-def _application() -> Callable[[Serve], App]:
-    """Load what serves; raises ConfigurationError without the extra."""
+def load_application(command: str = "ullage serve") -> Callable[[Serve], App]:
+    """Load what serves; raises ConfigurationError without the extra, naming the command."""
     try:
         import httptools  # noqa: F401 - by name below
         import uvicorn  # noqa: F401 - the same
@@ -188,7 +193,7 @@ def _application() -> Callable[[Serve], App]:
         from ullage.cli.face import make_face
         from ullage.proxy.app import App
     except ModuleNotFoundError as error:
-        raise explain_missing("ullage serve", error.name) from error
+        raise explain_missing(command, error.name) from error
     return lambda serve: App(serve, runtime=make_runtime(remembered=REMEMBERED), face=make_face)
 
 
@@ -196,13 +201,19 @@ def _application() -> Callable[[Serve], App]:
 
 
 def read(
-    given: argparse.Namespace, environment: Mapping[str, str], demo: Upstream | None = None
+    given: argparse.Namespace,
+    environment: Mapping[str, str],
+    demo: Upstream | None = None,
+    *,
+    behind: Sequence[Upstream] = (),
+    store: str | None = None,
 ) -> Serve:
     """Return the configuration: the file's, with the arguments over it.
 
-    `demo` stands behind all other upstreams. Raises ConfigurationError for what cannot be.
+    `behind` and then `demo` stand behind all other upstreams; `store` holds where none is named.
+    Raises ConfigurationError for what cannot be.
     """
-    named = [_upstream(text, number) for number, text in enumerate(given.upstream)]
+    named = [split_upstream(text, number) for number, text in enumerate(given.upstream)]
     rule = {
         "policy": given.policy,
         "window": None if demo is not None else given.window,
@@ -224,12 +235,11 @@ def read(
     ]
     file = None if given.config is None else Path(given.config)
     configured = config.load(environment, named=file, options=options)
-    return serving.read(
-        configured, store=default_url(PROXY), behind=() if demo is None else (demo,)
-    )
+    last = behind if demo is None else (*behind, demo)
+    return serving.read(configured, store=store or default_url(PROXY), behind=last)
 
 
-def _upstream(text: str, number: int) -> dict[str, str]:
+def split_upstream(text: str, number: int) -> dict[str, str]:
     """Return the upstream of one argument: `URL`, or `NAME=URL`."""
     name, equals, url = text.partition("=")
     if not equals or "/" in name or ":" in name:
@@ -373,6 +383,35 @@ def _run_application(
     app: Any, listening: socket.socket, drain_s: float, prepare: Callable[[], None]
 ) -> int:
     """Run the web server until a signal; return the exit code."""
+    server = make_server(app, drain_s)
+    ending = threading.Timer(math.ceil(drain_s) + GRACE_S, _end_process)
+    ending.daemon = True
+
+    async def main() -> None:
+        prepare()
+        watch = asyncio.create_task(_watch_end(server, ending, app))
+        gc.collect()
+        gc.freeze()  # what was loaded by now stays: no collection need look at it again
+        gc.set_threshold(*COLLECTED)
+        await server.serve(sockets=[listening])
+        watch.cancel()
+
+    # uvicorn raises the signals that ended it once more: they were answered by then.
+    before = {
+        number: signal.signal(number, _ignore_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        with asyncio.Runner(loop_factory=find_loop()) as runner:
+            runner.run(main())
+    finally:
+        ending.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0 if server.started else 1
+
+
+def make_server(app: Any, drain_s: float) -> uvicorn.Server:
+    """Return the web server of an application, not yet begun."""
     import uvicorn
 
     from ullage.cli.listening import Bounded
@@ -391,31 +430,7 @@ def _run_application(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(drain_s),
     )
-    server = uvicorn.Server(settings)
-    ending = threading.Timer(math.ceil(drain_s) + GRACE_S, _end_process)
-    ending.daemon = True
-
-    async def main() -> None:
-        prepare()
-        watch = asyncio.create_task(_watch_end(server, ending, app))
-        gc.collect()
-        gc.freeze()  # what was loaded by now stays: no collection need look at it again
-        gc.set_threshold(*COLLECTED)
-        await server.serve(sockets=[listening])
-        watch.cancel()
-
-    # uvicorn raises the signals that ended it once more: they were answered by then.
-    before = {
-        number: signal.signal(number, _ignore_signal) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        with asyncio.Runner(loop_factory=_loop()) as runner:
-            runner.run(main())
-    finally:
-        ending.cancel()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return 0 if server.started else 1
+    return uvicorn.Server(settings)
 
 
 async def _watch_end(server: uvicorn.Server, ending: threading.Timer, app: Ending) -> None:
@@ -436,7 +451,7 @@ def _ignore_signal(number: int, frame: object) -> None:
     del number, frame
 
 
-def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def find_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return what makes the event loop: uvloop's where there is one (not on Windows)."""
     try:
         import uvloop

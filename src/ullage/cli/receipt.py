@@ -1,0 +1,146 @@
+"""What a proxy did while a client ran, in a few lines: requests, compactions, tokens, failures.
+
+The figures are those of the proxy's own books: its ledger, its meters, its watch, and its line for
+each request. It holds no text of a conversation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.tokens.gauge import short
+
+if TYPE_CHECKING:
+    from ullage.proxy.app import App
+    from ullage.proxy.journal import RequestLine
+
+MOST: Final = 3
+"""Failures, and warnings, that are told; the others are counted."""
+
+LONGEST: Final = 300
+"""Characters of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What was done, as the proxy counted it.
+
+    `left_out` are tokens that compactions took away; `fitted` are requests that were too large for
+    their window and were sent smaller, `recovered` those that a server refused and then took.
+    `used` of `window` is the last size of the largest conversation, `dollars` the price of what was
+    reported, None where no price is known.
+    """
+
+    requests: int
+    conversations: int
+    compactions: int
+    left_out: int
+    fitted: int
+    recovered: int
+    used: int | None
+    window: int | None
+    fullest: float | None
+    dollars: float | None
+
+
+class EndListener(logging.Handler):
+    """Keeps what is to be told at the end, so that nothing is drawn over a client's screen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: Counter[tuple[int, str, str]] = Counter()
+        self.warnings: Counter[str] = Counter()
+        self.fitted = 0
+        self.fullest: float | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record in."""
+        line: RequestLine | None = getattr(record, "request", None)
+        if line is None:
+            if record.levelno >= logging.WARNING:
+                self.warnings[record.getMessage()[:LONGEST]] += 1
+            return
+        if line.status >= 400 and not line.left:
+            why = line.why or line.code
+            self.failures[line.status, f"{line.method} {line.path}", why[:LONGEST]] += 1
+        if line.before is not None and line.window and line.before > line.window:
+            self.fitted += 1
+        if line.share is not None:
+            self.fullest = max(self.fullest or 0.0, line.share)
+
+    def is_missing(self, path: str) -> bool:
+        """Tell whether a server said that it has no such path."""
+        return any(status in (404, 405) and path in asked for status, asked, _ in self.failures)
+
+
+def add_up(app: App, heard: EndListener) -> RunFigures:
+    """Return what a proxy did so far."""
+    entries = app.ledger.all()
+    largest = max(entries, key=lambda one: one.used or 0, default=None)
+    paid = [row.dollars for row in app.watch.feed.list_rows() if row.dollars is not None]
+    return RunFigures(
+        requests=sum(one.requests for one in entries),
+        conversations=len(entries),
+        compactions=sum(one.compactions for one in entries),
+        left_out=sum(one.saved for one in entries),
+        fitted=heard.fitted,
+        recovered=int(app.meters.recoveries.value(outcome="recovered") or 0),
+        used=None if largest is None else largest.used,
+        window=None if largest is None else largest.window,
+        fullest=heard.fullest,
+        dollars=sum(paid) if paid else None,
+    )
+
+
+def write_receipt(found: RunFigures, *, observed: bool = False) -> Iterator[str]:
+    """Yield the receipt, line by line."""
+    if not found.requests:
+        return
+    parts = [
+        _count(found.requests, "request"),
+        f"in {_count(found.conversations, 'conversation')}",
+    ]
+    yield f"ullage: {' '.join(parts)}, {_count(found.compactions, 'compaction')}" + (
+        " (observed only: nothing was changed)" if observed else ""
+    )
+    if found.compactions:
+        yield f"  {found.left_out:,} tokens left out by compactions"
+    if found.fitted:
+        yield f"  {_count(found.fitted, 'request')} too large for the window, and sent smaller"
+    if found.recovered:
+        yield f"  {_count(found.recovered, 'request')} refused as too large, and then taken"
+    if found.used is not None:
+        window = short(found.window) if found.window else "unknown"
+        full = f", {found.used / found.window:.0%}" if found.window else ""
+        most = f"; at most {found.fullest:.0%}" if found.fullest is not None else ""
+        yield f"  window {window}: {short(found.used)} tokens used at last{full}{most}"
+    if found.dollars is not None:
+        yield f"  ${found.dollars:,.4f} by the reports, at list prices"
+
+
+def write_failures(heard: EndListener) -> Iterator[str]:
+    """Yield the requests that failed, the most frequent first."""
+    for (status, asked, why), times in heard.failures.most_common(MOST):
+        yield f"  {_times(times)}{asked}: {status}{f', {why}' if why else ''}"
+    if len(heard.failures) > MOST:
+        yield f"  and {_count(len(heard.failures) - MOST, 'other failure')}"
+
+
+def write_warnings(heard: EndListener) -> Iterator[str]:
+    """Yield what the proxy warned of."""
+    for text, times in heard.warnings.most_common(MOST):
+        yield f"  {_times(times)}{text}"
+    if len(heard.warnings) > MOST:
+        yield f"  and {_count(len(heard.warnings) - MOST, 'other warning')}"
+
+
+def _times(number: int) -> str:
+    return f"{number} times " if number > 1 else ""
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

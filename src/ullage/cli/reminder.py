@@ -1,0 +1,64 @@
+"""What a client that compacts by itself is told to keep: the user's rules, tasks and values.
+
+They are found by rule in the session file, in the user's own words, as ullage's own compactions
+find them. It knows no hook's settings.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Final
+
+from ullage import importers
+from ullage.core.facts.extract import Facts, collect, render
+from ullage.runtime import Measurable, default
+
+MOST: Final = 8_000
+"""Characters of a reminder: Claude Code 2.1 and Codex 0.169 cut what is over 10,000."""
+
+BEFORE: Final = (
+    "Keep these in the summary word for word. They were found by rule in the user's own messages "
+    "and in the calls of tools:"
+)
+AFTER: Final = (
+    "The conversation was compacted. These were said before, and the summary does not have them "
+    "word for word; rules still hold:"
+)
+
+
+def remind(event: str, transcript: str, source: str) -> str:
+    """Return what a hook prints for an event: "" where nothing is to be kept, or to be said.
+
+    Before a compaction it is text, after it the JSON that adds it to the conversation. Raises
+    ConfigurationError for a session file that cannot be read.
+    """
+    if event not in ("PreCompact", "SessionStart"):
+        return ""
+    session = importers.load(transcript, source=source)
+    read = default().read(Measurable(list(session.messages), dialect=session.dialect))
+    facts = collect(read.messages)
+    facts = replace(facts, files=(), skills=(), said=(), found=(), results=())
+    if event == "PreCompact":
+        text = render(facts, MOST, len)
+        return f"{BEFORE}\n{text}\n" if text else ""
+    standing = "\n".join(message.text for message in read.messages[session.start :])
+    text = render(_drop_standing(facts, standing), MOST, len)
+    if not text:
+        return ""
+    told = {"hookEventName": event, "additionalContext": f"{AFTER}\n{text}"}
+    return json.dumps({"hookSpecificOutput": told})
+
+
+def _drop_standing(facts: Facts, standing: str) -> Facts:
+    """Return the facts that a text does not have word for word; files and commands are left out."""
+    held = _flatten(standing)
+    kept = {
+        name: tuple(line for line in getattr(facts, name) if _flatten(line) not in held)
+        for name in ("constraints", "tasks", "decisions", "identifiers")
+    }
+    return Facts(**kept)
+
+
+def _flatten(text: str) -> str:
+    return " ".join(text.split()).casefold()
