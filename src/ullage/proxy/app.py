@@ -22,8 +22,11 @@ from ullage.proxy.admission import Admission
 from ullage.proxy.asked import list_doors
 from ullage.proxy.body import RequestRefused
 from ullage.proxy.channel import Channel
+from ullage.proxy.endpoints import DOCUMENT, is_api
 from ullage.proxy.exchange import ENDED, Exchange
+from ullage.proxy.fitting import ReadableNames
 from ullage.proxy.guarding import Guarding
+from ullage.proxy.interface import ApiExchange
 from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger
 from ullage.proxy.stored import Histories
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
     from ullage.storage import Store
 
 log = logging.getLogger("ullage.proxy")
+
+OPEN: Final = (*pages.OPEN, DOCUMENT)
+"""What tells nothing of anybody: it is shown without a token."""
 
 LONGEST_PATH = 80
 """Characters of a path that a line in the log has of it."""
@@ -108,6 +114,7 @@ class App:
         self.serve = serve
         self.ledger = Ledger()
         self.histories = Histories()
+        self.readable = ReadableNames()
         self.runtime = runtime if runtime is not None else default()
         self._sender = upstream
         self._store = check_store(store)
@@ -241,13 +248,13 @@ class App:
         self, scope: Any, channel: Channel, line: journal.RequestLine
     ) -> None:
         path = scope["path"]
-        dialect = routes.dialect(path)
+        dialect = "" if is_api(path) else routes.dialect(path)
         try:
             bound = str((scope.get("server") or ("",))[0])
             if self.face is not None and self._is_faced(scope):
                 await self.face(self._let_see(scope, bound), channel.receive, channel.send)
                 return
-            head = heads.read(scope, self.serve, bound, strangers=path in pages.OPEN)
+            head = heads.read(scope, self.serve, bound, strangers=path in OPEN)
             line.client = journal.name_client(head.agent, head.client)
             if pages.is_page(head.path) and not routes.plain(head.method, head.path):
                 seen = {**scope, pages.VIEWER: self._make_viewer(head)}
@@ -297,7 +304,10 @@ class App:
         self, head: heads.RequestHead, channel: Channel, line: journal.RequestLine
     ) -> None:
         async with self.admission.admit(head.party) as admitted:
-            await self._exchange(Exchange(self, head, channel, admitted, line), head)
+            if is_api(head.path):
+                await ApiExchange(self, head, channel, admitted, line).answer()
+            else:
+                await self._exchange(Exchange(self, head, channel, admitted, line), head)
 
     async def _exchange(self, exchange: Exchange, head: heads.RequestHead) -> None:
         form = routes.find_form(head.path) if head.method == "POST" else None

@@ -39,6 +39,8 @@ class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
         """What is sent in place of the text, where a dialect has a shape for this."""
         self.again_s = 0
         """Seconds after which the client may come again, 0 where nothing is said of it."""
+        self.allow = ""
+        """The methods that are taken, where another one was asked for."""
         super().__init__(text)
 
     def __reduce__(self) -> tuple[Any, ...]:

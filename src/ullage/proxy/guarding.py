@@ -137,7 +137,7 @@ class Guarding:
         found = serve.summarizer or runtime.settings.summarizer
         self._summarizer = make_summarizer(runtime, found)
         self.steering = Steering()
-        self._patience_s = DEADLINE_S if self._summarizer is None else SUMMARY_S
+        self.patience_s = DEADLINE_S if self._summarizer is None else SUMMARY_S
 
     async def plan(self, call: ProxyCall) -> Plan:
         """Return what to send for a call; the call's own bytes where nothing is to be done.
@@ -148,7 +148,7 @@ class Guarding:
             return Plan(call.body.raw)
         try:
             if call.far is not None:
-                return await call.far.plan(call, self._patience_s, self.steering)
+                return await call.far.plan(call, self.patience_s, self.steering)
             return await self._plan_here(call)
         except RequestRefused:
             raise
@@ -162,9 +162,28 @@ class Guarding:
             log.exception("the guard failed; the request goes out as it came")
             return Plan(call.body.raw, fault=type(error).__name__)
 
+    async def fit(
+        self, call: ProxyCall, pins: frozenset[int] = frozenset(), target: int | None = None
+    ) -> Plan:
+        """Return the plan of a call that its client sends by itself: repaired, and made to fit.
+
+        With `target` it is compacted to so many tokens. Raises what a guard raises, TimeoutError.
+        """
+        call, spared = self.steering.apply(call)
+        async with asyncio.timeout(self.patience_s):
+            port = self._port(call).relay(repairs=not call.rule.observe, keeps=self._keeps(call))
+            request, spoken = make_request(call), call.form.dialect
+            request = replace(request, pins=request.pins | pins)
+            if target is None or call.rule.observe:
+                view = await port.aprepare(request, spoken)
+            else:
+                view = await port.acompact(request, spoken, target)
+        standing = find_standing(call, view, _policy(call))
+        return Plan(b"", view, port, standing=standing, spared=spared)
+
     async def _plan_here(self, call: ProxyCall) -> Plan:
         call, spared = self.steering.apply(call)
-        async with asyncio.timeout(self._patience_s):
+        async with asyncio.timeout(self.patience_s):
             if call.kept:
                 return await self._forwarding(call)
             port = self._port(call)
@@ -180,7 +199,7 @@ class Guarding:
         if call.rule.observe:
             return None
         if plan.far is not None:
-            return await plan.far.again(call, found, self._patience_s)
+            return await plan.far.again(call, found, self.patience_s)
         return await self._plan_again(call, plan, found)
 
     async def _plan_again(self, call: ProxyCall, plan: Plan, found: Trouble) -> Plan | None:

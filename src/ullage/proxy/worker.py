@@ -32,6 +32,7 @@ from ullage.proxy.doors import (
     FarWindows,
     Pipe,
 )
+from ullage.proxy.fitting import ApiReply, Fitting
 from ullage.proxy.frames import Beat, Done, WorkerJob, read
 from ullage.proxy.guarding import Guarding, Plan
 from ullage.proxy.ledger import Ledger
@@ -108,7 +109,13 @@ class Bench:
             cast("ProxyMeters", FarMeters(link)),
             fail_open=setup.serve.fail_open,
         )
+        self._fitting = Fitting(setup.serve, self._guarding, runtime, cast("Keeping", store))
         self._tickets: dict[int, dict[int, tuple[ProxyCall, Plan | None]]] = {}
+
+    async def answer(self, head: RequestHead, raw: bytes, steering: Steering) -> ApiReply:
+        """Answer a request to an endpoint of the proxy's own; raises RequestRefused."""
+        self._guarding.steering = steering
+        return await self._fitting.answer(head, head.path, raw)
 
     async def check(self, raw: bytes) -> FarBody:
         """Check a body that is forwarded as it came; raises RequestRefused."""

@@ -1,0 +1,62 @@
+"""Steps that make the messages to send of a caller's own, in order, each accounted for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ullage.core.compaction.edits import Clear, Drop, Edit, Insert, Script, apply
+from ullage.guard.steps import FitStep, list_steps
+from ullage.runtime import Measurable, Runtime
+
+RUNTIME = Runtime()
+
+
+def talk(size: int) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": f"text {n}"} for n in range(size)]
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> tuple[int, Script]:
+    size = draw(st.integers(1, 9))
+    places = st.sets(st.integers(0, size - 1))
+    drops, clears = draw(places), draw(places)
+    inserts = draw(st.sets(st.integers(0, size), max_size=3))
+    edits: list[Edit] = [Drop(n) for n in drops]
+    edits += [Clear(n, 0, -1, "cut") for n in clears]
+    edits += [Insert(n, "user", f"block {n}") for n in inserts]
+    return size, Script.of(edits)
+
+
+@given(scripts())
+def test_steps_make_what_a_script_makes_and_name_each_edited_message(
+    drawn: tuple[int, Script],
+) -> None:
+    size, script = drawn
+    history = talk(size)
+    read = RUNTIME.read(Measurable(history, dialect="openai_chat"))
+    edited = apply(read, script, RUNTIME.codec_for("openai_chat"))
+    sent = list(edited.transcript.raws)
+    steps = list_steps(history, sent, script)
+    made = [history[s.keep] if s.keep is not None else s.message for s in steps]
+    assert all(one is other for one, other in zip(made, sent, strict=True))
+    places = [s.keep if s.keep is not None else s.edit for s in steps]
+    assert tuple(places) == edited.origin
+    stood_for = [place for step in steps for place in step.stands_for]
+    assert len(stood_for) == len(set(stood_for))
+    assert set(stood_for) <= script.drops
+
+
+def test_a_history_that_more_than_a_script_changed_keeps_what_is_the_same_object() -> None:
+    history = talk(4)
+    repaired = {"role": "user", "content": "text 1 and text 2"}
+    steps = list_steps(history, [history[0], repaired, history[3]], None)
+    assert steps == (
+        FitStep(history[0], keep=0),
+        FitStep(repaired, stands_for=(1, 2)),
+        FitStep(history[3], keep=3),
+    )
+    longer = list_steps(history, [*history, repaired], Script.of([Insert(0, "user", "other")]))
+    assert [step.keep for step in longer] == [0, 1, 2, 3, None]
