@@ -39,7 +39,7 @@ def test_steps_make_what_a_script_makes_and_name_each_edited_message(
     read = RUNTIME.read(Measurable(history, dialect="openai_chat"))
     edited = apply(read, script, RUNTIME.codec_for("openai_chat"))
     sent = list(edited.transcript.raws)
-    steps = list_steps(history, sent, script)
+    steps = list_steps(history, sent, edited.origin)
     made = [history[s.keep] if s.keep is not None else s.message for s in steps]
     assert all(one is other for one, other in zip(made, sent, strict=True))
     places = [s.keep if s.keep is not None else s.edit for s in steps]
@@ -49,14 +49,12 @@ def test_steps_make_what_a_script_makes_and_name_each_edited_message(
     assert set(stood_for) <= script.drops
 
 
-def test_a_history_that_more_than_a_script_changed_keeps_what_is_the_same_object() -> None:
+def test_a_message_that_was_put_together_stands_for_those_that_are_gone() -> None:
     history = talk(4)
-    repaired = {"role": "user", "content": "text 1 and text 2"}
-    steps = list_steps(history, [history[0], repaired, history[3]], None)
+    joined = {"role": "user", "content": "text 1 and text 2"}
+    steps = list_steps(history, [history[0], joined, history[3]], (0, None, 3))
     assert steps == (
         FitStep(history[0], keep=0),
-        FitStep(repaired, stands_for=(1, 2)),
+        FitStep(joined, stands_for=(1, 2)),
         FitStep(history[3], keep=3),
     )
-    longer = list_steps(history, [*history, repaired], Script.of([Insert(0, "user", "other")]))
-    assert [step.keep for step in longer] == [0, 1, 2, 3, None]

@@ -336,7 +336,7 @@ class Fitting:
         view, body = cast("View", plan.view), call.body
         prepared, history = view.prepared, body.history
         sent = prepared.messages
-        steps = list_steps(history, sent, find_script(view))
+        steps = list_steps(history, sent, view.origin)
         changed = len(sent) != len(history) or any(s.keep is None for s in steps)
         standing, tight = plan.standing, prepared.cramped
         return forms.FitAnswer(
