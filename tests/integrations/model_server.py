@@ -27,6 +27,12 @@ OTHERS: Final = 16_000
 TOOL: Final = "read_log"
 CALLED: Final = "call_{number}"
 
+ENDING: Final = "final_answer"
+"""The tool by which smolagents' agents answer a person."""
+
+ASKED: Final = re.compile(r"\A(?:\s*Current Task: |(?:.*\n)?New task:\n)?turn (\d+)\b", re.DOTALL)
+"""What a person says, by itself or as CrewAI or smolagents write it (behind the last result)."""
+
 
 @dataclass
 class Watched:
@@ -101,12 +107,12 @@ class ModelServer(ThreadingHTTPServer):
         if seen.last != messages[: len(seen.last)]:
             seen.breaks.append(number)
         seen.last = messages
-        if messages[-1]["role"] == "tool":
-            made: dict[str, Any] = {"content": f"turn {number} is done"}
+        if not is_result(messages[-1]):
+            made = _make_call(CALLED.format(number=number), TOOL, {"part": number})
+        elif has_tool(body, ENDING):
+            made = _make_call(f"end_{number}", ENDING, {"answer": f"turn {number} is done"})
         else:
-            function = {"name": TOOL, "arguments": json.dumps({"part": number})}
-            call = {"id": CALLED.format(number=number), "type": "function", "function": function}
-            made = {"content": None, "tool_calls": [call]}
+            made = {"content": f"turn {number} is done"}
         usage = {"prompt_tokens": size, "completion_tokens": 12, "total_tokens": size + 12}
         return 200, ({"role": "assistant", **made}, usage)
 
@@ -114,10 +120,21 @@ class ModelServer(ThreadingHTTPServer):
 def find_turn(messages: list[Any]) -> int:
     """Return the number of the newest turn that a person asked for."""
     for message in reversed(messages):
-        found = re.fullmatch(r"turn (\d+)\b.*", _find_text(message), re.DOTALL)
-        if message["role"] == "user" and found:
+        found = ASKED.match(_find_text(message)) if message["role"] == "user" else None
+        if found:
             return int(found[1])
     return 0
+
+
+def is_result(message: Body) -> bool:
+    """Whether a message is the result of a call: as such, or as a text that asks nothing."""
+    text = _find_text(message)
+    return message["role"] == "tool" or ("Observation:" in text and not ASKED.match(text))
+
+
+def has_tool(body: Body, name: str) -> bool:
+    """Whether a request offers a tool."""
+    return any(tool["function"]["name"] == name for tool in body.get("tools") or ())
 
 
 def find_fault(messages: list[Any]) -> str:
@@ -143,6 +160,11 @@ def _find_text(message: Body) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(str(part.get("text", "")) for part in content)
+
+
+def _make_call(name: str, tool: str, arguments: Body) -> dict[str, Any]:
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    return {"content": None, "tool_calls": [{"id": name, "type": "function", "function": function}]}
 
 
 def _make_error(text: str, code: str) -> Any:
