@@ -7,14 +7,13 @@ const write = (part) => {
   if (part.type !== "tool-result") return { type: "text", text: part.text ?? `[${part.type}]` };
   return { type: "tool_result", tool_use_id: part.toolCallId, content: textOf(part.output.value ?? part.output.reason) };
 };
-const writeMessage = ({ role, content }) => ({
-  role: role === "assistant" ? role : "user",
-  content: typeof content === "string" ? content : content.map(write),
-});
+const writeMessage = ({ role, content }) =>
+  ({ role: role === "assistant" ? role : "user", content: typeof content === "string" ? content : content.map(write) });
 const edit = (part, now) => {
   if (textOf(write(part)) === textOf(now)) return part;
   if (part.type === "tool-call") return { ...part, input: now.input };
-  return part.type === "tool-result" ? { ...part, output: { type: "text", value: join(now.content) } } : { ...part, text: now.text };
+  if (part.type === "tool-result") return { ...part, output: { type: "text", value: join(now.content) } };
+  return part.type === "text" ? { ...part, text: now.text } : part;
 };
 const editMessage = (own, { content }) => ({
   ...own,
@@ -27,7 +26,7 @@ export function fitSteps({ url = "http://127.0.0.1:8790", model, session, token,
     [before, whole] = steps.length ? [whole.length, [...whole, ...messages.slice(sent.length)]] : [0, messages];
     const { inputTokens: prompt_tokens, outputTokens: completion_tokens } = steps.at(-1)?.usage ?? {};
     const reported = prompt_tokens ? { messages: before, report: { usage: { prompt_tokens, completion_tokens } } } : null;
-    const system = instructions?.content ?? instructions;
+    const system = [instructions ?? []].flat().map((one) => one.content ?? one).join("\n") || null;
     const asked = { model, session, tools, system, dialect: "anthropic", messages: whole.map(writeMessage), reported };
     const headers = { "content-type": "application/json", ...(token && { "x-ullage-token": token }) };
     const own = ({ keep, edit: place, new: fresh }) =>

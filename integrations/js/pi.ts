@@ -19,7 +19,7 @@ function edit(own: any, now: any) {
   const said = now.content ? [{ type: "text", text: now.content }] : [];
   const calls = own.role === "assistant" ? own.content.filter((one: any) => one.type === "toolCall") : [];
   const asked = calls.map((one: any, n: number) => ({ ...one, arguments: JSON.parse(now.tool_calls[n].function.arguments) }));
-  return { ...own, content: [...said, ...asked] };
+  return { ...own, role: own.content ? own.role : "user", content: [...said, ...asked] };
 }
 
 export default (pi: any) =>

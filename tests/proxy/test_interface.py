@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from tests.proxy.serving import CHAT, OVERFLOWS, WHOLE, Proxy, asked, proxied
 from tests.support.faults import FaultServer, of_json
 from ullage.config.serving import ModelRule, Upstream
+from ullage.core.errors import StoreError
 from ullage.proxy.endpoints import ENDPOINTS
 from ullage.proxy.openapi import make_document
+from ullage.storage.memory import MemoryStore
 
 ROOT: Final = "/ullage/v1/"
 RULES: Final = (ModelRule(window=4_096, recall_tools=True),)
@@ -43,7 +45,7 @@ def shared(server: FaultServer) -> Iterator[Proxy]:
         yield started
 
 
-def post(proxy: Proxy, name: str, body: Any, **headers: str) -> Any:
+def post(proxy: Proxy, name: str, body: Any, **headers: Any) -> Any:
     """Return an answer that keeps to the document: its status among those that are named."""
     answer = proxy.post(ROOT + name, body, **headers)
     told = make_document()["paths"][ROOT + name]["post"]["responses"]
@@ -259,6 +261,40 @@ def test_a_request_that_cannot_be_is_refused_in_one_shape(
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
 
 
+def test_a_count_is_that_of_the_fit_and_a_window_may_be_told(proxy: Proxy) -> None:
+    history = read_files(6, words=5_000)  # beyond what is read in the event loop itself
+    counted = post(proxy, "count", {"model": "m", "messages": history}).json()
+    told = post(proxy, "fit", {"model": "m", "messages": history, "window": 200_000}).json()
+    assert counted["tokens"] == told["sizes"]["after"]
+    assert told["gauge"]["window"] == 200_000
+    assert told["changed"] is False
+
+
+class Unread:
+    """Originals that cannot be read, and those of a store that has no search."""
+
+    def keep(self, items: Any) -> None:
+        del items
+
+    def read(self, name: str) -> str | None:
+        raise StoreError(f"{name} is out of reach")
+
+
+def test_a_store_that_fails_is_told_as_503_and_one_without_search_as_422(
+    server: FaultServer,
+) -> None:
+    store = MemoryStore()
+    store.originals = Unread()  # type: ignore[assignment]  # a store that somebody brings
+    with proxied(server.root_url, rules=RULES, store=store) as fresh:
+        body = {"model": "m", "messages": read_files(6)}
+        (first, *_) = post(fresh, "fit", body).json()["compaction"]["references"]
+        failed = post(fresh, "recall", {**body, "reference": first})
+        assert (failed.status_code, failed.json()["error"]["code"]) == (503, "store_failed")
+        said = [{"role": "user", "content": "hi"}]
+        bare = post(fresh, "search", {"model": "m", "messages": said, "query": "x"})
+        assert (bare.status_code, bare.json()["error"]["code"]) == (422, "configuration")
+
+
 def test_system_text_beside_messages_is_for_dialects_that_have_it(proxy: Proxy) -> None:
     said = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
     body = {"model": "m", "messages": said, "system": "Be brief. " * 50}
@@ -280,6 +316,11 @@ def test_methods_paths_types_and_sessions_are_checked(proxy: Proxy) -> None:
     body = {"model": "m", "messages": [], "session": "a"}
     assert post(proxy, "fit", body, x_ullage_session="b").status_code == 422
     assert post(proxy, "fit", {**body, "model": "x" * 2_000}).status_code == 422
+    accented = {"model": "m", "messages": []}
+    assert (
+        post(proxy, "fit", accented, x_ullage_session="a\u00e9".encode("latin-1")).status_code
+        == 422
+    )
 
 
 TEXT = st.text(max_size=12)

@@ -39,6 +39,7 @@ LINKS: Final = (
     ("/readyz", "whether it is ready, and which upstreams answer"),
     ("/metrics", "numbers for Prometheus"),
     ("/ullage/sessions", "the last conversations, without their text"),
+    ("/ullage/v1/openapi.json", "requests that the proxy answers itself: fit, count, recall"),
 )
 DOCS: Final = "ullage serve --help, and docs/proxy.md of the source"
 HTML: Final = "text/html; charset=utf-8"
