@@ -166,6 +166,11 @@ def test_after_a_compaction_only_what_the_summary_lost_is_told(tmp_path: Path) -
     assert reminder.remind("Stop", str(path), "claude") == ""
 
 
+def test_rules_are_told_again_where_the_summary_is_not_in_the_file_yet(tmp_path: Path) -> None:
+    told = json.loads(reminder.remind("SessionStart", str(claude_file(tmp_path)), "claude"))
+    assert RULE in told["hookSpecificOutput"]["additionalContext"]
+
+
 def call_hook(stdin: bytes, where: str = "claude") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "ullage", "hooks", "--run", where]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)

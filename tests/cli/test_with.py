@@ -1,4 +1,4 @@
-"""`ullage with`: what a client is told, how it is run and ended, what is said of it, what is left."""
+"""`ullage with`: what a client is told, how it runs and ends, and what is told and left of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ CLIENT = """#!{python}
 import json, os, sys, urllib.error, urllib.request
 
 def post(url, body):
-    request = urllib.request.Request(url, json.dumps(body).encode(), {{"content-type": "application/json"}})
+    headers = {{"content-type": "application/json"}}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.status

@@ -79,9 +79,12 @@ class EndListener(logging.Handler):
 
 def add_up(app: App, heard: EndListener) -> RunFigures:
     """Return what a proxy did so far."""
-    entries = app.ledger.all()
-    largest = max(entries, key=lambda one: one.used or 0, default=None)
-    paid = [row.dollars for row in app.watch.feed.list_rows() if row.dollars is not None]
+    entries, rows = app.ledger.all(), app.watch.feed.list_rows()
+    paid = [row.dollars for row in rows if row.dollars is not None]
+    # Rows have prompts as the provider reported them; where pages are off there are no rows.
+    sizes = [(one.used or 0, one.window) for one in rows or entries]
+    used, window = max(sizes, key=lambda size: size[0], default=(0, None))
+    shares = [heard.fullest or 0.0, used / window if window else 0.0]
     return RunFigures(
         requests=sum(one.requests for one in entries),
         conversations=len(entries),
@@ -89,9 +92,9 @@ def add_up(app: App, heard: EndListener) -> RunFigures:
         left_out=sum(one.saved for one in entries),
         fitted=heard.fitted,
         recovered=int(app.meters.recoveries.value(outcome="recovered") or 0),
-        used=None if largest is None else largest.used,
-        window=None if largest is None else largest.window,
-        fullest=heard.fullest,
+        used=used or None,
+        window=window,
+        fullest=max(shares) or None,
         dollars=sum(paid) if paid else None,
     )
 

@@ -7,11 +7,13 @@ find them. It knows no hook's settings.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from ullage import importers
 from ullage.core.facts.extract import Facts, collect, render
+from ullage.core.messages.transcript import Message
 from ullage.runtime import Measurable, default
 
 MOST: Final = 8_000
@@ -22,8 +24,7 @@ BEFORE: Final = (
     "and in the calls of tools:"
 )
 AFTER: Final = (
-    "The conversation was compacted. These were said before, and the summary does not have them "
-    "word for word; rules still hold:"
+    "The conversation was compacted. This was said before, word for word, and rules still hold:"
 )
 
 
@@ -37,17 +38,27 @@ def remind(event: str, transcript: str, source: str) -> str:
         return ""
     session = importers.load(transcript, source=source)
     read = default().read(Measurable(list(session.messages), dialect=session.dialect))
-    facts = collect(read.messages)
+    summaries = frozenset(session.summaries)  # a client's own words, in a message of the user
+    facts = collect([m for place, m in enumerate(read.messages) if place not in summaries])
     facts = replace(facts, files=(), skills=(), said=(), found=(), results=())
     if event == "PreCompact":
         text = render(facts, MOST, len)
         return f"{BEFORE}\n{text}\n" if text else ""
-    standing = "\n".join(message.text for message in read.messages[session.start :])
-    text = render(_drop_standing(facts, standing), MOST, len)
+    text = render(_drop_standing(facts, _find_summary(read.messages[session.start :])), MOST, len)
     if not text:
         return ""
     told = {"hookEventName": event, "additionalContext": f"{AFTER}\n{text}"}
     return json.dumps({"hookSpecificOutput": told})
+
+
+def _find_summary(window: Sequence[Message]) -> str:
+    """Return what stands in the window after a compaction, "" where the file does not have it yet.
+
+    Claude Code 2.1 writes its summary down after its hooks have run: the window still has answers.
+    """
+    if any(message.role == "assistant" for message in window):
+        return ""
+    return "\n".join(message.text for message in window)
 
 
 def _drop_standing(facts: Facts, standing: str) -> Facts:
