@@ -97,6 +97,7 @@ WANTING: dict[str, tuple[str, ...]] = {
     "compact": ("s1", "--model", "gpt-5"),
     "serve": ("--upstream", "http://127.0.0.1:9"),
     "serve --demo": ("--demo",),
+    "mcp": (),
     "context": ("packed.jsonl.zst",),
 }
 WHOLE: dict[str, tuple[str, ...]] = {
@@ -134,8 +135,20 @@ def test_a_command_that_needs_no_more_works(name: str, bare: Path, tmp_path: Pat
     assert done.stdout
 
 
+def test_the_plugin_for_pytest_is_in_the_wheel(bare: Path) -> None:
+    code = (
+        "from importlib.metadata import entry_points as find; "
+        "print([one.value for one in find(group='pytest11', name='ullage_pytest')]); "
+        "from ullage.testing import assert_lawful; assert_lawful([])"
+    )
+    done = subprocess.run(
+        [str(bare / "python"), "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "['ullage_pytest']\n"
+
+
 def test_nothing_of_an_extra_is_there(bare: Path, tmp_path: Path) -> None:
-    packages = ("aiohttp", "apsw", "opentelemetry", "pip", "psycopg", "xllamacpp")
+    packages = ("aiohttp", "apsw", "mcp", "opentelemetry", "pip", "psycopg", "xllamacpp")
     code = f"from importlib.util import find_spec; print([*filter(find_spec, {packages})])"
     done = subprocess.run(
         [str(bare / "python"), "-I", "-c", code], capture_output=True, text=True, check=True
