@@ -250,6 +250,15 @@ def test_an_exception_is_read_by_its_text_and_by_what_it_was_raised_from(error, 
     assert classify_exception(error) == kind
 
 
+def test_the_code_of_a_cause_goes_before_the_words_that_quote_it() -> None:
+    with FaultServer({CHAT: of_json({"error": LENGTH}, 400)}) as server:
+        cause = raised(server.base_url)
+    error = RuntimeError(f"failed to complete the prompt: Error code: 400 - {cause}")
+    error.__cause__ = cause
+    kind = classify_exception(error)
+    assert (kind.structured, kind.limit, kind.input_tokens) == (True, 8192, 9000)
+
+
 def test_what_was_only_being_handled_is_no_reason() -> None:
     error = KeyError("x")
     error.__context__ = ValueError(LIMIT)

@@ -31,10 +31,13 @@ def classify_exception(error: BaseException) -> ErrorKind:
 
     Reads `status_code` or `status`, then `body`, the response's text, and the message; then the
     same of what it was raised from, and of the members of a group. A certain reading is taken
-    before one that is only likely. A connection that broke says nothing of the request.
+    before one that is only likely, and one by a code before one by words, since a framework's
+    error quotes its cause among words of its own. A connection that broke says nothing of the
+    request.
     """
     if lost_connection(error):
         return ErrorKind("other")
+    worded: ErrorKind | None = None
     likely: ErrorKind | None = None
     for link in _chain(error):
         for kind in _readings(link):
@@ -42,10 +45,13 @@ def classify_exception(error: BaseException) -> ErrorKind:
                 return kind  # a code says that it is no overflow, whatever the words quote
             if kind.kind == "other":
                 continue
-            if kind.certainty == "certain":
+            if kind.certainty != "certain":
+                likely = likely or kind
+            elif kind.structured:
                 return kind
-            likely = likely or kind
-    return likely or ErrorKind("other")
+            else:
+                worded = worded or kind
+    return worded or likely or ErrorKind("other")
 
 
 @dataclass(frozen=True, slots=True)
