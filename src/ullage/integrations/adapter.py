@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import groupby
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
@@ -133,10 +134,15 @@ class Adapter(Generic[T]):
                 del self._sessions[next(iter(self._sessions))]
         return made
 
-    def count(self, messages: Sequence[T], model: str | None = None) -> int:
-        """Return the tokens of messages, counted offline."""
-        raws = self.write(messages).raws
-        return count(raws, model=self.model or model, dialect=self.form.dialect).tokens
+    def count(
+        self,
+        messages: Sequence[T],
+        model: str | None = None,
+        tools: Sequence[Any] | None = None,
+    ) -> int:
+        """Return the tokens of messages and of tools' definitions, counted offline."""
+        raws, named = self.write(messages).raws, self.model or model
+        return count(raws, model=named, dialect=self.form.dialect, tools=tools).tokens
 
     def define(
         self, tools: Sequence[Any] | None, convert: Callable[[Any], Any]
@@ -310,3 +316,16 @@ class GuardedSession(Generic[T]):
             was, source = written.raws[starts[owner] : starts[owner + 1]], written.given[owner]
             same = len(raws) == len(was) and all(a is b for a, b in zip(raws, was, strict=True))
             yield source if same else form.read(raws, source)
+
+
+def make_async(function: Callable[..., str]) -> Callable[..., Awaitable[str]]:
+    """Return a function of `make_functions` for a framework that runs others in other threads.
+
+    There the session of the call would not be known.
+    """
+
+    @wraps(function)
+    async def call(*args: Any, **given: Any) -> str:
+        return function(*args, **given)
+
+    return call

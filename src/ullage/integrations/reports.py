@@ -5,6 +5,7 @@ It knows no framework.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -17,3 +18,18 @@ def report_chat(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
             "prompt_tokens_details": {"cached_tokens": cached},
         }
     }
+
+
+def report_converse(usage: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return tokens as Converse reports them; None where nothing was reported.
+
+    Frameworks write the usage of other providers in the same fields, and there what was read from a
+    cache may be a part of `inputTokens`: so a total that says so decides.
+    """
+    prompt, answer = usage.get("inputTokens"), usage.get("outputTokens", 0)
+    if not prompt:
+        return None
+    apart = {key: usage.get(key) or 0 for key in ("cacheReadInputTokens", "cacheWriteInputTokens")}
+    if usage.get("totalTokens") == prompt + answer:
+        prompt -= sum(apart.values())
+    return {"usage": {"inputTokens": prompt, "outputTokens": answer, **apart}}
