@@ -11,7 +11,7 @@ import pytest
 from ullage.integrations.adapter import TOOLS, Adapter, make_async
 from ullage.integrations.pieces import Piece, edit_pieces, make_form, read_pieces, write_pieces
 from ullage.integrations.reports import report_converse
-from ullage.integrations.streams import open_stream
+from ullage.integrations.streaming import begin_stream
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
 
@@ -111,7 +111,7 @@ def test_a_refusal_of_a_stream_is_raised_where_it_is_opened() -> None:
         yield size
 
     with pytest.raises(ValueError, match="too long"):
-        asyncio.run(open_stream(answer(11)))
+        asyncio.run(begin_stream(answer(11)))
 
 
 def test_an_opened_stream_yields_all_its_events() -> None:
@@ -120,7 +120,7 @@ def test_an_opened_stream_yields_all_its_events() -> None:
             yield event
 
     async def gather(events: int) -> list[int]:
-        return [event async for event in await open_stream(count(events))]
+        return [event async for event in await begin_stream(count(events))]
 
     assert [asyncio.run(gather(events)) for events in (0, 1, 3)] == [[], [0], [0, 1, 2]]
 

@@ -17,7 +17,7 @@ from agent_framework import Content, Message
 from ullage.integrations.adapter import Adapter, Beside, Fitted
 from ullage.integrations.pieces import Piece, make_form
 from ullage.integrations.reports import report_chat
-from ullage.integrations.streams import open_stream
+from ullage.integrations.streaming import begin_stream
 
 __all__ = ["ContextGuardProvider", "Tokenizer", "find_window"]
 
@@ -154,7 +154,7 @@ class _Guarding(af.ChatMiddleware):
 
 
 async def _begin_stream(stream: Any) -> Any:
-    events = await open_stream(stream)
+    events = await begin_stream(stream)
     return af.ResponseStream(events, finalizer=lambda _: stream.get_final_response())
 
 

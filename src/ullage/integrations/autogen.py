@@ -19,7 +19,7 @@ from autogen_core.tools import FunctionTool
 from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, make_async
 from ullage.integrations.pieces import Piece, make_form
 from ullage.integrations.reports import report_chat
-from ullage.integrations.streams import open_stream
+from ullage.integrations.streaming import begin_stream
 
 __all__ = ["GuardedClient", "GuardedContext", "find_window", "make_counter"]
 
@@ -170,7 +170,7 @@ class GuardedClient(models.ChatCompletionClient):
         """Do as `create`, streamed."""
         (session, context), beside = self._open(), self._read(given)
         events, fitted = await session.acall(
-            lambda fitted: open_stream(self.client.create_stream(fitted.messages, **given)),
+            lambda fitted: begin_stream(self.client.create_stream(fitted.messages, **given)),
             messages,
             beside,
             report=lambda _: None,

@@ -20,7 +20,7 @@ from strands.types.events import ModelStopReason
 from ullage.core.dialects import names
 from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
 from ullage.integrations.reports import report_converse
-from ullage.integrations.streams import open_stream
+from ullage.integrations.streaming import begin_stream
 
 __all__ = ["ConversationGuard", "find_window", "make_counter"]
 
@@ -104,7 +104,7 @@ class ConversationGuard(ConversationManager):
         session.load(self._state)
 
         def send(fitted: Fitted[Any]) -> Awaitable[AsyncIterator[Any]]:
-            return open_stream(next_fn(context.replace(messages=fitted.messages)))
+            return begin_stream(next_fn(context.replace(messages=fitted.messages)))
 
         beside: Beside = {
             "tools": [{"toolSpec": spec} for spec in context.tool_specs],

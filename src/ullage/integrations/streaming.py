@@ -6,7 +6,7 @@ knows no framework.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -91,3 +91,23 @@ async def _achain(first: Sequence[E], events: AsyncIterator[E]) -> AsyncIterator
         yield event
     async for event in events:
         yield event
+
+
+async def begin_stream(stream: AsyncIterable[T]) -> AsyncIterator[T]:
+    """Return a stream whose first event has come: a refusal is raised here, not later."""
+    events = aiter(stream)
+    first: list[Any] = [event async for event in _take_one(events)]
+
+    async def go_on() -> AsyncIterator[T]:
+        for event in first:
+            yield event
+        async for event in events:
+            yield event
+
+    return go_on()
+
+
+async def _take_one(events: AsyncIterator[T]) -> AsyncIterator[T]:
+    async for event in events:
+        yield event
+        return

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class WindowAnswer:
+class WindowResult:
     """The window of a model: null is unknown, never a guess."""
 
     known: bool
@@ -27,7 +27,7 @@ class WindowAnswer:
 
 
 @dataclass(frozen=True)
-class CountAnswer:
+class CountResult:
     """A size in tokens with its band, and what was counted: messages or text."""
 
     tokens: int
@@ -38,7 +38,7 @@ class CountAnswer:
 
 
 @dataclass(frozen=True)
-class FoundPassage:
+class PassageResult:
     """A passage that was found; `reference` is what recall takes."""
 
     reference: str
@@ -49,14 +49,14 @@ class FoundPassage:
 
 
 @dataclass(frozen=True)
-class SearchAnswer:
+class SearchResult:
     """Passages, the best one first."""
 
-    hits: list[FoundPassage]
+    hits: list[PassageResult]
 
 
 @dataclass(frozen=True)
-class RecallAnswer:
+class RecallResult:
     """A part of a text; `after` is the offset of the rest, null at the end."""
 
     text: str
@@ -78,11 +78,11 @@ class ChangedMessage:
 
 
 @dataclass(frozen=True)
-class CompactAnswer:
+class CompactResult:
     """What a compaction would do; nothing was done."""
 
-    before: CountAnswer
-    after: CountAnswer
+    before: CountResult
+    after: CountResult
     messages_before: int
     messages_after: int
     changed: bool

@@ -23,12 +23,12 @@ from ullage.core.session.recall import cut_page
 from ullage.core.tokens.counting import Count
 from ullage.mcp_tools.answers import (
     ChangedMessage,
-    CompactAnswer,
-    CountAnswer,
-    FoundPassage,
-    RecallAnswer,
-    SearchAnswer,
-    WindowAnswer,
+    CompactResult,
+    CountResult,
+    PassageResult,
+    RecallResult,
+    SearchResult,
+    WindowResult,
 )
 from ullage.mcp_tools.conversation import NamedConversation, list_texts, read_conversation
 
@@ -69,9 +69,9 @@ class HostTools:
         provider: Annotated[
             str | None, Field(description="Who serves it, where no URL tells")
         ] = None,
-    ) -> WindowAnswer:
+    ) -> WindowResult:
         """Tell how large a model's context window is, and who says so."""
-        return WindowAnswer(**self.find_window(model, base_url, provider))
+        return WindowResult(**self.find_window(model, base_url, provider))
 
     def count(
         self,
@@ -79,7 +79,7 @@ class HostTools:
         text: Annotated[str | None, Field(description="A plain text, in its place")] = None,
         model: Model = None,
         base_url: Url = None,
-    ) -> CountAnswer:
+    ) -> CountResult:
         """Count the tokens of a conversation, or of a text."""
         if (text is None) == (conversation is None):
             raise ConfigurationError("give one thing to count: a conversation, or a text")
@@ -120,7 +120,7 @@ class HostTools:
             str | None, Field(description="Look into one session of ullage's own only")
         ] = None,
         hits: Annotated[int, Field(description="At most so many passages", ge=1, le=100)] = HITS,
-    ) -> SearchAnswer:
+    ) -> SearchResult:
         """Find what was said or left out, by words; hits name texts for `recall`."""
         if conversation is not None:
             read = read_conversation(conversation, self.sources)
@@ -135,9 +135,9 @@ class HostTools:
                 for hit in search(query, store=url, hits=hits, session=session)
             ]
         best = sorted(found, key=lambda hit: -hit.score)[:hits]
-        return SearchAnswer(
+        return SearchResult(
             [
-                FoundPassage(hit.reference, hit.offset, round(hit.score, 3), hit.text, hit.session)
+                PassageResult(hit.reference, hit.offset, round(hit.score, 3), hit.text, hit.session)
                 for hit in best
             ]
         )
@@ -148,7 +148,7 @@ class HostTools:
         conversation: Store = None,
         offset: Annotated[int, Field(description="Characters to skip", ge=0)] = 0,
         limit: Annotated[int | None, Field(description="Characters to return", ge=1)] = None,
-    ) -> RecallAnswer:
+    ) -> RecallResult:
         """Read the text that a placeholder or a search hit names."""
         if conversation is not None:
             texts = list_texts(read_conversation(conversation, self.sources))
@@ -161,7 +161,7 @@ class HostTools:
             holding = (url for url in stores if find_text(reference, url) is not None)
             url = next(holding, stores[-1])
             found = page(reference, store=url, offset=offset, limit=limit)
-        return RecallAnswer(found.text, found.offset, found.total, found.after)
+        return RecallResult(found.text, found.offset, found.total, found.after)
 
     def compact(
         self,
@@ -170,7 +170,7 @@ class HostTools:
         window: Window = None,
         target_tokens: Annotated[int | None, Field(description="The size to reach", ge=1)] = None,
         policy: Annotated[str | None, Field(description="A preset, such as ladder")] = None,
-    ) -> CompactAnswer:
+    ) -> CompactResult:
         """Tell what a compaction of a conversation would do. Nothing is changed."""
         session = read_conversation(conversation, self.sources)
         options: CompactOptions = {
@@ -194,7 +194,7 @@ class HostTools:
             )
             for row in made.outcome.changes()
         ]  # fmt: skip
-        return CompactAnswer(
+        return CompactResult(
             before=_describe_count(made.before, "messages"),
             after=_describe_count(made.after, "messages"),
             messages_before=len(made.original),
@@ -209,5 +209,5 @@ class HostTools:
         )
 
 
-def _describe_count(found: Count, form: str) -> CountAnswer:
-    return CountAnswer(found.tokens, found.low, found.high, found.basis, form)
+def _describe_count(found: Count, form: str) -> CountResult:
+    return CountResult(found.tokens, found.low, found.high, found.basis, form)
