@@ -23,11 +23,47 @@ class Row:
 
 
 ROWS: Final[Mapping[str, Row]] = {
+    "ag2": Row("AG2", "ag2", "middleware of a plugin"),
+    "agent_framework": Row(
+        "Microsoft Agent Framework",
+        "agent-framework-core",
+        "`ContextProvider`, `ChatMiddleware`",
+        "The framework writes the agent's name into messages once a run is over: a provider's "
+        "cache ends there, with and without the guard.",
+    ),
+    "agno": Row("Agno", "agno", "`Model`, wrapped, and a pre-hook"),
+    "autogen": Row(
+        "AutoGen",
+        "autogen-core",
+        "`ChatCompletionClient`, `ChatCompletionContext`",
+        "Cached tokens are not reported by the framework.",
+    ),
+    "crewai": Row(
+        "CrewAI",
+        "crewai",
+        "`BaseLLM`, wrapped",
+        "The framework persists nothing between processes: the program keeps `session.dump()`.",
+    ),
+    "haystack": Row("Haystack", "haystack-ai", "`ChatGenerator`, wrapped"),
     "langchain": Row(
         "LangChain, LangGraph",
         "langchain",
         "`AgentMiddleware.wrap_model_call`",
         "Usage of a streamed answer is learned where the model reports it (`stream_usage=True`).",
+    ),
+    "llama_index": Row(
+        "LlamaIndex",
+        "llama-index-core",
+        "`BaseMemory`, `FunctionAgent`",
+        "A memory alone sees no usage and no refusal; `ReActAgent`, `CodeActAgent` have no more.",
+    ),
+    "llm": Row("llm", "llm", "a plugin: model and commands"),
+    "smolagents": Row("smolagents", "smolagents", "`Model`, wrapped"),
+    "strands": Row(
+        "Strands",
+        "strands-agents",
+        "`ConversationManager`",
+        "`structured_output` calls the model without the middleware.",
     ),
 }
 """By the name of the adapter's module."""
