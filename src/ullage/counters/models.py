@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -172,6 +173,7 @@ def _of_families() -> Iterator[tuple[str, str]]:
 _FAMILY_OF: Final[Mapping[str, str]] = dict(_of_families())
 
 
+@lru_cache(256)
 def vocabulary(model: str | None) -> Vocabulary:
     """Return the vocabulary of a model id, or o200k_base as a stand-in with `exact=False`.
 

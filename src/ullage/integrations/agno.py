@@ -6,6 +6,7 @@ Agno's messages are those of Chat Completions, whatever the provider.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from copy import copy
@@ -154,6 +155,8 @@ class _Guarded(Model):
 
 def _describe(model: Model) -> dict[str, Any]:
     url = getattr(model, "base_url", None)
+    if url is None and model.provider == "OpenAI":
+        url = os.environ.get("OPENAI_BASE_URL")  # as its client does
     return {
         "model": model.id,
         "base_url": None if url is None else str(url),

@@ -6,6 +6,7 @@ the LLM itself is guarded: what an agent stores stays whole, and a refusal is re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -124,7 +125,8 @@ class _Guarded:
 
 
 def _describe(llm: BaseLLM) -> dict[str, Any]:
-    return {"model": llm.model, "base_url": llm.base_url, "api_key": llm.api_key}
+    known = os.environ.get("OPENAI_BASE_URL") if llm.provider == "openai" else None
+    return {"model": llm.model, "base_url": llm.base_url or known, "api_key": llm.api_key}
 
 
 def _find_beside(llm: Any, tools: Any) -> Beside:

@@ -6,10 +6,12 @@ messages are read as Chat Completions messages, by its own conversion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NotRequired
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, NotRequired
 
 from langchain.agents.middleware import types as lc
+from langchain_core import messages as lm
 from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages
 from langchain_core.messages.utils import convert_to_openai_messages
 from langchain_core.tools import StructuredTool
@@ -23,10 +25,32 @@ from ullage.integrations.reports import report_chat
 __all__ = ["ContextGuard", "make_counter", "make_profile"]
 
 
+ROLES: Final[Mapping[type, str]] = {
+    lm.HumanMessage: "user",
+    lm.AIMessage: "assistant",
+    lm.SystemMessage: "system",
+    lm.ToolMessage: "tool",
+}
+
+
 def write_message(message: BaseMessage) -> list[Any]:
-    """Return a message as Chat Completions has it."""
+    """Return a message as Chat Completions has it; a text without more is written here, at once."""
+    role, content = ROLES.get(type(message)), message.content
+    more = message.name or any(message.additional_kwargs.values())
+    if role and isinstance(content, str) and not more:
+        raw: dict[str, Any] = {"role": role}
+        if isinstance(message, AIMessage) and message.tool_calls:
+            raw["tool_calls"] = [_write_call(call) for call in message.tool_calls]
+        if isinstance(message, lm.ToolMessage):
+            raw["tool_call_id"] = message.tool_call_id
+        return [{**raw, "content": content}]
     made = convert_to_openai_messages(message)
     return made if isinstance(made, list) else [made]
+
+
+def _write_call(call: Any) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": json.dumps(call["args"], ensure_ascii=False)}
+    return {"type": "function", "id": call["id"], "function": function}
 
 
 def read_messages(raws: Sequence[Any], source: BaseMessage | None) -> BaseMessage:

@@ -7,6 +7,7 @@ llm logs at all. What llm logs stays whole: a call alone is sent what fits.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from copy import copy
@@ -16,8 +17,8 @@ from typing import Any, Final
 
 import click
 import llm
+import llm.cli  # its names only when they are called: it loads plugins halfway through itself
 import sqlite_utils
-from llm.cli import load_conversation, logs_db_path, logs_on
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 from llm.plugins import pm
 
@@ -120,8 +121,8 @@ class LlmGuard:
         conversation = given.get("conversation")
         name = None if conversation is None else conversation.id
         session = self.adapter.open(name, **_describe(model), api_key=given.get("key"))
-        if name is not None and logs_db_path().exists():
-            with sqlite_utils.Database(logs_db_path()) as db:
+        if name is not None and llm.cli.logs_db_path().exists():
+            with sqlite_utils.Database(llm.cli.logs_db_path()) as db:
                 rows = db[TABLE].rows_where("id = ?", [name]) if db[TABLE].exists() else ()
                 session.load(next((json.loads(row["state"]) for row in rows), None))
         self._current.set(session)
@@ -135,9 +136,9 @@ class LlmGuard:
 
     def keep(self, session: GuardedSession[Message], fitted: Fitted[Message]) -> None:
         """Write what was compacted into llm's log database, where llm logs."""
-        state = session.dump() if fitted.is_new and logs_on() else None
+        state = session.dump() if fitted.is_new and llm.cli.logs_on() else None
         if state is not None:
-            with sqlite_utils.Database(logs_db_path()) as db:
+            with sqlite_utils.Database(llm.cli.logs_db_path()) as db:
                 db[TABLE].upsert({"id": session.name, "state": json.dumps(state)}, pk="id")
 
 
@@ -166,6 +167,8 @@ class _AsyncGuarded:
 
 class Plugin:
     """What llm loads: `ullage/` in front of each model's name, two tools, and commands."""
+
+    __name__ = "ullage"  # as `llm plugins` asks of a module
 
     @cached_property
     def guard(self) -> LlmGuard:
@@ -207,8 +210,8 @@ class Plugin:
         @group.command()
         @click.argument("conversation", required=False)
         def context(conversation: str | None) -> None:
-            """Print how full the window is with CONVERSATION, or with the last one."""
-            found = load_conversation(conversation)
+            """Print how full the window is with CONVERSATION, or the last one, as it was logged."""
+            found = llm.cli.load_conversation(conversation)
             if found is None:
                 raise click.ClickException("there is no conversation in llm's logs")
             model = _find_inner(found.model)
@@ -231,7 +234,8 @@ def _find_inner(model: Any) -> Any:
 
 def _describe(model: Any) -> dict[str, Any]:
     name = getattr(model, "model_name", None) or model.model_id
-    return {"model": name, "base_url": getattr(model, "api_base", None)}
+    known = os.environ.get("OPENAI_BASE_URL") if hasattr(model, "api_base") else None
+    return {"model": name, "base_url": getattr(model, "api_base", None) or known}
 
 
 def _find_beside(prompt: Any) -> Beside:

@@ -206,9 +206,10 @@ def _report(usage: Any) -> Any:
 
 def _describe(model: Model) -> dict[str, Any]:
     client = getattr(model, "client_kwargs", {})
+    url = getattr(getattr(model, "client", None), "base_url", None)  # what its client settled on
     return {
         "model": model.model_id,
-        "base_url": client.get("base_url") or getattr(model, "api_base", None),
+        "base_url": getattr(model, "api_base", None) or (str(url) if url else None),
         "api_key": client.get("api_key") or getattr(model, "api_key", None),
     }
 

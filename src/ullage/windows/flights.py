@@ -45,6 +45,10 @@ class Flights(Generic[Value]):
 
     def get(self, key: Hashable, work: Callable[[], Landed[Value]]) -> Value:
         """Return the answer, doing `work` unless it is kept or another thread is at it."""
+        with self._lock:
+            held = self._find_held(key)
+        if held is not None:
+            return held.value
         from concurrent.futures import CancelledError, Future
 
         mine: Future[Value] = Future()
@@ -70,6 +74,10 @@ class Flights(Generic[Value]):
 
     async def aget(self, key: Hashable, work: Callable[[], Awaitable[Landed[Value]]]) -> Value:
         """Do as `get`, without blocking the event loop."""
+        with self._lock:
+            kept = self._find_held(key)
+        if kept is not None:
+            return kept.value
         import asyncio
         from concurrent.futures import Future
 
