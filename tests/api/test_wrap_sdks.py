@@ -24,11 +24,6 @@ def speaker(request: pytest.FixtureRequest) -> Speaker:
     return found
 
 
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 PAIRS = [
     pytest.param(speaker, stream, marks=[] if stream is speaker.awaits else [pytest.mark.long],
                  id=f"{speaker.name}-{'streamed' if stream else 'whole'}")
@@ -56,6 +51,7 @@ def test_thirty_turns_past_the_window_are_never_refused(speaker: Speaker, stream
         assert len(voice.reports()) == 60  # prepared and reported, thirty times
 
 
+@pytest.mark.parametrize(("speaker", "stream"), PAIRS)
 def test_an_overflow_that_the_server_reports_is_recovered_from(
     speaker: Speaker, stream: bool
 ) -> None:
@@ -70,6 +66,7 @@ def test_an_overflow_that_the_server_reports_is_recovered_from(
         assert made.checkpoint.trigger == "overflow_recovery"
 
 
+@pytest.mark.parametrize(("speaker", "stream"), PAIRS)
 def test_what_no_edit_touches_leaves_as_the_callers_own_objects(
     speaker: Speaker, stream: bool
 ) -> None:
