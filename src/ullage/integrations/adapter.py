@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import operator
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from ullage.api.functions import count
@@ -27,6 +27,7 @@ from ullage.guard.guard import Guard
 from ullage.guard.sending import aattempt, attempt
 from ullage.guard.view import View
 from ullage.integrations.state import dump_state, load_state
+from ullage.sdk.errors import read_trouble
 from ullage.storage import MemoryStore
 
 T = TypeVar("T")
@@ -187,6 +188,55 @@ class Adapter(Generic[T]):
         return made
 
 
+_END: Final = object()
+
+
+def _say_nothing(answer: object) -> None:
+    """Report no usage."""
+
+
+def define_function(name: str, description: str | None, parameters: Any) -> dict[str, Any]:
+    """Return the definition of a tool as Chat Completions has it."""
+    function = {"name": name, "description": description or "", "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def match_pieces(
+    raws: Sequence[Any], pieces: Sequence[tuple[Any, R]], name: Callable[[Any], Any]
+) -> Iterator[tuple[Any, R | None, bool]]:
+    """Yield messages of a dialect, the piece that each was, and whether it is still as written.
+
+    `pieces` are a framework's, each with what it was written as; `name` says by what an edited
+    message is known again. Both are in order, and some may have gone.
+    """
+    left = list(pieces)
+    for raw in raws:
+        places = [place for place, (was, _) in enumerate(left) if was == raw]
+        same = bool(places)
+        places = places or [i for i, (was, _) in enumerate(left) if name(was) == name(raw)]
+        yield raw, left[places[0]][1] if places else None, same
+        left = left[places[0] + 1 :] if places else left
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest(Generic[T]):
+    """A request that was handed to a framework, and waits for what comes of it."""
+
+    session: GuardedSession[T]
+    fitted: Fitted[T]
+    given: Sequence[T]
+
+
+class Waiting(dict[Any, SentRequest[T]]):
+    """Requests that wait, by what their answers are known by; the oldest goes first."""
+
+    def keep(self, key: Any, sent: SentRequest[T]) -> None:
+        """Take a request in."""
+        self[key] = sent
+        while len(self) > MOST_SESSIONS:
+            del self[next(iter(self))]
+
+
 class GuardedSession(Generic[T]):
     """One conversation of a framework with one model, guarded."""
 
@@ -251,6 +301,88 @@ class GuardedSession(Generic[T]):
         if said is not None:
             await view.aobserve(said)
         return answer, self._read(view, written)
+
+    async def aretry(
+        self,
+        send: Callable[[Fitted[T]], Awaitable[R]],
+        messages: Sequence[T],
+        failed: tuple[Fitted[T], Exception],
+        *,
+        report: Callable[[R], Any],
+    ) -> tuple[R, Fitted[T]] | None:
+        """Do the second half of `acall` after `afit`: what was sent, and how it failed.
+
+        Returns None where another try is no use. Raises what `send` raises.
+        """
+        port, written = self.guard.port, self._adapter.write(messages)
+        first, error = failed[0].view, failed[1]
+        view = await port.aretry(first, read_trouble(error))
+        if view is None:
+            return None
+        fitted = self._read(view, written)
+        try:
+            answer = await send(fitted)
+        except Exception as second:
+            await port.agive_up(view, first, read_trouble(second))
+            raise
+        said = report(answer)
+        if said is not None:
+            await view.aobserve(said)
+        return answer, fitted
+
+    def stream(
+        self,
+        start: Callable[[Fitted[T]], Iterator[R]],
+        messages: Sequence[T],
+        beside: Beside | None = None,
+        *,
+        report: Callable[[R], Any],
+    ) -> Iterator[R]:
+        """Yield the events of a stream; do as `call` where it fails before the first of them.
+
+        `report` says what an event tells of the usage, or None.
+        """
+
+        def send(fitted: Fitted[T]) -> Iterator[R]:
+            events = iter(start(fitted))
+            return chain(list(islice(events, 1)), events)
+
+        events, fitted = self.call(send, messages, beside, report=_say_nothing)
+        for event in events:
+            said = report(event)
+            if said is not None:
+                fitted.view.observe(said)
+            yield event
+
+    async def astream(
+        self,
+        start: Callable[[Fitted[T]], AsyncIterator[R]],
+        messages: Sequence[T],
+        beside: Beside | None = None,
+        *,
+        report: Callable[[R], Any],
+        keep: Callable[[Fitted[T]], Awaitable[None]] | None = None,
+    ) -> AsyncIterator[R]:
+        """Do as `stream` with an async stream; `keep` is awaited when the stream has begun."""
+
+        async def send(fitted: Fitted[T]) -> tuple[list[R], AsyncIterator[R]]:
+            events = aiter(start(fitted))
+            first: Any = await anext(events, _END)
+            return [] if first is _END else [first], events
+
+        (first, events), fitted = await self.acall(send, messages, beside, report=_say_nothing)
+        if keep is not None:
+            await keep(fitted)
+        for event in first:
+            await self._observe(fitted, report(event))
+            yield event
+        async for event in events:
+            await self._observe(fitted, report(event))
+            yield event
+
+    async def _observe(self, fitted: Fitted[T], said: Any) -> None:
+        if said is not None:
+            await fitted.view.aobserve(said)
 
     def answer(self, name: str, arguments: Any) -> str:
         """Return the result of a call of one of `TOOLS`: of this session's texts alone.

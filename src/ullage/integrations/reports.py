@@ -33,3 +33,25 @@ def report_converse(usage: Mapping[str, Any]) -> dict[str, Any] | None:
     if usage.get("totalTokens") == prompt + answer:
         prompt -= sum(apart.values())
     return {"usage": {"inputTokens": prompt, "outputTokens": answer, **apart}}
+
+
+def report_responses(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
+    """Return tokens as the Responses API reports them: `cached` are a part of `prompt`."""
+    return {
+        "usage": {
+            "input_tokens": prompt,
+            "output_tokens": answer,
+            "input_tokens_details": {"cached_tokens": cached},
+        }
+    }
+
+
+def report_gemini(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
+    """Return tokens as the Gemini API reports them: `cached` are a part of `prompt`."""
+    return {
+        "usageMetadata": {
+            "promptTokenCount": prompt,
+            "candidatesTokenCount": answer,
+            "cachedContentTokenCount": cached,
+        }
+    }

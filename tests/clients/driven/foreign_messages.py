@@ -16,7 +16,7 @@ from langchain_core.messages import (
     ToolMessage,
     convert_to_openai_messages,
 )
-from pydantic_ai.messages import (  # type: ignore[import-not-found]  # the same
+from pydantic_ai.messages import (
     ModelRequest,
     UserPromptPart,
 )

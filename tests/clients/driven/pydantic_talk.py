@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic_ai import Agent  # type: ignore[import-not-found]  # a venv of its own
+from pydantic_ai import Agent
 
 MODELS = {"openai": "openai-chat:tiny", "anthropic": "anthropic:tiny"}
 

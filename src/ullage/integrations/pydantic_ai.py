@@ -1,0 +1,252 @@
+"""Pydantic AI: a capability that guards each model request of an agent, and its two parts.
+
+The request is guarded where the model sends it (`WrapperModel`), so that whole answers, streams and
+every attempt of a fallback go the same way. State is kept in the metadata of the answers, which the
+framework stores with its history and sends to nobody. Messages are read as Chat Completions has
+them, a message for each part of a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    CachePoint,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.toolsets import FunctionToolset
+
+from ullage.core.session.tools import Spec
+from ullage.integrations.adapter import (
+    TOOLS,
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    MessageForm,
+    define_function,
+    match_pieces,
+)
+from ullage.integrations.reports import report_chat
+
+__all__ = ["GuardedModel", "PydanticGuard", "make_counter", "make_profile"]
+
+KEY = "ullage"
+"""What the state is called in the metadata of an answer."""
+
+SENT = ("system-prompt", "user-prompt", "tool-return", "retry-prompt", "retry-feedback")
+"""Kinds of parts of a request that a model reads; others are the framework's own notes."""
+
+
+def write_item(item: Any) -> dict[str, Any]:
+    """Return a piece of a prompt as a part of a message's content."""
+    if isinstance(item, str) or hasattr(item, "content"):
+        return {"type": "text", "text": getattr(item, "content", item)}
+    url = getattr(item, "url", None) or getattr(item, "data_uri", None) or item.file_id
+    kind = "image_url" if item.media_type.startswith("image/") else "file"
+    return {"type": kind, kind: {"url" if kind == "image_url" else "file_data": url}}
+
+
+def write_part(part: Any) -> dict[str, Any]:
+    """Return a part of a request as one message."""
+    if hasattr(part, "model_response_str"):
+        content = part.model_response_str()
+        return {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
+    if isinstance(part, SystemPromptPart):
+        return {"role": "system", "content": part.content}
+    said = part.content if isinstance(part, UserPromptPart) else part.model_response()
+    if not isinstance(said, str):
+        said = [write_item(item) for item in said if not isinstance(item, CachePoint)]
+    return {"role": "user", "content": said}
+
+
+def write_message(message: ModelMessage) -> list[Any]:
+    """Return a message as Chat Completions has it."""
+    if isinstance(message, ModelRequest):
+        return [write_part(part) for part in message.parts if part.part_kind in SENT]
+    made: dict[str, Any] = {"role": "assistant", "content": None}
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            function = {"name": part.tool_name, "arguments": part.args_as_json_str()}
+            call = {"id": part.tool_call_id, "type": "function", "function": function}
+            made.setdefault("tool_calls", []).append(call)
+        elif isinstance(part, (TextPart, ThinkingPart)):
+            key = "content" if isinstance(part, TextPart) else "reasoning_content"
+            made[key] = (made.get(key) or "") + part.content
+    return [made]
+
+
+def read_part(raw: Any, part: Any) -> Any:
+    """Return an edited message as the part that it was, a person's where it was none."""
+    content = raw["content"]
+    if not isinstance(content, str):
+        pieces = [(write_item(i), i) for i in part.content if not isinstance(i, CachePoint)]
+        found = match_pieces(content, pieces, type)
+        content = [item if same else piece["text"] for piece, item, same in found]
+    return UserPromptPart(content) if part is None else replace(part, content=content)
+
+
+def read_messages(raws: Sequence[Any], source: ModelMessage | None) -> ModelMessage:
+    """Return edited messages as one of Pydantic AI's; what nobody edited stays as it was."""
+    first = raws[0]
+    if first["role"] == "assistant":
+        return _read_answer(first, source or ModelResponse([]))
+    pieces = [(write_part(p), p) for p in source.parts if p.part_kind in SENT] if source else []
+    found = match_pieces(raws, pieces, lambda raw: (raw["role"], raw.get("tool_call_id")))
+    parts = [part if same else read_part(raw, part) for raw, part, same in found]
+    return ModelRequest(parts) if source is None else replace(source, parts=parts)
+
+
+def _read_answer(raw: Any, source: ModelResponse) -> ModelResponse:
+    calls = {call["id"]: call["function"]["arguments"] for call in raw.get("tool_calls") or ()}
+    text, thinks = raw["content"], "reasoning_content" in raw
+    if text != write_message(source)[0]["content"]:  # one text stands for all that there were
+        others = [part for part in source.parts if not isinstance(part, TextPart)]
+        source = replace(source, parts=[*([TextPart(text)] if text else []), *others])
+    kept = [
+        replace(part, args=calls[part.tool_call_id]) if isinstance(part, ToolCallPart) else part
+        for part in source.parts
+        if (not isinstance(part, ToolCallPart) or part.tool_call_id in calls)
+        and (thinks or not isinstance(part, ThinkingPart))
+    ]
+    return replace(source, parts=kept)
+
+
+FORM = MessageForm(write_message, read_messages)
+
+
+def make_profile(model: str, **options: Any) -> dict[str, int]:
+    """Return a `profile=` for a model: its window, empty where nobody knows it."""
+    window = Adapter(FORM, model, **options).open().window
+    return {} if window is None else {"context_window": window}
+
+
+def make_counter(model: str | None = None) -> Callable[[Sequence[ModelMessage]], int]:
+    """Return a function that counts messages, for history processors."""
+    return Adapter(FORM, model).count
+
+
+class GuardedModel(WrapperModel):
+    """A model whose requests are guarded; `PydanticGuard` makes one for each request."""
+
+    def __init__(self, wrapped: Any, guard: PydanticGuard) -> None:
+        super().__init__(wrapped)
+        self.guard = guard
+
+    async def request(
+        self, messages: Any, model_settings: Any, model_request_parameters: Any
+    ) -> Any:
+        """Send what fits, once more after an overflow; keep what was compacted in the answer."""
+        session, beside = self.guard.begin(self.wrapped, messages, model_request_parameters)
+        answer, fitted = await session.acall(
+            lambda fitted: self.wrapped.request(
+                fitted.messages, model_settings, model_request_parameters
+            ),
+            messages,
+            beside,
+            report=_report,
+        )
+        _keep(session, answer, fitted)
+        return answer
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: Any,
+        model_settings: Any,
+        model_request_parameters: Any,
+        run_context: Any = None,
+    ) -> AsyncGenerator[Any]:
+        """Do as `request`, and learn from the usage when the stream has ended."""
+        session, beside = self.guard.begin(self.wrapped, messages, model_request_parameters)
+        async with AsyncExitStack() as stack:
+            answer, fitted = await session.acall(
+                lambda fitted: stack.enter_async_context(
+                    self.wrapped.request_stream(
+                        fitted.messages, model_settings, model_request_parameters, run_context
+                    )
+                ),
+                messages,
+                beside,
+                report=lambda answer: None,
+            )
+            _keep(session, answer, fitted)
+            yield answer
+            said = _report(answer.get())
+            if said is not None:
+                await fitted.view.aobserve(said)
+
+
+class PydanticGuard(AbstractCapability[Any]):
+    """Keep each model request of an agent inside its window; `options` are those of `ullage.Guard`.
+
+    With `recall` the model gets tools that read and search what was left out.
+    """
+
+    def __init__(self, model: str | None = None, *, recall: bool = True, **options: Any) -> None:
+        self.adapter = Adapter(FORM, model, **options)
+        self._tools = [self._make_tool(spec) for spec in TOOLS] if recall else []
+
+    def get_toolset(self) -> Any:
+        """Return the tools that read and search what was left out."""
+        return FunctionToolset(self._tools) if self._tools else None
+
+    def get_wrapper_model(self, model: Any) -> GuardedModel:
+        """Return the model that serves a request, guarded."""
+        return GuardedModel(model, self)
+
+    def open(self, model: Any, conversation: str | None) -> GuardedSession[ModelMessage]:
+        """Return the session of a conversation."""
+        return self.adapter.open(conversation, model=model.model_name, base_url=model.base_url)
+
+    def begin(
+        self, model: Any, messages: Sequence[ModelMessage], parameters: Any
+    ) -> tuple[GuardedSession[ModelMessage], Beside]:
+        """Return the session of a request, and what it holds beside its messages."""
+        newest = messages[::-1]
+        session = self.open(
+            model, next((m.conversation_id for m in newest if m.conversation_id), None)
+        )
+        session.load(next((m.metadata[KEY] for m in newest if KEY in (m.metadata or ())), None))
+        operator = [part.content for part in parameters.instruction_parts or ()]
+        return session, {
+            "tools": self.adapter.define(list(parameters.declared_tool_defs.values()), _define),
+            "system": "\n\n".join(operator) or None,
+        }
+
+    def _make_tool(self, spec: Spec) -> Tool[Any]:
+        def answer(ctx: RunContext[Any], **arguments: Any) -> str:
+            return self.open(ctx.model, ctx.conversation_id).answer(spec.name, arguments)
+
+        schema = dict(spec.parameters)
+        return Tool.from_schema(answer, spec.name, spec.description, schema, takes_ctx=True)
+
+
+def _define(tool: Any) -> dict[str, Any]:
+    return define_function(tool.name, tool.description, tool.parameters_json_schema)
+
+
+def _report(answer: ModelResponse) -> Any:
+    used = answer.usage
+    if not used.input_tokens:
+        return None
+    return report_chat(used.input_tokens, used.output_tokens, used.cache_read_tokens)
+
+
+def _keep(session: GuardedSession[ModelMessage], answer: Any, fitted: Fitted[ModelMessage]) -> None:
+    state = session.dump() if fitted.is_new else None
+    if state is not None:
+        answer.metadata = {**(answer.metadata or {}), KEY: state}
