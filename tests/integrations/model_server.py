@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from tests.laws.judge import tokens
 
+from tests.integrations import model_server_gemini
+
 Body = Mapping[str, Any]
 
 OTHERS: Final = 16_000
@@ -194,6 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a request."""
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        found = model_server_gemini.PATH.fullmatch(self.path)
+        if found:
+            self._answer_gemini(body, found[1], streamed=bool(found[2]))
+            return
         if self.path != "/v1/chat/completions":
             self._send(404, {"error": "not found"})
             return
@@ -210,8 +216,21 @@ class _Handler(BaseHTTPRequestHandler):
         choice = {"index": 0, "message": message, "finish_reason": reason}
         self._send(200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage})
 
+    def _answer_gemini(self, body: Body, model: str, *, streamed: bool) -> None:
+        status, made = self.server.answer(model_server_gemini.read_request(model, body))
+        if status != 200:
+            self._send(status, model_server_gemini.write_error(made["error"]["message"]))
+            return
+        answer = model_server_gemini.write_answer(*made)
+        if streamed:
+            self._send_events(b"data: " + json.dumps(answer).encode() + b"\r\n\r\n")
+        else:
+            self._send(200, answer)
+
     def _stream(self, head: Body, message: Body, reason: str, usage: Body) -> None:
-        data = b"".join(_write_events(head, message, reason, usage))
+        self._send_events(b"".join(_write_events(head, message, reason, usage)))
+
+    def _send_events(self, data: bytes) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("content-length", str(len(data)))
