@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
@@ -29,6 +29,8 @@ FIRST, SECOND = "tern-9", "tern-4"
 
 CLAIMS: Final[Mapping[str, int]] = {FIRST: 16_000, SECOND: 10_000}
 TAKES: Final[Mapping[str, int]] = {FIRST: 12_000, SECOND: 10_000}
+
+WIDE: Final[Mapping[str, int]] = {FIRST: 1_000_000, SECOND: 1_000_000}
 
 SHORT, LONG, SWITCH, RESTART = 16, 60, 30, 45
 """Turns of the two runs; the model is switched before turn 31, the process left before turn 46."""
@@ -109,6 +111,14 @@ def make_environment(home: Path) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A run's server, and what a driver is told of it."""
+
+    server: ModelServer
+    shown: Mapping[str, Any]
+
+
 @dataclass
 class Outcome:
     """What a framework's runs came to."""
@@ -139,20 +149,27 @@ class Outcome:
 def run_framework(name: str, python: str = sys.executable, *, timed: bool = False) -> Outcome:
     """Do all that the suite does with one framework. Raises FrameworkError."""
     made = Outcome()
-    with tempfile.TemporaryDirectory() as folder, serve(ModelServer(CLAIMS, CLAIMS)) as server:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
         log = Path(folder) / "log"
+
+        def open_server(claims: Mapping[str, int], takes: Mapping[str, int]) -> Setting:
+            """Start a server of its own for a run: what was learned of one is not of another."""
+            server = servers.enter_context(serve(ModelServer(claims, takes)))
+            own = Path(tempfile.mkdtemp(dir=folder))
+            shown = {"url": server.url, "model": FIRST, "window": claims[FIRST], "folder": str(own)}
+            return Setting(server, shown)
+
         try:
             with start(name, python, log) as framework:
-                setup = {"url": server.url, "model": FIRST, "window": CLAIMS[FIRST]}
-                _run_short(framework, {**setup, "folder": folder}, made)
-                made.short, server.watched = server.watched, Watched()
-                server.takes = dict(TAKES)
-                _run_long(framework, {**setup, "folder": folder}, made)
-                made.long, server.watched = server.watched, Watched()
+                held = open_server(CLAIMS, CLAIMS)
+                _run_short(framework, held.shown, made)
+                made.short = held.server.watched
+                held = open_server(CLAIMS, TAKES)
+                _run_long(framework, held.shown, made)
+                made.long = held.server.watched
                 if timed:
-                    server.claims = server.takes = {FIRST: 1_000_000, SECOND: 1_000_000}
-                    wide = {**setup, "window": 1_000_000, "folder": folder}
-                    made.seconds = framework.ask("compare", COMPARED, SETTLED, **wide)
+                    shown = open_server(WIDE, WIDE).shown
+                    made.seconds = framework.ask("compare", COMPARED, SETTLED, **shown)
         except (FrameworkError, BrokenPipeError) as error:
             raise FrameworkError(f"{name}: {error}\n{log.read_text()[-4000:]}") from error
     return made

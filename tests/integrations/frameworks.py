@@ -22,6 +22,11 @@ class Row:
     same: bool = True
 
 
+LATER: Final = (
+    "Its requests are some tokens smaller: the overflow that the server reports comes a turn later "
+    "than the plain guard's."
+)
+
 ROWS: Final[Mapping[str, Row]] = {
     "ag2": Row("AG2", "ag2", "middleware of a plugin"),
     "agent_framework": Row(
@@ -31,13 +36,31 @@ ROWS: Final[Mapping[str, Row]] = {
         "The framework writes the agent's name into messages once a run is over: a provider's "
         "cache ends there, with and without the guard.",
     ),
-    "agno": Row("Agno", "agno", "`Model`, wrapped, and a pre-hook"),
+    "agno": Row(
+        "Agno",
+        "agno",
+        "`Model`, wrapped, and a pre-hook",
+        LATER,
+        same=False,
+    ),
     "autogen": Row(
         "AutoGen",
         "autogen-core",
         "`ChatCompletionClient`, `ChatCompletionContext`",
         "Cached tokens are not reported by the framework.",
     ),
+    "dspy": Row("DSPy", "dspy", "`dspy.LM(engine=)`", LATER, same=False),
+    "google_adk": Row("Google ADK", "google-adk", "`BasePlugin`: model and error callbacks"),
+    "litellm": Row(
+        "LiteLLM",
+        "litellm",
+        "`CustomLogger`",
+        "The synchronous `completion` calls no hook: use `acompletion`, a `Router`, or "
+        f"`ullage.wrap(litellm)`. {LATER}",
+        same=False,
+    ),
+    "openai_agents": Row("OpenAI Agents SDK", "openai-agents", "`Model`, wrapped, and a `Session`"),
+    "pydantic_ai": Row("Pydantic AI", "pydantic-ai-slim", "a capability around `WrapperModel`"),
     "crewai": Row(
         "CrewAI",
         "crewai",
@@ -58,7 +81,14 @@ ROWS: Final[Mapping[str, Row]] = {
         "A memory alone sees no usage and no refusal; `ReActAgent`, `CodeActAgent` have no more.",
     ),
     "llm": Row("llm", "llm", "a plugin: model and commands"),
-    "smolagents": Row("smolagents", "smolagents", "`Model`, wrapped"),
+    "smolagents": Row(
+        "smolagents",
+        "smolagents",
+        "`Model`, wrapped",
+        "Each answer is a call of `final_answer`: turns are longer, and compactions come earlier "
+        "than the plain guard's. The framework persists nothing.",
+        same=False,
+    ),
     "strands": Row(
         "Strands",
         "strands-agents",
@@ -68,5 +98,5 @@ ROWS: Final[Mapping[str, Row]] = {
 }
 """By the name of the adapter's module."""
 
-IN_CI: Final = ("langchain",)
+IN_CI: Final = ("langchain", "pydantic_ai", "openai_agents")
 """Those that every run of CI installs and runs."""

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from tests.laws.judge import tokens
-
 from tests.integrations import model_server_gemini
+from tests.laws.judge import tokens
 
 Body = Mapping[str, Any]
 

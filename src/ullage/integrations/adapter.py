@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import operator
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from itertools import chain, groupby, islice
+from itertools import groupby
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from ullage.api.functions import count
@@ -188,13 +188,6 @@ class Adapter(Generic[T]):
         return made
 
 
-_END: Final = object()
-
-
-def _say_nothing(answer: object) -> None:
-    """Report no usage."""
-
-
 def define_function(name: str, description: str | None, parameters: Any) -> dict[str, Any]:
     """Return the definition of a tool as Chat Completions has it."""
     function = {"name": name, "description": description or "", "parameters": parameters}
@@ -277,11 +270,17 @@ class GuardedSession(Generic[T]):
         """
         written = self._adapter.write(messages)
         first = self.guard.prepare(**self._ask(written, beside))
-        view, answer = attempt(self.guard.port, first, lambda v: send(self._read(v, written)))
+        sent: list[Fitted[T]] = []
+
+        def send_view(view: View) -> R:
+            sent.append(self._read(view, written))
+            return send(sent[-1])
+
+        view, answer = attempt(self.guard.port, first, send_view)
         said = report(answer)
         if said is not None:
             view.observe(said)
-        return answer, self._read(view, written)
+        return answer, sent[-1]
 
     async def acall(
         self,
@@ -294,13 +293,17 @@ class GuardedSession(Generic[T]):
         """Do as `call` with an async `send`."""
         written = self._adapter.write(messages)
         first = await self.guard.aprepare(**self._ask(written, beside))
-        view, answer = await aattempt(
-            self.guard.port, first, lambda v: send(self._read(v, written))
-        )
+        sent: list[Fitted[T]] = []
+
+        async def send_view(view: View) -> R:
+            sent.append(self._read(view, written))
+            return await send(sent[-1])
+
+        view, answer = await aattempt(self.guard.port, first, send_view)
         said = report(answer)
         if said is not None:
             await view.aobserve(said)
-        return answer, self._read(view, written)
+        return answer, sent[-1]
 
     async def aretry(
         self,
@@ -329,60 +332,6 @@ class GuardedSession(Generic[T]):
         if said is not None:
             await view.aobserve(said)
         return answer, fitted
-
-    def stream(
-        self,
-        start: Callable[[Fitted[T]], Iterator[R]],
-        messages: Sequence[T],
-        beside: Beside | None = None,
-        *,
-        report: Callable[[R], Any],
-    ) -> Iterator[R]:
-        """Yield the events of a stream; do as `call` where it fails before the first of them.
-
-        `report` says what an event tells of the usage, or None.
-        """
-
-        def send(fitted: Fitted[T]) -> Iterator[R]:
-            events = iter(start(fitted))
-            return chain(list(islice(events, 1)), events)
-
-        events, fitted = self.call(send, messages, beside, report=_say_nothing)
-        for event in events:
-            said = report(event)
-            if said is not None:
-                fitted.view.observe(said)
-            yield event
-
-    async def astream(
-        self,
-        start: Callable[[Fitted[T]], AsyncIterator[R]],
-        messages: Sequence[T],
-        beside: Beside | None = None,
-        *,
-        report: Callable[[R], Any],
-        keep: Callable[[Fitted[T]], Awaitable[None]] | None = None,
-    ) -> AsyncIterator[R]:
-        """Do as `stream` with an async stream; `keep` is awaited when the stream has begun."""
-
-        async def send(fitted: Fitted[T]) -> tuple[list[R], AsyncIterator[R]]:
-            events = aiter(start(fitted))
-            first: Any = await anext(events, _END)
-            return [] if first is _END else [first], events
-
-        (first, events), fitted = await self.acall(send, messages, beside, report=_say_nothing)
-        if keep is not None:
-            await keep(fitted)
-        for event in first:
-            await self._observe(fitted, report(event))
-            yield event
-        async for event in events:
-            await self._observe(fitted, report(event))
-            yield event
-
-    async def _observe(self, fitted: Fitted[T], said: Any) -> None:
-        if said is not None:
-            await fitted.view.aobserve(said)
 
     def answer(self, name: str, arguments: Any) -> str:
         """Return the result of a call of one of `TOOLS`: of this session's texts alone.

@@ -20,6 +20,7 @@ from dspy.lm15 import Message, Request, Response, RouterConfig, request_from_ope
 
 from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
 from ullage.integrations.reports import report_chat
+from ullage.integrations.streaming import aopen_stream, open_stream
 
 __all__ = ["find_window", "guard_lm", "make_counter", "make_tools"]
 
@@ -95,12 +96,9 @@ class GuardedEngine:
 
     def stream(self, request: Request) -> Iterator[Any]:
         """Yield the events of an answer."""
-        return self.session.stream(
-            lambda fitted: self._inner.stream(shrink(request, fitted)),
-            request.messages,
-            ask(request),
-            report=report_usage,
-        )
+        send, asked = (lambda fitted: self._inner.stream(shrink(request, fitted))), ask(request)
+        events, _ = open_stream(self.session, send, request.messages, asked, report=report_usage)
+        yield from events
 
     def close(self) -> None:
         """Release connections."""
@@ -130,7 +128,9 @@ class AsyncGuardedEngine:
         """Yield the events of an answer."""
         inner, asked = self._find_inner(), ask(request)
         send, report = (lambda fitted: inner.stream(shrink(request, fitted))), report_usage
-        async for event in self._session.astream(send, request.messages, asked, report=report):
+        started = aopen_stream(self._session, send, request.messages, asked, report=report)
+        events, _ = await started
+        async for event in events:
             yield event
 
     async def aclose(self) -> None:

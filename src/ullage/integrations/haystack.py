@@ -39,7 +39,7 @@ class _Messages:
 
     def split(self, message: ChatMessage) -> tuple[str, Sequence[Any]]:
         """Return role and parts."""
-        return message.role.value, message._content  # noqa: SLF001 - all parts in their order
+        return message.role.value, message._content
 
     def read(self, part: Any) -> Piece:
         """Return what a part holds; what has no place in chat is read as its JSON."""

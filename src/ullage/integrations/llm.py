@@ -129,7 +129,7 @@ class LlmGuard:
 
         def send(fitted: Fitted[Message]) -> Any:
             made = copy(prompt)
-            made._explicit_messages = fitted.messages  # noqa: SLF001 - no public way keeps the rest
+            made._explicit_messages = fitted.messages
             return model.execute(made, **given)
 
         return session, (send, prompt.messages, _find_beside(prompt))

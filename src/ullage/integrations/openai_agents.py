@@ -25,6 +25,7 @@ from ullage.integrations.adapter import (
     MessageForm,
 )
 from ullage.integrations.reports import report_responses
+from ullage.integrations.streaming import aopen_stream
 
 __all__ = ["AgentsGuard", "make_counter", "make_tools", "make_trigger"]
 
@@ -105,9 +106,9 @@ class AgentsGuard(Model):
         def start(fitted: Fitted[Any]) -> AsyncIterator[Any]:
             return self.wrapped.stream_response(system_instructions, fitted.messages, **asked)
 
-        async for event in self.session.astream(
-            start, items, beside, report=_report, keep=self._keep
-        ):
+        events, fitted = await aopen_stream(self.session, start, items, beside, report=_report)
+        await self._keep(fitted)
+        async for event in events:
             yield event
 
     async def close(self) -> None:

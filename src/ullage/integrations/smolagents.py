@@ -23,7 +23,7 @@ from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession,
 from ullage.integrations.reports import report_chat
 from ullage.integrations.streaming import open_stream
 
-__all__ = ["GuardedModel", "find_window", "make_counter"]
+__all__ = ["SmolGuard", "find_window", "make_counter"]
 
 Group = tuple[ChatMessage, ...]
 """One message, or calls and what follows of their results."""
@@ -141,7 +141,7 @@ def make_counter(model: str | None = None) -> Callable[[Sequence[Any]], int]:
     return lambda messages: adapter.count(group_messages(messages))
 
 
-class GuardedModel(Model):
+class SmolGuard(Model):
     """Keep each call of a model inside its window; `options` are those of `ullage.Guard`.
 
     `model` may be exchanged while an agent runs. `tools` are for the agent, where it is to read

@@ -63,7 +63,7 @@ class ConversationGuard(ConversationManager):
     def apply_management(self, agent: Any, **kwargs: Any) -> None:
         """Leave the agent's messages whole."""
 
-    def reduce_context(self, agent: Any, e: Exception | None = None, **_: Any) -> None:  # noqa: ARG002 - its base's
+    def reduce_context(self, agent: Any, e: Exception | None = None, **_: Any) -> None:
         """Raise a refusal: the middleware has compacted for it before, and sent again."""
         if e is not None:
             raise e

@@ -9,7 +9,7 @@ from smolagents import ChatMessage, LogLevel, MessageRole, OpenAIModel, ToolCall
 
 from tests.integrations.scenario import INSTRUCTIONS, Setup
 from tests.integrations.scenario import read_log as read_part
-from ullage.integrations.smolagents import GuardedModel, find_window, make_counter
+from ullage.integrations.smolagents import SmolGuard, find_window, make_counter
 
 
 @tool
@@ -30,7 +30,7 @@ class SmolagentsDriver:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._model = self._make_model(setup.model)
-        self._guard = GuardedModel(self._model) if setup.guarded else None
+        self._guard = SmolGuard(self._model) if setup.guarded else None
         self._agent = ToolCallingAgent(
             [read_log, *(self._guard.tools if self._guard else [])],
             self._guard or self._model,
