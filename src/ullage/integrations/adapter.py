@@ -47,11 +47,13 @@ class MessageForm(Generic[T]):
     `write` returns one message of the framework as messages of the dialect, alike each time.
     `read` returns messages of the dialect as one of the framework's, where something in them was
     edited: its second argument is the message that they were, None for one that ullage wrote.
+    `frozen` says that no message of the framework ever changes: each is then written once.
     """
 
     write: Callable[[T], Sequence[Any]]
     read: Callable[[Sequence[Any], T | None], T]
     dialect: str = dialects.DEFAULT
+    frozen: bool = False
 
 
 class Beside(TypedDict, total=False):
@@ -113,6 +115,7 @@ class Adapter(Generic[T]):
         self._options = {**options, "store": self.store, "dialect": form.dialect}
         self._sessions: dict[tuple[Any, ...], GuardedSession[T]] = {}
         self._tools: dict[tuple[int, ...], tuple[Sequence[Any], list[Any]]] = {}
+        self._written: dict[int, tuple[T, Sequence[Any]]] = {}
         self._lock = threading.Lock()
         self.open()  # raises for options that cannot work
 
@@ -163,9 +166,15 @@ class Adapter(Generic[T]):
     def write(self, messages: Sequence[T]) -> WrittenHistory[T]:
         """Return a history as the dialect has it."""
         made: WrittenHistory[T] = WrittenHistory(messages)
+        before, written = self._written, dict[int, tuple[T, Sequence[Any]]]()
         for message in messages:
-            made.raws.extend(self.form.write(message))
+            known = before.get(id(message))
+            raws = known[1] if known is not None else self.form.write(message)
+            written[id(message)] = message, raws
+            made.raws.extend(raws)
             made.starts.append(len(made.raws))
+        if self.form.frozen:
+            self._written = written
         return made
 
     def make_functions(

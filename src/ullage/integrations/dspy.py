@@ -40,7 +40,7 @@ def read_messages(raws: Sequence[Any], source: Message | None) -> Message:
     return request_from_openai_chat({"model": "any", "messages": given}).messages[0]
 
 
-FORM = MessageForm(write_message, read_messages)
+FORM = MessageForm(write_message, read_messages, frozen=True)
 
 
 def find_window(model: str, **options: Any) -> int | None:

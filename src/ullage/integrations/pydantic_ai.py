@@ -14,18 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from pydantic_ai import RunContext, Tool
+from pydantic_ai import messages as kinds
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import (
-    CachePoint,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    SystemPromptPart,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    UserPromptPart,
-)
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.toolsets import FunctionToolset
 
@@ -56,35 +46,37 @@ def write_item(item: Any) -> dict[str, Any]:
     if isinstance(item, str) or hasattr(item, "content"):
         return {"type": "text", "text": getattr(item, "content", item)}
     url = getattr(item, "url", None) or getattr(item, "data_uri", None) or item.file_id
-    kind = "image_url" if item.media_type.startswith("image/") else "file"
+    is_image = item.kind == "image-url" or getattr(item, "is_image", False)
+    kind = "image_url" if is_image else "file"
     return {"type": kind, kind: {"url" if kind == "image_url" else "file_data": url}}
 
 
 def write_part(part: Any) -> dict[str, Any]:
     """Return a part of a request as one message."""
-    if hasattr(part, "model_response_str"):
-        content = part.model_response_str()
+    if getattr(part, "tool_name", None):  # a result, or a plea to call again in its place
+        is_result = hasattr(part, "model_response_str")
+        content = part.model_response_str() if is_result else part.model_response()
         return {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
-    if isinstance(part, SystemPromptPart):
+    if isinstance(part, kinds.SystemPromptPart):
         return {"role": "system", "content": part.content}
-    said = part.content if isinstance(part, UserPromptPart) else part.model_response()
+    said = part.content if isinstance(part, kinds.UserPromptPart) else part.model_response()
     if not isinstance(said, str):
-        said = [write_item(item) for item in said if not isinstance(item, CachePoint)]
+        said = [write_item(item) for item in said if not isinstance(item, kinds.CachePoint)]
     return {"role": "user", "content": said}
 
 
-def write_message(message: ModelMessage) -> list[Any]:
+def write_message(message: kinds.ModelMessage) -> list[Any]:
     """Return a message as Chat Completions has it."""
-    if isinstance(message, ModelRequest):
+    if isinstance(message, kinds.ModelRequest):
         return [write_part(part) for part in message.parts if part.part_kind in SENT]
     made: dict[str, Any] = {"role": "assistant", "content": None}
     for part in message.parts:
-        if isinstance(part, ToolCallPart):
+        if isinstance(part, kinds.ToolCallPart):
             function = {"name": part.tool_name, "arguments": part.args_as_json_str()}
             call = {"id": part.tool_call_id, "type": "function", "function": function}
             made.setdefault("tool_calls", []).append(call)
-        elif isinstance(part, (TextPart, ThinkingPart)):
-            key = "content" if isinstance(part, TextPart) else "reasoning_content"
+        elif isinstance(part, (kinds.TextPart, kinds.ThinkingPart)):
+            key = "content" if isinstance(part, kinds.TextPart) else "reasoning_content"
             made[key] = (made.get(key) or "") + part.content
     return [made]
 
@@ -93,34 +85,36 @@ def read_part(raw: Any, part: Any) -> Any:
     """Return an edited message as the part that it was, a person's where it was none."""
     content = raw["content"]
     if not isinstance(content, str):
-        pieces = [(write_item(i), i) for i in part.content if not isinstance(i, CachePoint)]
+        pieces = [(write_item(i), i) for i in part.content if not isinstance(i, kinds.CachePoint)]
         found = match_pieces(content, pieces, type)
         content = [item if same else piece["text"] for piece, item, same in found]
-    return UserPromptPart(content) if part is None else replace(part, content=content)
+    return kinds.UserPromptPart(content) if part is None else replace(part, content=content)
 
 
-def read_messages(raws: Sequence[Any], source: ModelMessage | None) -> ModelMessage:
+def read_messages(raws: Sequence[Any], source: kinds.ModelMessage | None) -> kinds.ModelMessage:
     """Return edited messages as one of Pydantic AI's; what nobody edited stays as it was."""
     first = raws[0]
     if first["role"] == "assistant":
-        return _read_answer(first, source or ModelResponse([]))
+        return _read_answer(first, source or kinds.ModelResponse([]))
     pieces = [(write_part(p), p) for p in source.parts if p.part_kind in SENT] if source else []
     found = match_pieces(raws, pieces, lambda raw: (raw["role"], raw.get("tool_call_id")))
     parts = [part if same else read_part(raw, part) for raw, part, same in found]
-    return ModelRequest(parts) if source is None else replace(source, parts=parts)
+    return kinds.ModelRequest(parts) if source is None else replace(source, parts=parts)
 
 
-def _read_answer(raw: Any, source: ModelResponse) -> ModelResponse:
+def _read_answer(raw: Any, source: kinds.ModelResponse) -> kinds.ModelResponse:
     calls = {call["id"]: call["function"]["arguments"] for call in raw.get("tool_calls") or ()}
     text, thinks = raw["content"], "reasoning_content" in raw
     if text != write_message(source)[0]["content"]:  # one text stands for all that there were
-        others = [part for part in source.parts if not isinstance(part, TextPart)]
-        source = replace(source, parts=[*([TextPart(text)] if text else []), *others])
+        others = [part for part in source.parts if not isinstance(part, kinds.TextPart)]
+        source = replace(source, parts=[*([kinds.TextPart(text)] if text else []), *others])
     kept = [
-        replace(part, args=calls[part.tool_call_id]) if isinstance(part, ToolCallPart) else part
+        replace(part, args=calls[part.tool_call_id])
+        if isinstance(part, kinds.ToolCallPart)
+        else part
         for part in source.parts
-        if (not isinstance(part, ToolCallPart) or part.tool_call_id in calls)
-        and (thinks or not isinstance(part, ThinkingPart))
+        if (not isinstance(part, kinds.ToolCallPart) or part.tool_call_id in calls)
+        and (thinks or not isinstance(part, kinds.ThinkingPart))
     ]
     return replace(source, parts=kept)
 
@@ -134,7 +128,7 @@ def make_profile(model: str, **options: Any) -> dict[str, int]:
     return {} if window is None else {"context_window": window}
 
 
-def make_counter(model: str | None = None) -> Callable[[Sequence[ModelMessage]], int]:
+def make_counter(model: str | None = None) -> Callable[[Sequence[kinds.ModelMessage]], int]:
     """Return a function that counts messages, for history processors."""
     return Adapter(FORM, model).count
 
@@ -208,13 +202,13 @@ class PydanticGuard(AbstractCapability[Any]):
         """Return the model that serves a request, guarded."""
         return GuardedModel(model, self)
 
-    def open(self, model: Any, conversation: str | None) -> GuardedSession[ModelMessage]:
+    def open(self, model: Any, conversation: str | None) -> GuardedSession[kinds.ModelMessage]:
         """Return the session of a conversation."""
         return self.adapter.open(conversation, model=model.model_name, base_url=model.base_url)
 
     def begin(
-        self, model: Any, messages: Sequence[ModelMessage], parameters: Any
-    ) -> tuple[GuardedSession[ModelMessage], Beside]:
+        self, model: Any, messages: Sequence[kinds.ModelMessage], parameters: Any
+    ) -> tuple[GuardedSession[kinds.ModelMessage], Beside]:
         """Return the session of a request, and what it holds beside its messages."""
         newest = messages[::-1]
         session = self.open(
@@ -239,14 +233,16 @@ def _define(tool: Any) -> dict[str, Any]:
     return define_function(tool.name, tool.description, tool.parameters_json_schema)
 
 
-def _report(answer: ModelResponse) -> Any:
+def _report(answer: kinds.ModelResponse) -> Any:
     used = answer.usage
     if not used.input_tokens:
         return None
     return report_chat(used.input_tokens, used.output_tokens, used.cache_read_tokens)
 
 
-def _keep(session: GuardedSession[ModelMessage], answer: Any, fitted: Fitted[ModelMessage]) -> None:
+def _keep(
+    session: GuardedSession[kinds.ModelMessage], answer: Any, fitted: Fitted[kinds.ModelMessage]
+) -> None:
     state = session.dump() if fitted.is_new else None
     if state is not None:
         answer.metadata = {**(answer.metadata or {}), KEY: state}
