@@ -220,8 +220,10 @@ def run_example(name: str, python: str) -> list[str]:
     if block is None:
         return ["its page has no example"]
     with tempfile.TemporaryDirectory() as folder, serve(ModelServer(CLAIMS, CLAIMS)) as server:
+        program = Path(folder) / "example.py"
+        program.write_text(block[1])
         done = subprocess.run(
-            [python, "-c", block[1]],
+            [python, str(program)],
             cwd=folder,
             env={
                 **make_environment(Path(folder)),
