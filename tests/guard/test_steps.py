@@ -46,7 +46,23 @@ def test_steps_make_what_a_script_makes_and_name_each_edited_message(
     assert tuple(places) == edited.origin
     stood_for = [place for step in steps for place in step.stands_for]
     assert len(stood_for) == len(set(stood_for))
-    assert set(stood_for) <= script.drops
+    assert set(stood_for) in (set(), script.drops), "all that is gone is stood for, or nothing is"
+
+
+def test_what_is_gone_behind_a_message_that_stays_is_stood_for_by_the_summary_before_it() -> None:
+    history = talk(8)
+    summary, result = {"role": "user", "content": "block"}, {"role": "user", "content": "none"}
+    sent = [history[0], summary, history[3], history[6], result, history[7]]
+    steps = list_steps(history, sent, (0, None, 3, 6, None, 7))
+    assert steps[1] == FitStep(summary, stands_for=(1, 2, 4, 5))
+    assert steps[4] == FitStep(result)
+
+
+def test_a_message_that_is_gone_where_nothing_was_summarised_is_in_no_step() -> None:
+    history = talk(3)
+    result = {"role": "user", "content": "none"}
+    steps = list_steps(history, [history[0], history[2], result], (0, 2, None))
+    assert [step.stands_for for step in steps] == [(), (), ()]
 
 
 def test_a_message_that_was_put_together_stands_for_those_that_are_gone() -> None:

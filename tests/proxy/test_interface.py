@@ -92,8 +92,44 @@ def test_the_edit_script_makes_the_fitted_messages_of_the_clients_own(
     assert sorted(covered) == list(range(len(history))), "each message is accounted for once"
 
 
+def test_what_is_gone_behind_a_message_that_stays_is_among_what_the_summary_stands_for(
+    proxy: Proxy,
+) -> None:
+    history = read_files(6, words=200)
+    history += [{"role": "assistant", "content": "Read."}, {"role": "user", "content": "And now?"}]
+    body = {"model": "m", "messages": history, "pins": [1, 5, 6], "target": 400}
+    told = post(proxy, "fit", {**body, "session": "islands"}).json()
+    assert apply_edits(history, told["edits"]) == told["messages"]
+    covered = [place for one in told["edits"] for place in list_places(one)]
+    assert sorted(covered) == list(range(len(history)))
+
+
 def list_places(step: Any) -> list[int]:
     return step.get("for") or [step.get("keep", step.get("edit"))]
+
+
+def test_a_rule_that_observes_lowers_no_limit(server: FaultServer) -> None:
+    rules = (ModelRule(window=4_096, observe=True),)
+    body = {"model": "m", "messages": read_files(6), "max_tokens": 9_000}
+    with proxied(server.root_url, rules=rules) as fresh:
+        told = post(fresh, "fit", body).json()
+    assert (told["changed"], told["fits"], told["max_tokens"]) == (False, False, 9_000)
+
+
+@pytest.mark.parametrize(
+    "raw", [b'{"model": "m\\ud800", "messages": []}', b'\xef\xbb\xbf{"model": "m", "messages": []}']
+)
+def test_no_messages_are_no_missing_field_whichever_parser_took_the_body(
+    proxy: Proxy, raw: bytes
+) -> None:
+    told = post(proxy, "fit", raw)
+    assert (told.status_code, told.json()["messages"]) == (200, [])
+
+
+def test_a_history_that_was_fitted_to_a_window_of_its_own_is_read_back_by_it(proxy: Proxy) -> None:
+    body = {"model": "m", "messages": read_files(3, words=400), "window": 1_500}
+    (first, *_) = post(proxy, "fit", body).json()["compaction"]["references"]
+    assert post(proxy, "recall", {**body, "reference": first}).status_code == 200
 
 
 def test_what_fits_comes_back_byte_for_byte_and_is_told_as_unchanged(proxy: Proxy) -> None:
@@ -199,6 +235,16 @@ def test_a_large_body_is_answered_by_a_worker_with_the_same_answer(proxy: Proxy)
     assert post(proxy, "search", query).json()["hits"]
     counted = post(proxy, "count", {"model": "m", "messages": history}).json()
     assert counted["tokens"] == told["sizes"]["before"]
+
+
+def test_a_session_is_known_to_a_request_that_is_large_enough_for_a_worker(proxy: Proxy) -> None:
+    body = {"model": "m", "session": "tooled"}
+    told = post(proxy, "fit", {**body, "messages": read_files(6)}).json()
+    tools = [{"type": "function", "function": {"name": "x", "description": "y" * 270_000}}]
+    asked_for = {**body, "reference": told["compaction"]["references"][0], "tools": tools}
+    assert post(proxy, "recall", asked_for).status_code == 200
+    gone = post(proxy, "recall", {**asked_for, "session": "nobody"})
+    assert gone.json()["error"]["code"] == "no_such_session"
 
 
 def test_a_fitted_conversation_is_on_the_pages_and_no_upstream_was_asked(

@@ -27,7 +27,7 @@ from ullage.guard.steps import list_steps
 from ullage.proxy import body as bodies
 from ullage.proxy import forms
 from ullage.proxy.body import Body, RequestRefused, encode_json
-from ullage.proxy.call import ProxyCall, make_call
+from ullage.proxy.call import ProxyCall, find_limit, make_call
 from ullage.proxy.endpoints import BY_PATH
 from ullage.proxy.guarding import SMALL, Plan, trouble
 from ullage.proxy.offering import find_script, is_over
@@ -53,6 +53,7 @@ MOST_SESSIONS: Final = 1_000
 SessionKey = tuple[str, str | None, str | None]
 
 MALFORMED: Final = "malformed_history"
+UNKNOWN_SESSION: Final = "no_such_session"
 NO_SESSION: Final = (
     "this proxy knows no such session (any more): fit it again, or send the messages of it"
 )
@@ -307,7 +308,7 @@ class Fitting:
             raise ConfigurationError("whose text? Name a session that was fitted, or send messages")
         known = self._known.find(call)
         if known is None:
-            raise RequestRefused(404, "no_such_session", NO_SESSION)
+            raise RequestRefused(404, UNKNOWN_SESSION, NO_SESSION)
         return known
 
     def _find_names(self, call: ProxyCall, plan: Plan) -> frozenset[str]:
@@ -343,7 +344,7 @@ class Fitting:
             changed=changed,
             messages=cast("Any", msgspec.Raw(body.rewrite_history(sent))),
             edits=[_write_step(step) for step in steps],
-            max_tokens=prepared.max_tokens,
+            max_tokens=_find_limit(call, view),
             fits=None if view.window.input_tokens is None else not is_over(view),
             dialect=call.form.dialect,
             sizes=self._write_sizes(call, view, changed=changed),
@@ -389,7 +390,7 @@ def parse_request(takes: type[Any], body: Body) -> Any:
         text = "the body is no JSON object in UTF-8"
         raise RequestRefused(400, "not_json", text)
     given: dict[str, Any] = dict(body.fields)
-    if "messages" not in given and (body.slices is not None or body.history):
+    if "messages" not in given and body.bytes_of("messages"):
         given["messages"] = body.history
     try:
         return msgspec.convert(given, takes)
@@ -408,6 +409,14 @@ def _find_session(head: RequestHead, named: str | None) -> str | None:
     if head.session is not None and not re.fullmatch(forms.SESSION_PATTERN, head.session):
         raise ConfigurationError("x-ullage-session is text in ASCII, without spaces around it")
     return named or head.session
+
+
+def _find_limit(call: ProxyCall, view: View) -> int | None:
+    """Return the tokens to ask for: those that were asked for, where nothing is to be changed."""
+    if not call.rule.observe:
+        return view.prepared.max_tokens
+    asked = find_limit(call)
+    return None if asked is None else asked[1]
 
 
 def _write_step(step: Any) -> forms.EditStep:

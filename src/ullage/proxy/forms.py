@@ -133,6 +133,9 @@ class LeftOutRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     system: str | list[dict[str, Any]] | dict[str, Any] | None = None
     dialect: str | None = None
     session: Session | None = None
+    window: Annotated[
+        Tokens | None, Meta(description="the window that the history was fitted to, where given")
+    ] = None
 
 
 class RecallRequest(LeftOutRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ from ullage.proxy.channel import Gone
 from ullage.proxy.endpoints import BY_PATH, DOCUMENT
 from ullage.proxy.exchange import LARGE, Exchange
 from ullage.proxy.far import READ_S
-from ullage.proxy.fitting import ApiReply, Fitting
+from ullage.proxy.fitting import UNKNOWN_SESSION, ApiReply, Fitting
 from ullage.proxy.openapi import encode_document
 from ullage.proxy.standing import describe
 from ullage.proxy.workers import WorkerLost
@@ -82,8 +82,7 @@ class ApiExchange(Exchange):
         app, head = self._app, self._head
         workers = app.workers
         if workers is None or len(raw) <= LARGE:
-            fitting = Fitting(app.serve, app.guarding, app.runtime, app.kept, app.readable)
-            return await fitting.answer(head, head.path, raw)
+            return await self._answer_here(raw)
         steering, patience_s = app.guarding.steering, READ_S + app.guarding.patience_s
         try:
             worker = await workers.find(head.party, raw)
@@ -94,7 +93,16 @@ class ApiExchange(Exchange):
         except (TimeoutError, WorkerLost) as error:
             text = "this request takes too long: it was given up"
             raise RequestRefused(503, "guard_late", text) from error
+        except RequestRefused as refused:
+            if refused.code != UNKNOWN_SESSION:
+                raise
+            return await self._answer_here(raw)  # what a session may read is known here alone
         return reply
+
+    async def _answer_here(self, raw: bytes) -> ApiReply:
+        app, head = self._app, self._head
+        fitting = Fitting(app.serve, app.guarding, app.runtime, app.kept, app.readable)
+        return await fitting.answer(head, head.path, raw)
 
     async def _send_json(self, data: bytes) -> None:
         headers = [
