@@ -57,7 +57,7 @@ class Child:
         return {"lost": scenario.list_lost(self.driver, last), **scenario.describe(self.driver)}
 
     def compare(self, turns: int, settled: int, **setup: Any) -> dict[str, float]:
-        """Return the median seconds of a turn, guarded and bare, side by side.
+        """Return the median CPU seconds of a turn, guarded and bare, side by side.
 
         They take turns at being first, and what they have settled is not collected in between: a
         collection of a large history would be told of whoever runs when it is due.
@@ -74,9 +74,9 @@ class Child:
         gc.freeze()
         for number in range(settled + 1, settled + turns + 1):
             for name in sorted(drivers, reverse=number % 2 == 0):
-                begun = time.perf_counter()
+                begun = time.process_time()
                 drivers[name].say(scenario.make_turn(number))
-                seconds[name].append(time.perf_counter() - begun)
+                seconds[name].append(time.process_time() - begun)
         gc.unfreeze()
         return {name: statistics.median(times) for name, times in seconds.items()}
 

@@ -140,7 +140,7 @@ class Outcome:
 
     @property
     def added_ms(self) -> float | None:
-        """What the guard adds to a turn at 200 messages, in milliseconds."""
+        """What the guard adds to a turn at 200 messages, in milliseconds of CPU."""
         if not self.seconds:
             return None
         return (self.seconds["guarded"] - self.seconds["bare"]) * 1000
