@@ -88,7 +88,8 @@ def attempt(port: Port, view: View, send: Callable[[View], Answer]) -> tuple[Vie
         if second is None:
             raise
     else:
-        second = port.retry(view, _find_trouble(answer))
+        met = _find_trouble(answer)
+        second = None if met is None else port.retry(view, met)
         if second is None:
             return view, answer
         close(getattr(answer, "stream", None))
@@ -114,7 +115,8 @@ async def aattempt(
         if second is None:
             raise
     else:
-        second = await port.aretry(view, _find_trouble(answer))
+        met = _find_trouble(answer)
+        second = None if met is None else await port.aretry(view, met)
         if second is None:
             return view, answer
         await aclose(getattr(answer, "stream", None))

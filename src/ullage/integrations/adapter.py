@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from ullage.api.functions import count
@@ -35,6 +36,8 @@ R = TypeVar("R")
 
 MOST_SESSIONS: Final = 256
 """Sessions that an adapter keeps; the one used longest ago goes first. Its state brings it back."""
+
+NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 
 TOOLS: Final = (recall.SPEC, searching.SPEC)
 """What a model is given to read and search what was left out: name, description, parameters."""
@@ -84,11 +87,15 @@ class Fitted(Generic[T]):
 
 @dataclass(frozen=True)
 class WrittenHistory(Generic[T]):
-    """A history as a dialect has it: message `i` of `given` is `raws[starts[i]:starts[i + 1]]`."""
+    """A history as a dialect has it: message `i` of `given` is `raws[starts[i]:starts[i + 1]]`.
+
+    `known` has each message, which keeps its id, with its `raws`.
+    """
 
     given: Sequence[T]
     raws: list[Any] = field(default_factory=list)
     starts: list[int] = field(default_factory=lambda: [0])
+    known: dict[int, tuple[T, Sequence[Any]]] = field(default_factory=dict)
 
     def list_owners(self) -> list[int | None]:
         """Return of each of `raws` the place of the message that it is of."""
@@ -115,7 +122,6 @@ class Adapter(Generic[T]):
         self._options = {**options, "store": self.store, "dialect": form.dialect}
         self._sessions: dict[tuple[Any, ...], GuardedSession[T]] = {}
         self._tools: dict[tuple[int, ...], tuple[Sequence[Any], list[Any]]] = {}
-        self._written: dict[int, tuple[T, Sequence[Any]]] = {}
         self._lock = threading.Lock()
         self.open()  # raises for options that cannot work
 
@@ -163,18 +169,22 @@ class Adapter(Generic[T]):
             found = self._tools[key] = (list(tools), [convert(tool) for tool in tools])
         return found[1]
 
-    def write(self, messages: Sequence[T]) -> WrittenHistory[T]:
-        """Return a history as the dialect has it."""
+    def write(
+        self, messages: Sequence[T], before: Mapping[int, tuple[T, Sequence[Any]]] = NOTHING
+    ) -> WrittenHistory[T]:
+        """Return a history as the dialect has it.
+
+        A message that was written `before`, and is written alike now, is the same objects: what was
+        read of them is known.
+        """
         made: WrittenHistory[T] = WrittenHistory(messages)
-        before, written = self._written, dict[int, tuple[T, Sequence[Any]]]()
         for message in messages:
-            known = before.get(id(message))
-            raws = known[1] if known is not None else self.form.write(message)
-            written[id(message)] = message, raws
+            _, known = before.get(id(message), (None, None))
+            raws = known if known is not None and self.form.frozen else self.form.write(message)
+            raws = known if known is not None and raws == known else raws
+            made.known[id(message)] = message, raws
             made.raws.extend(raws)
             made.starts.append(len(made.raws))
-        if self.form.frozen:
-            self._written = written
         return made
 
     def make_functions(
@@ -248,6 +258,7 @@ class GuardedSession(Generic[T]):
         self._adapter = adapter
         self._sent: Sequence[Any] = ()
         self._loaded = False
+        self._known: Mapping[int, tuple[T, Sequence[Any]]] = NOTHING
 
     @property
     def window(self) -> int | None:
@@ -256,12 +267,12 @@ class GuardedSession(Generic[T]):
 
     def fit(self, messages: Sequence[T], beside: Beside | None = None) -> Fitted[T]:
         """Return messages that fit. Raises what `Guard.prepare` raises."""
-        written = self._adapter.write(messages)
+        written = self._write(messages)
         return self._read(self.guard.prepare(**self._ask(written, beside)), written)
 
     async def afit(self, messages: Sequence[T], beside: Beside | None = None) -> Fitted[T]:
         """Do as `fit`, without blocking the event loop."""
-        written = self._adapter.write(messages)
+        written = self._write(messages)
         return self._read(await self.guard.aprepare(**self._ask(written, beside)), written)
 
     def call(
@@ -277,7 +288,7 @@ class GuardedSession(Generic[T]):
         Returns the answer and what was sent. `report` says what an answer tells of its usage, in
         the dialect's form, or None. Raises what `send` raises, and what `Guard.prepare` does.
         """
-        written = self._adapter.write(messages)
+        written = self._write(messages)
         first = self.guard.prepare(**self._ask(written, beside))
         sent: list[Fitted[T]] = []
 
@@ -300,7 +311,7 @@ class GuardedSession(Generic[T]):
         report: Callable[[R], Any],
     ) -> tuple[R, Fitted[T]]:
         """Do as `call` with an async `send`."""
-        written = self._adapter.write(messages)
+        written = self._write(messages)
         first = await self.guard.aprepare(**self._ask(written, beside))
         sent: list[Fitted[T]] = []
 
@@ -368,6 +379,12 @@ class GuardedSession(Generic[T]):
         if state and not self._loaded and isinstance(store, MemoryStore):
             load_state(store, state)
         self._loaded = True
+
+    def _write(self, messages: Sequence[T]) -> WrittenHistory[T]:
+        """Return a history as the dialect has it, and remember it for the next request."""
+        written = self._adapter.write(messages, self._known)
+        self._known = written.known
+        return written
 
     def _ask(self, written: WrittenHistory[T], beside: Beside | None) -> dict[str, Any]:
         """Return the arguments of `Guard.prepare`; operator text goes where the dialect has it."""

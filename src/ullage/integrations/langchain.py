@@ -126,7 +126,7 @@ class ContextGuard(lc.AgentMiddleware[Any, Any, Any]):
         session, system = self._open(request.model), request.system_message
         session.load(request.state.get("ullage"))
         tools = self.adapter.define(request.tools, convert_to_openai_tool)
-        return session, {"tools": tools, "system": None if system is None else system.text}
+        return session, {"tools": tools, "system": None if system is None else str(system.text)}
 
 
 def _report(answer: lc.ModelResponse[Any]) -> Any:

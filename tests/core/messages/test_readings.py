@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -17,6 +18,22 @@ from ullage.core.messages.readings import BESIDE, MOST_READINGS, MOST_STEPS, Rea
 from ullage.core.messages.transcript import Message, Part, Rules
 
 RULES = Rules("openai_chat")
+
+
+class Spoken(str):
+    """A framework's own kind of text."""
+
+    __slots__ = ()
+
+
+class Folded(str):
+    """A text that is equal to others than itself."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self.casefold() == other.casefold()
 
 
 class Reader:
@@ -51,6 +68,12 @@ def chat(length: int, name: str = "q") -> list[dict[str, Any]]:
     return [said("Be brief.", "system"), *(said(f"{name}{n}") for n in range(length - 1))]
 
 
+class StandardRole(StrEnum):
+    """Roles as frameworks have them."""
+
+    SYSTEM = "system"
+
+
 ASKED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 OPENINGS: list[Any] = [
     [said("Be brief.", "system")],
@@ -59,6 +82,7 @@ OPENINGS: list[Any] = [
     [said("go"), {"role": "assistant", "content": [{"type": "tool_use", "input": {"n": 1.5}}]}],
     [{"role": "user", "content": ({"type": "image_url", "image_url": {"url": "data:,"}},)}],
     [said("go"), ChatCompletionMessage(role="assistant", content="I look.")],
+    [{"role": StandardRole.SYSTEM, "content": Spoken("Be brief.")}, said("go")],
 ]
 
 
@@ -185,7 +209,7 @@ def test_an_object_of_an_sdk_that_was_changed_in_place_is_read_again():
 
 
 @pytest.mark.parametrize(
-    "odd", [object(), b"x", {1: "x"}, "nested"], ids=lambda odd: type(odd).__name__
+    "odd", [object(), b"x", {1: "x"}, Folded("x"), "nested"], ids=lambda odd: type(odd).__name__
 )
 def test_what_cannot_be_compared_is_read_each_time_and_all_behind_it(odd: Any):
     if odd == "nested":

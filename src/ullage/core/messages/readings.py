@@ -242,6 +242,8 @@ def copy_value(value: Any) -> Any:
     kind = type(value)
     if kind is str or value is None:
         return value
+    if issubclass(kind, str) and kind.__eq__ is str.__eq__:
+        return str.__str__(value)  # a framework's own kind of text, an enum of roles
     if kind is dict:
         return {_name(key): copy_value(held) for key, held in value.items()}
     if kind is list or kind is tuple:
