@@ -204,6 +204,15 @@ def test_a_session_goes_on_elsewhere_with_the_same_prompt():
     assert again.answer("ullage_recall", {"reference": find_reference(before)}).startswith("[")
 
 
+def test_a_state_does_not_grow_with_turns_in_which_nothing_is_compacted():
+    session = Adapter(FORM, "m", window=400_000).open("a")
+    sizes = []
+    for turns in (1, 2, 30):
+        session.call(lambda _: "fine", make_history(turns), report=lambda _: report_chat(900, 3))
+        sizes.append(len(json.dumps(session.dump())))
+    assert sizes[2] < sizes[0] * 1.2
+
+
 def find_reference(messages: Sequence[Turn]) -> str:
     words = " ".join(text for turn in messages for _, text in turn.rows).replace(".", " ").split()
     return next(word.strip(";,()[]") for word in words if word.startswith("u:"))

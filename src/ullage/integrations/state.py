@@ -20,16 +20,18 @@ VERSION: Final = 1
 
 
 def dump_state(store: MemoryStore, mark: str) -> dict[str, Any]:
-    """Return the records whose scope has `mark`, as data that JSON can carry."""
+    """Return the compactions whose scope has `mark`, as data that JSON can carry.
+
+    Of what is remembered from call to call the newest goes along: it goes on from those before it.
+    """
     checkpoints = [c.to_dict() for c in store.checkpoints.list_records() if mark in c.scope]
+    newest = [c for c in store.conversations.list_records() if mark in c.scope]
     names = find_references(repr(checkpoints))
     texts = {name: store.originals.read(name) for name in sorted(names)}
     return {
         "version": VERSION,
         "checkpoints": checkpoints,
-        "conversations": [
-            c.to_dict() for c in store.conversations.list_records() if mark in c.scope
-        ],
+        "conversations": [conversation.to_dict() for conversation in newest[-1:]],
         "originals": {name: text for name, text in texts.items() if text is not None},
     }
 
