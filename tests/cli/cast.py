@@ -1,6 +1,7 @@
 """Make the moving picture of the README: `python -m tests.cli.cast`.
 
-It runs `ullage demo --quick` in a real tmux, keeps every screen that differs from the one before,
+It runs `ullage demo` in a real tmux with a model that can answer from what it is told (half a
+billion parameters; the demo's own cannot), keeps every screen that differs from the one before,
 and writes them as one SVG that plays for 20 seconds, over and over. Nothing is drawn that was not
 shown.
 """
@@ -19,7 +20,8 @@ from tests.cli.screens import SCREENS, Pane
 
 COLUMNS, ROWS = 84, 26
 SECONDS: Final = 20.0
-LONGEST_S: Final = 900.0
+LONGEST_S: Final = 1_800.0
+MODEL: Final = "qwen2.5-coder-0.5b"
 LAST: Final = 6
 """How many times as long as another one the last screen is shown."""
 
@@ -30,7 +32,8 @@ ENDED: Final = "[the end]"
 def record(folder: Path) -> list[str]:
     """Return the screens of the demo, each once."""
     pane = Pane(folder / "tmux", {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"})
-    command = f"{sys.executable} -m ullage demo --quick; echo '{ENDED}'; exec sleep 60"
+    demo = f"{sys.executable} -m ullage demo --model {MODEL}"
+    command = f"{demo}; echo '{ENDED}'; exec sleep 60"
     pane.tmux("new-session", "-d", "-x", str(COLUMNS), "-y", str(ROWS), "sh", "-c", command)
     frames: list[str] = []
     until = time.monotonic() + LONGEST_S
@@ -47,12 +50,14 @@ def record(folder: Path) -> list[str]:
     raise AssertionError(f"the demo did not end:\n{frames[-1]}")
 
 
-def thin(frames: list[str], most: int = 60) -> list[str]:
-    """Return at most so many frames, evenly, the last one among them."""
-    if len(frames) <= most:
+def thin(frames: list[str], most: int = 40) -> list[str]:
+    """Return at most so many frames of the conversation, evenly, and all of the questions."""
+    asked = next((n for n, frame in enumerate(frames) if "asked:" in frame), len(frames))
+    told, questions = frames[:asked], frames[asked:]
+    if len(told) <= most:
         return frames
-    step = (len(frames) - 1) / (most - 1)
-    return [frames[round(n * step)] for n in range(most)]
+    step = (len(told) - 1) / (most - 1)
+    return [*(told[round(n * step)] for n in range(most)), *questions]
 
 
 def draw(frames: list[str]) -> str:
