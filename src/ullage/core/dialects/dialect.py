@@ -33,10 +33,6 @@ def _nothing(_: str) -> Mapping[str, Any]:
     return {}
 
 
-def _no_clients() -> Sequence[ClientForm]:
-    return ()
-
-
 def _no_edits(_: Mapping[str, Any]) -> ServerEdits | None:
     return None
 
@@ -244,7 +240,7 @@ class Dialect:
     report_rank: int = 0
     options: Options | None = None
     routes: Routes = Routes()
-    clients: Callable[[], Sequence[ClientForm]] = _no_clients
+    clients: Callable[[], Sequence[ClientForm]] = tuple
     join_turns: Callable[[Sequence[Any]], list[Any]] | None = None
     read_edits: Callable[[Mapping[str, Any]], ServerEdits | None] = _no_edits
     native: NativeCompaction | None = None
