@@ -37,9 +37,9 @@ MODEL: Final = "smollm2-135m"
 
 NEXT: Final = """
 next:
-  ullage context --from claude --last       what fills the window of a session that you have
-  ullage serve --upstream http://HOST:PORT  the same guard for every client of a server
-  ullage chat --embedded --no-tools         talk to the small model; /context shows its window"""
+  ullage context --from claude --last       what fills a session that you have
+  ullage serve --upstream http://HOST:PORT  the same guard for every client
+  ullage chat --embedded --no-tools         talk to the small model"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
