@@ -218,6 +218,18 @@ def test_a_call_without_a_history_is_the_sdks_own() -> None:
         voice.client.converse("m")
 
 
+def test_a_call_whose_arguments_have_no_names_is_told_of_once() -> None:
+    heard: list[Any] = []
+    with ollama.Client(host="http://127.0.0.1:9") as own:
+        client = ullage.wrap(own, runtime=ullage.Runtime(), window=500, on_event=heard.append)
+        for _ in range(2):
+            with pytest.raises(TypeError):
+                client.chat("m", [OLLAMA.last("hi")], None, None)  # one more than it has names for
+    told = [event.text for event in heard if isinstance(event, events.Notice)]
+    assert len(told) == 1
+    assert "give them as keywords" in told[0]
+
+
 def test_the_stream_of_converse_keeps_what_stands_beside_it() -> None:
     with speaking(BEDROCK, window=500) as voice:
         made = voice.client.converse_stream(modelId="m", messages=[BEDROCK.last("hi")])

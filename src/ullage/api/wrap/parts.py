@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self, SupportsIndex
+from typing import Any, Final, NoReturn, Self, SupportsIndex
 
 from ullage.api.wrap.methods import RAW, STREAMED, GuardedMethod
 from ullage.api.wrap.sending import CallSender, bind, find_place
@@ -16,6 +16,11 @@ from ullage.api.wrap.shared import SharedGuards
 from ullage.core.dialects.client import Path
 from ullage.guard.call import is_given
 from ullage.guard.guard import Guard
+
+KEPT: Final = "the history of this request is kept by the server"
+UNREAD: Final = (
+    "the arguments of this request have no names that can be read (give them as keywords)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +106,11 @@ class WrappedPart:
         """Return a call as a guard takes it, or None for one that carries no history of its own."""
         shared, client = self._ullage_shared, self._ullage_client
         if given is None:
+            shared.notice(shared.guard(client, how, {}), UNREAD)
             return None
         stored = how.dialect.fields.stored
         if any(is_given(given.get(name)) for name in stored):
-            shared.notice(shared.guard(client, how, given))
+            shared.notice(shared.guard(client, how, given), KEPT)
             return None
         if find_place(how.places["messages"], given) is None:
             return None

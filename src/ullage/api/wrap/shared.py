@@ -38,7 +38,7 @@ class SharedGuards:
         self._model = model
         self._options = options
         self._lock = threading.Lock()
-        self._noticed = False
+        self._noticed: set[str] = set()
 
     def guard(self, client: Any, how: GuardedMethod, given: Mapping[str, Any]) -> Guard:
         """Return the guard of whom a call asks; the last ones used are kept."""
@@ -68,16 +68,14 @@ class SharedGuards:
         bare = strip_path(path)
         return any(known[: len(bare)] == bare for known in self._paths)
 
-    def notice(self, guard: Guard) -> None:
-        """Tell once that a history is out of reach."""
+    def notice(self, guard: Guard, why: str) -> None:
+        """Tell once why a history is out of reach."""
         with self._lock:
-            noticed, self._noticed = self._noticed, True
-        if not noticed:
+            known = why in self._noticed
+            self._noticed.add(why)
+        if not known:
             guard.port.tell(
-                Notice(
-                    "the history of this request is kept by the server: it is forwarded as it "
-                    "is, neither measured nor compacted"
-                )
+                Notice(f"{why}: it is forwarded as it is, neither measured nor compacted")
             )
 
 
