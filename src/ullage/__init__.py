@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         window,
         window_tokens,
     )
-    from ullage.api.recall import answer_recall, recall, recall_tool
-    from ullage.api.search import answer_search, list_left_out, search, search_tool
+    from ullage.api.recall import answer_recall, list_left_out, recall, recall_tool
+    from ullage.api.search import answer_search, search, search_tool
     from ullage.api.tally import Tally
     from ullage.api.wrap import wrap
     from ullage.core import errors
@@ -110,8 +110,8 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.guard.driver": ("Pause",),
     "ullage.sdk.errors": ("classify_error", "classify_exception"),
     "ullage.guard.guard": ("Guard",),
-    "ullage.api.recall": ("answer_recall", "recall", "recall_tool"),
-    "ullage.api.search": ("answer_search", "list_left_out", "search", "search_tool"),
+    "ullage.api.recall": ("answer_recall", "list_left_out", "recall", "recall_tool"),
+    "ullage.api.search": ("answer_search", "search", "search_tool"),
     "ullage.providers": ("Provider", "StreamProvider"),
     "ullage.runtime": ("Runtime",),
     "ullage.storage": ("Store", "open_log", "open_store", "register_store"),

@@ -239,6 +239,25 @@ def test_one_session_does_not_find_the_words_of_another():
     assert "zephyrine" not in adapter.open("b").answer("ullage_search", {"query": "zephyrine"})
 
 
+def test_one_session_does_not_read_the_references_of_another():
+    adapter = make_adapter()
+    sent = adapter.open("a").fit(make_history(40)).messages
+    adapter.open("b").fit(make_history(40, first=50))
+    asked = {"reference": find_reference(sent)}
+    assert adapter.open("a").answer("ullage_recall", asked).startswith("[")
+    assert "nothing that was left out" in adapter.open("b").answer("ullage_recall", asked)
+
+
+def test_a_tool_that_does_not_know_the_model_finds_what_its_session_left_out():
+    adapter = Adapter(FORM, window=WINDOW)
+    history = make_history(40)
+    history[1] = Turn((("call", "c0"), ("tool c0", "the zephyrine lamp"), ("assistant", "seen 0")))
+    sent = adapter.open("a", model="gpt-4o", base_url="http://127.0.0.1:9/v1").fit(history).messages
+    (_, read), (_, look) = adapter.make_functions(lambda: adapter.open("a"))
+    assert "zephyrine" in look("zephyrine")
+    assert read(find_reference(sent)).startswith("[")
+
+
 def test_the_tools_are_functions_that_a_model_may_call_wrongly():
     adapter = make_adapter()
 

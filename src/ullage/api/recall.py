@@ -6,11 +6,13 @@ The texts are the store's; this knows neither guards nor how placeholders are wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from ullage.core.compaction.edits import find_references
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, StoreError, UllageError
 from ullage.core.session.originals import find_original
@@ -129,14 +131,48 @@ def recall_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:
     return deepcopy(form.tool(SPEC))  # the caller may change it
 
 
-def answer_recall(arguments: Any, store: HoldsOriginals | EventLog | str) -> str:
+def follow_references(references: Iterable[str], originals: ReadsOriginals) -> frozenset[str]:
+    """Return references, and those in their texts: what was left out may name older text."""
+    seen, waiting = set[str](), list(references)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += find_references(originals.read(name) or "")
+    return frozenset(seen)
+
+
+def list_left_out(messages: Iterable[Any]) -> frozenset[str]:
+    """Return the references of the texts that were left out of these messages, as they were sent.
+
+    They stand in placeholders and in the block of a compaction (`view.messages` has those).
+    """
+    return find_references(json.dumps(list(messages), default=str))
+
+
+def answer_recall(
+    arguments: Any,
+    store: HoldsOriginals | EventLog | str,
+    *,
+    messages: Iterable[Any] | None = None,
+) -> str:
     """Return the result of a call of the tool: a page, or a sentence that says what is wrong.
 
-    `arguments` is the JSON text of OpenAI's calls or the mapping of Anthropic's. Nothing that a
+    `arguments` is the JSON text of OpenAI's calls or the mapping of Anthropic's. `messages` are
+    those that were sent to the model: of an open store, only what they have placeholders for is
+    read then, and what stands in its place. Give them where many share the store. Nothing that a
     model may write raises an exception, nor does a store that fails.
     """
     try:
-        return page(store=store, **read_arguments(arguments)).write()
+        wanted = read_arguments(arguments)
+        if messages is not None and isinstance(store, HoldsOriginals):
+            named = follow_references(list_left_out(messages), store.originals)
+            if wanted["reference"] not in named:
+                raise StoreError(
+                    f"{wanted['reference']!r} stands for nothing that was left out of this "
+                    "conversation: take a reference that stands in it"
+                )
+        return page(store=store, **wanted).write()
     except UllageError as error:
         return f"error: {error}"
 

@@ -6,13 +6,11 @@ store that many conversations share, it finds only what its own messages have pl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from ullage.api.recall import HoldsOriginals, ReadsOriginals, lend
-from ullage.core.compaction.edits import find_references
+from ullage.api.recall import HoldsOriginals, follow_references, lend, list_left_out
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, UllageError
 from ullage.core.search.ranking import HITS, Hit, SearchArea
@@ -79,27 +77,8 @@ def _search_store(
         )
     if references is None:
         return originals.search(query, hits)
-    named = _follow(references, store.originals)
+    named = follow_references(references, store.originals)
     return originals.search(query, hits, SearchArea(references=named))
-
-
-def _follow(references: Iterable[str], originals: ReadsOriginals) -> frozenset[str]:
-    """Return references, and those in their texts: what was left out may name older text."""
-    seen, waiting = set[str](), list(references)
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting += find_references(originals.read(name) or "")
-    return frozenset(seen)
-
-
-def list_left_out(messages: Iterable[Any]) -> frozenset[str]:
-    """Return the references of the texts that were left out of these messages, as they were sent.
-
-    They stand in placeholders and in the block of a compaction (`view.messages` has those).
-    """
-    return find_references(json.dumps(list(messages), default=str))
 
 
 def search_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:

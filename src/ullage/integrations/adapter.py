@@ -121,6 +121,7 @@ class Adapter(Generic[T]):
         self.store = options.get("store") or MemoryStore()
         self._options = {**options, "store": self.store, "dialect": form.dialect}
         self._sessions: dict[tuple[Any, ...], GuardedSession[T]] = {}
+        self.sent: dict[str | None, Sequence[Any]] = {}
         self._tools: dict[tuple[int, ...], tuple[Sequence[Any], list[Any]]] = {}
         self._lock = threading.Lock()
         self.open()  # raises for options that cannot work
@@ -144,6 +145,17 @@ class Adapter(Generic[T]):
             if len(self._sessions) > MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
         return made
+
+    def note_sent(self, name: str | None, messages: Sequence[Any]) -> None:
+        """Remember what was sent last of a session: what it left out may be read, whoever asks.
+
+        A tool is called without its model, so this is kept by the session's name alone.
+        """
+        with self._lock:
+            self.sent.pop(name, None)
+            self.sent[name] = messages
+            if len(self.sent) > MOST_SESSIONS:
+                del self.sent[next(iter(self.sent))]
 
     def count(
         self,
@@ -256,7 +268,6 @@ class GuardedSession(Generic[T]):
         self.guard = guard
         self.name = name
         self._adapter = adapter
-        self._sent: Sequence[Any] = ()
         self._loaded = False
         self._known: Mapping[int, tuple[T, Sequence[Any]]] = NOTHING
 
@@ -358,10 +369,9 @@ class GuardedSession(Generic[T]):
 
         Raises nothing that a model can cause.
         """
-        store = self._adapter.store
-        if name == recall.SPEC.name:
-            return answer_recall(arguments, store)
-        return answer_search(arguments, store, messages=self._sent)
+        store, sent = self._adapter.store, self._adapter.sent.get(self.name, ())
+        answer = answer_recall if name == recall.SPEC.name else answer_search
+        return answer(arguments, store, messages=sent)
 
     def dump(self) -> dict[str, Any] | None:
         """Return what is remembered of the session, as data that JSON can carry.
@@ -405,7 +415,7 @@ class GuardedSession(Generic[T]):
 
     def _read(self, view: View, written: WrittenHistory[T]) -> Fitted[T]:
         """Return a view's messages as the framework's, its own objects where nothing was edited."""
-        self._sent = view.messages
+        self._adapter.note_sent(self.name, view.messages)
         if _is_untouched(view, written):
             return Fitted(list(written.given), view)
         return Fitted(list(self._find_messages(view, written)), view)
