@@ -41,6 +41,11 @@ class Child:
         assert self.driver is not None
         return scenario.run(self.driver, first, last)
 
+    def search(self, number: int) -> list[str]:
+        """Have the model search what was left out."""
+        assert self.driver is not None
+        return scenario.search(self.driver, number)
+
     def switch(self, model: str, window: int) -> None:
         """Go on with another model."""
         assert self.driver is not None

@@ -1,6 +1,7 @@
 """The conformance suite of the adapters: each framework in a process and an environment of its own.
 
-Sixteen turns of large tool results in a window of 16,000; then, in a new session, sixty turns in
+Sixteen turns of large tool results in a window of 16,000, and one in which the model searches what
+was left out of them; then, in a new session, sixty turns in
 which the server takes less than it claims, and the model is switched; a restart in between where
 the framework persists. The same is done by the plain guard, and compared.
 """
@@ -178,6 +179,7 @@ def run_framework(name: str, python: str = sys.executable, *, timed: bool = Fals
 def _run_short(framework: Framework, setup: Mapping[str, Any], made: Outcome) -> None:
     made.sizes = framework.ask("open", 900, **setup)
     made.failed += framework.ask("run", 1, SHORT)
+    made.failed += framework.ask("search", SHORT + 1)
     made.said = framework.ask("check", SHORT)
     made.lost += made.said["lost"]
 

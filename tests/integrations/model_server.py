@@ -31,6 +31,10 @@ CALLED: Final = "call_{number}"
 ENDING: Final = "final_answer"
 """The tool by which smolagents' agents answer a person."""
 
+SEARCH: Final = "ullage_search"
+FIND: Final = re.compile(r"turn \d+: find (.+)")
+"""A person wants a line of the log that is left out: its first word must come back."""
+
 ASKED: Final = re.compile(r"\A(?:\s*Current Task: |(?:.*\n)?New task:\n)?turn (\d+)\b", re.DOTALL)
 """What a person says, by itself or as CrewAI or smolagents write it (behind the last result)."""
 
@@ -108,7 +112,12 @@ class ModelServer(ThreadingHTTPServer):
         if seen.last != messages[: len(seen.last)]:
             seen.breaks.append(number)
         seen.last = messages
-        if not is_result(messages[-1]):
+        wanted = find_search(messages)
+        if wanted and not is_result(messages[-1]) and has_tool(body, SEARCH):
+            made = _make_call(f"find_{number}", SEARCH, {"query": wanted})
+        elif wanted and wanted.split()[0] not in _find_text(messages[-1]):
+            made = {"content": f"turn {number} found nothing"}
+        elif not is_result(messages[-1]):
             made = _make_call(CALLED.format(number=number), TOOL, {"part": number})
         elif has_tool(body, ENDING):
             made = _make_call(f"end_{number}", ENDING, {"answer": f"turn {number} is done"})
@@ -125,6 +134,16 @@ def find_turn(messages: list[Any]) -> int:
         if found:
             return int(found[1])
     return 0
+
+
+def find_search(messages: list[Any]) -> str:
+    """Return what a person wants to be found in what was left out, "" where they want nothing."""
+    for message in reversed(messages):
+        text = _find_text(message) if message["role"] == "user" else ""
+        if ASKED.match(text):
+            found = FIND.search(text)
+            return found[1] if found else ""
+    return ""
 
 
 def is_result(message: Body) -> bool:

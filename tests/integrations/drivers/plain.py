@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.integrations.scenario import INSTRUCTIONS, Setup, read_log
-from ullage import Guard
+from ullage import Guard, answer_search
 from ullage.core.dialects import registry
 from ullage.integrations.adapter import TOOLS
 from ullage.storage import MemoryStore
@@ -43,6 +43,7 @@ class PlainDriver:
         self._setup = setup
         self._history: list[Any] = [{"role": "system", "content": INSTRUCTIONS}]
         self._store = MemoryStore()
+        self._sent: list[Any] = []
         form = registry.find("openai_chat").make_form()
         self._tools = [READ, *(form.tool(spec) for spec in TOOLS if setup.guarded)]
         self.switch(setup.model, setup.window)
@@ -56,9 +57,14 @@ class PlainDriver:
             if not calls:
                 return str(answer["content"])
             for call in calls:
-                part = json.loads(call["function"]["arguments"])["part"]
-                said = {"role": "tool", "tool_call_id": call["id"], "content": read_log(part)}
+                text = self._answer(call["function"]["name"], call["function"]["arguments"])
+                said = {"role": "tool", "tool_call_id": call["id"], "content": text}
                 self._history.append(said)
+
+    def _answer(self, name: str, arguments: str) -> str:
+        if name == "read_log":
+            return read_log(json.loads(arguments)["part"])
+        return answer_search(arguments, self._store, messages=self._sent)
 
     def _send(self) -> Any:
         if not self._setup.guarded:
@@ -66,6 +72,7 @@ class PlainDriver:
         return self._guard.call(self._post, self._history, tools=self._tools)
 
     def _post(self, **body: Any) -> Any:
+        self._sent = body["messages"]
         request = urllib.request.Request(
             f"{self._setup.url}/chat/completions",
             json.dumps(body).encode(),
