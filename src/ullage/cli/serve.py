@@ -76,23 +76,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     where = parser.add_argument_group("where requests go")
-    where.add_argument(
-        "--upstream",
-        action="append",
-        default=[],
-        metavar="[NAME=]URL",
-        help="a server, before those of the file; the first takes all requests",
-    )
-    where.add_argument(
-        "--config", metavar="FILE", help="a TOML file of settings, with a table [serve]"
-    )
-    where.add_argument(
-        "--demo",
-        nargs="?",
-        const=desk.EMBEDDED,
-        metavar="MODEL",
-        help=f"start a llama.cpp server behind it, with {desk.EMBEDDED} or another small model",
-    )
+    add_servers(where)
     bound = parser.add_argument_group("where clients come in")
     bound.add_argument("--host", help="the address to bind to (127.0.0.1)")
     bound.add_argument("--port", type=int, help="the port (8790); 0 takes a free one")
@@ -121,6 +105,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--traces", action="store_true", help="make OpenTelemetry spans of requests (extra `otel`)"
     )
     _add_log(parser)
+
+
+def add_servers(where: argparse._ArgumentGroup) -> None:
+    """Declare which servers requests go to."""
+    where.add_argument(
+        "--upstream",
+        action="append",
+        default=[],
+        metavar="[NAME=]URL",
+        help="a server, before those of the file; the first takes all requests",
+    )
+    where.add_argument(
+        "--config", metavar="FILE", help="a TOML file of settings, with a table [serve]"
+    )
+    where.add_argument(
+        "--demo",
+        nargs="?",
+        const=desk.EMBEDDED,
+        metavar="MODEL",
+        help=f"start a llama.cpp server behind it, with {desk.EMBEDDED} or another small model",
+    )
 
 
 def add_rules(what: argparse._ActionsContainer) -> None:

@@ -70,23 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     where = parser.add_argument_group("where requests go (else to the client's own provider)")
-    where.add_argument(
-        "--upstream",
-        action="append",
-        default=[],
-        metavar="[NAME=]URL",
-        help="a server; the first takes all requests",
-    )
-    where.add_argument(
-        "--config", metavar="FILE", help="a TOML file of settings; its [serve] names upstreams"
-    )
-    where.add_argument(
-        "--demo",
-        nargs="?",
-        const=desk.EMBEDDED,
-        metavar="MODEL",
-        help=f"start a llama.cpp server behind it, with {desk.EMBEDDED} or another small model",
-    )
+    serve.add_servers(where)
     what = parser.add_argument_group("what is done")
     serve.add_rules(what)
     what.add_argument(

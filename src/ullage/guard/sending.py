@@ -120,15 +120,22 @@ async def aattempt(
         if second is None:
             return view, answer
         await aclose(getattr(answer, "stream", None))
+    return second, await asend_second(port, view, second, send)
+
+
+async def asend_second(
+    port: Port, first: View, second: View, send: Callable[[View], Awaitable[Answer]]
+) -> Answer:
+    """Send what the port has after a failure of `first`; the port is told where it fails, too."""
     try:
         answer = await send(second)
     except Exception as error:
-        await port.agive_up(second, view, read_trouble(error))
+        await port.agive_up(second, first, read_trouble(error))
         raise
     found = _find_trouble(answer)
     if found is not None:
-        await port.agive_up(second, view, found)
-    return second, answer
+        await port.agive_up(second, first, found)
+    return answer
 
 
 def _find_trouble(answer: Any) -> Trouble | None:

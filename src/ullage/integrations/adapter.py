@@ -25,7 +25,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.session import recall, searching
 from ullage.core.session.tools import Spec
 from ullage.guard.guard import Guard
-from ullage.guard.sending import aattempt, attempt
+from ullage.guard.sending import aattempt, asend_second, attempt
 from ullage.guard.view import View
 from ullage.integrations.state import dump_state, load_state
 from ullage.sdk.errors import read_trouble
@@ -73,19 +73,6 @@ class Beside(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Fitted(Generic[T]):
-    """Messages that may be sent, the framework's own objects where nothing was edited."""
-
-    messages: list[T]
-    view: View
-
-    @property
-    def is_new(self) -> bool:
-        """Whether a compaction was made for this request: the session's state has changed."""
-        return self.view.prepared.checkpoint is not None or bool(self.view.recoveries)
-
-
-@dataclass(frozen=True)
 class WrittenHistory(Generic[T]):
     """A history as a dialect has it: message `i` of `given` is `raws[starts[i]:starts[i + 1]]`.
 
@@ -103,6 +90,23 @@ class WrittenHistory(Generic[T]):
         for place in range(len(self.given)):
             owners += [place] * (self.starts[place + 1] - self.starts[place])
         return owners
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[T]):
+    """Messages that may be sent, the framework's own objects where nothing was edited.
+
+    `written` is the history that they were made of, as the dialect has it.
+    """
+
+    messages: list[T]
+    view: View
+    written: WrittenHistory[T]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether a compaction was made for this request: the session's state has changed."""
+        return self.view.prepared.checkpoint is not None or bool(self.view.recoveries)
 
 
 class Adapter(Generic[T]):
@@ -248,7 +252,6 @@ class SentRequest(Generic[T]):
 
     session: GuardedSession[T]
     fitted: Fitted[T]
-    given: Sequence[T]
 
 
 class Waiting(dict[Any, SentRequest[T]]):
@@ -339,26 +342,20 @@ class GuardedSession(Generic[T]):
     async def aretry(
         self,
         send: Callable[[Fitted[T]], Awaitable[R]],
-        messages: Sequence[T],
-        failed: tuple[Fitted[T], Exception],
+        failed: Fitted[T],
+        error: Exception,
         *,
         report: Callable[[R], Any],
     ) -> tuple[R, Fitted[T]] | None:
-        """Do the second half of `acall` after `afit`: what was sent, and how it failed.
+        """Do the second half of `acall` after `afit`: what was sent has failed by an error.
 
         Returns None where another try is no use. Raises what `send` raises.
         """
-        port, written = self.guard.port, self._adapter.write(messages)
-        first, error = failed[0].view, failed[1]
-        view = await port.aretry(first, read_trouble(error))
+        view = await self.guard.port.aretry(failed.view, read_trouble(error))
         if view is None:
             return None
-        fitted = self._read(view, written)
-        try:
-            answer = await send(fitted)
-        except Exception as second:
-            await port.agive_up(view, first, read_trouble(second))
-            raise
+        fitted = self._read(view, failed.written)
+        answer = await asend_second(self.guard.port, failed.view, view, lambda second: send(fitted))
         said = report(answer)
         if said is not None:
             await view.aobserve(said)
@@ -417,8 +414,8 @@ class GuardedSession(Generic[T]):
         """Return a view's messages as the framework's, its own objects where nothing was edited."""
         self._adapter.note_sent(self.name, view.messages)
         if _is_untouched(view, written):
-            return Fitted(list(written.given), view)
-        return Fitted(list(self._find_messages(view, written)), view)
+            return Fitted(list(written.given), view, written)
+        return Fitted(list(self._find_messages(view, written)), view, written)
 
     def _find_messages(self, view: View, written: WrittenHistory[T]) -> Iterator[T]:
         ahead, starts = len(view.request.messages) - len(written.raws), written.starts

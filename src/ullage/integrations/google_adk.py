@@ -84,7 +84,7 @@ class AdkGuard(BasePlugin):
         llm_request.append_tools([t for t in self._tools if t.name not in llm_request.tools_dict])
         fitted = await session.afit(given, _find_beside(llm_request.config))
         self._keep_state(callback_context, session, fitted)
-        self._sent.keep(_name(callback_context), SentRequest(session, fitted, given))
+        self._sent.keep(_name(callback_context), SentRequest(session, fitted))
         llm_request.contents = fitted.messages
 
     async def after_model_callback(
@@ -109,7 +109,7 @@ class AdkGuard(BasePlugin):
             asked = llm_request.model_copy(update={"contents": fitted.messages})
             return [answer async for answer in model.generate_content_async(asked)][-1]
 
-        made = await sent.session.aretry(send, sent.given, (sent.fitted, error), report=_report)
+        made = await sent.session.aretry(send, sent.fitted, error, report=_report)
         if made is None:
             return None
         self._keep_state(callback_context, sent.session, made[1])

@@ -78,7 +78,7 @@ class LiteLLMGuard(CustomLogger):
         limit = kwargs.get("max_completion_tokens") or kwargs.get("max_tokens")
         beside: Any = {"tools": kwargs.get("tools"), "max_tokens": limit}
         fitted = await session.afit(given, beside)
-        self._sent.keep(kwargs["litellm_call_id"], SentRequest(session, fitted, given))
+        self._sent.keep(kwargs["litellm_call_id"], SentRequest(session, fitted))
         again = {
             kwargs["model"]: kwargs["model"],
             **(kwargs.get("context_window_fallback_dict") or {}),
@@ -108,5 +108,4 @@ class LiteLLMGuard(CustomLogger):
         async def replace(fitted: Fitted[Any]) -> None:
             sent.fitted.messages[:] = fitted.messages
 
-        failed = (sent.fitted, exception)
-        await sent.session.aretry(replace, sent.given, failed, report=lambda answer: None)
+        await sent.session.aretry(replace, sent.fitted, exception, report=lambda answer: None)
