@@ -121,22 +121,22 @@ def make_search(number: int) -> str:
 
 def search(driver: Driver, number: int) -> list[str]:
     """Run a turn in which the model searches what was left out; return what failed."""
-    answer = driver.say(make_search(number)).strip()
-    return [] if answer == f"turn {number} is done" else [f"turn {number}: {answer[:200]!r}"]
+    return _say(driver, number, make_search(number))
 
 
 def run(driver: Driver, first: int, last: int) -> list[str]:
     """Run turns [first, last]; return what failed."""
-    failed = []
-    for number in range(first, last + 1):
-        try:
-            answer = driver.say(make_turn(number))
-        except Exception as error:  # noqa: BLE001 - a failed turn is a row of the table
-            failed.append(f"turn {number}: {type(error).__name__}: {str(error)[:300]}")
-            continue
-        if answer.strip() != f"turn {number} is done":
-            failed.append(f"turn {number}: answered {answer[:200]!r}")
-    return failed
+    numbers = range(first, last + 1)
+    return [fault for number in numbers for fault in _say(driver, number, make_turn(number))]
+
+
+def _say(driver: Driver, number: int, text: str) -> list[str]:
+    try:
+        answer = driver.say(text).strip()
+    except Exception as error:  # noqa: BLE001 - a failed turn is a row of the table
+        return [f"turn {number}: {type(error).__name__}: {str(error)[:300]}"]
+    done = answer == f"turn {number} is done"
+    return [] if done else [f"turn {number}: answered {answer[:200]!r}"]
 
 
 def list_lost(driver: Driver, last: int) -> list[int]:

@@ -37,12 +37,14 @@ class DspyDriver:
             cache=False,
             num_retries=0,
         )
+        self._own: list[Any] = []
         if self._setup.guarded:
             self._lm = guard_lm(self._lm, "one")
-            self._tools += [
-                FunctionTool(t.name, t.desc, {"type": "object", "properties": t.args})
-                for t in make_tools(self._lm)
-            ]
+            self._own = make_tools(self._lm)
+        self._tools += [
+            FunctionTool(t.name, t.desc, {"type": "object", "properties": t.args})
+            for t in self._own
+        ]
 
     def say(self, text: str) -> str:
         self._history.append(Message.user(text))
@@ -57,7 +59,11 @@ class DspyDriver:
             if not calls:
                 return "".join(part.text for part in answer.message.parts_of(TextPart))
             for call in calls:
-                self._history.append(Message.tool(call.id, read_log(call.input["part"])))
+                self._history.append(Message.tool(call.id, self._answer(call.name, call.input)))
+
+    def _answer(self, name: str, given: Any) -> str:
+        own = {tool.name: tool for tool in self._own}
+        return str(own[name](**given)) if name in own else read_log(given["part"])
 
     def reopen(self) -> bool:
         return False

@@ -44,9 +44,14 @@ class LitellmDriver:
             if not answer.get("tool_calls"):
                 return str(answer["content"])
             for call in answer["tool_calls"]:
-                part = json.loads(call["function"]["arguments"])["part"]
-                said = {"role": "tool", "tool_call_id": call["id"], "content": read_log(part)}
+                text = self._answer(**call["function"])
+                said = {"role": "tool", "tool_call_id": call["id"], "content": text}
                 self._history.append(said)
+
+    def _answer(self, name: str, arguments: str) -> str:
+        if self._guard is not None and name != "read_log":
+            return self._guard.answer(name, arguments, model=self._model, **self._at)
+        return read_log(json.loads(arguments)["part"])
 
     async def _ask(self) -> dict[str, Any]:
         asked: dict[str, Any] = {
