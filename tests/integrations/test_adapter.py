@@ -126,6 +126,54 @@ def test_pins_are_positions_of_the_frameworks_messages():
     assert any(turn is history[3] for turn in fitted.messages)
 
 
+@pytest.mark.parametrize("pin", [-1, 3, "0"])
+def test_a_pin_that_is_no_position_is_refused(pin: Any):
+    with pytest.raises(ConfigurationError, match="pin"):
+        make_adapter().open().fit(make_history(1), {"pins": [pin]})
+
+
+def test_after_going_back_the_shorter_history_is_sent_and_searched():
+    session = make_adapter().open("a")
+    history = make_history(40)
+    session.fit(history)
+    back = [*history[:20], Turn((("user", "go another way"),))]
+    fitted = session.fit(back)
+    assert fitted.messages[-1] is back[-1]
+    assert fitted.view.messages == make_adapter().open("b").fit(back).view.messages
+    assert "berth 30" not in session.answer("ullage_search", {"query": "berth 30"})
+
+
+def test_a_second_try_hands_out_the_very_objects():
+    session, history = make_adapter().open(), make_history(12)
+    sent: list[Any] = []
+
+    async def run() -> Any:
+        first = await session.afit(history)
+
+        async def send(fitted: Any) -> str:
+            sent.append(fitted)
+            return "fine"
+
+        return await session.aretry(send, first, OverflowedError(), report=lambda _: None)
+
+    made = asyncio.run(run())
+    assert made[0] == "fine"
+    assert made[1].is_new
+    assert sum(any(turn is own for own in history) for turn in sent[0].messages) > 1
+
+
+def test_a_failure_that_another_try_does_not_mend_is_none():
+    session = make_adapter().open()
+
+    async def run() -> Any:
+        first = await session.afit(make_history(1))
+        return await session.aretry(
+            lambda fitted: asyncio.sleep(0), first, ValueError("no"), report=lambda _: None
+        )
+
+    assert asyncio.run(run()) is None
+
+
 def test_an_awaited_request_is_the_same():
     history = make_history(40)
     awaited = asyncio.run(make_adapter().open().afit(history))
@@ -273,7 +321,11 @@ def test_the_tools_are_functions_that_a_model_may_call_wrongly():
 
 @pytest.mark.parametrize(
     ("state", "words"),
-    [({"version": 7}, "version 7"), ({"version": 1, "checkpoints": [3]}, "damaged")],
+    [
+        ("text", "version None"),
+        ({"version": 7}, "version 7"),
+        ({"version": 1, "checkpoints": [3]}, "damaged"),
+    ],
 )
 def test_a_state_that_cannot_be_read_is_refused_with_the_way_out(state: Any, words: str):
     with pytest.raises(StoreError, match=words):

@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar
 from ullage.api.functions import count
 from ullage.api.recall import answer_recall
 from ullage.api.search import answer_search
+from ullage.core.compaction.pins import read_pins
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError
 from ullage.core.session import recall, searching
@@ -405,7 +406,7 @@ class GuardedSession(Generic[T]):
         starts = written.starts
         pins = [
             place + ahead
-            for pin in asked.pop("pins", ())
+            for pin in sorted(read_pins(asked.pop("pins", ()), len(written.given)))
             for place in range(starts[pin], starts[pin + 1])
         ]
         return {**asked, "messages": messages, "pins": pins}

@@ -36,14 +36,15 @@ def dump_state(store: MemoryStore, mark: str) -> dict[str, Any]:
     }
 
 
-def load_state(store: MemoryStore, state: Mapping[str, Any]) -> None:
+def load_state(store: MemoryStore, state: Any) -> None:
     """Take the records of a state in, where the store has none newer.
 
     Raises StoreError for a state of another version, or one that is damaged.
     """
-    if state.get("version") != VERSION:
+    version = state.get("version") if isinstance(state, Mapping) else None
+    if version != VERSION:
         raise StoreError(
-            f"the state of a session is of schema version {state.get('version')!r}, and this "
+            f"the state of a session is of schema version {version!r}, and this "
             f"ullage reads version {VERSION}: upgrade ullage, or drop the state to begin anew"
         )
     try:
