@@ -224,29 +224,6 @@ class Adapter(Generic[T]):
         return made
 
 
-def define_function(name: str, description: str | None, parameters: Any) -> dict[str, Any]:
-    """Return the definition of a tool as Chat Completions has it."""
-    function = {"name": name, "description": description or "", "parameters": parameters}
-    return {"type": "function", "function": function}
-
-
-def match_pieces(
-    raws: Sequence[Any], pieces: Sequence[tuple[Any, R]], name: Callable[[Any], Any]
-) -> Iterator[tuple[Any, R | None, bool]]:
-    """Yield messages of a dialect, the piece that each was, and whether it is still as written.
-
-    `pieces` are a framework's, each with what it was written as; `name` says by what an edited
-    message is known again. Both are in order, and some may have gone.
-    """
-    left = list(pieces)
-    for raw in raws:
-        places = [place for place, (was, _) in enumerate(left) if was == raw]
-        same = bool(places)
-        places = places or [i for i, (was, _) in enumerate(left) if name(was) == name(raw)]
-        yield raw, left[places[0]][1] if places else None, same
-        left = left[places[0] + 1 :] if places else left
-
-
 @dataclass(frozen=True, slots=True)
 class SentRequest(Generic[T]):
     """A request that was handed to a framework, and waits for what comes of it."""

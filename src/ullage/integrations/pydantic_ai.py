@@ -8,10 +8,10 @@ them, a message for each part of a request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic_ai import RunContext, Tool
 from pydantic_ai import messages as kinds
@@ -27,12 +27,12 @@ from ullage.integrations.adapter import (
     Fitted,
     GuardedSession,
     MessageForm,
-    define_function,
-    match_pieces,
 )
 from ullage.integrations.reports import report_chat
 
 __all__ = ["GuardedModel", "PydanticGuard", "make_counter", "make_profile"]
+
+P = TypeVar("P")
 
 KEY = "ullage"
 """What the state is called in the metadata of an answer."""
@@ -89,6 +89,23 @@ def read_part(raw: Any, part: Any) -> Any:
         found = match_pieces(content, pieces, type)
         content = [item if same else piece["text"] for piece, item, same in found]
     return kinds.UserPromptPart(content) if part is None else replace(part, content=content)
+
+
+def match_pieces(
+    raws: Sequence[Any], pieces: Sequence[tuple[Any, P]], name: Callable[[Any], Any]
+) -> Iterator[tuple[Any, P | None, bool]]:
+    """Yield messages of a dialect, the piece that each was, and whether it is still as written.
+
+    `pieces` are a framework's, each with what it was written as; `name` says by what an edited
+    message is known again. Both are in order, and some may have gone.
+    """
+    left = list(pieces)
+    for raw in raws:
+        places = [place for place, (was, _) in enumerate(left) if was == raw]
+        same = bool(places)
+        places = places or [i for i, (was, _) in enumerate(left) if name(was) == name(raw)]
+        yield raw, left[places[0]][1] if places else None, same
+        left = left[places[0] + 1 :] if places else left
 
 
 def read_messages(raws: Sequence[Any], source: kinds.ModelMessage | None) -> kinds.ModelMessage:
@@ -230,7 +247,11 @@ class PydanticGuard(AbstractCapability[Any]):
 
 
 def _define(tool: Any) -> dict[str, Any]:
-    return define_function(tool.name, tool.description, tool.parameters_json_schema)
+    described = {"name": tool.name, "description": tool.description or ""}
+    return {
+        "type": "function",
+        "function": {**described, "parameters": tool.parameters_json_schema},
+    }
 
 
 def _report(answer: kinds.ModelResponse) -> Any:
