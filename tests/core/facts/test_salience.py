@@ -19,6 +19,7 @@ from ullage.core.facts.salience import (
     weigh_lines,
     weigh_result,
 )
+from ullage.core.facts.segments import cut_result
 from ullage.core.facts.sheet import Facts, render
 from ullage.core.messages.transcript import Message
 
@@ -139,7 +140,9 @@ def test_what_sounds_like_a_rule_is_worth_more_but_not_in_data() -> None:
     for text in (begs, f"Look at this.\n\n```\n{begs}\n```"):
         messages = CODEC.read([*TALK, *tool_step("c", text), said("user", text), later]).messages
         spread = WordSpread(messages)
-        lines = [line for line in weigh_result(text, 0, spread) if "IMPORTANT" in line.text]
+        lines = [
+            line for line in weigh_result(cut_result(text), 0, spread) if "IMPORTANT" in line.text
+        ]
         assert lines
         assert all(gives_orders(line.text, used=True) for line in lines)
 

@@ -25,7 +25,7 @@ from ullage.core.facts.salience import (
     weigh_lines,
     weigh_result,
 )
-from ullage.core.facts.segments import cut_message, split_sentences
+from ullage.core.facts.segments import cut_message, cut_part, split_sentences
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
 
@@ -72,6 +72,7 @@ class WordStore:
         self._vocabulary: WordSpread | None = None
         self._known: dict[int, tuple[Valued, ...]] = {}
         self._results: dict[tuple[int, int], tuple[ResultLine, ...]] = {}
+        self._lines: dict[Author, tuple[Sequence[str], tuple[Valued, ...]]] = {}
 
     @property
     def vocabulary(self) -> WordSpread:
@@ -112,14 +113,19 @@ class WordStore:
 
     def read(self, facts: Facts, author: Author) -> Iterator[Valued]:
         """Yield words that outlived their messages: they stand before all others."""
-        return weigh_lines(getattr(facts, WORDS[author]), author, self.vocabulary)
+        lines = getattr(facts, WORDS[author])
+        known = self._lines.get(author)
+        if known is None or known[0] != lines:
+            found = tuple(weigh_lines(lines, author, self.vocabulary))
+            known = self._lines[author] = (lines, found)
+        return iter(known[1])
 
     def read_result(self, place: int, part: int) -> tuple[ResultLine, ...]:
         """Return the lines of what a tool returned, in a part of a message, with their worth."""
         known = self._results.get((place, part))
         if known is None:
-            text = self._messages[place].parts[part].text
-            known = tuple(weigh_result(text, place, self.vocabulary))
+            lines = cut_part(self._messages[place], part)
+            known = tuple(weigh_result(lines, place, self.vocabulary))
             self._results[place, part] = known
         return known
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.block import Carried
     from ullage.core.compaction.draft import PlanDraft
     from ullage.core.compaction.situation import Situation
+    from ullage.core.messages.transcript import Message
 
 
 def count_reserve(
@@ -42,11 +43,15 @@ def count_reserve(
 
 
 def _estimate_all(draft: PlanDraft, places: Sequence[int]) -> float:
-    """Return about how many tokens all people's words and all answers among messages take."""
+    """Return about how many tokens all people's words, all answers and earlier blocks take."""
     said = draft.words.find_said(places)
     about = sum(estimate(valued.segment.text) for valued in said)
-    answers = (i for i in places if draft.said[i].role == "assistant")
-    return about + sum(draft.situation.sizes[i] for i in answers)
+    whole = (i for i in places if _stands_whole(draft.said[i]))
+    return about + sum(draft.situation.sizes[i] for i in whole)
+
+
+def _stands_whole(message: Message) -> bool:
+    return message.role == "assistant" or summarises(message)
 
 
 def split_room(draft: PlanDraft, most: int) -> int:

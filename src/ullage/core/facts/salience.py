@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.segments import (
     Segment,
+    cut_line,
     cut_message,
-    cut_result,
-    cut_text,
     find_words,
     list_texts,
     split_sentences,
@@ -179,7 +178,7 @@ def _list_turns(message: Message) -> Sequence[_Turn]:
             lines = [
                 (author, line) for author, name in WORDS.items() for line in getattr(held, name)
             ]
-            known = [_list_words(author, cut_text(line)) for author, line in lines]
+            known = [_list_words(author, cut_line(line)) for author, line in lines]
         else:
             known = [_read_message(message)]
         message.memo[_KEY] = known
@@ -264,9 +263,9 @@ class ResultLine(NamedTuple):
     used: bool
 
 
-def weigh_result(text: str, place: int, spread: WordSpread) -> Iterator[ResultLine]:
-    """Yield the lines of what a tool returned; `place` is that of its message."""
-    for number, segment in enumerate(cut_result(text)):
+def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
+    """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
+    for number, segment in enumerate(lines):
         worth, _ = _weigh_segment(segment, place, spread)
         if worth > 0:
             used = spread.is_taken_up(segment.words, place)
@@ -326,7 +325,7 @@ def weigh_lines(
     `first` is the position of the first line.
     """
     for number, line in enumerate(lines, first):
-        for place, whole in enumerate(cut_text(line)):
+        for place, whole in enumerate(cut_line(line)):
             segment = _drop_worn(whole, spread) if author == "user" else whole
             worth, rare = _weigh_segment(segment, -1, spread)
             share = spread.shares[author] * _judge_origin(segment, author, spread.learned)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -119,12 +120,21 @@ def _cut(message: Message) -> Iterator[Segment]:
     if message.is_system:
         return
     person = asks(message)
-    for part in message.parts:
+    for number, part in enumerate(message.parts):
         if part.kind == "result" or part.answers is not None:
-            yield from cut_result(part.text)
+            yield from cut_part(message, number)
         elif part.kind == "text" and (person or message.role != "user"):
             text = part.text if person else drop_thoughts(part.text)
             yield from cut_text(_shorten(text, READ_MOST))
+
+
+def cut_part(message: Message, part: int) -> Sequence[Segment]:
+    """Return the lines of a part that a tool returned, worked out once for each message."""
+    key = f"{_KEY} {part}"
+    known: Sequence[Segment] | None = message.memo.get(key)
+    if known is None:
+        known = message.memo[key] = tuple(cut_result(message.parts[part].text))
+    return known
 
 
 def cut_result(text: str) -> Iterator[Segment]:
@@ -166,6 +176,20 @@ def cut_text(text: str) -> Iterator[Segment]:
     for segment in found:
         data = bool(series) and mask_end(segment.text) in series
         yield segment._replace(origin="quoted") if data else segment
+
+
+LINE_KEPT: Final = 1_000
+"""Characters of a line of a block up to which its segments are kept: nearly all have fewer."""
+
+
+def cut_line(line: str) -> Sequence[Segment]:
+    """Return the segments of a line of a block: most stand in the next block, too."""
+    return _cut_kept(line) if len(line) <= LINE_KEPT else tuple(cut_text(line))
+
+
+@lru_cache(maxsize=8_192)  # the lines of two or three blocks of 100,000 tokens
+def _cut_kept(line: str) -> tuple[Segment, ...]:
+    return tuple(cut_text(line))
 
 
 SERIES: Final = 20
