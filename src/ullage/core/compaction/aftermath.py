@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.compaction.faults import write_key
+from ullage.core.compaction.faults import list_keys
 from ullage.core.tokens.cost import find_cache_rates
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def _list_calls(messages: Sequence[Message]) -> Iterator[tuple[int, bool]]:
     answer = -1
     for message in messages:
         answer += message.role == "assistant"
-        for call in message.calls:
-            key = write_key(call)
+        for key in list_keys(message):
             if key:
                 yield answer, key in seen
                 seen.add(key)

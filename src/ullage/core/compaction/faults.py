@@ -173,6 +173,17 @@ def _find_subject(call: Call) -> str:
     return label_call(call.arguments)
 
 
+def list_keys(message: Message) -> Sequence[str]:
+    """Return what each call of a message asks for (`write_key`), worked out once for each."""
+    known: Sequence[str] | None = message.memo.get(_KEYS)
+    if known is None:
+        known = message.memo[_KEYS] = tuple(map(write_key, message.calls))
+    return known
+
+
+_KEYS: Final = "call keys"
+
+
 def write_key(call: Call) -> str:
     """Return what a call asks for, exactly; "" for one that carries a text of its own."""
     if len(call.arguments) > LONGEST:

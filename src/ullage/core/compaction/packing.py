@@ -303,12 +303,15 @@ class _Pack:
 
     def _is_told(self, line: _Line) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""
-        least = ALIKE * len(line.rare)
-        seen: Counter[int] = Counter()
+        least, told = ALIKE * len(line.rare), self.told
+        seen: dict[int, int] = {}
         for word in line.rare:
-            for other in self.told.get(word, ())[-SAME_WORD:]:
-                seen[id(other)] += 1
-                if seen[id(other)] >= least and not any(map(_is_named, line.rare - other)):
+            if word not in told:
+                continue
+            for other in told[word][-SAME_WORD:]:
+                key = id(other)
+                number = seen[key] = seen.get(key, 0) + 1
+                if number >= least and not any(map(_is_named, line.rare - other)):
                     return True
         return False
 

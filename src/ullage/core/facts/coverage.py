@@ -40,6 +40,8 @@ class Coverage:
         """
         if not rare:
             return any(sentence in line for line in self._lines)
+        if not self._places:
+            return False
         named = [self._find(word) for word in rare if word.startswith(NAMED)]
         among = set.intersection(*named) if named else None
         if among is not None and not among:
