@@ -60,7 +60,7 @@ def write(shape: Shape) -> list[Message]:
     """Return the transcript of a shape, the same for the same shape everywhere."""
     if shape.messages < 6:
         raise ValueError(f"a transcript has at least 6 messages, not {shape.messages}")
-    agent = _Agent(random.Random(f"{shape.name}"))
+    agent = AgentTalk(random.Random(f"{shape.name}"))
     closing = 2 if shape.end == "user" and not shape.single_user else 0
     out = [
         {"role": "system", "content": SYSTEM + content.prose(agent.rng, 900)},
@@ -89,7 +89,7 @@ def turns(messages: list[Message]) -> Iterator[list[Message]]:
     yield turn
 
 
-class _Agent:
+class AgentTalk:
     """Draws messages; calls are numbered so that ids are unique."""
 
     def __init__(self, rng: random.Random) -> None:

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import platformdirs
+
+from ullage import config
 from ullage.agent import Agent, Session
 from ullage.cli import desk, offline, origin, recorded, replay
 from ullage.core.compaction.checkpoint import Checkpoint
@@ -55,7 +58,14 @@ def make_face(app: App) -> LivePages:
 
     names = ", ".join(one.name for one in app.serve.upstreams)
     watching = LiveDesk([ProxySource(app)], app.watch.feed)
-    return LivePages(watching, lambda scope: scope.get(VIEWER), About(f"guards {names}", tell))
+    about = About(f"guards {names}", tell, find_replays())
+    return LivePages(watching, lambda scope: scope.get(VIEWER), about)
+
+
+def find_replays() -> Path:
+    """Return the folder of the user's cache that the results of replays are kept in."""
+    held = config.load().settings.cache_dir
+    return Path(held or platformdirs.user_cache_dir("ullage", appauthor=False)) / "replays"
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:

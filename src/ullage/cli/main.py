@@ -34,6 +34,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "fork",
         "pin",
         "replay",
+        "replay-policy",
         "export",
         "import",
         "verify",

@@ -9,7 +9,7 @@ import argparse
 import os
 
 from ullage.cli import desk
-from ullage.cli.face import add_sources, make_sources
+from ullage.cli.face import add_sources, find_replays, make_sources
 from ullage.config.serving import SHORTEST, loopback
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
@@ -45,13 +45,15 @@ def run(given: argparse.Namespace) -> int:
         from ullage.cli.serve import bind_socket, serve_pages
         from ullage.live.desk import LiveDesk
         from ullage.pages.alone import Alone
+        from ullage.pages.app import About
     except ModuleNotFoundError as error:
         raise explain_missing("ullage ui", error.name) from error
     sources = make_sources(given)
     listening = bind_socket(given.host, given.port)
     with listening:
         names = ", ".join(source.name for source in sources)
-        app = Alone(LiveDesk(sources), f"watches {names}", host=given.host, token=token)
+        about = About(f"watches {names}", replays=find_replays())
+        app = Alone(LiveDesk(sources), about, host=given.host, token=token)
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(given.host, given.host)  # noqa: S104
         desk.say(f"watching {names}: http://{host}:{listening.getsockname()[1]}/")
         return serve_pages(app, listening, DRAIN_S)

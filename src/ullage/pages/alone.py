@@ -20,11 +20,11 @@ class Alone:
     """An ASGI application of pages over a desk; `token` is wanted of everybody where it is set."""
 
     def __init__(
-        self, desk: LiveDesk, what: str, *, host: str = "127.0.0.1", token: str | None = None
+        self, desk: LiveDesk, about: About, *, host: str = "127.0.0.1", token: str | None = None
     ) -> None:
         self._host, self._token = host, token
         self._desk = desk
-        self.pages = LivePages(desk, self._see, About(what))
+        self.pages = LivePages(desk, self._see, about)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or the life of the process (ASGI 3)."""

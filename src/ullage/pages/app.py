@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -23,8 +24,10 @@ from ullage.live.desk import LiveDesk
 from ullage.live.feed import Changes
 from ullage.live.source import NotPossible, UnknownConversation, Viewer
 from ullage.live.values import LiveSession
+from ullage.pages import policies
 from ullage.pages.drawing import Drawer
 from ullage.pages.static import Assets
+from ullage.replay.values import PolicyComparison
 
 See = Callable[[Mapping[str, Any]], Viewer | None]
 """Return who asks, by the ASGI scope; None where they have to show a token first."""
@@ -36,10 +39,13 @@ CONVERSATION: Final = f"{PREFIX}conversation"
 MESSAGES: Final = f"{PREFIX}messages"
 COMPACTION: Final = f"{PREFIX}compaction"
 RECEIPT: Final = f"{PREFIX}receipt"
+POLICIES: Final = f"{PREFIX}policies"
 ACT: Final = f"{PREFIX}act"
 STATIC: Final = f"{PREFIX}static/"
 
-PATHS: Final = frozenset({"/", LIVE, LIST, CONVERSATION, MESSAGES, COMPACTION, RECEIPT, ACT})
+PATHS: Final = frozenset(
+    {"/", LIVE, LIST, CONVERSATION, MESSAGES, COMPACTION, RECEIPT, POLICIES, ACT}
+)
 
 VIEWERS: Final = 32
 """Streams that are open at once."""
@@ -69,10 +75,14 @@ HEADERS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the first page says of where it is: a line on what is shown, and facts for programs."""
+    """What the pages say of where they are: a line on what is shown, and facts for programs.
+
+    `replays` is the folder in which replays of policies are kept, None to show none.
+    """
 
     what: str
     facts: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
+    replays: Path | None = None
 
 
 class PlainJSON(JSONResponse):
@@ -102,6 +112,7 @@ class LivePages:
                 Route(MESSAGES, self._answer(self._messages)),
                 Route(COMPACTION, self._answer(self._compaction)),
                 Route(RECEIPT, self._answer(self._receipt)),
+                Route(POLICIES, self._answer(self._policies)),
                 Route(ACT, self._answer(self._act), methods=["POST"]),
                 Route(f"{STATIC}{{name}}", self._static),
             ]
@@ -231,6 +242,22 @@ class LivePages:
             self._drawer.draw_receipt(found),
             media_type="image/svg+xml",
             headers={"content-disposition": 'inline; filename="receipt.svg"'},
+        )
+
+    async def _policies(self, request: Request, viewer: Viewer) -> Response:
+        """Show what a replay of policies came to; it is the operator's work, and no tenant's."""
+        if not viewer.is_operator or self._about.replays is None:
+            raise PermissionError("replays of policies are shown to operators alone")
+        folder, name = self._about.replays, request.query_params.get("name")
+        found = await asyncio.to_thread(policies.read_kept, folder, name)
+        found = found if found is not None else PolicyComparison({})
+        told = {"policies": found.to_dict()["policies"], "faults": len(found.faults)}
+        drawn = policies.describe(found) | {"kept": policies.list_kept(folder)}
+        if not _wants_html(request):
+            return PlainJSON(told)
+        fragment = _is_fragment(request)
+        return _html(
+            self._drawer.draw("policies.html", fragment=fragment, title="Policies", **drawn)
         )
 
     async def _act(self, request: Request, viewer: Viewer) -> Response:

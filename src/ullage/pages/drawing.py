@@ -26,6 +26,7 @@ class Drawer:
 
     def __init__(self, assets: Assets, what: str) -> None:
         self._what = what
+        self._assets = assets
         self._jinja = Environment(
             loader=PackageLoader("ullage.pages"),
             autoescape=select_autoescape(default=True, default_for_string=True),
@@ -48,6 +49,11 @@ class Drawer:
         """Return a page whole, or what stands in it where `fragment` is wanted."""
         base = "fragment.html" if fragment else "base.html"
         return self._jinja.get_template(template).render(what=self._what, base=base, **values)
+
+    def draw_alone(self, template: str, **values: Any) -> str:
+        """Return a page as one file that loads nothing."""
+        style = self._assets.get("ullage.css").data.decode()
+        return self._jinja.get_template(template).render(base="alone.html", style=style, **values)
 
     def draw_receipt(self, found: SessionDetail) -> str:
         """Return one picture of a conversation: what it held, cost and lost, to be shared."""

@@ -131,8 +131,6 @@ def _is_of_model(message: Any) -> bool:
     return message.get("role") in ("assistant", "model") or message.get("type") in kinds
 
 
-
-
 def _read_time(text: str) -> float | None:
     """Return the seconds of a time in ISO 8601, None for other text."""
     try:

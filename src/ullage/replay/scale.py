@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ullage.core.dialects.registry import DEFAULT
 from ullage.core.tokens.counting import Measure, Meter, Scale, measure
 from ullage.runtime import Runtime
 
@@ -59,7 +60,7 @@ class ReplayRuntime(Runtime):
 
     set_meter: Meter | None = None
 
-    def meter(self, question: Question, dialect: DialectName = "openai_chat") -> Meter:
+    def meter(self, question: Question, dialect: DialectName = DEFAULT) -> Meter:
         """Return the meter of the session that is replayed."""
         return self.set_meter or super().meter(question, dialect)
 

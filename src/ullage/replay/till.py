@@ -76,5 +76,3 @@ class Till:
         new = rate.input if rate.cache_write is None else rate.cache_write
         read = cached * (rate.cache_read or 0.0)
         return round(((prompt - cached) * new + read + output * rate.output) * (NANO // MILLION))
-
-

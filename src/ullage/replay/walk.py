@@ -88,9 +88,7 @@ class ReadHistory:
                 continue
             answer = range(turn.stop, end)
             best = self.sizes.best
-            raw = sum(
-                best[i + 1] - best[i] for i in answer if self.messages[i].role == "assistant"
-            )
+            raw = sum(best[i + 1] - best[i] for i in answer if self.messages[i].role == "assistant")
             found.append(round(raw * self.sizes.meter.scale.best))
         return found
 
@@ -135,9 +133,7 @@ def walk_session(
 
 
 class _Walk:
-    def __init__(
-        self, read: ReadHistory, policy: Policy, window: int, *, thorough: bool
-    ) -> None:
+    def __init__(self, read: ReadHistory, policy: Policy, window: int, *, thorough: bool) -> None:
         self.read = read
         self.turns = read.history.turns
         self.sizes = read.sizes
@@ -243,9 +239,7 @@ class _Walk:
             same += 1
         return self.sizes.count(self.sizes.fixed.best + sum(now.sizes[:same]))
 
-    def _note_compaction(
-        self, number: int, sent: Prepared, origin: tuple[int | None, ...]
-    ) -> None:
+    def _note_compaction(self, number: int, sent: Prepared, origin: tuple[int | None, ...]) -> None:
         self._count(compactions=1, hasty=int(number - self.last <= HASTY))
         self.last = number
         messages = self.read.messages

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ullage import importers
-from ullage.core.dialects import registry
-from ullage.core.errors import ConfigurationError, CorruptLog
-from ullage.core.session.log.fold import fold
-from ullage.core.session.log.render import Renderer
+from ullage.core.errors import ConfigurationError
 from ullage.importers.files import content
 from ullage.importers.session import ImportedSession
+from ullage.replay.places import is_log, read_logged
 from ullage.storage import ndjson
 
 
@@ -28,8 +26,8 @@ def read_transcript(path: str | Path, *, source: str | None = None) -> ImportedS
     if source not in (None, "ullage"):
         return importers.load(path, source=source)
     data = content(Path(path))
-    if source == "ullage" or _is_log(data):
-        return _read_log(data, str(path))
+    if source == "ullage" or is_log(data.partition(b"\n")[0]):
+        return read_logged(ndjson.parse(data, str(path)).events, str(path))
     return importers.load(path)
 
 
@@ -44,24 +42,3 @@ def find_transcripts(pattern: str, folders: Sequence[Path]) -> list[Path]:
             return found
     looked = " or ".join(str(folder) for folder in dict.fromkeys(folders))
     raise ConfigurationError(f"no recorded conversation matches {pattern!r} below {looked}")
-
-
-def _is_log(data: bytes) -> bool:
-    """Tell whether the first line is an event of ours."""
-    first, _, _ = data.partition(b"\n")
-    try:
-        return bool(ndjson.parse(first + b"\n").events)
-    except CorruptLog:
-        return False
-
-
-def _read_log(data: bytes, path: str) -> ImportedSession:
-    """Return the history of an exported session, as its last model would be sent it."""
-    held = fold(ndjson.parse(data, path).events)
-    dialect = registry.parse_name(held.served.get("dialect") or registry.DEFAULT)
-    model = held.served.get("model")
-    named = model if isinstance(model, str) else None
-    messages = tuple(Renderer(dialect, named or "").render(held))
-    return ImportedSession(
-        source="ullage", dialect=dialect, messages=messages, model=named, path=path
-    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ullage.core.facts import cues
@@ -189,10 +190,14 @@ def _asks(told: str) -> bool:
 
 
 def _find_traces(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    for kind, shape, least, weight in _SHAPES:
-        found = [number for number, line in enumerate(lines) if shape(line)]
-        if len(found) >= least:
-            yield from (Trace(number, kind, weight) for number in found)
+    found: dict[int, list[int]] = {}
+    for number, line in enumerate(lines):
+        for shape in _list_shapes(line):
+            found.setdefault(shape, []).append(number)
+    for shape, numbers in found.items():
+        kind, _, least, weight, _ = _SHAPES[shape]
+        if len(numbers) >= least:
+            yield from (Trace(number, kind, weight) for number in numbers)
     for find in _FINDERS:
         yield from find(lines, opening)
 
@@ -205,25 +210,52 @@ def _is_stamp_alone(line: str) -> bool:
     return _is_stamp(line) and _FIELD.match(line) is None
 
 
-_SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int], ...]] = (
-    ("stamp", _is_stamp, 1, 1),
-    ("stamps", _is_stamp_alone, 2, 1),
-    ("count", _COUNT.match, 1, 2),
-    ("sign", _SIGN.match, 1, 1),
-    ("handle", _HANDLE.match, 1, 2),
-    ("columns", _COLUMNS.search, 1, 2),
-    ("inset", _INSET.match, 3, 1),
-    ("broken", _BROKEN.match, 1, 1),
-    ("section", _SECTION.match, 1, 1),
-    ("imprint", _IMPRINT.search, 1, 1),
-    ("note", _NOTED.search, 1, 1),
-    ("notes", _NOTED.search, 2, 1),
-    ("speech", _SPOKEN.search, 1, 1),
-    ("fields", _FIELD.match, 4, 1),
-    ("ago", _AGO.search, 1, 1),
-    ("bars", _BARS.match, 1, 1),
+_DIGIT: Final = ("",)
+"""Needs a digit, of any script."""
+
+_SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ...]], ...]] = (
+    ("stamp", _is_stamp, 1, 1, _DIGIT),
+    ("stamps", _is_stamp_alone, 2, 1, _DIGIT),
+    ("count", _COUNT.match, 1, 2, _DIGIT),
+    ("sign", _SIGN.match, 1, 1, (*_DIGIT, ":")),
+    ("handle", _HANDLE.match, 1, 2, ("@",)),
+    ("columns", _COLUMNS.search, 1, 2, ("    ",)),
+    ("inset", _INSET.match, 3, 1, ("   ",)),
+    ("broken", _BROKEN.match, 1, 1, ("-", "\u00ad", "\u2010")),
+    ("section", _SECTION.match, 1, 1, _DIGIT),
+    ("imprint", _IMPRINT.search, 1, 1, (*_DIGIT, "©")),
+    ("note", _NOTED.search, 1, 1, ("[",)),
+    ("notes", _NOTED.search, 2, 1, ("[",)),
+    ("speech", _SPOKEN.search, 1, 1, ('"', "“", "„", "«")),
+    ("fields", _FIELD.match, 4, 1, (":", "\uff1a")),
+    ("ago", _AGO.search, 1, 1, _DIGIT),
+    ("bars", _BARS.match, 1, 1, ("|", "·", "•")),
 )
-"""What each kind of line looks like, how many there must be, and what the kind weighs."""
+"""What each kind of line looks like, how many there must be, and what the kind weighs. Last, what
+stands in every such line: most lines have none of it, and no pattern is tried."""
+
+
+def _list_shapes(line: str) -> tuple[int, ...]:
+    """Return the shapes of a line, by their places in the table."""
+    return _list_kept(line) if len(line) <= LINE_KEPT else _match_shapes(line)
+
+
+LINE_KEPT: Final = 500
+"""Characters of a line up to which its shapes are kept."""
+
+
+@lru_cache(maxsize=4_096)  # the lines of a text are looked at up to three times
+def _list_kept(line: str) -> tuple[int, ...]:
+    return _match_shapes(line)
+
+
+def _match_shapes(line: str) -> tuple[int, ...]:
+    digit = _NUMBER.search(line) is not None
+    return tuple(
+        place
+        for place, (_, shape, _, _, needs) in enumerate(_SHAPES)
+        if any((part in line) if part else digit for part in needs) and shape(line)
+    )
 
 
 def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:

@@ -9,7 +9,7 @@ to be kept. It chooses nothing and knows no tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -266,7 +266,7 @@ class ResultLine(NamedTuple):
 def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
     """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
     for number, segment in enumerate(lines):
-        worth, _ = _weigh_segment(segment, place, spread)
+        worth = _weigh_words(segment, place, spread)[0]
         if worth > 0:
             used = spread.is_taken_up(segment.words, place)
             yield ResultLine(number, segment.text, worth, used)
@@ -350,11 +350,21 @@ def _is_worn(text: str, spread: WordSpread) -> bool:
 def _weigh_segment(
     segment: Segment, index: int, spread: WordSpread
 ) -> tuple[float, frozenset[str]]:
+    """Return the worth of a segment and its rare words, names and numbers marked as such."""
+    worth, rare, names = _weigh_words(segment, index, spread)
+    told = (word for word, weight in rare.items() if weight > _COMMON)
+    return worth, frozenset(NAMED + word if word in names else word for word in told)
+
+
+def _weigh_words(
+    segment: Segment, index: int, spread: WordSpread
+) -> tuple[float, Mapping[str, float], Collection[str]]:
+    """Return the worth of a segment, that of each of its words, and which of these are names."""
     words = segment.words
-    if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
-        return 0.0, frozenset()
     rare: dict[str, float] = {}
     names: set[str] = set()
+    if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
+        return 0.0, rare, names
     learned, known, first = spread.learned, spread.words, True
     for word in words:
         lower, worth, named, capital, last = known[word]
@@ -373,8 +383,7 @@ def _weigh_segment(
     if not segment.is_quoted:
         lowered = [known[word].lower for word in words]
         worth *= 1.0 - learned.worn * spread.judge_wear(lowered) ** 2
-    told = (word for word, weight in rare.items() if weight > _COMMON)
-    return worth, frozenset(NAMED + word if word in names else word for word in told)
+    return worth, rare, names
 
 
 NAMED: Final = "="

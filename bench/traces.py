@@ -1,0 +1,163 @@
+"""A corpus of made-up agent sessions in the shape of a published one.
+
+`python -m bench.traces FOLDER` writes it. TraceLab (2026) has 4,265 sessions of coding agents with
+357,161 calls of a model; half of the sessions have 25 calls or fewer, a tenth more than 176, a
+hundredth more than 1,438. The sessions drawn here have just as many calls, as files of Claude Code:
+with times, so that caches expire, and reports. What they say is made up (`bench.transcript`). It
+knows nothing of who reads it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from math import exp, log
+from pathlib import Path
+from typing import Any, Final
+
+from bench.transcript import AgentTalk
+
+SESSIONS, CALLS = 4_265, 357_161
+QUANTILES: Final = ((0.0, 1), (0.5, 25), (0.9, 176), (0.99, 1_438), (1.0, 1_900))
+"""Shares of the sessions, and the most calls of these: published, but for the last."""
+
+MODEL: Final = "claude-sonnet-4-5"
+BESIDE: Final = 16_000
+"""Tokens of system text and tools beside the messages, as such programs send them."""
+
+STEP_S, PAUSE_S = 12.0, 420.0
+"""Seconds that a call takes in the median, and a person until the next request."""
+
+START: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
+
+
+def list_sizes(sessions: int = SESSIONS, calls: int = CALLS) -> list[int]:
+    """Return how many calls each session has, the smallest first; their sum is `calls`.
+
+    Between the published quantiles the logarithm grows by a power that makes the sum right.
+    """
+    low, high = 1.0, 12.0
+    for _ in range(40):
+        power = (low + high) / 2
+        if sum(_draw_sizes(sessions, power)) > calls:
+            low = power
+        else:
+            high = power
+    sizes = _draw_sizes(sessions, high)
+    middle = range(sessions * 6 // 10, sessions * 9 // 10)
+    missing = calls - sum(sizes)
+    for number in range(abs(missing)):
+        sizes[middle[number % len(middle)]] += 1 if missing > 0 else -1
+    return sizes
+
+
+def _draw_sizes(sessions: int, power: float) -> list[int]:
+    sizes = []
+    for number in range(sessions):
+        share = (number + 0.5) / sessions
+        (at, least), (to, most) = next((a, b) for a, b in pairwise(QUANTILES) if share <= b[0])
+        way = (share - at) / (to - at)
+        way = way**power if least == QUANTILES[2][1] else way  # the long tail is all below 99 %
+        sizes.append(round(exp(log(least) + way * (log(most) - log(least)))))
+    return sizes
+
+
+def write_corpus(folder: Path, *, sessions: int = SESSIONS, calls: int = CALLS) -> int:
+    """Write the sessions, a file each; return their bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = 0
+    for number, size in enumerate(list_sizes(sessions, calls)):
+        path = folder / f"{number:05}.jsonl"
+        text = "".join(json.dumps(line) + "\n" for line in write_session(number, size))
+        written += path.write_text(text, encoding="utf-8")
+    return written
+
+
+def write_session(seed: int, calls: int) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a session with so many calls."""
+    rng = random.Random(f"trace {seed}")
+    writer = _TraceWriter(rng, seed)
+    talk = AgentTalk(random.Random(f"talk {seed}"))
+    yield writer.user(talk.request()["content"])
+    made = 0
+    while made < calls:
+        asks = made and rng.random() < 0.12
+        for message in talk.exchange() if asks else talk.step(rng.choice((1, 1, 1, 2, 3))):
+            yield writer.write(message)
+        made += 1
+
+
+class _TraceWriter:
+    """Makes lines, each hung on the one before, with a clock and reports."""
+
+    def __init__(self, rng: random.Random, seed: int) -> None:
+        self._rng = rng
+        self._id = f"{seed:08}-0000-4000-8000-000000000000"
+        self._lines = 0
+        self._last: str | None = None
+        self._at = START + timedelta(hours=rng.random() * 2_000)
+        self._tokens = BESIDE
+        self._sent = 0
+
+    def write(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message["role"] == "assistant":
+            self._wait(STEP_S)
+            return self._answer(message)
+        if message["role"] == "tool":
+            result = {"tool_use_id": message["tool_call_id"], "type": "tool_result"}
+            return self._line("user", [result | {"content": message["content"]}])
+        self._wait(PAUSE_S)
+        return self.user(message["content"])
+
+    def user(self, text: str) -> dict[str, Any]:
+        return self._line("user", text)
+
+    def _wait(self, median_s: float) -> None:
+        self._at += timedelta(seconds=median_s * self._rng.lognormvariate(0, 1))
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        blocks = [{"type": "text", "text": message["content"]}] if message["content"] else []
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            asked = json.loads(function["arguments"])
+            blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"]})
+            blocks[-1]["input"] = asked
+        usage = {
+            "input_tokens": 3,
+            "cache_read_input_tokens": self._sent,
+            "cache_creation_input_tokens": max(self._tokens - self._sent - 3, 0),
+            "output_tokens": len(json.dumps(blocks)) // 4,
+        }
+        self._sent = self._tokens
+        made = {"model": MODEL, "id": f"msg_{self._id[:8]}{self._lines:06}", "role": "assistant"}
+        return self._line("assistant", blocks, **made, usage=usage)
+
+    def _line(self, kind: str, content: Any, **fields: Any) -> dict[str, Any]:
+        self._tokens += len(json.dumps(content)) // 4
+        self._lines += 1
+        before, self._last = self._last, f"{self._id[:24]}{self._lines:012}"
+        return {
+            "parentUuid": before, "isSidechain": False, "cwd": "/home/dev/project", "type": kind,
+            "sessionId": self._id, "uuid": self._last, "version": "2.0.76",
+            "timestamp": self._at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "message": {"role": kind, "content": content, **fields},
+        }  # fmt: skip
+
+
+def main() -> None:
+    """Write the corpus that the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--sessions", type=int, default=SESSIONS)
+    parser.add_argument("--calls", type=int, default=CALLS)
+    given = parser.parse_args()
+    written = write_corpus(given.folder, sessions=given.sessions, calls=given.calls)
+    print(f"{given.sessions:,} sessions, {given.calls:,} calls, {written / 1e6:,.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

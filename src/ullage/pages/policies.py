@@ -1,0 +1,96 @@
+"""The comparison of policies as a page: a table, and cost against loss in a picture.
+
+It reads what a replay kept, replays nothing, and shows no text of any session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ullage.core.errors import ConfigurationError
+from ullage.pages.drawing import Drawer
+from ullage.pages.static import Assets
+from ullage.replay.choice import find_front, recommend, weigh_cost
+from ullage.replay.records import read_records
+from ullage.replay.values import PolicyComparison
+
+if TYPE_CHECKING:
+    from ullage.replay.choice import PolicyChoice
+    from ullage.replay.totals import ReplayTotals
+
+SHOWN: Final = 20
+"""Replays that are listed, the newest first."""
+
+
+class PolicyPoint(NamedTuple):
+    """A policy in the picture: where it stands, from 0 to 100 in each direction."""
+
+    label: str
+    x: float
+    y: float
+    on_front: bool
+
+
+class KeptReplay(NamedTuple):
+    """A replay whose results were kept: its file's name, and when it was written, in seconds."""
+
+    name: str
+    at: float
+
+
+def list_kept(folder: Path) -> list[KeptReplay]:
+    """Return the replays in a folder, the newest first."""
+    found = [KeptReplay(path.stem, path.stat().st_mtime) for path in folder.glob("*.jsonl")]
+    return sorted(found, key=lambda kept: -kept.at)[:SHOWN]
+
+
+def read_kept(folder: Path, name: str | None = None) -> PolicyComparison | None:
+    """Return the comparison of a kept replay, the newest without a name; None where there is none.
+
+    Raises ConfigurationError for a name that no replay has.
+    """
+    kept = [one.name for one in list_kept(folder)]
+    if name is not None and name not in kept:
+        raise ConfigurationError(f"no replay is kept under the name {name!r:.40}")
+    if not kept:
+        return None
+    head, rows = read_records(folder / f"{name or kept[0]}.jsonl")
+    return PolicyComparison.of(rows, head.get("policies", {}))
+
+
+def describe(found: PolicyComparison, choice: PolicyChoice | None = None) -> dict[str, Any]:
+    """Return what the template is drawn from."""
+    held = {label: totals for label, totals in found.totals.items() if totals.turns}
+    if held and choice is None:
+        choice = recommend(found)
+    return {
+        "held": held,
+        "points": _place_points(held),
+        "choice": choice,
+        "priced": not any(totals.unpriced for totals in held.values()),
+        "faults": len(found.faults),
+    }
+
+
+def _place_points(held: Mapping[str, ReplayTotals]) -> list[PolicyPoint]:
+    """Return where each policy stands: cost to the right, loss upwards."""
+    front = find_front(held)
+    most_cost = max(map(weigh_cost, held.values()), default=0) or 1
+    most_loss = max((totals.loss or 0 for totals in held.values()), default=0) or 1
+    return [
+        PolicyPoint(
+            label,
+            round(weigh_cost(totals) / most_cost * 100, 2),
+            round(100 - (totals.loss or 0) / most_loss * 100, 2),
+            label in front,
+        )
+        for label, totals in held.items()
+    ]
+
+
+def draw_alone(found: PolicyComparison, choice: PolicyChoice | None) -> str:
+    """Return the comparison as one HTML file that loads nothing."""
+    told = describe(found, choice)
+    return Drawer(Assets(), "").draw_alone("policies.html", title="Policies", kept=[], **told)

@@ -1,0 +1,147 @@
+"""Which policy to take: the front of cost against loss, and the one on it that is recommended.
+
+It reads totals and writes settings; it replays nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ullage.core.compaction.policy import Policy, known_policies
+from ullage.core.compaction.strategy import Strategy
+from ullage.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ullage.replay.totals import ReplayTotals
+    from ullage.replay.values import PolicyComparison
+
+SLACK: Final = 0.02
+"""How much more than the least loss a policy may lose to be recommended for its cost."""
+
+
+class PolicyChoice(NamedTuple):
+    """The policy that is recommended, why, and the front that it is on, the cheapest first."""
+
+    label: str
+    reason: str
+    front: tuple[str, ...]
+
+
+def weigh_cost(totals: ReplayTotals) -> float:
+    """Return what a policy costs with what has to be done again, to be compared.
+
+    In billionths of a dollar, or in tokens where any price is unknown.
+    """
+    if not totals.unpriced:
+        return float(totals.nanodollars + totals.fault_nanodollars)
+    new = totals.carried_tokens - totals.cached_tokens
+    return new + totals.cached_tokens / 10 + totals.fault_tokens
+
+
+def recommend(found: PolicyComparison, slack: float = SLACK) -> PolicyChoice:
+    """Return the policy to take: the cheapest, with what has to be done again, that loses little.
+
+    It is one of those that refuse the fewest turns, and loses at most `slack` more than the least
+    of these does. Raises ConfigurationError where no session was replayed.
+    """
+    held = {label: totals for label, totals in found.totals.items() if totals.turns}
+    if not held:
+        raise ConfigurationError("no session was replayed: there is nothing to choose by")
+    fewest = min(totals.refused for totals in held.values())
+    fit = {label: totals for label, totals in held.items() if totals.refused == fewest}
+    front = find_front(fit)
+    least = min(_loss(fit[label]) for label in front)
+    label = next(name for name in front if _loss(fit[name]) <= least + slack)
+    return PolicyChoice(label, _explain(label, fit, held, least), front)
+
+
+def find_front(held: Mapping[str, ReplayTotals]) -> tuple[str, ...]:
+    """Return the policies that no other one beats in cost and in loss, the cheapest first."""
+    order = sorted(held, key=lambda label: (weigh_cost(held[label]), _loss(held[label])))
+    front: list[str] = []
+    for label in order:
+        if not front or _loss(held[label]) < _loss(held[front[-1]]):
+            front.append(label)
+    return tuple(front)
+
+
+def _loss(totals: ReplayTotals) -> float:
+    return totals.loss or 0.0
+
+
+def _explain(
+    label: str, fit: Mapping[str, ReplayTotals], held: Mapping[str, ReplayTotals], least: float
+) -> str:
+    chosen = held[label]
+    told = [f"loses {_loss(chosen):.1%} of what later turns take up (the least is {least:.1%})"]
+    if chosen.dollars is not None and chosen.burden_dollars is not None:
+        told.append(f"costs ${chosen.dollars + chosen.burden_dollars:,.2f} with its faults")
+    others = len(held) - len(fit)
+    if others:
+        told.append(f"{others} of {len(held)} refuse more turns")
+    return "; ".join(told)
+
+
+def write_settings(policy: Policy) -> str:
+    """Return a policy as TOML for a settings file.
+
+    Raises ConfigurationError for strategies of somebody's own: no file can name them.
+    """
+    for name in known_policies():
+        if policy == Policy.from_name(name):
+            return f'policy = "{name}"\n'
+    preset = Policy.from_name(policy.name if policy.name in known_policies() else "ladder")
+    changed = {
+        f.name: getattr(policy, f.name)
+        for f in fields(policy)
+        if getattr(policy, f.name) != getattr(preset, f.name)
+    }
+    lines = ["[policy]", f'preset = "{preset.name}"']
+    for name in ("rungs", "thresholds", "results"):
+        changed.pop(name, None)
+    lines += [f"{name} = {_write_value(value)}" for name, value in changed.items()]
+    if policy.thresholds != preset.thresholds:
+        lines += ["", "[policy.thresholds]", *_list_thresholds(policy)]
+    if dict(policy.results) != dict(preset.results):
+        lines += ["", "[policy.results]"]
+        lines += [f"{_quote(name)} = {_quote(trait)}" for name, trait in policy.results.items()]
+    if policy.rungs != preset.rungs:
+        for rung in policy.rungs:
+            names = _name_strategies(policy, rung.strategies)
+            lines += ["", "[[policy.rungs]]", f"at = {rung.at}", f"target = {rung.target}", names]
+    return "\n".join(lines) + "\n"
+
+
+def _list_thresholds(policy: Policy) -> list[str]:
+    held = {f.name: getattr(policy.thresholds, f.name) for f in fields(policy.thresholds)}
+    return [
+        f"{name} = {_quote('off') if value is None else _write_value(value)}"
+        for name, value in held.items()
+    ]
+
+
+def _name_strategies(policy: Policy, given: Sequence[Strategy | str]) -> str:
+    own = [strategy for strategy in given if isinstance(strategy, Strategy)]
+    if own:
+        raise ConfigurationError(
+            f"the policy {policy.name!r} has the strategy {own[0]!r:.80} of your own: settings "
+            "cannot name it, pass the policy in code"
+        )
+    return f"strategies = [{', '.join(map(_quote, map(str, given)))}]"
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_write_value, value))}]"
+    return _quote(value) if isinstance(value, str) else repr(value)
+
+
+def _quote(text: object) -> str:
+    import json
+
+    return json.dumps(str(text), ensure_ascii=False)

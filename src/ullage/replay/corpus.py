@@ -1,0 +1,156 @@
+"""Many sessions under several policies, in processes of this machine.
+
+The largest go first, so that no long one is left at the end. A process that dies takes no result
+with it: what was under way is replayed one by one, and a session that kills its process again is
+recorded as broken. Rows are told as they come.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ullage.core.errors import ConfigurationError
+from ullage.core.values.progress import Progress, ignore
+from ullage.replay.engine import ReplayEngine
+from ullage.replay.values import PolicyComparison, ReplayRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ullage.replay.places import SessionPlace
+    from ullage.replay.values import ReplayOptions
+
+Take = Callable[[Sequence[ReplayRow]], object]
+"""Take the rows of a session as soon as they are there."""
+
+AHEAD: Final = 4
+"""Sessions handed to each process ahead."""
+
+
+class ReplayTask(NamedTuple):
+    """A session that is to be replayed, under which policies, and how large it is."""
+
+    place: str
+    labels: tuple[str, ...]
+    size: int = 0
+
+
+def list_tasks(
+    places: Iterable[SessionPlace], labels: Sequence[str], done: Mapping[tuple[str, str], object]
+) -> list[ReplayTask]:
+    """Return what is left to do, the largest sessions first."""
+    tasks = []
+    for place in places:
+        left = tuple(label for label in labels if (place.name, label) not in done)
+        if left:
+            tasks.append(ReplayTask(place.name, left, place.size))
+    return sorted(tasks, key=lambda task: -task.size)
+
+
+def replay_corpus(
+    places: Sequence[SessionPlace],
+    options: ReplayOptions,
+    *,
+    jobs: int | None = None,
+    done: Sequence[ReplayRow] = (),
+    take: Take = tuple,
+    report: Progress = ignore,
+) -> PolicyComparison:
+    """Replay sessions in `jobs` processes (one a core by default) and compare the policies.
+
+    `done` are rows of an earlier run: their sessions are not replayed again. `take` is given new
+    rows as they come, `report` how many bytes of sessions are done. Raises ConfigurationError for
+    fewer than one process.
+    """
+    jobs = os.cpu_count() or 1 if jobs is None else jobs
+    if jobs < 1:
+        raise ConfigurationError(f"a replay needs one process or more, not {jobs}")
+    labels, known = tuple(options.policies), {row.key: row for row in done}
+    tasks = list_tasks(places, labels, known)
+    total = sum(place.size for place in places)
+    rows = list(known.values())
+    ready = total - sum(task.size for task in tasks)
+    report(ready, total)
+    for task, found in _run_all(tasks, options, jobs):
+        take(found)
+        rows += found
+        ready += task.size
+        report(ready, total)
+    return PolicyComparison.of(rows, labels)
+
+
+def _run_all(
+    tasks: Sequence[ReplayTask], options: ReplayOptions, jobs: int
+) -> Iterator[tuple[ReplayTask, Sequence[ReplayRow]]]:
+    if jobs == 1 or len(tasks) < 2:
+        engine = ReplayEngine(options)
+        for task in tasks:
+            yield task, engine.replay_place(task.place, task.labels)
+        return
+    yield from _Pool(tasks, options, jobs).run()
+
+
+class _Pool:
+    """Processes, and what they were given; when one dies they are begun anew."""
+
+    def __init__(self, tasks: Sequence[ReplayTask], options: ReplayOptions, jobs: int) -> None:
+        self._left = list(reversed(tasks))
+        self._suspects: list[ReplayTask] = []
+        self._options = pickle.dumps(options)
+        self._jobs = jobs
+
+    def run(self) -> Iterator[tuple[ReplayTask, Sequence[ReplayRow]]]:
+        while self._left or self._suspects:
+            if self._suspects:
+                yield self._run_alone(self._suspects.pop())
+            else:
+                yield from self._run_together()
+
+    def _run_together(self) -> Iterator[tuple[ReplayTask, Sequence[ReplayRow]]]:
+        given: dict[Future[list[ReplayRow]], ReplayTask] = {}
+        pool = ProcessPoolExecutor(self._jobs, CONTEXT)
+        try:
+            while self._left or given:
+                while self._left and len(given) < self._jobs * AHEAD:
+                    task = self._left[-1]
+                    given[pool.submit(run_task, self._options, task)] = task
+                    self._left.pop()
+                ended, _ = wait(given, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    found = future.result()
+                    yield given.pop(future), found
+        except BrokenProcessPool:
+            self._suspects = list(given.values())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _run_alone(self, task: ReplayTask) -> tuple[ReplayTask, Sequence[ReplayRow]]:
+        """Replay one of the sessions that were under way when a process died, to find the one."""
+        with ProcessPoolExecutor(1, CONTEXT) as pool:
+            try:
+                return task, pool.submit(run_task, self._options, task).result()
+            except BrokenProcessPool:
+                fault = "killed its process, once among others and once alone: out of memory?"
+                return task, [ReplayRow(task.place, label, fault=fault) for label in task.labels]
+
+
+CONTEXT: Final = multiprocessing.get_context("spawn")
+"""A forked process would take threads and locks of this one with it."""
+
+
+def run_task(options: bytes, task: ReplayTask) -> list[ReplayRow]:
+    """Replay a session in this process; `options` are pickled, the same for a whole run."""
+    return _lend_engine(options).replay_place(task.place, task.labels)
+
+
+@lru_cache(maxsize=1)
+def _lend_engine(options: bytes) -> ReplayEngine:
+    """Return the engine of this process, which was started to replay for one run."""
+    return ReplayEngine(pickle.loads(options))  # noqa: S301 - written by the process that started this one

@@ -1,0 +1,173 @@
+"""Where recorded sessions lie: files, folders of them, files with a conversation a line, logs.
+
+A place is a text that names one session; another process loads the session by it. Sizes are in
+bytes, so that the largest sessions can go first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ullage import importers
+from ullage.core.dialects import registry
+from ullage.core.errors import ConfigurationError, CorruptLog
+from ullage.core.session.log.fold import fold
+from ullage.core.session.log.render import Renderer
+from ullage.importers.session import ImportedSession
+from ullage.storage import ndjson, open_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ullage.core.session.log.event import Event
+
+ENDINGS: Final = (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".jsonl.zst", ".json.zst")
+"""What a session file in a folder is called."""
+
+LOG: Final = "log:"
+"""How the place of a session of ullage's own log begins: log:NAME@URL."""
+
+LINE: Final = "#bytes="
+"""Stands between a file and the bytes of the line that is a session of its own."""
+
+
+class SessionPlace(NamedTuple):
+    """A session: what names it, and how large it is in bytes."""
+
+    name: str
+    size: int
+
+
+def list_places(given: Iterable[str | os.PathLike[str]]) -> list[SessionPlace]:
+    """Return the sessions in files, in folders and below, each once.
+
+    Raises ConfigurationError for what is not there, and where no session is found at all.
+    """
+    asked = list(given)
+    found: dict[str, SessionPlace] = {}
+    for each in asked:
+        for place in _list_at(os.fspath(each)):
+            found.setdefault(place.name, place)
+    if not found:
+        told = ", ".join(map(str, asked)) or "nothing"
+        raise ConfigurationError(
+            f"no session is in {told}: give session files, folders with {' or '.join(ENDINGS[:2])} "
+            "files, or the places that `ullage context --list` names"
+        )
+    return list(found.values())
+
+
+def _list_at(name: str) -> Iterator[SessionPlace]:
+    path = Path(name).expanduser()
+    if name.startswith(LOG) or LINE in name:
+        yield SessionPlace(name, 0)
+    elif path.is_dir():
+        for each in sorted(path.rglob("*")):
+            if each.name.endswith(ENDINGS) and each.is_file():
+                yield from _list_in_file(each)
+    elif path.is_file():
+        yield from _list_in_file(path)
+    else:
+        raise ConfigurationError(f"{name} is not there: give a session file or a folder of them")
+
+
+def _list_in_file(path: Path) -> Iterator[SessionPlace]:
+    """Yield the sessions of a file: each of its lines where these are conversations, else one."""
+    size = path.stat().st_size
+    if not path.name.endswith(".jsonl") or not _is_collection(path):
+        yield SessionPlace(str(path), size)
+        return
+    start = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.strip():
+                yield SessionPlace(f"{path}{LINE}{start}-{start + len(line)}", len(line))
+            start += len(line)
+
+
+def _is_collection(path: Path) -> bool:
+    """Tell whether the lines of a file are conversations that have nothing to do with each other.
+
+    Requests of one conversation begin alike: each goes on from the one before.
+    """
+    with path.open("rb") as lines:
+        heads = [_read_messages(line) for line in islice(lines, 2)]
+    if len(heads) < 2:
+        return False
+    first, second = heads
+    if not first or not second or len(first) < 2:
+        return False
+    return first[:2] != second[:2]
+
+
+def _read_messages(line: bytes) -> list[Any]:
+    """Return the messages of a line that is a conversation, [] of any other."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    if isinstance(value, dict):
+        held = (value.get(key) for key in ("messages", "input"))
+        value = next((one for one in held if isinstance(one, list)), [])
+    return value if isinstance(value, list) and all(isinstance(m, dict) for m in value) else []
+
+
+def list_log(url: str) -> list[SessionPlace]:
+    """Return the sessions of a log of ullage's own, at its URL."""
+    log = open_log(url, create=False)
+    try:
+        return [SessionPlace(f"{LOG}{head.session}@{url}", head.seq) for head in log.sessions()]
+    finally:
+        log.close()
+
+
+def load_place(name: str, source: str | None = None) -> ImportedSession:
+    """Return the session at a place; raises what reading it raises."""
+    if name.startswith(LOG):
+        session, _, url = name.removeprefix(LOG).partition("@")
+        log = open_log(url, create=False)
+        try:
+            return read_logged(log.read(session), url, session)
+        finally:
+            log.close()
+    path, line, span = name.partition(LINE)
+    if line:
+        start, _, end = span.partition("-")
+        with Path(path).open("rb") as file:
+            file.seek(int(start))
+            return importers.parse(file.read(int(end) - int(start)), source=source, path=name)
+    if source is None and name != "-" and _is_exported(Path(name)):
+        return read_logged(ndjson.parse(Path(name).read_bytes(), name).events, name)
+    return importers.load(name, source=source)
+
+
+def _is_exported(path: Path) -> bool:
+    """Tell whether a file holds a session of ullage's own, as `ullage export` writes it."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as lines:
+        return is_log(next(iter(lines), b""))
+
+
+def is_log(line: bytes) -> bool:
+    """Tell whether a line is an event of ullage's own."""
+    try:
+        return bool(ndjson.parse(line.rstrip(b"\n") + b"\n").events)
+    except CorruptLog:
+        return False
+
+
+def read_logged(events: Iterable[Event], path: str, name: str | None = None) -> ImportedSession:
+    """Return all messages of a session of ullage's own, as its last model would be sent them."""
+    held = fold(events)
+    dialect = registry.parse_name(held.served.get("dialect") or registry.DEFAULT)
+    model = held.served.get("model")
+    named = model if isinstance(model, str) else None
+    messages = tuple(Renderer(dialect, named or "").render(held))
+    return ImportedSession(
+        source="ullage", dialect=dialect, messages=messages, model=named, id=name, path=path
+    )
