@@ -97,7 +97,13 @@ def name_tier(tier: str) -> str:
     return TIERS.get(tier, tier)
 
 
+def share(part: float | None) -> str:
+    """Return a share in per cent with one decimal, an em dash where it is unknown."""
+    return "\u2014" if part is None else f"{part:.1%}"
+
+
 FILTERS: Final[Mapping[str, Any]] = {
+    "share": share,
     "count": count,
     "short": short,
     "percent": percent,

@@ -5,7 +5,7 @@ It reads what a replay kept, replays nothing, and shows no text of any session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ SHOWN: Final = 20
 
 
 class PolicyPoint(NamedTuple):
-    """A policy in the picture: where it stands, from 0 to 100 in each direction."""
+    """A policy in the picture, which is 200 wide and 100 high."""
 
     label: str
     x: float
@@ -75,19 +75,27 @@ def describe(found: PolicyComparison, choice: PolicyChoice | None = None) -> dic
 
 
 def _place_points(held: Mapping[str, ReplayTotals]) -> list[PolicyPoint]:
-    """Return where each policy stands: cost to the right, loss upwards."""
-    front = find_front(held)
-    most_cost = max(map(weigh_cost, held.values()), default=0) or 1
-    most_loss = max((totals.loss or 0 for totals in held.values()), default=0) or 1
+    """Return where each policy stands that refuses the fewest turns: cost to the right, loss up.
+
+    The axes reach from the least to the most, so that policies that are close stand apart.
+    """
+    fewest = min((totals.refused for totals in held.values()), default=0)
+    fit = {label: totals for label, totals in held.items() if totals.refused == fewest}
+    front = find_front(fit)
+    across = _spread([weigh_cost(totals) for totals in fit.values()])
+    up = _spread([totals.loss or 0.0 for totals in fit.values()])
     return [
-        PolicyPoint(
-            label,
-            round(weigh_cost(totals) / most_cost * 100, 2),
-            round(100 - (totals.loss or 0) / most_loss * 100, 2),
-            label in front,
-        )
-        for label, totals in held.items()
+        PolicyPoint(label, round(2 * x, 1), round(100 - y, 1), label in front)
+        for label, x, y in zip(fit, across, up, strict=True)
     ]
+
+
+def _spread(values: Sequence[float]) -> list[float]:
+    """Return values as places from 5 to 95."""
+    least, most = min(values, default=0.0), max(values, default=0.0)
+    if most == least:
+        return [50.0] * len(values)
+    return [5 + 90 * (value - least) / (most - least) for value in values]
 
 
 def draw_alone(found: PolicyComparison, choice: PolicyChoice | None) -> str:
