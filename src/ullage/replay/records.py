@@ -59,7 +59,7 @@ class ReplayRecords:
         asked, before = head["policies"], found.get("policies", {})
         changed = [label for label in asked if before.get(label, asked[label]) != asked[label]]
         if same or changed:
-            what = ", ".join(sorted(same) + [f"the policy {label}" for label in changed])
+            what = ", ".join(sorted(same) + [f"policy {label}" for label in changed])
             raise ConfigurationError(
                 f"{self.path} holds the results of a replay with another {what}: give the same "
                 "options to go on with it, or another file"

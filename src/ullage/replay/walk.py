@@ -162,10 +162,12 @@ class _Walk:
         began = time.process_time()
         turn = 0
         while turn < len(self.turns):
-            if not self._prepare(turn) and not self.policy.rungs:
-                self._count(refused=len(self.turns) - turn)  # no later one is smaller
-                break
-            until = self._find_next(turn) if self.leaps and self.standing is not None else turn + 1
+            if not self._prepare(turn):
+                left = 1 if self.policy.rungs else len(self.turns) - turn  # no later one is smaller
+                self._count(refused=left)
+                turn += left
+                continue
+            until = self._find_next(turn) if self.leaps else turn + 1
             # the one in front of the next is prepared, too: its report is what that one rests on
             for between in range(turn + 1, until - 1):
                 self._reckon(between)
@@ -213,10 +215,12 @@ class _Walk:
         try:
             view = self.port.prepare(request, history.dialect)
         except ContextTooLargeError:
-            self._count(refused=1)
             return False
         sent, before = view.prepared, self.standing
         raw = sent.measured.raw()
+        bound = sent.window.input_tokens
+        if bound is not None and self.sizes.count(raw.best) > bound:
+            return False  # its provider would refuse it, and nothing could be made smaller
         told = tuple(message.digest for message in sent.sent.messages)
         sizes = tuple(size.best for size in sent.measured.sizes)
         self.standing = _Standing(told, sizes, raw.best, raw.high)
