@@ -219,7 +219,7 @@ def _print_found(
     else:
         for line in draw_table(found.totals):
             print(line)
-    for place, fault in list(found.faults.items())[:FAULTS_SHOWN]:
+    for place, fault in sorted(found.faults.items())[:FAULTS_SHOWN]:
         desk.say(f"{glyphs.clean(place)}: {glyphs.clean(fault)}")
     if len(found.faults) > FAULTS_SHOWN:
         desk.say(f"... and {len(found.faults) - FAULTS_SHOWN:,} more sessions without a result")
