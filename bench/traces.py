@@ -35,30 +35,31 @@ STEP_S, PAUSE_S = 12.0, 420.0
 START: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 
 
-def list_sizes(sessions: int = SESSIONS, calls: int = CALLS) -> list[int]:
-    """Return how many calls each session has, the smallest first; their sum is `calls`.
+def list_sizes(sessions: int = SESSIONS) -> list[int]:
+    """Return how many calls each session has, the smallest first; all have `CALLS` together.
 
-    Between the published quantiles the logarithm grows by a power that makes the sum right.
+    Between the published quantiles the logarithm grows by a power that makes the sum right. Fewer
+    sessions are an even sample of all.
     """
     low, high = 1.0, 12.0
     for _ in range(40):
         power = (low + high) / 2
-        if sum(_draw_sizes(sessions, power)) > calls:
+        if sum(_draw_sizes(power)) > CALLS:
             low = power
         else:
             high = power
-    sizes = _draw_sizes(sessions, high)
-    middle = range(sessions * 6 // 10, sessions * 9 // 10)
-    missing = calls - sum(sizes)
+    sizes = _draw_sizes(high)
+    middle = range(SESSIONS * 6 // 10, SESSIONS * 9 // 10)
+    missing = CALLS - sum(sizes)
     for number in range(abs(missing)):
         sizes[middle[number % len(middle)]] += 1 if missing > 0 else -1
-    return sizes
+    return [sizes[(2 * number + 1) * SESSIONS // (2 * sessions)] for number in range(sessions)]
 
 
-def _draw_sizes(sessions: int, power: float) -> list[int]:
+def _draw_sizes(power: float) -> list[int]:
     sizes = []
-    for number in range(sessions):
-        share = (number + 0.5) / sessions
+    for number in range(SESSIONS):
+        share = (number + 0.5) / SESSIONS
         (at, least), (to, most) = next((a, b) for a, b in pairwise(QUANTILES) if share <= b[0])
         way = (share - at) / (to - at)
         way = way**power if least == QUANTILES[2][1] else way  # the long tail is all below 99 %
@@ -66,11 +67,11 @@ def _draw_sizes(sessions: int, power: float) -> list[int]:
     return sizes
 
 
-def write_corpus(folder: Path, *, sessions: int = SESSIONS, calls: int = CALLS) -> int:
+def write_corpus(folder: Path, sessions: int = SESSIONS) -> int:
     """Write the sessions, a file each; return their bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     written = 0
-    for number, size in enumerate(list_sizes(sessions, calls)):
+    for number, size in enumerate(list_sizes(sessions)):
         path = folder / f"{number:05}.jsonl"
         text = "".join(json.dumps(line) + "\n" for line in write_session(number, size))
         written += path.write_text(text, encoding="utf-8")
@@ -153,10 +154,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sessions", type=int, default=SESSIONS)
-    parser.add_argument("--calls", type=int, default=CALLS)
     given = parser.parse_args()
-    written = write_corpus(given.folder, sessions=given.sessions, calls=given.calls)
-    print(f"{given.sessions:,} sessions, {given.calls:,} calls, {written / 1e6:,.0f} MB")
+    written, calls = write_corpus(given.folder, given.sessions), sum(list_sizes(given.sessions))
+    print(f"{given.sessions:,} sessions, {calls:,} calls, {written / 1e6:,.0f} MB")
 
 
 if __name__ == "__main__":

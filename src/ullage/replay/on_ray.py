@@ -83,7 +83,7 @@ def replay_on_ray(
                 batch_size=1,
                 fn_args=(given,),
                 num_cpus=1,
-                concurrency=workers,
+                compute=ray.data.TaskPoolStrategy(size=workers),
             )
             .iter_batches(batch_size=None, batch_format="pyarrow")
         )
@@ -124,7 +124,7 @@ def split_tasks(tasks: Sequence[ReplayTask], number: int) -> list[list[ReplayTas
     batches: list[list[ReplayTask]] = []
     held = share
     for task in tasks:
-        if held + task.size > share:
+        if held + task.size + 1 > share:
             batches.append([])
             held = 0
         batches[-1].append(task)
