@@ -12,11 +12,14 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.replay.recording import presets
+from ullage.core.values.progress import Progress
 from ullage.replay import PolicyComparison, ReplayOptions, list_places, replay_corpus, replay_on_ray
 from ullage.replay.on_ray import ReplayParts
 
@@ -70,21 +73,10 @@ def main() -> None:
 
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     for workers in (1, 2, 4):
-        done, killed, seen = threading.Event(), list[int](), list[int]()
-        killing = threading.Thread(target=kill_worker, args=(done, killed))
-
-        def report(ready: int, total: int | None, seen=seen, killing=killing) -> None:
-            seen.append(ready)
-            if workers == 2 and len(seen) == 3:  # noqa: B023 - called within its round
-                killing.start()
-
-        began = time.monotonic()
-        folder = out / str(workers)
-        found = replay_on_ray(places, options, folder, workers=workers, report=report)
-        done.set()
-        if workers == 2:
-            killing.join()
-            assert killed, "no worker was there to be killed"
+        began, folder = time.monotonic(), out / str(workers)
+        with killing(workers == 2) as (report, killed):
+            found = replay_on_ray(places, options, folder, workers=workers, report=report)
+        assert len(killed) == (workers == 2)
         assert plain(found) == expected, workers
         assert found.faults == alone.faults
         check_rows(folder, options, len(places))
@@ -93,6 +85,25 @@ def main() -> None:
         told = f", {len(killed)} killed" if killed else ""
         spent = time.monotonic() - began
         sys.stdout.write(f"Ray, {workers} workers{told}: the same, in {spent:.0f} s\n")
+
+
+@contextmanager
+def killing(wanted: bool) -> Iterator[tuple[Progress, list[int]]]:
+    """Lend what takes reports; once some results are there one worker is killed, if wanted."""
+    ended, killed, seen = threading.Event(), list[int](), list[int]()
+    thread = threading.Thread(target=kill_worker, args=(ended, killed))
+
+    def report(done: int, total: int | None) -> None:
+        seen.append(done)
+        if wanted and len(seen) == 3:
+            thread.start()
+
+    try:
+        yield report, killed
+    finally:
+        ended.set()
+        if thread.ident is not None:
+            thread.join()
 
 
 if __name__ == "__main__":

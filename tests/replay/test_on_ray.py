@@ -49,7 +49,8 @@ def test_a_folder_of_something_else_or_of_another_run_is_refused(tmp_path: Path)
 @pytest.mark.skipif(not INSTALLED.exists(), reason="`make replay-ray` installs it")
 def test_ray_comes_to_the_same_with_any_number_of_workers_and_one_killed(tmp_path: Path) -> None:
     write_corpus(tmp_path / "sessions", sessions=50)
-    command = [INSTALLED, "-m", "tests.replay.ray_runs", tmp_path / "sessions", tmp_path / "out"]
+    command = [str(INSTALLED), "-m", "tests.replay.ray_runs"]
+    command += [str(tmp_path / "sessions"), str(tmp_path / "out")]
     root = Path(__file__).parents[2]
     environ = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}", "RAY_USAGE_STATS_ENABLED": "0"}
     ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -65,7 +66,7 @@ def test_what_never_fits_is_refused_and_the_rest_is_counted() -> None:
 
 def test_a_later_use_of_what_went_is_a_loss_and_a_fault() -> None:
     filler = "barrels and cellars and casks again. " * 60
-    messages = [{"role": "user", "content": "Look at the gauge."}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Look at the gauge."}]
     call = {
         "id": "c",
         "type": "function",
