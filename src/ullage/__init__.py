@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ullage import agent
+    from ullage import agent, replay
     from ullage.agent import Agent, Ended, Live, Session
     from ullage.agent.purging import list_old_sessions, purge_sessions
     from ullage.api.compact import Compaction, acompact, compact
@@ -127,6 +127,7 @@ _ROOMS: Mapping[str, str] = {
     "errors": "ullage.core.errors",
     "events": "ullage.core.guard.events",
     "metrics": "ullage.telemetry.metrics",
+    "replay": "ullage.replay",
 }
 
 __all__ = [
@@ -141,8 +142,8 @@ __all__ = [
     "classify_error", "classify_exception", "compact", "context", "cost", "count", "count_text",
     "detect_truncation", "developer_context", "edits", "errors", "events", "fit", "list_left_out",
     "list_old_sessions", "metrics", "models", "open_log", "open_store", "purge_sessions", "recall",
-    "recall_tool", "register_store", "repair", "search", "search_tool", "system_prompt", "validate",
-    "window", "window_tokens", "wrap",
+    "recall_tool", "register_store", "repair", "replay", "search", "search_tool", "system_prompt",
+    "validate", "window", "window_tokens", "wrap",
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -21,6 +22,7 @@ from ullage.importers import SAMPLE, SOURCES, latest
 from ullage.importers.listing import list_sessions
 from ullage.importers.places import SOURCES as PROGRAMS
 from ullage.replay.choice import SLACK
+from ullage.replay.on_ray import RUN
 
 if TYPE_CHECKING:
     from ullage.replay import PolicyChoice, PolicyComparison, ReplayTotals, SessionPlace
@@ -111,6 +113,8 @@ def run(given: argparse.Namespace) -> int:
     kept = _find_records(given, options, places)
     with progress.watch(f"replaying {len(places):,} sessions") as bar:
         if given.on == "ray":
+            if given.afresh and (kept / RUN).exists():
+                shutil.rmtree(kept)
             found = replay.replay_on_ray(places, options, kept, workers=given.jobs, report=bar)
         else:
             found = _replay_here(places, options, kept, given, bar)

@@ -66,8 +66,9 @@ def replay_corpus(
     """Replay sessions in `jobs` processes (one a core by default) and compare the policies.
 
     `done` are rows of an earlier run: their sessions are not replayed again. `take` is given new
-    rows as they come, `report` how many bytes of sessions are done. Raises ConfigurationError for
-    fewer than one process.
+    rows as they come, `report` how many bytes of sessions are done. The processes load the program
+    that calls: have it call below `if __name__ == "__main__":`. Raises ConfigurationError for fewer
+    than one process.
     """
     jobs = os.cpu_count() or 1 if jobs is None else jobs
     if jobs < 1:
