@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from tests.core.compaction.situations import CODEC, said, tool_step
 from ullage.core.facts.quoting import drop_quoted
 from ullage.core.facts.segments import (
+    LINE_KEPT,
     LONGEST,
     READ_MOST,
     SEGMENTS_MOST,
     SERIES,
     TOOL_MOST,
+    cut_line,
     cut_message,
     cut_text,
     find_words,
@@ -151,3 +153,10 @@ def test_what_stands_in_fences_and_tags_is_dropped() -> None:
     text = "One.\n```\nTwo.\n```\n<page>\nThree.\n<b>\nFour.\n</page>\nFive."
     assert drop_quoted(text) == "One.\nFive."
     assert drop_quoted("One.\n<br>\nTwo.") == "One.\n<br>\nTwo."
+
+
+@given(st.text(st.sampled_from('ab A:.-|@[]0\u0661\n"\u202212/'), max_size=60), st.booleans())
+def test_a_line_of_a_block_has_the_segments_of_its_text(text: str, long: bool) -> None:
+    line = text * (LINE_KEPT // max(len(text), 1) + 1) if long else text
+    assert list(cut_line(line)) == list(cut_text(line))
+    assert list(cut_line(line)) == list(cut_text(line))
