@@ -103,7 +103,10 @@ def test_the_hook_of_these_tests_sees_files_sockets_and_processes() -> None:
     assert next(args[1] for event, args in seen["events"] if args[0] == "/dev/null") == "w"
 
 
-LOOP = ("Agent", "Ended", "Live", "Session", "agent", "list_old_sessions", "purge_sessions")
+LOOP = (
+    *("Agent", "Ended", "Live", "RetentionRules", "Session", "agent", "apply_retention"),
+    *("list_old_sessions", "plan_retention", "purge_sessions"),
+)
 """Names of the agent's room, which cannot do without an event loop."""
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ullage import agent, replay
     from ullage.agent import Agent, Ended, Live, Session
     from ullage.agent.purging import list_old_sessions, purge_sessions
+    from ullage.agent.retention import RetentionRules, apply_retention, plan_retention
     from ullage.api.compact import Compaction, acompact, compact
     from ullage.api.context import Contents, context
     from ullage.api.functions import (
@@ -83,6 +84,7 @@ __version__ = "0.1.0.dev0"
 _HOME: Mapping[str, Sequence[str]] = {
     "ullage.agent": ("Agent", "Ended", "Live", "Session"),
     "ullage.agent.purging": ("list_old_sessions", "purge_sessions"),
+    "ullage.agent.retention": ("RetentionRules", "apply_retention", "plan_retention"),
     "ullage.api.functions": (
         "acount", "amodels", "assess", "awindow", "cost", "count", "count_text",
         "detect_truncation", "models", "repair", "validate", "window", "window_tokens",
@@ -135,15 +137,16 @@ __all__ = [
     "ConfigurationError", "Consent", "Contents", "Context", "ContextTooLargeError",
     "ContextWindowUnknown", "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced", "Fit",
     "Guard", "Live", "MalformedHistoryError", "Pause", "Policy", "Provider", "ProviderError",
-    "Rung", "Runtime", "Session", "Spent", "Store", "StoreAway", "StoreError", "Strategy",
-    "StreamProvider", "Summarizer", "SummaryRequest", "Tally", "Thresholds", "Truncation",
-    "TurnBudget", "UllageError", "UnknownSession", "Usage", "View", "Window", "acompact", "acount",
-    "agent", "allocate", "amodels", "answer_recall", "answer_search", "assess", "awindow",
-    "classify_error", "classify_exception", "compact", "context", "cost", "count", "count_text",
-    "detect_truncation", "developer_context", "edits", "errors", "events", "fit", "list_left_out",
-    "list_old_sessions", "metrics", "models", "open_log", "open_store", "purge_sessions", "recall",
-    "recall_tool", "register_store", "repair", "replay", "search", "search_tool", "system_prompt",
-    "validate", "window", "window_tokens", "wrap",
+    "RetentionRules", "Rung", "Runtime", "Session", "Spent", "Store", "StoreAway", "StoreError",
+    "Strategy", "StreamProvider", "Summarizer", "SummaryRequest", "Tally", "Thresholds",
+    "Truncation", "TurnBudget", "UllageError", "UnknownSession", "Usage", "View", "Window",
+    "acompact", "acount", "agent", "allocate", "amodels", "answer_recall", "answer_search",
+    "apply_retention", "assess", "awindow", "classify_error", "classify_exception", "compact",
+    "context", "cost", "count", "count_text", "detect_truncation", "developer_context", "edits",
+    "errors", "events", "fit", "list_left_out", "list_old_sessions", "metrics", "models",
+    "open_log", "open_store", "plan_retention", "purge_sessions", "recall", "recall_tool",
+    "register_store", "repair", "replay", "search", "search_tool", "system_prompt", "validate",
+    "window", "window_tokens", "wrap",
 ]  # fmt: skip
 
 

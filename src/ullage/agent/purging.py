@@ -61,13 +61,13 @@ def purge_sessions(
             busy.append((session, str(error)))
             continue
         purged.append(session)
-        names |= set(_list_contents(events, blobs))
+        names |= set(list_contents(events, blobs))
         waiting += _list_children(log, events)
     linked = list[str]()
     for head in log.sessions() if purged else ():
         if head.session not in purged:
             events = [event for _, event in log.read_stamped(head.session)]
-            names -= set(_list_contents(events, blobs))
+            names -= set(list_contents(events, blobs))
             linked += [head.session] if _goes_on_from(events, purged) else []
     for name in names:
         blobs.forget(name)
@@ -105,32 +105,33 @@ def _erase(log: EventLog, session: str, now: Callable[[], float]) -> list[Event]
     return events
 
 
-def _read(event: Event) -> dict[str, Any]:
+def read_data(event: Event) -> dict[str, Any]:
+    """Return the data of an event, none of a damaged one."""
     try:
         return dict(event.data)
-    except StoreError:  # a damaged event names nothing
+    except StoreError:
         return {}
 
 
 def _list_children(log: EventLog, events: Sequence[Event]) -> list[str]:
     """Return the sessions of subagents that a session began, and that are there."""
-    named = {_read(e).get("child") for e in events if e.type == "subagent_event"}
+    named = {read_data(e).get("child") for e in events if e.type == "subagent_event"}
     return [head.session for head in log.sessions() if head.session in named] if named else []
 
 
 def _goes_on_from(events: Sequence[Event], purged: Sequence[str]) -> bool:
     """Tell whether a session shares the text of one that was purged."""
-    forked = (_read(e).get("parent") for e in events if e.type == "session_fork")
-    continued = find_parents(event for event in events if _read(event))
+    forked = (read_data(e).get("parent") for e in events if e.type == "session_fork")
+    continued = find_parents(event for event in events if read_data(event))
     return any(parent in purged for parent in (*forked, *continued)) or any(
-        read_link(event) in purged for event in events if _read(event)
+        read_link(event) in purged for event in events if read_data(event)
     )
 
 
-def _list_contents(events: Sequence[Event], blobs: Blobs) -> Iterator[str]:
+def list_contents(events: Sequence[Event], blobs: Blobs) -> Iterator[str]:
     """Yield the names of what files held, by the records of a session."""
     for event in events:
-        data = _read(event)
+        data = read_data(event)
         if event.type == "snapshot_taken":
             yield from _list_manifest(str(data.get("manifest")), blobs)
         elif event.type == "file_changes":

@@ -119,13 +119,21 @@ class Session(Unpicklable):
 
     @classmethod
     def create(
-        cls, log: EventLog, name: str | None = None, *, now: Callable[[], float] = time.time
+        cls,
+        log: EventLog,
+        name: str | None = None,
+        *,
+        tenant: str | None = None,
+        now: Callable[[], float] = time.time,
     ) -> Self:
-        """Begin a session, named by chance where no name is given; StoreError where it is taken."""
+        """Begin a session, named by chance where no name is given; StoreError where it is taken.
+
+        `tenant` names whose it is: retention has rules by it.
+        """
         chosen = uuid.uuid4().hex[:12] if name is None else name
         log.create(chosen, now())
         made = cls(log, chosen, now=now)
-        made.record([Draft("session_created", {})])
+        made.record([Draft("session_created", {} if tenant is None else {"tenant": tenant})])
         return made
 
     def __enter__(self) -> Self:

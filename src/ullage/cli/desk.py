@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -572,3 +573,14 @@ def turn_options(given: argparse.Namespace) -> TurnOptions:
         "max_iterations": given.max_iterations,
         "presenter_context": presenting.read_context(given.context),
     }
+
+
+def confirm_loss(given: argparse.Namespace, what: str) -> None:
+    """Ask whoever sits there; raises ConfigurationError without a yes."""
+    if given.yes:
+        return
+    if not lines.is_terminal(sys.stdin):
+        raise ConfigurationError(f"{what} would be erased for good: confirm it with --yes")
+    say(f"{what} will be erased for good, and nothing brings it back. Type yes to go on:")
+    if input().strip().lower() != "yes":
+        raise ConfigurationError("nothing was erased")

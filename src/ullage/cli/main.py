@@ -39,6 +39,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "import",
         "verify",
         "purge",
+        "retention",
     ),
     "settings": ("config", "completion"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from typing import Final
 
@@ -97,7 +96,7 @@ def _purge_log(given: argparse.Namespace) -> int:
             desk.say(f"{what} would be erased")
             return 0
         if names:
-            _confirm(given, what)
+            desk.confirm_loss(given, what)
         done = purge_sessions(log, names)
     for line in draw_purge(done):
         lines.out(line)
@@ -144,7 +143,7 @@ def _purge_tenant(given: argparse.Namespace, mark: str) -> int:
             )
         if given.dry_run:
             raise ConfigurationError("--dry-run lists sessions: leave it out for a tenant")
-        _confirm(given, f"what {store.url} keeps of this tenant")
+        desk.confirm_loss(given, f"what {store.url} keeps of this tenant")
         gone = store.forget_tenant(mark)
         left = store.scrub()
     finally:
@@ -153,14 +152,3 @@ def _purge_tenant(given: argparse.Namespace, mark: str) -> int:
     if left:
         lines.out(f"may still hold it: {left}")
     return 0
-
-
-def _confirm(given: argparse.Namespace, what: str) -> None:
-    """Ask whoever sits there; raises ConfigurationError without a yes."""
-    if given.yes:
-        return
-    if not lines.is_terminal(sys.stdin):
-        raise ConfigurationError(f"{what} would be erased for good: confirm it with --yes")
-    desk.say(f"{what} will be erased for good, and nothing brings it back. Type yes to go on:")
-    if input().strip().lower() != "yes":
-        raise ConfigurationError("nothing was erased")

@@ -12,6 +12,7 @@ from ullage.core.session.log.event import Draft, Event
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+from ullage.storage.retaining import BATCH, SessionExtent
 from ullage.storage.threaded import AT_ONCE
 
 
@@ -121,6 +122,34 @@ class MemoryLog(Unpicklable):
             last = events[-1]
             self._heads[session] = replace(head, seq=last.seq, id=last.id, epoch=epoch)
             self.passages.forget_session(session, last.seq)
+
+    def survey(self, *, sized: bool) -> list[SessionExtent]:
+        """Return all sessions, oldest first; with `sized` all data is looked at."""
+        with self._lock:
+            return [self._measure(head, sized=sized) for head in self._heads.values()]
+
+    def remove(self, session: str, epoch: int, most: int = BATCH) -> bool:
+        """Take up to `most` of the last events out of a session; return whether it is gone."""
+        with self._lock:
+            head = self._head(session)
+            log.holding(session, self._find_lease(session), epoch)
+            self.passages.forget_session(session, head.seq)
+            left = self._events[session][: max(head.seq - most, 0)]
+            if left:
+                written, last = left[-1]
+                self._events[session] = left
+                self._heads[session] = replace(head, seq=last.seq, id=last.id, epoch=written)
+                return False
+            self.passages.forget_session(session, 0)
+            for kept in (self._heads, self._events, self._leases):
+                del kept[session]
+            return True
+
+    def _measure(self, head: Head, *, sized: bool) -> SessionExtent:
+        events = [event for _, event in self._events[head.session]]
+        last = events[-1].ts if events else head.created
+        size = sum(event.text_bytes for event in events) if sized else 0
+        return SessionExtent(head.session, head.created, last, head.seq, size)
 
     def scrub(self) -> str:
         """Do nothing: what was taken out of memory is gone."""

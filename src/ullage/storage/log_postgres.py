@@ -19,6 +19,7 @@ from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 from ullage.storage.postgres import PASSAGES
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
+from ullage.storage.retaining import BATCH, SessionExtent
 from ullage.storage.sql_passages import LOCK, SqlIndex
 from ullage.storage.threaded import MOST, Desk
 from ullage.threads import Threads
@@ -98,6 +99,22 @@ REACHED: Final = """
 
 MOVE: Final = "UPDATE ullage.sessions SET head = %s, last = %s, epoch = %s WHERE session_id = %s"
 END: Final = 2**62
+
+SURVEY: Final = """
+    SELECT s.session_id, s.created, coalesce(e.ts, s.created), s.head, 0 FROM ullage.sessions AS s
+    LEFT JOIN ullage.events AS e ON e.session_id = s.session_id AND e.seq = s.head
+    ORDER BY s.number
+"""
+SIZES: Final = """
+    SELECT session_id, sum(octet_length(data))::bigint FROM ullage.events GROUP BY session_id
+"""
+CUT: Final = "DELETE FROM ullage.events WHERE session_id = %s AND seq > %s"
+LAST: Final = "SELECT seq, id, epoch FROM ullage.events WHERE session_id = %s AND seq = %s"
+REMOVE: Final = (
+    "DELETE FROM ullage.reached WHERE session = %s",
+    "DELETE FROM ullage.leases WHERE session_id = %s",
+    "DELETE FROM ullage.sessions WHERE session_id = %s",
+)
 
 
 class PostgresLog(Unpicklable):
@@ -240,6 +257,30 @@ class PostgresLog(Unpicklable):
             cursor.execute(BRING, (session, epoch, *_columns(events)))
             cursor.execute(MOVE, (last.seq, last.id, epoch, session))
             cursor.execute(REACHED, (session, last.seq))
+
+    def survey(self, *, sized: bool) -> list[SessionExtent]:
+        """Return all sessions, oldest first; with `sized` all data is looked at."""
+        sizes: dict[str, int] = dict(self._database.rows(SIZES) if sized else ())
+        found = (SessionExtent(*row) for row in self._database.rows(SURVEY))
+        return [replace(one, size=sizes.get(one.session, 0)) for one in found]
+
+    def remove(self, session: str, epoch: int, most: int = BATCH) -> bool:
+        """Take up to `most` of the last events out of a session; return whether it is gone."""
+        self._tails.pop(session, None)
+        with self._database.writing() as cursor:
+            head = _lock_head(cursor, session)
+            log.holding(session, _lease_of(cursor.execute(HELD, (session,)).fetchall()), epoch)
+            left = cursor.execute(LAST, (session, head.seq - most)).fetchall()
+            cursor.execute(CUT, (session, left[0][0] if left else 0))
+            PASSAGES.lock(cursor, LOCK)
+            cursor.execute(ERASE[1], (session, session))
+            if left:
+                cursor.execute(MOVE, (*left[0], session))
+                cursor.execute(REACHED, (session, head.seq))
+                return False
+            for statement in REMOVE:
+                cursor.execute(statement, (session,))
+        return True
 
     def scrub(self) -> str:
         """Overwrite what was deleted; return what may still hold it."""

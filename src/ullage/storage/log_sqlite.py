@@ -21,6 +21,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.database import WAIT_S, Database, NotText, Rows
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+from ullage.storage.retaining import BATCH, SessionExtent
 from ullage.storage.sql_passages import SqlIndex
 from ullage.storage.sqlite import PASSAGES
 from ullage.storage.threaded import MOST, Desk
@@ -70,6 +71,21 @@ REACHED: Final = """
     ON CONFLICT (session) DO UPDATE SET upto = max(upto, ?2)
 """
 """A search that read the session before takes nothing of it in any more."""
+
+SURVEY: Final = """
+    SELECT s.session_id, s.created, coalesce(e.ts, s.created), s.head, {size} FROM sessions AS s
+    LEFT JOIN events AS e ON e.session_id = s.session_id AND e.seq = s.head ORDER BY s.number
+"""
+SIZE: Final = """
+    (SELECT coalesce(sum(octet_length(data)), 0) FROM events AS d WHERE d.session_id = s.session_id)
+"""
+CUT: Final = "DELETE FROM events WHERE session_id = ? AND seq > ?"
+LAST: Final = "SELECT seq, id, epoch FROM events WHERE session_id = ? AND seq = ?"
+REMOVE: Final = (
+    "DELETE FROM reached WHERE session = ?",
+    "DELETE FROM leases WHERE session_id = ?",
+    "DELETE FROM sessions WHERE session_id = ?",
+)
 
 AS_BYTES: Final = re.compile(r"\b(?:type|id|data)\b(?=,|\s+FROM)")
 END: Final = 2**62
@@ -190,6 +206,26 @@ class SqliteLog(Unpicklable):
             last = events[-1]
             connection.execute(ADVANCE, (last.seq, last.id, epoch, session))
             connection.execute(REACHED, (session, last.seq))
+
+    def survey(self, *, sized: bool) -> list[SessionExtent]:
+        """Return all sessions, oldest first; with `sized` all data is looked at."""
+        sql = SURVEY.format(size=SIZE if sized else "0")
+        return [SessionExtent(*row) for row in self._database.read(sql)]
+
+    def remove(self, session: str, epoch: int, most: int = BATCH) -> bool:
+        """Take up to `most` of the last events out of a session; return whether it is gone."""
+        with self._database.writing() as connection:
+            head = _writable(connection, session, epoch)
+            left = list(connection.execute(LAST, (session, head.seq - most)))
+            connection.execute(CUT, (session, left[0][0] if left else 0))
+            connection.execute(ERASE[1], (session,))
+            if left:
+                connection.execute(ADVANCE, (*left[0], session))
+                connection.execute(REACHED, (session, head.seq))
+                return False
+            for statement in REMOVE:
+                connection.execute(statement, (session,))
+        return True
 
     def scrub(self) -> str:
         """Overwrite what was deleted; return what may still hold it."""

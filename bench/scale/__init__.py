@@ -1,0 +1,1 @@
+"""What breaks first with many sessions: measured on a real database, fitted, and simulated."""

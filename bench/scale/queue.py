@@ -1,0 +1,154 @@
+"""A discrete simulation of arrivals: bursts, hot tenants, cores and the lock of a tenant.
+
+What a request takes of a core is measured, as is the time of its sync. It knows no database.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+import simpy
+
+ARRIVALS: Final = 20_000
+
+
+@dataclass(frozen=True)
+class Service:
+    """What serves: cores, seconds of a core and of a sync for a request.
+
+    With `serial` the requests of one tenant wait for each other, until the sync is done.
+    """
+
+    cores: int
+    cpu_s: float
+    sync_s: float
+    serial: bool = False
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Who comes: requests a second, in bursts `burst` times as fast in `share` of the time.
+
+    Tenant k of `tenants` sends as k ** -`skew` of the most busy one. Bursts last `burst_s`.
+    """
+
+    rate: float
+    burst: float = 1.0
+    share: float = 0.1
+    burst_s: float = 0.5
+    tenants: int = 1_000
+    skew: float = 0.0
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Seconds from arrival to the end of a request, less those that it takes alone: sorted."""
+
+    waits: Sequence[float]
+    seconds: float
+
+    @property
+    def p50(self) -> float:
+        """The middle one."""
+        return self.waits[len(self.waits) // 2]
+
+    @property
+    def p99(self) -> float:
+        """The one that one in a hundred exceeds."""
+        return self.waits[int(len(self.waits) * 0.99)]
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return sum(self.waits) / len(self.waits)
+
+
+def simulate(arrivals: Arrivals, service: Service, count: int = ARRIVALS, seed: int = 1) -> Delays:
+    """Return the delays of so many requests, without those of the first tenth."""
+    chance, world = random.Random(seed), simpy.Environment()
+    cores = simpy.Resource(world, capacity=service.cores)
+    places = [simpy.Resource(world) for _ in range(arrivals.tenants if service.serial else 0)]
+    shares = list(accumulate((n + 1) ** -arrivals.skew for n in range(arrivals.tenants)))
+    waits: list[float] = []
+
+    def serve(tenant: int) -> Generator[Any, Any, None]:
+        begun, cpu = world.now, chance.expovariate(1 / service.cpu_s)
+        place = places[tenant].request() if places else None
+        if place is not None:
+            yield place
+        with cores.request() as core:
+            yield core
+            yield world.timeout(cpu)
+        yield world.timeout(service.sync_s)
+        if place is not None:
+            places[tenant].release(place)
+        waits.append(world.now - begun - cpu - service.sync_s)
+
+    def arrive() -> Generator[Any, Any, None]:
+        for gap in _list_gaps(arrivals, count, chance):
+            yield world.timeout(gap)
+            tenant = chance.choices(range(arrivals.tenants), cum_weights=shares)[0]
+            world.process(serve(tenant))
+
+    world.process(arrive())
+    world.run()
+    return Delays(sorted(waits[count // 10 :]), float(world.now))
+
+
+def _list_gaps(arrivals: Arrivals, count: int, chance: random.Random) -> list[float]:
+    """Return the seconds between arrivals: two rates that take turns, `rate` on the whole."""
+    quiet = arrivals.rate / (1 - arrivals.share + arrivals.share * arrivals.burst)
+    lasts = (arrivals.burst_s * (1 - arrivals.share) / arrivals.share, arrivals.burst_s)
+    gaps: list[float] = []
+    state, left, gap = 0, chance.expovariate(1 / lasts[0]), 0.0
+    while len(gaps) < count:
+        step = chance.expovariate(quiet * (arrivals.burst if state else 1.0))
+        if step < left:
+            gaps.append(gap + step)
+            left, gap = left - step, 0.0
+            continue
+        gap += left  # nobody came before the rate changed: draw anew, which forgets nothing
+        state = 1 - state
+        left = chance.expovariate(1 / lasts[state])
+    return gaps
+
+
+def close_loop(clients: int, service: Service, client_s: float, count: int = ARRIVALS) -> float:
+    """Return the requests a second of clients that ask again as soon as they are answered.
+
+    Each takes `client_s` of a core itself, on the same cores: what was measured is so.
+    """
+    chance, world = random.Random(1), simpy.Environment()
+    cores = simpy.Resource(world, capacity=service.cores)
+    interpreter = simpy.Resource(world)  # one thread of Python runs at a time
+    done = [0]
+
+    def drive() -> Generator[Any, Any, None]:
+        while done[0] < count:
+            with interpreter.request() as turn:
+                yield turn
+                with cores.request() as core:
+                    yield core
+                    yield world.timeout(chance.expovariate(1 / client_s))
+            with cores.request() as core:
+                yield core
+                yield world.timeout(chance.expovariate(1 / service.cpu_s))
+            yield world.timeout(service.sync_s)
+            done[0] += 1
+
+    for _ in range(clients):
+        world.process(drive())
+    world.run()
+    return done[0] / float(world.now)
+
+
+def find_knee(loads: Sequence[float], waits: Sequence[float], alone: float) -> float | None:
+    """Return the first load at which one in a hundred waits longer than ten times its own time."""
+    for load, wait in zip(loads, waits, strict=True):
+        if wait > 10 * alone:
+            return load
+    return None
