@@ -28,6 +28,7 @@ SEEDS = [
     ("floors", "ullage.storage", "ullage.telemetry"),
     ("sqlite", "ullage.api.functions", "apsw"),
     ("postgres", "ullage.api.functions", "psycopg"),
+    ("objects", "ullage.agent", "obstore"),
     ("floors", "ullage.counters", "ullage.runtime"),
     ("floors", "ullage.sdk.errors", "ullage.runtime"),
     ("floors", "ullage.runtime", "ullage.guard.guard"),

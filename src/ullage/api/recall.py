@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ullage.core.compaction.edits import find_references
 from ullage.core.dialects import registry as dialects
-from ullage.core.errors import ConfigurationError, StoreError, UllageError
+from ullage.core.errors import ConfigurationError, StoreAway, StoreError, UllageError
 from ullage.core.session.originals import find_original
 from ullage.core.session.recall import SPEC, Page, cut_page, read_arguments
 from ullage.storage import has_log, hide_password, open_log, open_store
+from ullage.storage.objects import LostText
 from ullage.storage.pieces import read_pieces
 
 if TYPE_CHECKING:
@@ -111,14 +112,19 @@ def _find_kept(reference: str, store: HoldsOriginals | EventLog) -> str | None:
 
 def _find_in_log(reference: str, log: EventLog) -> str | None:
     """Return the text that a session of a log has, the newest one first."""
+    lost: StoreError | None = None
     for head in reversed(log.sessions()):
         try:
             for piece in read_pieces(log, head.session):
                 found = find_original(piece, reference)
                 if found is not None:
                     return found
+        except (LostText, StoreAway) as error:
+            lost = lost or error
         except StoreError:
             continue  # one that cannot be read hides no other
+    if lost is not None:  # it may be the text that is asked for
+        raise lost
     return None
 
 

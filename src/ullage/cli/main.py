@@ -40,6 +40,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "verify",
         "purge",
         "retention",
+        "originals",
     ),
     "settings": ("config", "completion"),
 }

@@ -17,9 +17,16 @@ from ullage.core.session.log.event import Draft, Event
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
+from ullage.storage.objects import ObjectReader
 from ullage.storage.postgres import PASSAGES
 from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
-from ullage.storage.retaining import BATCH, SessionExtent
+from ullage.storage.retaining import (
+    BATCH,
+    MOVABLE,
+    SessionExtent,
+    StoredText,
+    load_events,
+)
 from ullage.storage.sql_passages import LOCK, SqlIndex
 from ullage.storage.threaded import MOST, Desk
 from ullage.threads import Threads
@@ -110,6 +117,21 @@ SIZES: Final = """
 """
 CUT: Final = "DELETE FROM ullage.events WHERE session_id = %s AND seq > %s"
 LAST: Final = "SELECT seq, id, epoch FROM ullage.events WHERE session_id = %s AND seq = %s"
+TEXTS: Final = """
+    SELECT seq, id, data FROM ullage.events WHERE session_id = %s AND type = ANY (%s)
+    AND octet_length(data) >= %s AND NOT starts_with(data, 'object:') ORDER BY seq LIMIT %s
+"""
+MOVED: Final = """
+    SELECT seq, id, data FROM ullage.events
+    WHERE (%s::text IS NULL OR session_id = %s) AND octet_length(data) < 2000
+    AND starts_with(data, 'object:')
+"""
+"""What says where a text is takes some 300 bytes; larger ones need not be read to know."""
+
+SWAP: Final = """
+    UPDATE ullage.events SET data = %s
+    WHERE session_id = %s AND seq = %s AND id = %s AND data = %s RETURNING seq
+"""
 REMOVE: Final = (
     "DELETE FROM ullage.reached WHERE session = %s",
     "DELETE FROM ullage.leases WHERE session_id = %s",
@@ -137,6 +159,7 @@ class PostgresLog(Unpicklable):
     ) -> None:
         self._lease_s = lease_s
         self._database = PostgresDatabase(url, create=create, wait_s=wait_s)
+        self._objects = ObjectReader()
         self.passages = SqlIndex(self._database, PASSAGES, kept=False)
         threads = Threads("ullage-postgres-log", MOST)
         self.desk = Desk(threads, threads)
@@ -191,14 +214,16 @@ class PostgresLog(Unpicklable):
         """Return the events with `after` < seq <= `upto`, each checked against the one before."""
         head = self.head(session)
         until = END if upto is None else upto
-        found = [Event(*row) for row in self._database.rows(READ, (session, after, until))]
+        rows = self._database.rows(READ, (session, after, until))
+        found = load_events(self._objects, rows)
         return log.check_chain(head, found, after, until)
 
     def read_stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs, unchecked."""
         self.head(session)
         rows = self._database.rows(STAMPED, (session,))
-        return [(epoch, Event(*row)) for epoch, *row in rows]
+        events = load_events(self._objects, [row[1:] for row in rows], lost=True)
+        return [(row[0], event) for row, event in zip(rows, events, strict=True)]
 
     def acquire(
         self,
@@ -252,11 +277,13 @@ class PostgresLog(Unpicklable):
             _lock_head(cursor, session)
             log.holding(session, _lease_of(cursor.execute(HELD, (session,)).fetchall()), epoch)
             PASSAGES.lock(cursor, LOCK)
+            gone = _list_moved(cursor, session)
             cursor.execute(ERASE[0], (session,))
             cursor.execute(ERASE[1], (session, session))
             cursor.execute(BRING, (session, epoch, *_columns(events)))
             cursor.execute(MOVE, (last.seq, last.id, epoch, session))
             cursor.execute(REACHED, (session, last.seq))
+        self._objects.forget(gone)
 
     def survey(self, *, sized: bool) -> list[SessionExtent]:
         """Return all sessions, oldest first; with `sized` all data is looked at."""
@@ -270,6 +297,7 @@ class PostgresLog(Unpicklable):
         with self._database.writing() as cursor:
             head = _lock_head(cursor, session)
             log.holding(session, _lease_of(cursor.execute(HELD, (session,)).fetchall()), epoch)
+            gone = _list_moved(cursor, session, after=head.seq - most)
             left = cursor.execute(LAST, (session, head.seq - most)).fetchall()
             cursor.execute(CUT, (session, left[0][0] if left else 0))
             PASSAGES.lock(cursor, LOCK)
@@ -277,10 +305,24 @@ class PostgresLog(Unpicklable):
             if left:
                 cursor.execute(MOVE, (*left[0], session))
                 cursor.execute(REACHED, (session, head.seq))
-                return False
-            for statement in REMOVE:
+            for statement in REMOVE if not left else ():
                 cursor.execute(statement, (session,))
-        return True
+        self._objects.forget(gone)
+        return not left
+
+    def list_texts(self, session: str, least: int, most: int) -> list[StoredText]:
+        """Return up to `most` texts of `least` bytes or more that are in the log itself."""
+        rows = self._database.rows(TEXTS, (session, list(MOVABLE), least, most))
+        return [StoredText(*row) for row in rows]
+
+    def list_moved(self, session: str | None = None) -> list[StoredText]:
+        """Return what stands in the place of texts that are elsewhere, of all sessions for None."""
+        return [StoredText(*row) for row in self._database.rows(MOVED, (session, session))]
+
+    def swap_text(self, session: str, held: StoredText, text: str) -> bool:
+        """Put a text in the place of one that is still there; return whether it was."""
+        row = (text, session, held.seq, held.id, held.text)
+        return bool(self._database.once(SWAP, row))
 
     def scrub(self) -> str:
         """Overwrite what was deleted; return what may still hold it."""
@@ -344,6 +386,12 @@ def _lock_head(cursor: Cursor, session: str) -> Head:
     """Return the head of a session, which nobody moves until the transaction ends."""
     rows = cursor.execute(f"{HEAD} FOR UPDATE", (_key(session),)).fetchall()
     return _only(session, rows)
+
+
+def _list_moved(cursor: Cursor, session: str, after: int = 0) -> list[str]:
+    """Return what stands in the place of texts that are elsewhere, behind an event."""
+    rows = cursor.execute(MOVED, (session, session)).fetchall()
+    return [text for seq, _, text in rows if seq > after]
 
 
 def _lease_of(rows: Sequence[tuple[Any, ...]]) -> Lease | None:

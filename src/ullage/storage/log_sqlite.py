@@ -21,7 +21,14 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.database import WAIT_S, Database, NotText, Rows
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
-from ullage.storage.retaining import BATCH, SessionExtent
+from ullage.storage.objects import ObjectReader
+from ullage.storage.retaining import (
+    BATCH,
+    MOVABLE,
+    SessionExtent,
+    StoredText,
+    load_events,
+)
 from ullage.storage.sql_passages import SqlIndex
 from ullage.storage.sqlite import PASSAGES
 from ullage.storage.threaded import MOST, Desk
@@ -87,6 +94,21 @@ REMOVE: Final = (
     "DELETE FROM sessions WHERE session_id = ?",
 )
 
+TEXTS: Final = """
+    SELECT seq, id, data FROM events WHERE session_id = ?
+    AND type IN (SELECT value FROM json_each(?)) AND octet_length(data) >= ?
+    AND substr(data, 1, 7) <> 'object:' ORDER BY seq LIMIT ?
+"""
+MOVED: Final = """
+    SELECT seq, id, data FROM events
+    WHERE (?1 IS NULL OR session_id = ?1) AND substr(data, 1, 7) = 'object:'
+"""
+"""What stands in the place of a text that is elsewhere begins so (`objects.MARK`)."""
+
+SWAP: Final = """
+    UPDATE events SET data = ? WHERE session_id = ? AND seq = ? AND id = ? AND data = ?
+    RETURNING seq
+"""
 AS_BYTES: Final = re.compile(r"\b(?:type|id|data)\b(?=,|\s+FROM)")
 END: Final = 2**62
 
@@ -109,6 +131,7 @@ class SqliteLog(Unpicklable):
     ) -> None:
         self._lease_s = lease_s
         self._database = Database(path, create=create, wait_s=wait_s)
+        self._objects = ObjectReader()
         self.passages = SqlIndex(self._database, PASSAGES, kept=False)
         threads = Threads("ullage-sqlite-log", MOST)  # appends that wait share one sync
         self.desk = Desk(threads, threads)
@@ -155,14 +178,16 @@ class SqliteLog(Unpicklable):
         """Return the events with `after` < seq <= `upto`, each checked against the one before."""
         head = self.head(session)
         until = END if upto is None else upto
-        found = [Event(*row) for row in self._events(READ, (session, after, until))]
+        rows = self._events(READ, (session, after, until))
+        found = load_events(self._objects, rows)
         return log.check_chain(head, found, after, until)
 
     def read_stamped(self, session: str) -> list[Stamped]:
         """Return what is there of a session with its epochs, unchecked."""
         self.head(session)
         rows = self._events(STAMPED, (session,))
-        return [(epoch, Event(*row)) for epoch, *row in rows]
+        events = load_events(self._objects, [row[1:] for row in rows], lost=True)
+        return [(row[0], event) for row, event in zip(rows, events, strict=True)]
 
     def acquire(self, session: str, owner: Owner, now: float, *, take_over: bool = False) -> Lease:
         """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
@@ -200,12 +225,14 @@ class SqliteLog(Unpicklable):
         """Put a whole session in the place of what is recorded of it."""
         with self._database.writing() as connection:
             _writable(connection, session, epoch)
+            gone = _list_moved(connection, session)
             for statement in ERASE:
                 connection.execute(statement, (session,))
             _insert(connection, events, epoch)
             last = events[-1]
             connection.execute(ADVANCE, (last.seq, last.id, epoch, session))
             connection.execute(REACHED, (session, last.seq))
+        self._objects.forget(gone)
 
     def survey(self, *, sized: bool) -> list[SessionExtent]:
         """Return all sessions, oldest first; with `sized` all data is looked at."""
@@ -216,16 +243,31 @@ class SqliteLog(Unpicklable):
         """Take up to `most` of the last events out of a session; return whether it is gone."""
         with self._database.writing() as connection:
             head = _writable(connection, session, epoch)
+            gone = _list_moved(connection, session, after=head.seq - most)
             left = list(connection.execute(LAST, (session, head.seq - most)))
             connection.execute(CUT, (session, left[0][0] if left else 0))
             connection.execute(ERASE[1], (session,))
             if left:
                 connection.execute(ADVANCE, (*left[0], session))
                 connection.execute(REACHED, (session, head.seq))
-                return False
-            for statement in REMOVE:
+            for statement in REMOVE if not left else ():
                 connection.execute(statement, (session,))
-        return True
+        self._objects.forget(gone)
+        return not left
+
+    def list_texts(self, session: str, least: int, most: int) -> list[StoredText]:
+        """Return up to `most` texts of `least` bytes or more that are in the log itself."""
+        rows = self._database.rows(TEXTS, (session, json.dumps(MOVABLE), least, most))
+        return [StoredText(*row) for row in rows]
+
+    def list_moved(self, session: str | None = None) -> list[StoredText]:
+        """Return what stands in the place of texts that are elsewhere, of all sessions for None."""
+        return [StoredText(*row) for row in self._database.rows(MOVED, (session,))]
+
+    def swap_text(self, session: str, held: StoredText, text: str) -> bool:
+        """Put a text in the place of one that is still there; return whether it was."""
+        row = (text, session, held.seq, held.id, held.text)
+        return bool(self._database.rows(SWAP, row))
 
     def scrub(self) -> str:
         """Overwrite what was deleted; return what may still hold it."""
@@ -283,6 +325,11 @@ def _writable(connection: apsw.Connection, session: str, epoch: int) -> Head:
     if list(connection.execute(HOLDS, (session,))) != [(epoch, True)]:
         log.holding(session, _find_lease(connection, session), epoch)
     return head
+
+
+def _list_moved(connection: apsw.Connection, session: str, after: int = 0) -> list[str]:
+    """Return what stands in the place of texts that are elsewhere, behind an event."""
+    return [text for seq, _, text in connection.execute(MOVED, (session,)) if seq > after]
 
 
 def _find_lease(connection: apsw.Connection, session: str) -> Lease | None:

@@ -5,8 +5,16 @@ The logs that come with the package can do both. It knows no rules and no store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+from ullage.core.session.log.event import Event
+from ullage.core.session.originals import KEEPING, TEXTS
+from ullage.storage.objects import MARK, LostText, ObjectReader
+
+MOVABLE: Final = tuple(sorted({*TEXTS, *KEEPING}))
+"""Types of events whose data may be elsewhere."""
 
 BATCH: Final = 5_000
 """Events that one transaction takes out: another writer waits for no more."""
@@ -25,6 +33,72 @@ class SessionExtent:
     last: float
     events: int
     size: int = 0
+
+
+class StoredText(NamedTuple):
+    """A text of a session as its row has it: the number and the id of its event."""
+
+    seq: int
+    id: str
+    text: str
+
+
+def load_events(
+    objects: ObjectReader, rows: Sequence[tuple[Any, ...]], *, lost: bool = False
+) -> list[Event]:
+    """Return rows as events, with the texts that are elsewhere.
+
+    Raises LostText, naming the event, for one that is gone or changed there; with `lost` what
+    says where it is stays in its place.
+    """
+    if not any(row[-1].startswith(MARK) for row in rows):
+        return [Event(*row) for row in rows]
+    try:
+        texts = objects.resolve([row[-1] for row in rows], lost=lost)
+    except LostText as error:
+        session, seq, *_ = rows[error.at]
+        raise LostText(f"the text of event {seq} of session {session}: {error}") from error
+    return [Event(*(*row[:-1], text)) for row, text in zip(rows, texts, strict=True)]
+
+
+@runtime_checkable
+class MovesTexts(Protocol):
+    """A log whose large texts can be elsewhere, and are read back from there."""
+
+    def list_texts(self, session: str, least: int, most: int) -> list[StoredText]:
+        """Return up to `most` texts of `least` bytes or more that are in the log itself.
+
+        Those of what was said, called and left out: any other is read by others than the log.
+        """
+        ...
+
+    def list_moved(self, session: str | None = None) -> list[StoredText]:
+        """Return what stands in the place of texts that are elsewhere, of all sessions for None."""
+        ...
+
+    def swap_text(self, session: str, held: StoredText, text: str) -> bool:
+        """Put a text in the place of one that is still there; return whether it was."""
+        ...
+
+
+@runtime_checkable
+class MovesOriginals(Protocol):
+    """A store whose originals can be elsewhere, and are read back from there."""
+
+    def list_originals(self, least: int, before: float, most: int) -> list[tuple[int, str]]:
+        """Return up to `most` originals of `least` characters or more that are in the store itself.
+
+        Each with its number; those that somebody used since `before` (Unix seconds) are left out.
+        """
+        ...
+
+    def list_moved_originals(self) -> list[tuple[int, str]]:
+        """Return what stands in the place of originals that are elsewhere, each with its number."""
+        ...
+
+    def swap_original(self, number: int, held: str, text: str) -> bool:
+        """Put a text in the place of one that is still there; return whether it was."""
+        ...
 
 
 @runtime_checkable

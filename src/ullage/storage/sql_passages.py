@@ -17,6 +17,7 @@ from ullage.core.search.index import SearchSource
 from ullage.core.search.passages import cut_passages
 from ullage.core.search.ranking import Hit, SearchArea
 from ullage.core.search.terms import list_terms
+from ullage.storage.objects import LostText, ObjectReader, read_original
 from ullage.storage.sql_store import SqlDatabase, Writer
 
 LOCK: Final = 1
@@ -77,6 +78,7 @@ class SqlIndex:
         self._database, self._engine, self._kept = database, engine, kept
         self._sql, self.most_looked_at = engine.statements, engine.most_looked_at
         self._common: set[str] = set()
+        self._objects = ObjectReader()
 
     def list_reached(self) -> Mapping[str, int]:
         """Return how far each session is taken in, the originals of a store under ""."""
@@ -117,10 +119,17 @@ class SqlIndex:
         """Take in the originals of the store that came since the last time."""
         while rows := self._database.read(self._sql.records, {"most": BATCH}):
             sources = [
-                SearchSource(name, bytes(body).decode("utf-8", "surrogatepass"), number)
+                SearchSource(name, self._read_original(bytes(body)), number)
                 for number, name, body in rows
             ]
             self.take("", sources, rows[-1][0])
+
+    def _read_original(self, body: bytes) -> str:
+        """Return the text of an original; of one that is gone elsewhere nothing can be found."""
+        try:
+            return read_original(self._objects, body)
+        except LostText:
+            return ""
 
     def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """Return how many passages there are, and how many have each of these terms."""

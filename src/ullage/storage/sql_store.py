@@ -21,6 +21,14 @@ from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, Index, SearchArea,
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
 from ullage.storage.bodies import seal
+from ullage.storage.objects import (
+    ELSEWHERE,
+    MovedText,
+    ObjectReader,
+    pack_original,
+    read_original,
+    unpack_original,
+)
 from ullage.storage.protocol import StoreLimits
 from ullage.storage.threaded import Desk
 
@@ -96,6 +104,9 @@ class Statements:
     bound: str
     bound_size: str
     purge: str
+    large: str
+    elsewhere: str
+    swap: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +192,17 @@ SHARED: Final = Statements(
         DELETE FROM {table} WHERE id IN (
             SELECT id FROM {table} WHERE used <= :before {unlocked})
         RETURNING id
+    """,
+    large="""
+        SELECT id, body FROM {table} WHERE kind = 'original' AND size >= :least
+        AND used <= :before AND substr(body, 1, 1) <> :mark ORDER BY id LIMIT :most
+    """,
+    elsewhere="""
+        SELECT id, body FROM {table} WHERE kind = 'original' AND size = 0
+        AND substr(body, 1, 1) = :mark
+    """,
+    swap="""
+        UPDATE {table} SET body = :body, size = :size WHERE id = :id AND body = :held RETURNING id
     """,
 )
 """The statements of every engine: it fills in the names in braces; parameters are `:name`."""
@@ -415,6 +437,7 @@ class SqlOriginals:
 
     def __init__(self, records: SqlRecords, passages: KeptPassages) -> None:
         self._records, self._passages = records, passages
+        self._objects = ObjectReader()
 
     def keep(self, items: Mapping[str, str]) -> None:
         """Keep texts by their references. A reference that is known keeps its text."""
@@ -433,9 +456,12 @@ class SqlOriginals:
             writer.executemany(records.engine.statements.keep, rows)
 
     def read(self, reference: str) -> str | None:
-        """Return the text of a reference, or None where there is none (any more)."""
+        """Return the text of a reference, or None where there is none (any more).
+
+        Raises LostText and StoreAway for one that was moved to objects and cannot be read there.
+        """
         body = self._records.read_first("original", "", [reference])
-        return None if body is None else body.decode("utf-8", "surrogatepass")
+        return None if body is None else read_original(self._objects, body)
 
     def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
         """Return the passages that fit a query best; raises what `find_hits` raises."""
@@ -463,11 +489,45 @@ class SqlStore(Unpicklable):
 
     def purge(self, now: float) -> int:
         """Forget what is out of time at `now` (seconds since the epoch); return how much."""
-        return self._records.purge(now)
+        with self._forgetting_objects():
+            return self._records.purge(now)
 
     def forget_tenant(self, mark: str) -> int:
         """Forget the checkpoints and conversations whose scope has `mark`; return how many."""
-        return self._records.forget_tenant(mark)
+        with self._forgetting_objects():
+            return self._records.forget_tenant(mark)
+
+    @contextmanager
+    def _forgetting_objects(self) -> Iterator[None]:
+        """Have the objects go whose originals are forgotten meanwhile."""
+        before = dict(self.list_moved_originals())
+        yield
+        if before:
+            left = dict(self.list_moved_originals())
+            ObjectReader().forget(text for number, text in before.items() if number not in left)
+
+    def list_originals(self, least: int, before: float, most: int) -> list[tuple[int, str]]:
+        """Return up to `most` originals of `least` characters or more that are in the store."""
+        asked = {"least": least, "before": before, "most": most, "mark": ELSEWHERE}
+        return self._list_bodies(self._records.engine.statements.large, asked)
+
+    def list_moved_originals(self) -> list[tuple[int, str]]:
+        """Return what stands in the place of originals that are elsewhere, each with its number."""
+        return self._list_bodies(self._records.engine.statements.elsewhere, {"mark": ELSEWHERE})
+
+    def swap_original(self, number: int, held: str, text: str) -> bool:
+        """Put a text in the place of one that is still there; return whether it was.
+
+        One that is elsewhere counts nothing against the limit of characters.
+        """
+        size = 0 if MovedText.read(text) is not None else len(text)
+        row = {"id": number, "size": size, "body": pack_original(text), "held": pack_original(held)}
+        with self._records.writing("original") as writer:
+            return bool(writer.execute(self._records.engine.statements.swap, row).fetchall())
+
+    def _list_bodies(self, sql: str, asked: dict[str, Any]) -> list[tuple[int, str]]:
+        rows = self._records.database.read(sql, asked)
+        return [(number, unpack_original(bytes(body))) for number, body in rows]
 
     def scrub(self) -> str:
         """Overwrite what was deleted, as far as the store can; return what may still hold it."""
