@@ -79,7 +79,7 @@ def test_a_newer_schema_is_refused_by_name_and_left_alone(url: str):
     PostgresDatabase(url).close()
     run(url, "UPDATE ullage.schema_version SET version = 99")
     with pytest.raises(
-        StoreError, match=r"/database_\d+\?.* has schema version 99, and .* up to 3"
+        StoreError, match=r"/database_\d+\?.* has schema version 99, and .* up to 4"
     ):
         PostgresDatabase(url)
     assert version(url) == 99

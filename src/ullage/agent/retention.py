@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ from ullage.core.session.originals import find_parents
 from ullage.storage.blobs import Blobs
 from ullage.storage.log import Owner
 from ullage.storage.pieces import read_pieces
-from ullage.storage.retaining import BATCH, RemovesSessions, SessionExtent
+from ullage.storage.retaining import BATCH, DropsSessions, RemovesSessions, SessionExtent
 
 if TYPE_CHECKING:
     from ullage.core.session.log.event import Event
@@ -128,7 +128,11 @@ def apply_retention(
     """
     gone, busy, names = list[SessionExtent](), list[tuple[str, str]](), set[str]()
     blobs, extents = Blobs(find_folder(log.url)), _survey_by_name(log)
-    for family in families:
+    dropped = _drop_partitions(log, families)
+    gone += [extents[name] for name in dropped if name in extents]
+    for name in dropped:
+        told(name)
+    for family in _leave_out(families, dropped):
         try:
             names |= _remove_family(log, family, now, batch, blobs)
         except (BusyWriter, UnknownSession) as error:
@@ -143,6 +147,24 @@ def apply_retention(
         blobs.forget(name)
     events, size = sum(one.events for one in gone), sum(one.size for one in gone)
     return Removal(tuple(one.session for one in gone), tuple(busy), events, size, len(names))
+
+
+def _drop_partitions(log: EventLog, families: Sequence[SessionFamily]) -> list[str]:
+    """Have what can go at once go at once; what files held in it goes by its own age."""
+    if not isinstance(log, DropsSessions):
+        return []
+    return log.drop({name: family.last for family in families for name in family.members})
+
+
+def _leave_out(
+    families: Sequence[SessionFamily], dropped: Sequence[str]
+) -> Iterator[SessionFamily]:
+    """Yield families without the members that are gone, those that are gone whole left out."""
+    gone = set(dropped)
+    for family in families:
+        left = tuple(name for name in family.members if name not in gone)
+        if left:
+            yield replace(family, members=left)
 
 
 def _require(log: EventLog) -> RemovesSessions:

@@ -41,6 +41,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "purge",
         "retention",
         "originals",
+        "partitions",
     ),
     "settings": ("config", "completion"),
 }

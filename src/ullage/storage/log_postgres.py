@@ -8,7 +8,7 @@ hosts differ; whose process is dead is known on its own host only. Of data it kn
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,8 +18,15 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 from ullage.storage.objects import ObjectReader
+from ullage.storage.partitions import Partitions
 from ullage.storage.postgres import PASSAGES
-from ullage.storage.postgres_database import WAIT_S, ConnectionLost, Cursor, PostgresDatabase
+from ullage.storage.postgres_database import (
+    WAIT_S,
+    ConnectionLost,
+    Cursor,
+    PostgresDatabase,
+    Rows,
+)
 from ullage.storage.retaining import (
     BATCH,
     MOVABLE,
@@ -43,22 +50,30 @@ READ: Final = """
     SELECT session_id, seq, ts, type, v, id, data FROM ullage.events
     WHERE session_id = %s AND seq >= %s AND seq <= %s ORDER BY seq
 """
+READ_BORN: Final = """
+    SELECT session_id, seq, ts, type, v, id, data FROM ullage.events
+    WHERE session_id = %s AND seq >= %s AND seq <= %s
+    AND born = (SELECT born FROM ullage.sessions WHERE session_id = %s) ORDER BY seq
+"""
+"""The same of a log in partitions: one of them is looked into."""
+
 STAMPED: Final = """
     SELECT epoch, session_id, seq, ts, type, v, id, data FROM ullage.events
     WHERE session_id = %s ORDER BY seq
 """
 BEGIN: Final = """
-    INSERT INTO ullage.sessions (session_id, created, head, last, epoch)
-    VALUES (%s, %s, %s, %s, %s) ON CONFLICT (session_id) DO NOTHING RETURNING number
+    INSERT INTO ullage.sessions (session_id, created, head, last, epoch, born)
+    SELECT %s, %s, %s, %s, %s, least(extract(epoch FROM clock_timestamp()), layout.edge)
+    FROM ullage.layout ON CONFLICT (session_id) DO NOTHING RETURNING number
 """
 APPEND: Final = """
     WITH swapped AS (
         UPDATE ullage.sessions SET head = %s, last = %s, epoch = %s
         WHERE session_id = %s AND writer = %s AND head = %s AND last = %s
-        RETURNING session_id, epoch
+        RETURNING session_id, epoch, born
     )
-    INSERT INTO ullage.events (session_id, epoch, seq, ts, type, v, id, data)
-    SELECT swapped.session_id, swapped.epoch, new.*
+    INSERT INTO ullage.events (session_id, epoch, born, seq, ts, type, v, id, data)
+    SELECT swapped.*, new.*
     FROM swapped, unnest(%s::bigint[], %s::double precision[], %s::text[], %s::bigint[],
                          %s::text[], %s::text[]) AS new
     RETURNING seq
@@ -66,9 +81,12 @@ APPEND: Final = """
 """Every condition is on the one row that a take-over changes too: of two, the second sees it."""
 
 BRING: Final = """
-    INSERT INTO ullage.events (session_id, epoch, seq, ts, type, v, id, data)
-    SELECT %s, %s, new.* FROM unnest(%s::bigint[], %s::double precision[], %s::text[],
-                                     %s::bigint[], %s::text[], %s::text[]) AS new
+    INSERT INTO ullage.events (session_id, epoch, born, seq, ts, type, v, id, data)
+    SELECT one.session_id, %s, one.born, new.*
+    FROM ullage.sessions AS one,
+         unnest(%s::bigint[], %s::double precision[], %s::text[],
+                %s::bigint[], %s::text[], %s::text[]) AS new
+    WHERE one.session_id = %s
 """
 GRANT: Final = """
     INSERT INTO ullage.leases (session_id, epoch, owner, acquired, seen, released, taken)
@@ -161,8 +179,10 @@ class PostgresLog(Unpicklable):
         self._database = PostgresDatabase(url, create=create, wait_s=wait_s)
         self._objects = ObjectReader()
         self.passages = SqlIndex(self._database, PASSAGES, kept=False)
+        self.partitions = Partitions(self._database, lease_s, self._objects)
         threads = Threads("ullage-postgres-log", MOST)
         self.desk = Desk(threads, threads)
+        self._split: bool | None = None  # in partitions, as far as was seen: it costs time alone
         self._tails: dict[str, Head] = {}  # where this writer's sessions end, until it lets go
 
     @property
@@ -214,7 +234,7 @@ class PostgresLog(Unpicklable):
         """Return the events with `after` < seq <= `upto`, each checked against the one before."""
         head = self.head(session)
         until = END if upto is None else upto
-        rows = self._database.rows(READ, (session, after, until))
+        rows = self._read_rows(session, after, until)
         found = load_events(self._objects, rows)
         return log.check_chain(head, found, after, until)
 
@@ -280,7 +300,7 @@ class PostgresLog(Unpicklable):
             gone = _list_moved(cursor, session)
             cursor.execute(ERASE[0], (session,))
             cursor.execute(ERASE[1], (session, session))
-            cursor.execute(BRING, (session, epoch, *_columns(events)))
+            cursor.execute(BRING, (epoch, *_columns(events), session))
             cursor.execute(MOVE, (last.seq, last.id, epoch, session))
             cursor.execute(REACHED, (session, last.seq))
         self._objects.forget(gone)
@@ -310,6 +330,16 @@ class PostgresLog(Unpicklable):
         self._objects.forget(gone)
         return not left
 
+    def drop(self, due: Mapping[str, float]) -> list[str]:
+        """Drop the partitions whose sessions are all due; make those for the time to come."""
+        if self.partitions.find_every() is None:
+            return []
+        self.partitions.make_ahead()
+        gone = self.partitions.drop(due)
+        for session in gone:
+            self._tails.pop(session, None)
+        return gone
+
     def list_texts(self, session: str, least: int, most: int) -> list[StoredText]:
         """Return up to `most` texts of `least` bytes or more that are in the log itself."""
         rows = self._database.rows(TEXTS, (session, list(MOVABLE), least, most))
@@ -338,8 +368,15 @@ class PostgresLog(Unpicklable):
             if not cursor.execute(BEGIN, row).fetchall():
                 raise log.make_taken_error(head.session)
             if events:
-                cursor.execute(BRING, (head.session, head.epoch, *_columns(events)))
+                cursor.execute(BRING, (head.epoch, *_columns(events), head.session))
         return head
+
+    def _read_rows(self, session: str, after: int, until: int) -> Rows:
+        if self._split is None:
+            self._split = self.partitions.find_every() is not None
+        if self._split:
+            return self._database.rows(READ_BORN, (session, after, until, session))
+        return self._database.rows(READ, (session, after, until))
 
     def _find_lease(self, session: str) -> Lease | None:
         return _lease_of(self._database.rows(HELD, (session,)))

@@ -168,6 +168,12 @@ MIGRATIONS: Final[Sequence[LiteralString]] = (
     CREATE TRIGGER records_gone AFTER DELETE ON ullage.records
         REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION ullage.forget_passages();
     """,
+    """
+    ALTER TABLE ullage.sessions ADD COLUMN born double precision NOT NULL DEFAULT '-infinity';
+    ALTER TABLE ullage.events ADD COLUMN born double precision NOT NULL DEFAULT '-infinity';
+    CREATE TABLE ullage.layout (every text NOT NULL, edge double precision NOT NULL);
+    INSERT INTO ullage.layout VALUES ('', 'infinity');
+    """,
 )
 """The step to each schema version from the one before; `turn` is the order of use."""
 
@@ -261,6 +267,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             return result
 
 
+class PatientConnection(Connection):
+    """A connection that waits for an answer as long as it takes."""
+
+    answer_s = float("inf")
+
+
 class ConnectionLost(StoreAway):
     """Report a connection that broke, or was refused; what was being written may be there."""
 
@@ -319,6 +331,25 @@ class PostgresDatabase:
             connection.cursor() as cursor,
         ):
             yield cursor
+
+    @contextmanager
+    def patiently(self) -> Iterator[Cursor]:
+        """Lend a connection of its own, whose statements may take as long as they need.
+
+        Locks are waited for as ever: who waits for one holds up all that come behind.
+        """
+        held: Connection | None = None
+        try:
+            held = PatientConnection.connect(**self._parameters, autocommit=True)
+            waits = str(int(self._wait_s * 1000))
+            held.execute("SELECT set_config('lock_timeout', %s, false)", (waits,))
+            with held.cursor() as cursor:
+                yield cursor
+        except psycopg.Error as error:
+            raise self._translate_error(error, held) from None
+        finally:
+            if held is not None:
+                held.close()
 
     def scrub(self) -> str:
         """Write the tables anew without what was deleted; return what may still hold it.

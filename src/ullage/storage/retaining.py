@@ -5,7 +5,7 @@ The logs that come with the package can do both. It knows no rules and no store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -98,6 +98,19 @@ class MovesOriginals(Protocol):
 
     def swap_original(self, number: int, held: str, text: str) -> bool:
         """Put a text in the place of one that is still there; return whether it was."""
+        ...
+
+
+@runtime_checkable
+class DropsSessions(Protocol):
+    """A log that can be rid of many sessions at once, where its events are in partitions."""
+
+    def drop(self, due: Mapping[str, float]) -> list[str]:
+        """Take out those of these sessions that share a part of the log with no other.
+
+        `due` is the sessions, each with the time of its last event when it was chosen. Returns
+        those that are gone. What somebody writes, or wrote since, stays with its whole partition.
+        """
         ...
 
 

@@ -1,0 +1,321 @@
+"""The events of a PostgreSQL log in partitions by time, where an operator asks for it.
+
+A session lies whole in the partition of the time that it was begun at: `born` in its row of
+`sessions`, which never changes and which every append takes from there. So a number is given once
+in a session although PostgreSQL keeps keys unique in each partition only. What was recorded before
+is one partition of its own. It knows no sessions by name but those that it is given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, LiteralString, cast
+
+from ullage.core.errors import ConfigurationError, StoreError
+from ullage.storage import log
+from ullage.storage.log import Lease, LeaseTerms, Owner
+from ullage.storage.objects import ObjectReader
+from ullage.storage.postgres_database import ADVISORY, Cursor, PostgresDatabase
+
+Every = Literal["day", "week", "month"]
+EVERY: Final[tuple[Every, ...]] = ("day", "week", "month")
+
+AHEAD: Final = 3
+"""Partitions that are made beforehand; a session begun later lies in the last of them."""
+
+MARGIN_S: Final = 3600.0
+"""Seconds that making ready may take: the present partition ends no sooner."""
+
+WHOLE: Final = "events_before"
+"""The partition of what was recorded before there were partitions."""
+
+LAYOUT: Final = "SELECT every, edge FROM ullage.layout"
+SET_LAYOUT: Final = "UPDATE ullage.layout SET every = %s, edge = %s"
+CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
+LISTED: Final = """
+    SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), pg_total_relation_size(c.oid)
+    FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'ullage.events'::regclass ORDER BY 1
+"""
+READIED: Final[tuple[LiteralString, ...]] = (
+    "ALTER TABLE ullage.events ALTER COLUMN born DROP DEFAULT",
+    """
+    UPDATE ullage.events AS e SET born = s.born FROM ullage.sessions AS s
+    WHERE s.session_id = e.session_id AND e.born <> s.born
+    """,
+    "DROP INDEX IF EXISTS ullage.events_born",
+    """
+    CREATE UNIQUE INDEX CONCURRENTLY events_born ON ullage.events (session_id, seq, born)
+    """,
+    "ALTER TABLE ullage.events DROP CONSTRAINT IF EXISTS events_cut",
+)
+"""What is done while everybody writes: a program that knows no `born` is refused from then on."""
+
+SPLIT: Final[tuple[LiteralString, ...]] = (
+    "ALTER TABLE ullage.events DROP CONSTRAINT events_pkey",
+    "ALTER TABLE ullage.events RENAME TO events_before",
+    """
+    ALTER TABLE ullage.events_before ADD CONSTRAINT events_before_pkey
+    PRIMARY KEY USING INDEX events_born
+    """,
+    """
+    CREATE TABLE ullage.events (
+        session_id text COLLATE "C" NOT NULL REFERENCES ullage.sessions (session_id),
+        seq        bigint NOT NULL,
+        epoch      bigint NOT NULL,
+        ts         double precision NOT NULL,
+        type       text NOT NULL,
+        v          bigint NOT NULL,
+        id         text NOT NULL,
+        data       text NOT NULL,
+        born       double precision NOT NULL,
+        PRIMARY KEY (session_id, seq, born)
+    ) PARTITION BY RANGE (born)
+    """,
+)
+JOINED: Final[tuple[LiteralString, ...]] = (
+    """
+    CREATE TABLE ullage.events_joined (
+        session_id text COLLATE "C" NOT NULL REFERENCES ullage.sessions (session_id),
+        seq        bigint NOT NULL,
+        epoch      bigint NOT NULL,
+        ts         double precision NOT NULL,
+        type       text NOT NULL,
+        v          bigint NOT NULL,
+        id         text NOT NULL,
+        data       text NOT NULL,
+        born       double precision NOT NULL DEFAULT '-infinity'
+    )
+    """,
+    """
+    INSERT INTO ullage.events_joined
+    SELECT session_id, seq, epoch, ts, type, v, id, data, born FROM ullage.events
+    """,
+    "DROP TABLE ullage.events",
+    "ALTER TABLE ullage.events_joined RENAME TO events",
+    "ALTER TABLE ullage.events ADD CONSTRAINT events_pkey PRIMARY KEY (session_id, seq)",
+)
+THERE: Final = """
+    SELECT s.session_id, s.head, coalesce(e.ts, s.created) FROM ullage.sessions AS s
+    LEFT JOIN ullage.events AS e
+    ON e.session_id = s.session_id AND e.seq = s.head AND e.born = s.born
+    WHERE s.born >= %s AND s.born < %s
+"""
+LOCKED: Final = """
+    SELECT session_id, head FROM ullage.sessions WHERE born >= %s AND born < %s
+    ORDER BY session_id FOR UPDATE
+"""
+HOLDING: Final = """
+    SELECT DISTINCT ON (session_id)
+        session_id, epoch, owner, acquired, seen, released, taken
+    FROM ullage.leases WHERE session_id = ANY (%s) ORDER BY session_id, epoch DESC
+"""
+GONE: Final[tuple[LiteralString, ...]] = (
+    """
+    WITH lost AS (DELETE FROM ullage.spots WHERE session = ANY (%s) RETURNING passage)
+    DELETE FROM ullage.passages AS p USING lost WHERE p.id = lost.passage
+    AND NOT EXISTS (SELECT FROM ullage.spots AS s
+                    WHERE s.passage = p.id AND NOT s.session = ANY (%s))
+    """,
+    "DELETE FROM ullage.reached WHERE session = ANY (%s)",
+    "DELETE FROM ullage.leases WHERE session_id = ANY (%s)",
+    "DELETE FROM ullage.sessions WHERE session_id = ANY (%s)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition: its table, the sessions' times that it takes (Unix seconds), its bytes."""
+
+    name: str
+    first: float
+    end: float
+    size: int
+
+
+class Partitions:
+    """The partitions of a log's events; `lease_s` is how long a silent writer is waited for."""
+
+    def __init__(self, database: PostgresDatabase, lease_s: float, objects: ObjectReader) -> None:
+        self._database, self._lease_s, self._objects = database, lease_s, objects
+
+    def find_every(self) -> Every | None:
+        """How long a partition is, None for a log without any."""
+        ((every, _),) = self._database.rows(LAYOUT)
+        return cast("Every", every) if every else None
+
+    def list_all(self) -> list[Partition]:
+        """Return the partitions, the oldest first."""
+        rows = self._database.rows(LISTED)
+        made = [Partition(name, *_read_bounds(told), size) for name, told, size in rows]
+        return sorted(made, key=lambda one: one.first)
+
+    def begin(self, every: Every, ahead: int = AHEAD) -> list[Partition]:
+        """Put what is there in a partition of its own, and make those for what comes.
+
+        No row is copied: writers wait while the tables are exchanged, and before that only for
+        single pages of a new index. Raises ConfigurationError where there are partitions.
+        """
+        if self.find_every() is not None:
+            raise ConfigurationError(
+                f"{self._database.url} has partitions already, by {self.find_every()}"
+            )
+        if every not in EVERY or ahead < 1:
+            raise ConfigurationError(
+                f"partitions are for a {', '.join(EVERY)} each, one or more ahead: not "
+                f"{every!r:.20} and {ahead}"
+            )
+        with self._database.patiently() as cursor:
+            cut = _find_end(_read_clock(cursor) + MARGIN_S, every)
+            for step in (*READIED, *_list_checks(cut)):
+                cursor.execute(step)
+        with self._changing() as cursor:
+            cursor.execute("LOCK TABLE ullage.sessions, ullage.events IN ACCESS EXCLUSIVE MODE")
+            for step in (*SPLIT, _write_attachment(cut)):
+                cursor.execute(step)
+            cursor.execute(SET_LAYOUT, (every, cut - 1))
+            self._make_ahead(cursor, every, ahead)
+        return self.list_all()
+
+    def make_ahead(self, ahead: int = AHEAD) -> list[Partition]:
+        """Make the partitions for the time to come; return those that are new."""
+        every = self.find_every()
+        if every is None:
+            raise _make_refusal(self._database.url)
+        before = {one.name for one in self.list_all()}
+        with self._changing() as cursor:
+            self._make_ahead(cursor, every, ahead)
+        return [one for one in self.list_all() if one.name not in before]
+
+    def end(self) -> None:
+        """Put all events in one table again; they are copied, and nobody writes meanwhile."""
+        if self.find_every() is None:
+            raise _make_refusal(self._database.url)
+        with self._changing() as cursor:
+            cursor.execute("LOCK TABLE ullage.sessions, ullage.events IN ACCESS EXCLUSIVE MODE")
+            for step in JOINED:
+                cursor.execute(step)
+            cursor.execute(SET_LAYOUT, ("", float("inf")))
+
+    def drop(self, due: Mapping[str, float]) -> list[str]:
+        """Drop the partitions whose sessions are all due and free; return the sessions gone.
+
+        `due` is the sessions that may go, with the time of the last event that each had then. The
+        partition that new sessions go to stays.
+        """
+        gone: list[str] = []
+        if self.find_every() is None:
+            return gone
+        ((clock,),) = self._database.rows(CLOCK)
+        for one in self.list_all()[:-1]:  # the last one takes new sessions, however old it is
+            if one.end <= clock:
+                gone += self._drop(one, due)
+        return gone
+
+    def _drop(self, one: Partition, due: Mapping[str, float]) -> list[str]:
+        """Drop a partition with its sessions; do nothing where one of them is to stay."""
+        between = (one.first, one.end)
+        rows = self._database.rows(THERE, between)
+        if not all(name in due and last <= due[name] for name, _, last in rows):
+            return []
+        with self._changing() as cursor:
+            cursor.execute("LOCK TABLE ullage.events IN ACCESS EXCLUSIVE MODE")
+            there: dict[str, int] = dict(cursor.execute(LOCKED, between).fetchall())
+            names = list(there)
+            if there != {name: head for name, head, _ in rows} or not self._is_free(cursor, names):
+                return []
+            moved = cursor.execute(_list_moved(one.name)).fetchall()
+            cursor.execute(f"DROP TABLE ullage.{one.name}")
+            cursor.execute(GONE[0], (names, names))
+            for step in GONE[1:]:
+                cursor.execute(step, (names,))
+        self._objects.forget(text for (text,) in moved)
+        return names
+
+    def _is_free(self, cursor: Cursor, names: list[str]) -> bool:
+        """Tell whether nobody holds a lease of these sessions, which are locked."""
+        terms = LeaseTerms(_read_clock(cursor), self._lease_s)
+        for session, epoch, owner, acquired, seen, released, taken in cursor.execute(
+            HOLDING, (names,)
+        ).fetchall():
+            told = Owner(**json.loads(owner))
+            held = Lease(session, epoch, told, acquired, seen, released, taken)
+            if released is None and not log.find_end(held, terms):
+                return False
+        return True
+
+    def _make_ahead(self, cursor: Cursor, every: Every, ahead: int) -> None:
+        """Make the partitions that lack until so many are there behind the present one."""
+        ((_, edge),) = cursor.execute(LAYOUT).fetchall()
+        first, until = edge + 1, _read_clock(cursor)
+        for _ in range(ahead + 1):
+            until = _find_end(until, every)
+        while first < until:
+            end = _find_end(first, every)
+            name = f"events_{datetime.fromtimestamp(first, UTC):%Y%m%d}"
+            bounds = f"FROM ({first!r}) TO ({end!r})"
+            cursor.execute(
+                f"CREATE TABLE ullage.{name} PARTITION OF ullage.events FOR VALUES {bounds}"
+            )
+            first = end
+        cursor.execute(SET_LAYOUT, (every, first - 1))
+
+    @contextmanager
+    def _changing(self) -> Iterator[Cursor]:
+        """Hold the lock under which tables change, in one transaction without a time limit."""
+        with self._database.patiently() as cursor, cursor.connection.transaction():
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY,))
+            yield cursor
+
+
+def _list_moved(name: str) -> LiteralString:
+    """Return the query for what stands in the place of texts that are elsewhere."""
+    sql = f"SELECT data FROM ullage.{name} WHERE octet_length(data) < 2000"  # noqa: S608 - our name
+    return f"{sql} AND starts_with(data, 'object:')"
+
+
+def _list_checks(cut: float) -> Iterator[LiteralString]:
+    """Yield what proves that all rows are of before, so that the exchange reads none of them."""
+    check = f"ADD CONSTRAINT events_cut CHECK (born < {cut!r}) NOT VALID"
+    yield f"ALTER TABLE ullage.events {check}"
+    yield "ALTER TABLE ullage.events VALIDATE CONSTRAINT events_cut"
+
+
+def _write_attachment(cut: float) -> LiteralString:
+    bounds = f"FROM (MINVALUE) TO ({cut!r})"
+    return f"ALTER TABLE ullage.events ATTACH PARTITION ullage.{WHOLE} FOR VALUES {bounds}"
+
+
+def _read_clock(cursor: Cursor) -> float:
+    ((clock,),) = cursor.execute(CLOCK).fetchall()
+    return float(clock)
+
+
+def _find_end(at: float, every: Every) -> float:
+    """Return where the day, week or month of a time ends, in UTC and Unix seconds."""
+    day = datetime.fromtimestamp(at, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if every == "day":
+        return (day + timedelta(days=1)).timestamp()
+    if every == "week":
+        return (day + timedelta(days=7 - day.weekday())).timestamp()
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1).timestamp()
+
+
+def _read_bounds(told: str) -> tuple[float, float]:
+    """Return the bounds in what PostgreSQL says of a partition."""
+    ends = [part.partition(")")[0].strip("'") for part in told.split("(")[1:]]
+    try:
+        first, end = (float("-inf") if one == "MINVALUE" else float(one) for one in ends)
+    except ValueError:
+        raise StoreError(
+            f"a partition of ours has the bounds {told!r}: somebody changed it"
+        ) from None
+    return first, end
+
+
+def _make_refusal(url: str) -> ConfigurationError:
+    return ConfigurationError(f"{url} has no partitions: begin with `ullage partitions begin`")
