@@ -25,7 +25,10 @@ COLUMNS: Final = (
     *("inserted", "updated", "hot", "deleted", "dead", "live", "autovacuums"),
     *("index_bytes", "table_bytes"),
 )
-WAL: Final = "SELECT wal_records, wal_fpi, wal_bytes FROM pg_stat_wal"
+WAL: Final = """
+    SELECT wal_records, wal_fpi, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')
+    FROM pg_stat_wal
+"""
 SYNCS_18: Final = "SELECT coalesce(sum(fsyncs), 0) FROM pg_stat_io WHERE object = 'wal'"
 SYNCS_15: Final = "SELECT wal_sync FROM pg_stat_wal"
 BUSY: Final = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'ullage'"

@@ -17,6 +17,7 @@ from typing import Any, Final
 from bench.scale.counters import Counters, subtract
 from bench.scale.turns import scale, time_calls
 from tests.support.postgres import Server
+from ullage.agent.moving import move_texts
 from ullage.core.compaction.edits import reference
 from ullage.core.errors import BusyWriter
 from ullage.core.guard.conversation import Conversation
@@ -25,6 +26,8 @@ from ullage.core.session.log.fold import fold
 from ullage.storage import open_log, open_store
 from ullage.storage.log import EventLog, Owner
 from ullage.storage.log_postgres import PostgresLog
+from ullage.storage.log_sqlite import SqliteLog
+from ullage.storage.objects import ObjectPlace
 from ullage.storage.postgres import PostgresStore
 
 TEXT: Final = "the gauge of cask 4711 reads 12.5 at line 88 " * 20
@@ -32,6 +35,8 @@ TEXT: Final = "the gauge of cask 4711 reads 12.5 at line 88 " * 20
 
 EACH_S: Final = 3.0
 """Seconds of a load."""
+
+LSN: Final = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"
 
 TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -235,65 +240,135 @@ def measure_resumes(url: str, lengths: tuple[int, ...], rounds: int = 3) -> list
     return found
 
 
+def fill(log: EventLog, sessions: int, events: int) -> None:
+    """Write sessions of so many events of a kilobyte, each released again."""
+    for n in range(sessions):
+        log.create(f"s{n}", 1.0)
+        epoch = log.acquire(f"s{n}", Owner.here(), 1.0).epoch
+        log.append(f"s{n}", epoch, 0, [draft(i) for i in range(events)], 1.0)
+        log.release(f"s{n}", epoch, 1.0)
+
+
 def measure_removal(server: Server, sessions: int, events: int) -> Any:
-    """Return what it costs to be rid of old events: by rows, by the vacuum behind, by a table."""
+    """Return what it costs to be rid of half of the sessions: by rows, by a vacuum, by a table."""
     url = server.created()
     counters = Counters(server, url)
-    with closing(PostgresLog(url)) as log:
-        for n in range(sessions):
-            log.create(f"s{n}", 1.0)
-            epoch = log.acquire(f"s{n}", Owner.here(), 1.0).epoch
-            log.append(f"s{n}", epoch, 0, [draft(i) for i in range(events)], 1.0)
-            log.release(f"s{n}", epoch, 1.0)
-    with closing(counters):
-        count = sessions * events // 2
-        half = "SELECT session_id FROM ullage.sessions WHERE number % 2 = 0"
-        copy = "CREATE TABLE ullage.part (LIKE ullage.events INCLUDING ALL)"
-        counters.ask(copy)
+    with closing(counters), closing(PostgresLog(url)) as log:
+        fill(log, sessions, events)
+        whole = sessions * events
+        found: dict[str, Any] = {"events": whole // 2}
+        for name in ("pg_table_size", "pg_indexes_size"):
+            found[name] = counters.ask(f"SELECT {name}('ullage.events')") / whole
+        counters.ask("CREATE TABLE ullage.part (LIKE ullage.events INCLUDING ALL)")
         counters.ask("INSERT INTO ullage.part SELECT * FROM ullage.events")
         counters.ask("CHECKPOINT")
-        before = counters.read()
+        before = counters.ask(LSN)
         begun = time.perf_counter()
-        counters.ask(f"DELETE FROM ullage.events WHERE session_id IN ({half})")
-        deleted = time.perf_counter() - begun
-        spent = subtract(counters.read(), before)
+        for n in range(0, sessions, 2):
+            assert log.remove(f"s{n}", log.acquire(f"s{n}", Owner.here(), 1.0).epoch)
+        found["delete_s"] = (time.perf_counter() - begun) / found["events"]
+        deleted = counters.ask(LSN)
         begun = time.perf_counter()
         counters.ask("VACUUM ullage.events")
-        vacuumed = time.perf_counter() - begun
-        both = subtract(counters.read(), before)
-        size = "SELECT pg_total_relation_size('ullage.events')"
-        left = counters.ask(size)
-        begun = time.perf_counter()
+        found["vacuum_s"] = (time.perf_counter() - begun) / found["events"]
+        found["delete_wal"] = float(deleted - before) / found["events"]
+        found["vacuum_wal"] = float(counters.ask(LSN) - deleted) / found["events"]
+        begun, before = time.perf_counter(), counters.ask(LSN)
         counters.ask("DROP TABLE ullage.part")
-        dropped = time.perf_counter() - begun
+        found["drop_s"] = time.perf_counter() - begun
+        found["drop_wal"] = float(counters.ask(LSN) - before)
+        found["bytes_left"] = counters.ask("SELECT pg_total_relation_size('ullage.events')") / whole
+    return found
+
+
+def measure_partitions(server: Server, sessions: int, events: int, seconds: float = EACH_S) -> Any:
+    """Return how long partitions take to begin and to end, and how fast appends are with them."""
+    url, found = server.created(), {}
+    with closing(PostgresLog(url)) as log:
+        fill(log, sessions, events)
+        found["begin_s"] = time_calls(lambda: log.partitions.begin("month"), 1)[0]
+        append_together(log, 4, 0.3)
+        cpu = read_cpu(server.pid or 0)
+        shown = append_together(log, 4, seconds)
+        found["server_cpu"] = (read_cpu(server.pid or 0) - cpu) / shown["count"]
+        found["read_s"] = median(time_calls(lambda: log.read("s0"), 20))
+        found["end_s"] = time_calls(log.partitions.end, 1)[0]
+    with closing(PostgresLog(url)) as log:
+        found["read_whole_s"] = median(time_calls(lambda: log.read("s0"), 20))
+    return {**found, **{k: shown[k] for k in ("rate", "p50", "p99")}, "events": sessions * events}
+
+
+def measure_sqlite_removal(path: Path, sessions: int, events: int) -> Any:
+    """Return the seconds of taking a session out of a file, and what is left of the file."""
+    with closing(SqliteLog(path)) as log:
+        fill(log, sessions, events)
+        size = path.stat().st_size
+        took = []
+        for n in range(0, sessions, 2):
+            epoch = log.acquire(f"s{n}", Owner.here(), 1.0).epoch
+            took += time_calls(lambda n=n, e=epoch: log.remove(f"s{n}", e), 1)
     return {
-        "events": count,
-        "delete_s": deleted / count,
-        "delete_wal": spent["wal_bytes"] / count,
-        "vacuum_s": vacuumed / count,
-        "vacuum_wal": (both["wal_bytes"] - spent["wal_bytes"]) / count,
-        "drop_s": dropped,
-        "bytes_left": left,
+        "events": events,
+        "remove_s": median(took),
+        "longest_s": max(took),
+        "left": path.stat().st_size / size,
     }
 
 
 def measure_disk(folder: Path, writes: int = 300) -> Any:
-    """Return the middle seconds of a write of 8 KiB with its sync, and the rate of long writes."""
+    """Return the seconds of writing 8 KiB again with a sync, and the rate of long writes."""
     path = folder / "disk"
     with path.open("wb", 0) as file:
+        begun = time.perf_counter()
+        for _ in range(128):
+            file.write(os.urandom(1 << 20))
+        os.fdatasync(file.fileno())
+        rate = 128 * (1 << 20) / (time.perf_counter() - begun)
+        file.seek(0)
 
         def sync() -> None:
             file.write(bytes(8192))
             os.fdatasync(file.fileno())
 
         took = time_calls(sync, writes)
-        begun = time.perf_counter()
-        for _ in range(128):
-            file.write(os.urandom(1 << 20))
-        os.fdatasync(file.fileno())
-        rate = 128 * (1 << 20) / (time.perf_counter() - begun)
     path.unlink()
-    return {"sync_p50": median(took), "sync_p99": took[int(len(took) * 0.99)], "write": rate}
+    return {
+        "sync_p50": median(took),
+        "sync_mean": sum(took) / len(took),
+        "sync_p99": took[int(len(took) * 0.99)],
+        "syncs": [float(f"{one:.3g}") for one in took],
+        "write": rate,
+    }
+
+
+def measure_moved(url: str, folder: Path, sizes: tuple[int, ...], count: int = 40) -> list[Any]:
+    """Return the seconds of reading a session of large texts: in the log, and as objects."""
+    found, place = [], ObjectPlace(f"file://{folder}/objects", create=True)
+    with closing(open_log(url)) as log:
+        for size in sizes:
+            name = f"of-{size}"
+            log.create(name, 1.0)
+            epoch = log.acquire(name, Owner.here(), 1.0).epoch
+            texts = [f"{n} {TEXT * (size // len(TEXT) + 1)}"[:size] for n in range(count)]
+            many = [Draft("tool_result", {"call_id": "c", "text": text}) for text in texts]
+            log.append(name, epoch, 0, many, 1.0)
+            log.release(name, epoch, 1.0)
+            inside = median(time_calls(lambda n=name: log.read(n), 5))
+            begun = time.perf_counter()
+            moved = move_texts(log, place, 4e9, size // 2)
+            took = time.perf_counter() - begun
+            assert moved.texts == count
+            outside = median(time_calls(lambda n=name: log.read(n), 5))
+            found.append(
+                {
+                    "bytes": size,
+                    "texts": count,
+                    "inside": inside,
+                    "outside": outside,
+                    "move": took / count,
+                }
+            )
+    return found
 
 
 def measure_originals(url: str, sizes: tuple[int, ...], count: int = 30) -> list[Any]:

@@ -81,11 +81,11 @@ def fit_turns(rows: Sequence[Mapping[str, Any]], key: str) -> Fit:
     """Return what a turn writes, by its events and the bytes of their data."""
 
     def point(row: Mapping[str, Any]) -> tuple[Sequence[float], float]:
-        return (row["events"], row["data_bytes"]), read_figure(row, key)
+        return (1.0, row["events"], row["data_bytes"]), read_figure(row, key)
 
     kept = [point(row) for row in rows if not row["held_out"]]
     left = next(point(row) for row in rows if row["held_out"])
-    return fit_line(("event", "byte of data"), kept, left)
+    return fit_line(("turn", "event", "byte of data"), kept, left)
 
 
 def read_figure(row: Mapping[str, Any], key: str) -> float:
@@ -198,11 +198,11 @@ def predict(sessions: float, mix: Mix, costs: Costs) -> Need:
         events=turns * events,
         commits=turns * commits + beats,
         beats=beats,
-        wal=turns * costs.wal.predict(events, data) + beats * costs.beat_wal,
+        wal=turns * costs.wal.predict(1.0, events, data) + beats * costs.beat_wal,
         syncs=writes * costs.syncs,
         cores=turns * commits * costs.server_cpu + beats * costs.beat_cpu,
         connections=writes * costs.append_s,
-        table_day=turns * costs.table.predict(events, data) * DAY_S,
+        table_day=turns * costs.table.predict(1.0, events, data) * DAY_S,
         index_day=turns * events * costs.index_event * DAY_S,
         dead=turns * appends + beats,
         purge_cores=turns * events * (costs.delete_s + costs.vacuum_s),
@@ -220,9 +220,6 @@ def find_limits(mix: Mix, costs: Costs, machine: Machine) -> list[tuple[str, flo
         "bytes of WAL": one.wal / machine.wal,
         "connections": one.connections / machine.connections,
         f"disk for {mix.kept_days:g} days": stored / machine.disk,
-        f"memory for the index of {mix.kept_days:g} days": (
-            one.index_day * mix.kept_days / machine.memory
-        ),
         "one vacuum behind deleted rows": one.purge_cores,
         "transaction numbers (a freeze of all tables every 2 h)": 2 / one.xid_hours,
     }

@@ -18,15 +18,47 @@ ARRIVALS: Final = 20_000
 
 @dataclass(frozen=True)
 class Service:
-    """What serves: cores, seconds of a core and of a sync for a request.
+    """What serves: cores, seconds of a core for a request, and those that syncs took.
 
-    With `serial` the requests of one tenant wait for each other, until the sync is done.
+    A sync is for all that wait when it begins, one at a time; what it takes is drawn from `syncs`.
+    With `serial` the requests of one tenant wait for each other, and `syncs` is what each then
+    takes by itself.
     """
 
     cores: int
     cpu_s: float
-    sync_s: float
+    syncs: Sequence[float]
     serial: bool = False
+
+    @property
+    def alone_s(self) -> float:
+        """The seconds that a request takes alone, in the mean."""
+        return self.cpu_s + sum(self.syncs) / len(self.syncs)
+
+
+class Syncs:
+    """The one place of syncs: who comes while one is under way shares the next."""
+
+    def __init__(self, world: simpy.Environment, syncs: Sequence[float], chance: random.Random):
+        self._world, self._syncs, self._chance = world, syncs, chance
+        self._next: simpy.Event | None = None
+        self._busy = False
+
+    def join(self) -> simpy.Event:
+        """Return what happens when a sync that begins from now on is done."""
+        if self._next is None:
+            self._next = self._world.event()
+            if not self._busy:
+                self._world.process(self._run())
+        return self._next
+
+    def _run(self) -> Generator[Any, Any, None]:
+        self._busy = True
+        while self._next is not None:
+            done, self._next = self._next, None
+            yield self._world.timeout(self._chance.choice(self._syncs))
+            done.succeed()
+        self._busy = False
 
 
 @dataclass(frozen=True)
@@ -39,14 +71,14 @@ class Arrivals:
     rate: float
     burst: float = 1.0
     share: float = 0.1
-    burst_s: float = 0.5
+    burst_s: float = 0.05
     tenants: int = 1_000
     skew: float = 0.0
 
 
 @dataclass(frozen=True)
 class Delays:
-    """Seconds from arrival to the end of a request, less those that it takes alone: sorted."""
+    """Seconds from arrival to the end of a request beyond those that it takes alone: sorted."""
 
     waits: Sequence[float]
     seconds: float
@@ -71,6 +103,7 @@ def simulate(arrivals: Arrivals, service: Service, count: int = ARRIVALS, seed: 
     """Return the delays of so many requests, without those of the first tenth."""
     chance, world = random.Random(seed), simpy.Environment()
     cores = simpy.Resource(world, capacity=service.cores)
+    syncs = Syncs(world, service.syncs, chance)
     places = [simpy.Resource(world) for _ in range(arrivals.tenants if service.serial else 0)]
     shares = list(accumulate((n + 1) ** -arrivals.skew for n in range(arrivals.tenants)))
     waits: list[float] = []
@@ -83,10 +116,10 @@ def simulate(arrivals: Arrivals, service: Service, count: int = ARRIVALS, seed: 
         with cores.request() as core:
             yield core
             yield world.timeout(cpu)
-        yield world.timeout(service.sync_s)
+        yield world.timeout(chance.choice(service.syncs)) if place else syncs.join()
         if place is not None:
             places[tenant].release(place)
-        waits.append(world.now - begun - cpu - service.sync_s)
+        waits.append(max(world.now - begun - service.alone_s, 0.0))
 
     def arrive() -> Generator[Any, Any, None]:
         for gap in _list_gaps(arrivals, count, chance):
@@ -124,6 +157,7 @@ def close_loop(clients: int, service: Service, client_s: float, count: int = ARR
     """
     chance, world = random.Random(1), simpy.Environment()
     cores = simpy.Resource(world, capacity=service.cores)
+    syncs = Syncs(world, service.syncs, chance)
     interpreter = simpy.Resource(world)  # one thread of Python runs at a time
     done = [0]
 
@@ -137,7 +171,7 @@ def close_loop(clients: int, service: Service, client_s: float, count: int = ARR
             with cores.request() as core:
                 yield core
                 yield world.timeout(chance.expovariate(1 / service.cpu_s))
-            yield world.timeout(service.sync_s)
+            yield syncs.join()
             done[0] += 1
 
     for _ in range(clients):
