@@ -315,7 +315,12 @@ def measure_sqlite_removal(path: Path, sessions: int, events: int) -> Any:
     }
 
 
-def measure_disk(folder: Path, writes: int = 300) -> Any:
+def measure_disk(folder: Path, rounds: int = 8) -> Any:
+    """Return the quietest of some rounds: what else runs makes syncs twenty times as long."""
+    return min((_measure_disk(folder) for _ in range(rounds)), key=lambda one: one["sync_mean"])
+
+
+def _measure_disk(folder: Path, writes: int = 300) -> Any:
     """Return the seconds of writing 8 KiB again with a sync, and the rate of long writes."""
     path = folder / "disk"
     with path.open("wb", 0) as file:

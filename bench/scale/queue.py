@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
@@ -137,7 +137,7 @@ def _list_gaps(arrivals: Arrivals, count: int, chance: random.Random) -> list[fl
     quiet = arrivals.rate / (1 - arrivals.share + arrivals.share * arrivals.burst)
     lasts = (arrivals.burst_s * (1 - arrivals.share) / arrivals.share, arrivals.burst_s)
     gaps: list[float] = []
-    state, left, gap = 0, chance.expovariate(1 / lasts[0]), 0.0
+    state, left, gap = 0, lasts[0], 0.0
     while len(gaps) < count:
         step = chance.expovariate(quiet * (arrivals.burst if state else 1.0))
         if step < left:
@@ -146,7 +146,7 @@ def _list_gaps(arrivals: Arrivals, count: int, chance: random.Random) -> list[fl
             continue
         gap += left  # nobody came before the rate changed: draw anew, which forgets nothing
         state = 1 - state
-        left = chance.expovariate(1 / lasts[state])
+        left = lasts[state]
     return gaps
 
 
@@ -178,6 +178,25 @@ def close_loop(clients: int, service: Service, client_s: float, count: int = ARR
         world.process(drive())
     world.run()
     return done[0] / float(world.now)
+
+
+def fit_stretch(clients: int, rate: float, service: Service, client_s: float) -> float:
+    """Return how much longer all takes than alone, so that so many clients come to this rate.
+
+    Whatever else ran while it was measured is in it.
+    """
+    low, high = 0.2, 20.0
+    for _ in range(12):
+        middle = (low * high) ** 0.5
+        made = close_loop(clients, stretch(service, middle), client_s * middle, 4_000)
+        low, high = (middle, high) if made > rate else (low, middle)
+    return (low * high) ** 0.5
+
+
+def stretch(service: Service, factor: float) -> Service:
+    """Return a service whose times are so many times as long."""
+    syncs = [one * factor for one in service.syncs]
+    return replace(service, cpu_s=service.cpu_s * factor, syncs=syncs)
 
 
 def find_knee(loads: Sequence[float], waits: Sequence[float], alone: float) -> float | None:
