@@ -18,7 +18,7 @@ from ullage.core.values.pickling import Unpicklable
 from ullage.storage import log
 from ullage.storage.log import LEASE_S, Head, Lease, Owner, Stamped
 from ullage.storage.objects import ObjectReader
-from ullage.storage.partitions import Partitions
+from ullage.storage.partitions import LAYOUT, Partitions
 from ullage.storage.postgres import PASSAGES
 from ullage.storage.postgres_database import (
     WAIT_S,
@@ -373,7 +373,8 @@ class PostgresLog(Unpicklable):
 
     def _read_rows(self, session: str, after: int, until: int) -> Rows:
         if self._split is None:
-            self._split = self.partitions.find_every() is not None
+            ((every, _),) = self._database.rows(LAYOUT)
+            self._split = bool(every)
         if self._split:
             return self._database.rows(READ_BORN, (session, after, until, session))
         return self._database.rows(READ, (session, after, until))
