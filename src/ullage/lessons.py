@@ -45,12 +45,14 @@ KEPT_S: Final = 30 * 24 * 3600.0
 class Lessons:
     """Lessons by key, which names endpoint, credential and model. For any thread.
 
-    `now` returns seconds since the epoch. Nothing is kept on disk where `folder` is None.
+    `now` returns seconds since the epoch. Nothing is kept on disk where `folder` is None. `tell`
+    hears of a lesson that is worth telling to other processes: a law, or what is kept on disk, too.
     """
 
     def __init__(self, folder: Path | None, now: Callable[[], float]) -> None:
         self._file = JsonFile(folder, FILE)
         self._now = now
+        self.tell: Callable[[str, Learned], None] | None = None
         self._known: dict[str, Learned] = {}
         self._stored: dict[str, Learned] | None = None
         self._forgotten: dict[str, float] = {}
@@ -72,8 +74,11 @@ class Lessons:
             held = self._known.get(key, before)
             taught = learn(held.calibration, reading)
             self._keep(key, replace(held, calibration=taught, at=self._now()))
-            if taught is not None and self._is_news(key, taught):
+            is_news = taught is not None and self._is_news(key, taught)
+            if is_news:
                 self._save(key)
+        if is_news:
+            self._pass_on(key)
 
     def note_law(self, key: str, law: Law) -> None:
         """Remember that a model refused a history by this law."""
@@ -81,6 +86,8 @@ class Lessons:
         with self._lock:
             held = self._known.get(key, before)
             self._keep(key, replace(held, laws=held.laws | {law}, at=self._now()))
+        if law not in held.laws:
+            self._pass_on(key)
 
     def take_in(self, key: str, learned: Learned) -> bool:
         """Take in what a conversation remembers of a model; tell whether that still holds.
@@ -96,15 +103,21 @@ class Lessons:
                 self._keep(key, self._known.get(key, held).merge(learned))
         return True
 
-    def forget(self, key: str | None = None) -> None:
-        """Forget what was learned of a model, or everything."""
+    def forget(self, key: str | None = None, at: float | None = None) -> None:
+        """Forget what was learned of a model, or everything, up to a time (now)."""
+        until = self._now() if at is None else at
         with self._lock:
             stored = self._entries()
             for gone in (key,) if key is not None else (*self._known, *stored):
-                self._known.pop(gone, None)
-                stored.pop(gone, None)
-            self._forgotten[EVERY if key is None else key] = self._now()
+                for held in (self._known, stored):
+                    if gone in held and held[gone].at <= until:
+                        del held[gone]
+            self._forgotten[EVERY if key is None else key] = until
             self._write()
+
+    def _pass_on(self, key: str) -> None:
+        if self.tell is not None:
+            self.tell(key, replace(self.find(key), claims=()))
 
     # --- who calls these holds the lock -----------------------------------------------------------
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ullage.core.dialects.families import Law, RequestLimits
     from ullage.core.guard.conversation import Conversation
+    from ullage.core.guard.learned import Learned
     from ullage.core.messages.size import Size
     from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
     from ullage.core.tokens.calibration import Calibration, ReportedSize
@@ -204,6 +205,17 @@ class Runtime(Unpicklable):
         """Forget what was heard and learned of a model at its endpoint, or everything."""
         self.windows.forget(question)
         self.lessons.forget(None if question is None else question.own_key)
+        self._plain.clear()
+
+    def hear_lesson(self, key: str, learned: Learned) -> None:
+        """Take in what another process learned of how a model counts, and of its laws."""
+        if self.lessons.take_in(key, learned):
+            self._plain.clear()
+
+    def hear_forgotten(self, key: str, own_key: str, at: float) -> None:
+        """Forget what somebody asked another process to forget, `at` seconds since the epoch."""
+        self.windows.forget_key(key, at)
+        self.lessons.forget(own_key, at)
         self._plain.clear()
 
     def codec_for(self, dialect: DialectName) -> Codec:

@@ -29,6 +29,8 @@ from ullage.proxy.guarding import Guarding
 from ullage.proxy.interface import ApiExchange
 from ullage.proxy.keeping import Keeping
 from ullage.proxy.ledger import Ledger
+from ullage.proxy.replicas import Replicas
+from ullage.proxy.sharing import Sharing
 from ullage.proxy.stored import Histories
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.proxy.watching import ConversationWatch
@@ -113,14 +115,17 @@ class App:
         load_dialects()
         self.serve = serve
         self.ledger = Ledger()
-        self.histories = Histories()
-        self.readable = ReadableNames()
         self.runtime = runtime if runtime is not None else default()
+        sharing = Sharing()
+        self.replicas = Replicas(sharing, self.runtime)
+        self.histories = Histories(sharing=sharing)
+        self.readable = ReadableNames(sharing)
         self._sender = upstream
         self._store = check_store(store)
         self._own: Store | None = None
         self._kept: Keeping | None = None
         self._guarding: Guarding | None = None
+        self.is_leaving = False
         self._workers: Workers | None = None
         self._asgi: Any = None
         self.metrics = metrics.enable(self.runtime)
@@ -134,6 +139,7 @@ class App:
             lambda: self.serve.upstreams,
             pages.Readiness(pages.reaching(self.runtime.transport)),
             self._find_away,
+            lambda: self.is_leaving,
         )
 
     def reload(self, serve: Serve) -> None:
@@ -145,20 +151,25 @@ class App:
         if self.face is not None:
             self.face.renew()
         self.watch.reads = serve.reads_text
-        before, self._asgi = self.guarding, None
-        self._guarding = Guarding(serve, self.runtime, self.kept, self.ledger, self.histories)
-        self._guarding.steering = before.steering
+        self._asgi = None
+        self._guarding = self._make_guarding(self.guarding)
         if self._workers is not None:
             self._workers.renew(serve.workers, self._turns)
 
     @property
     def guarding(self) -> Guarding:
         """The guards by the configuration as it is now."""
-        made = self._guarding
-        if made is None:
-            made = Guarding(self.serve, self.runtime, self.kept, self.ledger, self.histories)
-            self._guarding = made
-        return made
+        if self._guarding is None:
+            self._guarding = self._make_guarding()
+        return self._guarding
+
+    def _make_guarding(self, before: Guarding | None = None) -> Guarding:
+        made = Guarding(self.serve, self.runtime, self.kept, self.ledger, self.histories)
+        return self.replicas.join(made, before)
+
+    def forget(self, question: Question) -> None:
+        """Forget what was learned of a model, at every replica."""
+        self.replicas.forget(question)
 
     @property
     def store(self) -> Store:
@@ -328,8 +339,9 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
-                    _ = self.store, self.sender
+                    _ = self.store, self.sender, self.guarding
                     self._warm()
+                    await self.replicas.begin(self.store)
                 except Exception as error:
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     raise
@@ -347,10 +359,20 @@ class App:
         self.runtime.text_meter(None).counter.count("warm")
         self.runtime.windows.window(Question("warm"))
 
+    def leave(self) -> None:
+        """Say from now on that no new requests are to come here: the process is about to end."""
+        self.is_leaving = True
+
     def end_streams(self) -> None:
         """Have the streams of pages end: they would go on for ever."""
         if self.face is not None:
             self.face.end_streams()
+
+    async def _settle(self) -> None:
+        """Have written what is still to be written."""
+        if self._kept is not None:
+            await self._kept.settle()
+        await self.replicas.aclose()
 
     async def aclose(self) -> None:
         """Close what was opened here."""
@@ -362,9 +384,8 @@ class App:
         sender, self._sender = self._sender, None
         if sender is not None:
             await sender.aclose()
-        if self._kept is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._kept.settle(), SETTLE_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._settle(), SETTLE_S)
         own, self._own = self._own, None
         if own is not None:
             self._store = self._kept = self._guarding = None

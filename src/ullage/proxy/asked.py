@@ -29,7 +29,7 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
         *("awindow", "server", "wants_turns", "counts_at", "record", "take_in", "start_trial"),
     ),
     "lessons": ("find", "learn", "note_law", "take_in"),
-    "histories": ("find",),
+    "histories": ("fetch",),
     "events": ("record_event",),
     "meters": ("tool_answer", "fault"),
 }

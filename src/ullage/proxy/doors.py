@@ -285,9 +285,9 @@ class FarHistories(Histories):
 
     link: Pipe
 
-    def find(self, scope: str, key: Key | None) -> Held | None:
+    async def fetch(self, scope: str, key: Key | None) -> Held | None:
         """Return what a history holds, None where nobody has told."""
-        found: Held | None = self.link.ask("histories", "find", scope, key)
+        found: Held | None = await self.link.aask("histories", "fetch", scope, key)
         return found
 
 

@@ -6,6 +6,7 @@ same conversations. It knows no HTTP; in a worker it is the same.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from ullage.proxy.offering import find_script, is_over
 from ullage.proxy.reach import find_reachable
 from ullage.proxy.routes import GuardedPath
 from ullage.runtime import Measurable
+from ullage.windows.question import BY, mark_credential
 
 if TYPE_CHECKING:
     from ullage.config.serving import Serve
@@ -44,13 +46,17 @@ if TYPE_CHECKING:
     from ullage.proxy.guarding import Guarding
     from ullage.proxy.head import RequestHead
     from ullage.proxy.keeping import Keeping
+    from ullage.proxy.sharing import Sharing
     from ullage.runtime import Runtime
     from ullage.storage.protocol import SearchesOriginals
 
 MOST_SESSIONS: Final = 1_000
 """Sessions of which it is remembered what they may read back; the one used longest ago goes."""
 
-SessionKey = tuple[str, str | None, str | None]
+SessionKey = tuple[str, str]
+
+TOPIC: Final = "reach"
+"""What replicas call the references of sessions among their shared records."""
 
 MALFORMED: Final = "malformed_history"
 UNKNOWN_SESSION: Final = "no_such_session"
@@ -78,25 +84,46 @@ class ApiReply:
 
 
 class ReadableNames:
-    """What each session may read back, as of its last request. In memory, for one event loop."""
+    """What each session may read back, as of its last request. For one event loop.
 
-    def __init__(self) -> None:
+    In memory, and for other replicas with `sharing`.
+    """
+
+    def __init__(self, sharing: Sharing | None = None) -> None:
         self._held: OrderedDict[SessionKey, frozenset[str]] = OrderedDict()
+        self._sharing = sharing
 
     def note(self, call: ProxyCall, names: frozenset[str]) -> None:
         """Remember the references of a session."""
-        self._held[_find_key(call)] = names
-        self._held.move_to_end(_find_key(call))
+        key = _find_key(call)
+        if self._sharing is not None:
+            self._sharing.tell(TOPIC, *key, {"names": sorted(names)})
+        self._put(key, names)
+
+    async def fetch(self, call: ProxyCall) -> frozenset[str] | None:
+        """Return the references of a session, None for one that no replica knows.
+
+        Of one that another replica served meanwhile, the store has the newer ones.
+        """
+        key = _find_key(call)
+        told = None if self._sharing is None else await self._sharing.find(TOPIC, *key)
+        names = None if told is None else told.get("names")
+        if isinstance(names, list):
+            self._put(key, frozenset(map(str, names)))
+        return self._held.get(key)
+
+    def _put(self, key: SessionKey, names: frozenset[str]) -> None:
+        self._held[key] = names
+        self._held.move_to_end(key)
         if len(self._held) > MOST_SESSIONS:
             self._held.popitem(last=False)
 
-    def find(self, call: ProxyCall) -> frozenset[str] | None:
-        """Return the references of a session, None for an unknown one."""
-        return self._held.get(_find_key(call))
-
 
 def _find_key(call: ProxyCall) -> SessionKey:
-    return call.upstream.name, call.credential, call.apart
+    """Return whose session it is, and its name, without secrets: it stands in the store."""
+    by = f"{BY}{call.party}" if call.party else ""
+    named = hashlib.blake2b((call.apart or "").encode("utf-8", "surrogatepass"), digest_size=16)
+    return f"{call.upstream.name}|{mark_credential(call.credential)}{by}", named.hexdigest()
 
 
 class Fitting:
@@ -306,7 +333,7 @@ class Fitting:
             return await self._store.desk.writes.run(self._find_names, call, plan)
         if call.session is None:
             raise ConfigurationError("whose text? Name a session that was fitted, or send messages")
-        known = self._known.find(call)
+        known = await self._known.fetch(call)
         if known is None:
             raise RequestRefused(404, UNKNOWN_SESSION, NO_SESSION)
         return known

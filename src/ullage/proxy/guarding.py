@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import MalformedHistoryError
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ullage.core.tokens.window import Window
     from ullage.guard.view import View
     from ullage.proxy.far import FarPlan
+    from ullage.proxy.stored import Held
     from ullage.runtime import Runtime
     from ullage.storage import Store
 
@@ -73,6 +74,9 @@ SILENT: Final = frozenset({"ollama", "koboldcpp"})
 """Servers that cut a prompt which is too long, and say nothing (docs/servers.md)."""
 
 OFF: Final = Policy.off()
+
+Refused = tuple[str, str, str, str]
+"""What is not asked of an upstream again ("usage", "tools"), its name, the model, the party."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +134,9 @@ class Guarding:
         self._ledger = ledger
         self._guards: OrderedDict[tuple[Any, ...], Port] = OrderedDict()
         self._lock = threading.Lock()
-        self._passive: set[tuple[str, str | None, str]] = set()
-        self._toolless: set[tuple[str, str | None, str]] = set()
+        self.refused: set[Refused] = set()
+        self.tell_refused: Callable[[Refused], None] = _tell_nobody
+        self.tell_steered: Callable[[bytes, Steering], None] = _tell_nobody
         self._searches = hasattr(store.originals, "search")
         self._histories = histories or Histories()
         found = serve.summarizer or runtime.settings.summarizer
@@ -206,7 +211,7 @@ class Guarding:
         if plan.view is None or plan.port is None:
             return plan if found.lost else None
         if plan.spliced and _rejects_usage(found):
-            self._passive.add((call.upstream.name, call.model, call.party))
+            self._note_refused("usage", call)
             return self._of(call, plan.port, plan.view, plan.offer)
         if plan.offer is not None and is_about_tools(found):
             return await self._withdraw(call, plan.port)
@@ -232,7 +237,7 @@ class Guarding:
         Of a client without tools of its own that is known from then on.
         """
         if not call.body.fields.get("tools"):
-            self._toolless.add((call.upstream.name, call.model, call.party))
+            self._note_refused("tools", call)
         view = await port.aprepare(make_request(call), call.form.dialect)
         return self._of(call, port, view)
 
@@ -322,7 +327,7 @@ class Guarding:
         self._ledger.note(replace(entry, at=self._runtime.now(), last_status=status))
         if plan.spared and plan.standing is not None and plan.standing.made is not None:
             spared = plan.spared
-            self.steer(lambda steering: steering.spare(spared, yes=False))
+            self.steer(spared, lambda steering: steering.spare(spared, yes=False))
         was = before.tier if before is not None else "unavailable"
         return cast("Tier", was), cast("Tier", entry.tier)
 
@@ -331,10 +336,11 @@ class Guarding:
     async def _forwarding(self, call: ProxyCall) -> Plan:
         """Return the plan for a request whose history its server keeps: its bytes, measured."""
         window = await self._runtime.windows.awindow(self.make_question(call))
+        held = await self._histories.fetch(self._scope(call), key_of(call.body.fields))
         if len(call.body.raw) <= SMALL:
-            measured, found = self._measure_stored(call, window)
+            measured, found = self._measure_stored(call, window, held)
         else:
-            measured, found = await THREADS.run(self._measure_stored, call, window)
+            measured, found = await THREADS.run(self._measure_stored, call, window, held)
         self._tell(ContextPressure(found, found.tier), call.model)
         context = _context(found.input_tokens, window.input_tokens, measured.basis, found.tier)
         return Plan(call.body.raw, headers=((b"x-ullage-context", context),), measured=measured)
@@ -344,7 +350,7 @@ class Guarding:
             self._runtime.metrics.record_event(event, model)
 
     def _measure_stored(
-        self, call: ProxyCall, window: Window
+        self, call: ProxyCall, window: Window, held: Held | None
     ) -> tuple[MeasuredRequest, Assessment]:
         """Measure a request whose history its server keeps: its own part, and what is held."""
         question, said = self.make_question(call), call.body.fields.get(call.form.fields.messages)
@@ -354,7 +360,6 @@ class Guarding:
         body = Measurable(messages or request.messages, request.tools, request.apart, spoken)
         own = self._runtime.measure(question, self._runtime.read(body), body)
         scope, key = self._scope(call), key_of(call.body.fields)
-        held = self._histories.find(scope, key)
         size = held.with_(own) if held is not None else None
         found = assess(size, window, thresholds=_policy(call).thresholds)
         name = held.name if held is not None else name_of(scope, key)
@@ -365,8 +370,7 @@ class Guarding:
         return MeasuredRequest(scope, name, own, key, found, basis, call.model, prices), found
 
     def _scope(self, call: ProxyCall) -> str:
-        apart = call.apart if call.other is not None else call.client
-        return f"{call.upstream.name}|{self.make_question(call).scope}|{apart or ''}"
+        return f"{call.upstream.name}|{self.make_question(call).tenant}"
 
     def _find_offer(self, call: ProxyCall) -> Offer | None:
         """Return the tools that may be added to a request, None where none may be.
@@ -376,7 +380,7 @@ class Guarding:
         """
         if not call.rule.recall_tools or call.round is not None:
             return None
-        if (call.upstream.name, call.model, call.party) in self._toolless:
+        if _name_refused("tools", call) in self.refused:
             return None
         if "bound_thinking" in self._runtime.find_laws(self.make_question(call)):
             return None
@@ -417,11 +421,27 @@ class Guarding:
         """Tell whether what is left out of a call is kept."""
         return self._serve.store_transcripts or bool(call.rule.recall_tools)
 
-    def steer(self, change: Callable[[Steering], Steering]) -> Steering:
-        """Change what an operator asked for, from any thread; return how it is now."""
+    def steer(self, named: bytes, change: Callable[[Steering], Steering]) -> Steering:
+        """Change what an operator asked for of a conversation; return how it is now.
+
+        From any thread. The other replicas are told.
+        """
         with self._lock:
-            self.steering = change(self.steering)
-            return self.steering
+            before = self.steering
+            made = self.steering = change(before)
+        if made != before:
+            self.tell_steered(named, made)
+        return made
+
+    def take_in(self, named: bytes, pins: frozenset[bytes], *, spared: bool) -> None:
+        """Take in what an operator asked for of a conversation at another replica."""
+        with self._lock:
+            self.steering = self.steering.put(named, pins, spared=spared)
+
+    def _note_refused(self, what: Literal["usage", "tools"], call: ProxyCall) -> None:
+        refused = _name_refused(what, call)
+        self.refused.add(refused)
+        self.tell_refused(refused)
 
     def make_question(self, call: ProxyCall) -> Question:
         """Return whose window a call is about."""
@@ -502,13 +522,18 @@ class Guarding:
         """Tell whether to ask for a report of usage that the client did not ask for."""
         if not call.form.spoken.endpoint.trailing or not call.streams or call.rule.observe:
             return False
-        if (
-            self._serve.usage != "inject"
-            or (call.upstream.name, call.model, call.party) in self._passive
-        ):
+        if self._serve.usage != "inject" or _name_refused("usage", call) in self.refused:
             return False
         options = call.body.fields.get("stream_options")
         return not (isinstance(options, Mapping) and options.get("include_usage"))
+
+
+def _name_refused(what: Literal["usage", "tools"], call: ProxyCall) -> Refused:
+    return what, call.upstream.name, call.model or "", call.party
+
+
+def _tell_nobody(*_: object) -> None:
+    """Do nothing: a proxy with others beside it sets what tells them."""
 
 
 def _same(one: View, other: View) -> bool:

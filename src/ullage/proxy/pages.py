@@ -114,7 +114,8 @@ class Pages:
     """Answers for the paths that `is_page` names.
 
     `metrics` returns the text for Prometheus, `upstreams` those that are served now, `away_s` for
-    how many seconds the store has been away, None where it is there.
+    how many seconds the store has been away, None where it is there. `leaving` tells whether the
+    process is about to end.
     """
 
     ledger: Ledger
@@ -122,6 +123,7 @@ class Pages:
     upstreams: Callable[[], Sequence[Upstream]]
     readiness: Readiness
     away_s: Callable[[], float | None] = lambda: None
+    leaving: Callable[[], bool] = lambda: False
 
     async def __call__(self, scope: SearchArea, receive: Receive, send: Send) -> None:
         """Answer one request; its body, if any, is not read."""
@@ -190,10 +192,12 @@ class Pages:
         return 200, HTML, text.encode()
 
     async def _ready(self) -> tuple[int, str, bytes]:
-        """Say whether requests can be served: an upstream answers.
+        """Say whether requests can be served: an upstream answers, and the process is to stay.
 
         A store that is away stops nobody: memory stands in for it.
         """
+        if self.leaving():
+            return 503, JSON, _json({"status": "leaving"})
         away_s, upstreams = self.away_s(), await self.readiness.of(self.upstreams())
         ready = any(upstreams.values())
         told = {

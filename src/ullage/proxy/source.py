@@ -74,7 +74,7 @@ class ProxySource:
         if done is None:
             raise NotPossible(f"conversation {name} has no compaction that can be undone")
         named = self._name(name, view.request.messages)
-        self._app.guarding.steer(lambda steering: steering.spare(named, yes=True))
+        self._app.guarding.steer(named, lambda steering: steering.spare(named, yes=True))
         self._watch.note_undone(name, self._now())
         return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
 
@@ -95,7 +95,7 @@ class ProxySource:
                 raise NotPossible(f"{PINNED:,} messages are pinned already: let one go first")
             return made
 
-        is_new = pin in self._app.guarding.steer(toggle).pins.get(named, ())
+        is_new = pin in self._app.guarding.steer(named, toggle).pins.get(named, ())
         what = "pinned" if is_new else "pinned no more"
         self._watch.note_act(name, f"message {place} is {what}", self._now())
         return {"message": place, "pinned": is_new}
@@ -103,7 +103,7 @@ class ProxySource:
     def _forget(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
         del options
         question = self._watch.find_question(name)
-        self._app.runtime.forget(question)
+        self._app.forget(question)
         self._watch.note_act(name, "what was learned of the window is forgotten", self._now())
         return {"forgotten": question.model or "the model", "at": question.base_url or ""}
 

@@ -46,6 +46,14 @@ class Steering:
         spared = self.spared | {conversation} if yes else self.spared - {conversation}
         return replace(self, spared=spared)
 
+    def put(self, conversation: bytes, pins: frozenset[bytes], *, spared: bool) -> Steering:
+        """Have of a conversation these messages pinned and no others, and it spared or not."""
+        rest = {name: held for name, held in self.pins.items() if name != conversation}
+        return replace(
+            self.spare(conversation, yes=spared),
+            pins={**rest, conversation: pins} if pins else rest,
+        )
+
     def apply(self, call: ProxyCall) -> tuple[ProxyCall, bytes | None]:
         """Return a call as it is to be planned, and its conversation where it is spared."""
         if not self:

@@ -1,13 +1,14 @@
 """Histories that a server keeps: how large they are, by what it reported of them last.
 
 The id of a response stands for all that led to it, and for itself; that of a conversation for
-the same; that of a stored prompt for what it adds to a request. Numbers alone are kept, in memory.
-It asks nobody, and changes no request.
+the same; that of a stored prompt for what it adds to a request. Numbers alone are kept: in memory,
+and for other replicas where the store shares records. It changes no request.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from ullage.core.tokens.counting import Count, Measure
 if TYPE_CHECKING:
     from ullage.core.tokens.cost import Price
     from ullage.core.tokens.gauge import Assessment
+    from ullage.proxy.sharing import Sharing
 
 MOST: Final = 10_000
 """Ids that are kept; the one heard of longest ago is forgotten first."""
@@ -35,6 +37,9 @@ NAMES: Final = (RESPONSE, CONVERSATION, PROMPT)
 
 LONGEST: Final = 200
 """Characters of an id."""
+
+TOPIC: Final = "history"
+"""What replicas call the sizes of histories among their shared records."""
 
 Key = tuple[str, ...]
 
@@ -63,6 +68,15 @@ class Held:
             high += now.high - was.low
         return Count(max(best, 0), max(low, 0), max(high, 0), "calibrated", new)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can carry."""
+        return {"size": [*self.size], "fixed": [*self.fixed], "name": self.name}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Held:
+        """Read what `to_dict` wrote; raises KeyError and TypeError for anything else."""
+        return cls(Size(*data["size"]), Size(*data["fixed"]), str(data["name"]))
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRequest:
@@ -83,10 +97,13 @@ class MeasuredRequest:
 
 
 class Histories:
-    """What is known of histories by their ids, each scope apart. Safe to share between threads."""
+    """What is known of histories by their ids, each scope apart. Safe to share between threads.
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    With `sharing` other replicas know it, too.
+    """
+
+    def __init__(self, most: int = MOST, sharing: Sharing | None = None) -> None:
+        self._most, self._sharing = most, sharing
         self._held: OrderedDict[Key, Held] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -97,6 +114,21 @@ class Histories:
             if held is not None and key is not None:
                 self._held.move_to_end((scope, *key))
             return held
+
+    async def fetch(self, scope: str, key: Key | None) -> Held | None:
+        """Do as `find`; what this process does not know, another replica may have written."""
+        held = self.find(scope, key)
+        if held is not None or key is None or self._sharing is None:
+            return held
+        told = await self._sharing.find(TOPIC, scope, json.dumps(key))
+        if told is None:
+            return None
+        try:
+            held = Held.from_dict(told)
+        except (KeyError, TypeError):
+            return None  # of another version
+        self._put((scope, *key), held)
+        return held
 
     def learn(self, sent: MeasuredRequest, report: Any) -> Usage | None:
         """Remember what a report says of the history that was named, and of its response's id.
@@ -111,16 +143,21 @@ class Histories:
         after = Held(Size(low, low, low + usage.reasoning), sent.own.fixed, sent.name)
         response = (as_mapping(report) or {}).get("id")
         if isinstance(response, str) and len(response) <= LONGEST:
-            self._keep((sent.scope, RESPONSE, response), after)
+            self._keep(sent.scope, (RESPONSE, response), after)
         if sent.key is not None and sent.key[0] == CONVERSATION:
-            self._keep((sent.scope, *sent.key), after)
+            self._keep(sent.scope, sent.key, after)
         elif sent.key is not None and sent.key[0] == PROMPT:
             own = sent.own.scale.of(sent.own.total)
             edges = (max(usage.prompt_tokens - edge, 0) for edge in (own.high, own.best, own.low))
-            self._keep((sent.scope, *sent.key), Held(Size(*edges), sent.own.fixed, sent.name))
+            self._keep(sent.scope, sent.key, Held(Size(*edges), sent.own.fixed, sent.name))
         return usage
 
-    def _keep(self, key: Key, held: Held) -> None:
+    def _keep(self, scope: str, key: Key, held: Held) -> None:
+        self._put((scope, *key), held)
+        if self._sharing is not None:
+            self._sharing.tell(TOPIC, scope, json.dumps(key), held.to_dict())
+
+    def _put(self, key: Key, held: Held) -> None:
         with self._lock:
             self._held[key] = held
             self._held.move_to_end(key)

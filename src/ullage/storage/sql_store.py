@@ -29,10 +29,11 @@ from ullage.storage.objects import (
     read_original,
     unpack_original,
 )
+from ullage.storage.notes import SharedNote, SqlNotes
 from ullage.storage.protocol import StoreLimits
 from ullage.storage.threaded import Desk
 
-Record = TypeVar("Record", Checkpoint, Conversation)
+Record = TypeVar("Record", Checkpoint, Conversation, SharedNote)
 Rows = list[tuple[Any, ...]]
 Bindings = Mapping[str, Any]
 
@@ -107,6 +108,7 @@ class Statements:
     large: str
     elsewhere: str
     swap: str
+    since: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ SHARED: Final = Statements(
     replace="UPDATE {table} SET body = :body WHERE id = :id",
     delete="DELETE FROM {table} WHERE id = :id",
     scopes="""
-        SELECT id, scope, body FROM {table} WHERE kind IN ('checkpoint', 'conversation')
+        SELECT id, scope, body FROM {table} WHERE kind <> 'original'
     """,
     forget="DELETE FROM {table} WHERE kind = :kind AND scope = '' AND name = :name",
     totals="""
@@ -204,6 +206,7 @@ SHARED: Final = Statements(
     swap="""
         UPDATE {table} SET body = :body, size = :size WHERE id = :id AND body = :held RETURNING id
     """,
+    since="SELECT turn, body FROM {table} WHERE kind = :kind AND turn >= :turn ORDER BY turn",
 )
 """The statements of every engine: it fills in the names in braces; parameters are `:name`."""
 
@@ -470,7 +473,10 @@ class SqlOriginals:
 
 
 class SqlStore(Unpicklable):
-    """All three in one database. With `purge` it forgets at once what is out of time."""
+    """All three in one database, and small records that its processes share (`notes`).
+
+    With `purge` it forgets at once what is out of time.
+    """
 
     def __init__(
         self, records: SqlRecords, url: str, desk: Desk, passages: KeptPassages, *, purge: bool
@@ -480,6 +486,7 @@ class SqlStore(Unpicklable):
         self.checkpoints = SqlCheckpoints(records)
         self.conversations = SqlConversations(records)
         self.originals = SqlOriginals(records, passages)
+        self.notes = SqlNotes(records)
         if purge:
             try:
                 self.purge(records.now())

@@ -7,6 +7,7 @@ is `core.tokens.evidence`'s. It asks nobody.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,11 +37,16 @@ Entry = tuple[tuple[Claim, ...], float]
 
 
 class EvidenceLedger:
-    """Claims by key with their expiry; `now` returns seconds since the epoch. For any thread."""
+    """Claims by key with their expiry; `now` returns seconds since the epoch. For any thread.
+
+    `tell` hears of claims under a key that are worth telling to other processes.
+    """
 
     def __init__(self, disk: Disk, now: Callable[[], float]) -> None:
         self._disk = disk
         self._now = now
+        self.tell: Callable[[str, tuple[Claim, ...]], None] | None = None
+        self._told: dict[str, tuple[Claim, ...]] = {}
         self._stored: dict[str, Entry] | None = None
         self._heard: dict[str, tuple[Claim, ...]] = {}
         self._tried: dict[str, float] = {}
@@ -60,25 +66,45 @@ class EvidenceLedger:
         claim = replace(claim, where=_where(question), at=self._now())
         with self._lock:
             held = evidence.add(self._claims(question), claim)
-            self._hear(question, held)
+            self._hear(question.own_key, held)
             confirmed = evidence.confirm(held)
             stored = self._entries().get(question.own_key, ((), 0.0))[0]
             if evidence.says_more(confirmed, stored):
                 self._keep(question.own_key, confirmed, self._now() + _lasts(question))
+        self._pass_on(question.own_key, held)
 
     def take_in(self, question: Question, claims: Sequence[Claim]) -> bool:
         """Take in events that a conversation remembers; tell whether one of them was news."""
+        oldest = self._now() - _lasts(question)
+        recent = [c for c in claims if c.at > oldest]
         with self._lock:
-            held = self._claims(question)
-            known, floor = {(c.source, c.exchange) for c in held}, evidence.find_floor(held)
-            oldest = self._now() - _lasts(question)
-            news = [c for c in claims if (c.source, c.exchange) not in known and c.at > oldest]
-            news = [c for c in news if c.source != "answer" or c.tokens > floor]
-            for claim in news:
-                held = evidence.add(held, claim)
-            if news:
-                self._hear(question, held)
+            return self._merge(question.own_key, self._claims(question), recent)
+
+    def hear(self, key: str, claims: Sequence[Claim]) -> bool:
+        """Take in events that another process told under a key; tell whether one was news."""
+        with self._lock:
+            entry = self._entries().get(key, ((), 0.0))
+            self._told[key] = tuple(claims)
+            return self._merge(key, self._heard.get(key, entry[0]), claims)
+
+    def _merge(self, key: str, held: tuple[Claim, ...], claims: Sequence[Claim]) -> bool:
+        known, floor = {(c.source, c.exchange) for c in held}, evidence.find_floor(held)
+        news = [c for c in claims if (c.source, c.exchange) not in known]
+        news = [c for c in news if c.source != "answer" or c.tokens > floor]
+        for claim in news:
+            held = evidence.add(held, claim)
+        if news:
+            self._hear(key, held)
         return bool(news)
+
+    def _pass_on(self, key: str, held: tuple[Claim, ...]) -> None:
+        """Tell of claims that say more than what was told of the key before."""
+        if self.tell is None or not evidence.says_more(held, self._told.get(key, ())):
+            return
+        if len(self._told) >= MOST:
+            self._told.clear()
+        self._told[key] = held
+        self.tell(key, held)
 
     def share(self, question: Question, tokens: int, slots: int) -> None:
         """Remember that a pool shared by `slots` ran full: each may take its share for a while."""
@@ -98,24 +124,33 @@ class EvidenceLedger:
 
     def forget(self, question: Question | None = None) -> None:
         """Forget what was learned about a question's endpoint and model, or everything."""
-        with self._lock:
-            if question is None:
+        if question is None:
+            with self._lock:
                 self._stored, self._heard, self._tried = {}, {}, {}
                 self._parties.clear()
+                self._told.clear()
                 self._disk.clear()
-                return
-            keys = {question.key, *self._parties.pop(question.key, ())}
-            for key in keys:
-                self._heard.pop(key, None)
-                self._tried.pop(key, None)
-            stored = [key for key in keys if key in self._entries()]
-            for key in stored:
-                del self._entries()[key]
-            if stored:
+            return
+        self.forget_key(question.key)
+
+    def forget_key(self, key: str, until: float = math.inf) -> None:
+        """Forget what was learned under a key from anybody, up to a time (since the epoch)."""
+        with self._lock:
+            stored = self._entries()
+            keys = {key, *self._parties.get(key, ())}
+            for known in keys:
+                later = tuple(c for c in self._heard.pop(known, ()) if c.at > until)
+                if later:
+                    self._heard[known] = later
+                self._tried.pop(known, None)
+                self._told.pop(known, None)
+            old = [k for k in keys if k in stored and all(c.at <= until for c in stored[k][0])]
+            for known in old:
+                del stored[known]
+            if old:
                 self._save()
 
-    def _hear(self, question: Question, held: tuple[Claim, ...]) -> None:
-        key = question.own_key
+    def _hear(self, key: str, held: tuple[Claim, ...]) -> None:
         self._note_party(key)
         self._heard.pop(key, None)
         self._heard[key] = held

@@ -25,6 +25,7 @@ from ullage.windows.flights import MOST, Flights, Landed
 from ullage.windows.ledger import EvidenceLedger
 from ullage.windows.probes import Found
 from ullage.windows.probes.found import root
+from ullage.windows.question import BY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,6 +202,19 @@ class Resolver:
         """Take in events that a conversation remembers, each as of its own time."""
         if claims and self.ledger.take_in(question, claims):
             self._found.drop(question.key)
+
+    def hear(self, key: str, claims: Sequence[Claim]) -> None:
+        """Take in events that another process told of a model, by the key of whom it learned from.
+
+        What news there is of a window has its server asked again.
+        """
+        if self.ledger.hear(key, claims):
+            self._found.drop(key.partition(BY)[0])
+
+    def forget_key(self, key: str, until: float) -> None:
+        """Drop what was learned of a model at its endpoint up to a time, by its key."""
+        self.ledger.forget_key(key, until)
+        self._found.drop(key)
 
     def start_trial(self, question: Question) -> bool:
         """Tell whether a request over a learned bound may be tried, and remember that one is."""
