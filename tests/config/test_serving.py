@@ -41,6 +41,7 @@ max_depth = 9
 connect_s = 1
 first_byte_s = 2.5
 idle_s = 3
+leave_s = 0
 drain_s = 4
 num_ctx = 8192
 
@@ -117,6 +118,7 @@ def test_every_key_is_read():
         connect_s=1,
         first_byte_s=2.5,
         idle_s=3,
+        leave_s=0,
         drain_s=4,
         num_ctx=8192,
     )

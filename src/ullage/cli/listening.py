@@ -18,6 +18,10 @@ HEAD_BYTES: Final = 65_536
 AHEAD: Final = 16
 """Requests that may wait on a connection for the answers before theirs."""
 
+FRESH_S: Final = 1.0
+"""How long a connection may stay silent at the end of the process whose request is to come: it was
+made just before."""
+
 HEAD_S: Final = 30.0
 BODY_S: Final = 600.0
 """In what time a head has come, and then its body."""
@@ -129,6 +133,8 @@ class Bounded(HttpToolsProtocol):
         self._within(BODY_S)
         super().on_headers_complete()
         self._under_way = [*self._answering(), self.cycle]
+        if getattr(self.server_state, "is_leaving", False):
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -140,6 +146,13 @@ class Bounded(HttpToolsProtocol):
         self._unread = 0
         self._within(None)
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """End with the process: behind the answer, or once no request is on its way."""
+        if self._limit is not None and not self._answering():
+            self._within(HEAD_S if self._under_way else FRESH_S)
+        else:
+            super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, and hang up; never in the middle of an answer."""

@@ -35,8 +35,7 @@ from ullage.storage.place import PROXY, default_url
 from ullage.transport import redact
 
 if TYPE_CHECKING:
-    import uvicorn
-
+    from ullage.cli.leaving import LeavingServer
     from ullage.proxy.app import App
 
 SUMMARY = "put the guard in front of a model server, for any client"
@@ -67,7 +66,9 @@ EPILOG = """examples:
   ullage serve --config serve.toml                    several upstreams, rules, tokens
   ullage serve --demo                                 a small model of its own behind it
 
-SIGHUP reads the configuration again. SIGTERM and Ctrl-C let streams come to their end.
+SIGHUP reads the configuration again. SIGTERM and Ctrl-C let streams come to their end; after
+SIGTERM requests are still taken for a second (serve.leave_s), while /readyz says 503.
+Several replicas share what they learn where each names one --store postgresql://...
 """
 
 
@@ -359,7 +360,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 class Ending(Protocol):
-    """An application whose streams of pages can be ended at once."""
+    """An application whose streams of pages can be ended; one with `leave` is told before."""
 
     def end_streams(self) -> None:
         """Have the streams of pages end."""
@@ -381,14 +382,18 @@ def _run_server(
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, reload_settings, app, again)
 
-    return _run_application(app, listening, serve.drain_s, prepare)
+    return _run_application(app, listening, serve.drain_s, prepare, serve.leave_s)
 
 
 def _run_application(
-    app: Any, listening: socket.socket, drain_s: float, prepare: Callable[[], None]
+    app: Any,
+    listening: socket.socket,
+    drain_s: float,
+    prepare: Callable[[], None],
+    leave_s: float = 0.0,
 ) -> int:
     """Run the web server until a signal; return the exit code."""
-    server = make_server(app, drain_s)
+    server = make_server(app, drain_s, leave_s)
     ending = threading.Timer(math.ceil(drain_s) + GRACE_S, _end_process)
     ending.daemon = True
 
@@ -415,10 +420,11 @@ def _run_application(
     return 0 if server.started else 1
 
 
-def make_server(app: Any, drain_s: float) -> uvicorn.Server:
+def make_server(app: Any, drain_s: float, leave_s: float = 0.0) -> LeavingServer:
     """Return the web server of an application, not yet begun."""
     import uvicorn
 
+    from ullage.cli.leaving import LeavingServer
     from ullage.cli.listening import Bounded
 
     settings = uvicorn.Config(
@@ -435,12 +441,16 @@ def make_server(app: Any, drain_s: float) -> uvicorn.Server:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(drain_s),
     )
-    return uvicorn.Server(settings)
+    return LeavingServer(settings, leave_s)
 
 
-async def _watch_end(server: uvicorn.Server, ending: threading.Timer, app: Ending) -> None:
+async def _watch_end(server: LeavingServer, ending: threading.Timer, app: Ending) -> None:
     """Begin to count down once the server is to end; viewers are let go of at once."""
-    while not server.should_exit:  # noqa: ASYNC110 - a signal sets it, and tells nobody
+    while not server.is_leaving:  # noqa: ASYNC110 - a signal sets it, and tells nobody
+        await asyncio.sleep(LOOK_S)
+    if hasattr(app, "leave"):
+        app.leave()
+    while not server.should_exit:  # noqa: ASYNC110 - the same
         await asyncio.sleep(LOOK_S)
     ending.start()
     app.end_streams()
@@ -484,6 +494,7 @@ def reload_settings(app: App, again: Callable[[], Serve]) -> None:
         "connect_s",
         "first_byte_s",
         "idle_s",
+        "leave_s",
         "drain_s",
         "most_requests",
     )

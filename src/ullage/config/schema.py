@@ -32,6 +32,7 @@ Secret = Annotated[str, Meta(min_length=1, extra={"secret": True})]
 Whole = Annotated[int, Meta(ge=1)]
 Position = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0, le=MOST_SECONDS)]
+Span = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 Rate = Annotated[float, Meta(gt=0, le=MOST_SECONDS)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Pressure = Annotated[float, Meta(gt=0, le=1)]
@@ -221,6 +222,7 @@ class ServeTable(Table, frozen=True, kw_only=True):
     connect_s: the longest wait for a connection to an upstream, in seconds (5)
     first_byte_s: the longest wait for the first byte of an answer, in seconds (600)
     idle_s: the longest silence of an upstream or a reading client, in seconds (300)
+    leave_s: how long requests are still taken after SIGTERM, in seconds (1)
     drain_s: how long streams may go on at the end, in seconds (30)
     answer_bytes: the most bytes of an answer (268435456)
     answer_s: how long an answer may take from its first byte on, in seconds (3600)
@@ -256,6 +258,7 @@ class ServeTable(Table, frozen=True, kw_only=True):
     connect_s: Seconds | None = None
     first_byte_s: Seconds | None = None
     idle_s: Seconds | None = None
+    leave_s: Span | None = None
     drain_s: Seconds | None = None
     answer_bytes: Whole | None = None
     answer_s: Seconds | None = None

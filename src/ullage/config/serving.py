@@ -134,7 +134,8 @@ class Serve:
     `tokens` are what clients present, by name: required where `host` is not loopback. `store` is a
     store's URL, None an SQLite file in the user's data folder; `ttl_s` is how long it keeps what
     nobody used. `max_body` is in bytes, the other limits are counts; `connect_s`, `first_byte_s`,
-    `idle_s` (between two chunks) and `drain_s` (streams at the end) are seconds. `num_ctx` is put
+    `idle_s` (between two chunks), `leave_s` (new requests after SIGTERM) and `drain_s` (streams at
+    the end) are seconds. `num_ctx` is put
     into requests to Ollama's own API, in tokens. `recall_tools` keeps what was left out, and adds
     tools to read and search it, whose calls the proxy answers. `policy` holds where no rule and no
     upstream names another; `summarizer` writes summaries for all.
@@ -163,6 +164,7 @@ class Serve:
     connect_s: float = 5.0
     first_byte_s: float = 600.0
     idle_s: float = 300.0
+    leave_s: float = 1.0
     drain_s: float = 30.0
     answer_bytes: int = 256 * MIB
     answer_s: float = 3_600.0

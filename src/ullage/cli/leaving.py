@@ -1,0 +1,99 @@
+"""A web server that leaves in order: first it says so, then it takes nothing new, then it ends.
+
+uvicorn closes its socket at once, and with it connections that were made and not yet accepted, or
+whose request is still on its way. A balancer takes that for a failed request. It knows no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+import uvicorn
+from uvicorn.server import ServerState
+
+
+class Connections(ServerState):
+    """The connections of a server; `is_leaving` has each of them closed behind its next answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_leaving = False
+
+
+class LeavingServer(uvicorn.Server):
+    """A server that goes on for `leave_s` seconds after SIGTERM, so that balancers can turn away.
+
+    A second signal, and Ctrl-C, end that time at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, leave_s: float = 0.0) -> None:
+        super().__init__(config)
+        self.server_state: Connections = Connections()
+        self._leave_s = leave_s
+        self._until: float | None = None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the process is about to end."""
+        return self.server_state.is_leaving or self.should_exit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to leave, or end."""
+        if sig != signal.SIGTERM or not self._leave_s or self.is_leaving:
+            super().handle_exit(sig, frame)
+            return
+        self._until = time.monotonic() + self._leave_s
+        self.server_state.is_leaving = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell whether it is time to end; meanwhile each connection ends behind its answer."""
+        if self._until is not None:
+            _end_behind_answers(self.server_state)
+            self.should_exit |= time.monotonic() >= self._until
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take what connected until now, close the sockets, and let answers come to their end."""
+        self.server_state.is_leaving = True
+        waiting = [one for listening in sockets or () for one in _accept_all(listening)]
+        for server in self.servers:
+            server.close()
+        await self._take(waiting)
+        await super().shutdown(sockets)
+
+    async def _take(self, waiting: Sequence[socket.socket]) -> None:
+        """Serve connections that the event loop had not come to accept."""
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def make_protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn makes it
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        for one in waiting:
+            await loop.connect_accepted_socket(make_protocol, one)
+
+
+def _accept_all(listening: socket.socket) -> list[socket.socket]:
+    """Return the connections that wait: the system resets them when the socket is closed."""
+    found = list[socket.socket]()
+    listening.setblocking(False)
+    while True:
+        try:
+            one, _ = listening.accept()
+        except OSError:  # none waits, or one that gave up
+            return found
+        one.setblocking(False)
+        found.append(one)
+
+
+def _end_behind_answers(state: ServerState) -> None:
+    for connection in state.connections:
+        cycle = getattr(connection, "cycle", None)
+        if cycle is not None and not cycle.response_complete:
+            cycle.keep_alive = False
