@@ -16,6 +16,8 @@ from types import FrameType
 import uvicorn
 from uvicorn.server import ServerState
 
+from ullage.cli.listening import Bounded
+
 
 class Connections(ServerState):
     """The connections of a server; `is_leaving` has each of them closed behind its next answer."""
@@ -44,18 +46,24 @@ class LeavingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to leave, or end."""
-        if sig != signal.SIGTERM or not self._leave_s or self.is_leaving:
+        if sig == signal.SIGTERM and self._leave_s and self._until is None:
+            self._until = time.monotonic() + self._leave_s
+        else:
             super().handle_exit(sig, frame)
-            return
-        self._until = time.monotonic() + self._leave_s
-        self.server_state.is_leaving = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Tell whether it is time to end; meanwhile each connection ends behind its answer."""
+        """Tell whether it is time to end; before, connections are told to."""
         if self._until is not None:
-            _end_behind_answers(self.server_state)
+            if not self.server_state.is_leaving:
+                self._leave()
             self.should_exit |= time.monotonic() >= self._until
         return await super().on_tick(counter)
+
+    def _leave(self) -> None:
+        self.server_state.is_leaving = True
+        for connection in self.server_state.connections:
+            if isinstance(connection, Bounded):
+                connection.leave()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take what connected until now, close the sockets, and let answers come to their end."""
@@ -90,10 +98,3 @@ def _accept_all(listening: socket.socket) -> list[socket.socket]:
             return found
         one.setblocking(False)
         found.append(one)
-
-
-def _end_behind_answers(state: ServerState) -> None:
-    for connection in state.connections:
-        cycle = getattr(connection, "cycle", None)
-        if cycle is not None and not cycle.response_complete:
-            cycle.keep_alive = False

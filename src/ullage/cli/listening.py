@@ -18,9 +18,9 @@ HEAD_BYTES: Final = 65_536
 AHEAD: Final = 16
 """Requests that may wait on a connection for the answers before theirs."""
 
-FRESH_S: Final = 1.0
-"""How long a connection may stay silent at the end of the process whose request is to come: it was
-made just before."""
+FRESH_S: Final = 1
+"""How long a connection may stay silent at the end of the process: one that was made just before,
+whose request is on its way, or one whose last answer did not say that it would be closed."""
 
 HEAD_S: Final = 30.0
 BODY_S: Final = 600.0
@@ -100,6 +100,7 @@ class Bounded(HttpToolsProtocol):
         self._unread = 0
         self._limit: asyncio.TimerHandle | None = None
         self._under_way: list[RequestResponseCycle] = []
+        self._ends_itself = False
         super().connection_made(transport)
         self._within(HEAD_S)
 
@@ -134,7 +135,7 @@ class Bounded(HttpToolsProtocol):
         super().on_headers_complete()
         self._under_way = [*self._answering(), self.cycle]
         if getattr(self.server_state, "is_leaving", False):
-            self.cycle.keep_alive = False
+            self.leave()
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -147,11 +148,27 @@ class Bounded(HttpToolsProtocol):
         self._within(None)
         super().on_message_complete()
 
+    def leave(self) -> None:
+        """End the connection behind the next answer that can still say so, before the process ends.
+
+        One that was told nothing waits for another request for a moment: a client that was promised
+        an open connection sends it at once, and could not know why it was not answered.
+        """
+        answering = self._answering()
+        self._ends_itself |= bool(answering)
+        self.timeout_keep_alive = FRESH_S
+        for cycle in answering:
+            if not cycle.response_started:
+                cycle.keep_alive = False
+
     def shutdown(self) -> None:
         """End with the process: behind the answer, or once no request is on its way."""
-        if self._limit is not None and not self._answering():
+        self.leave()
+        if self._answering():
+            return
+        if self._limit is not None:
             self._within(HEAD_S if self._under_way else FRESH_S)
-        else:
+        elif not self._ends_itself:
             super().shutdown()
 
     def send_400_response(self, msg: str) -> None:

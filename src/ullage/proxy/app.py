@@ -339,7 +339,7 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
-                    _ = self.store, self.sender, self.guarding
+                    _ = self.store, self.sender
                     self._warm()
                     await self.replicas.begin(self.store)
                 except Exception as error:

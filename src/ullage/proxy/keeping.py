@@ -1,9 +1,9 @@
 """What a proxy keeps, and where: in the store, and what every request changes in memory first.
 
 A checkpoint is written before it is used, and looked up with every request, since another replica
-may have made it. What is remembered from call to call is read from the store once a conversation
-and written behind the answers: no request waits for that. A store that is away is stood in for by
-memory (`storage.shelter`). It knows no requests.
+may have made it. What is remembered from call to call is read from the store where a conversation
+did not go on from what this process had last, and written behind the answers. A store that is away
+is stood in for by memory (`storage.shelter`). It knows no requests.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation
     from ullage.storage import Store
     from ullage.storage.protocol import Checkpoints, Originals
+
+NEXT: Final = 2
+"""Messages by which a conversation grows from one request to the next: an answer and what a person
+says to it. One that grew by more may have been another replica's meanwhile."""
 
 MOST: Final = 1_000
 """Conversations that wait to be written; of more, those that changed longest ago are left out."""
@@ -93,15 +97,17 @@ class WrittenBehind:
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Return what is kept under the first of `prefixes` that has something, or None."""
         found = self._near.conversations.load(scope, prefixes)
-        if found is None:
-            found = self._store.conversations.load(scope, prefixes)
+        unknown = _list_unknown(prefixes, found)
+        if unknown:
+            found = self._store.conversations.load(scope, unknown) or found
         return self._note(prefixes, found)
 
     async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Do as `load`, without blocking the event loop."""
         found = self._near.conversations.load(scope, prefixes)
-        if found is None:
-            found = await conversations_of(self._store).aload(scope, prefixes)
+        unknown = _list_unknown(prefixes, found)
+        if unknown:
+            found = await conversations_of(self._store).aload(scope, unknown) or found
         return self._note(prefixes, found)
 
     def save(self, conversation: Conversation) -> None:
@@ -147,3 +153,11 @@ class WrittenBehind:
         while self._waiting:
             _, conversation = self._waiting.popitem(last=False)
             await conversations.asave(conversation)
+
+
+def _list_unknown(prefixes: Sequence[str], found: Conversation | None) -> Sequence[str]:
+    """Return the prefixes under which another replica may have written something newer."""
+    if found is None:
+        return prefixes
+    grown = prefixes.index(found.prefix)
+    return prefixes[:grown] if grown > NEXT else ()

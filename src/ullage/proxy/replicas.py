@@ -22,7 +22,7 @@ from ullage.proxy.sharing import Sharing
 from ullage.windows.question import BY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ullage.core.tokens.claim import Claim
     from ullage.proxy.guarding import Guarding, Refused
@@ -39,6 +39,7 @@ class Replicas:
     def __init__(self, sharing: Sharing, runtime: Runtime) -> None:
         self._sharing, self._runtime = sharing, runtime
         self._guarding: Guarding | None = None
+        self._heard: list[Callable[[Guarding], None]] = []
         self._forgotten: dict[str, float] = {}
         sharing.listen("forgotten", self._hear_forgotten)
         sharing.listen("counting", self._hear_lesson)
@@ -64,6 +65,9 @@ class Replicas:
             guarding.steering = before.steering
         guarding.tell_refused, guarding.tell_steered = self._tell_refused, self._tell_steering
         self._guarding = guarding
+        heard, self._heard = self._heard, []
+        for take_in in heard:
+            take_in(guarding)
         return guarding
 
     def forget(self, question: Question) -> None:
@@ -111,12 +115,19 @@ class Replicas:
 
     def _hear_refused(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
         del scope, name
-        if self._guarding is not None:
-            what, upstream = str(value["what"]), str(value["upstream"])
-            self._guarding.refused.add((what, upstream, str(value["model"]), str(value["party"])))
+        what, upstream = str(value["what"]), str(value["upstream"])
+        refused = what, upstream, str(value["model"]), str(value["party"])
+        self._have_taken_in(lambda guarding: guarding.refused.add(refused))
 
     def _hear_steering(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
         del name
-        if self._guarding is not None:
-            pins = frozenset(bytes.fromhex(pin) for pin in value["pins"])
-            self._guarding.take_in(bytes.fromhex(scope), pins, spared=bool(value["spared"]))
+        named, spared = bytes.fromhex(scope), bool(value["spared"])
+        pins = frozenset(bytes.fromhex(pin) for pin in value["pins"])
+        self._have_taken_in(lambda guarding: guarding.take_in(named, pins, spared=spared))
+
+    def _have_taken_in(self, take_in: Callable[[Guarding], None]) -> None:
+        """Have guards take something in: those that there are, else the first ones."""
+        if self._guarding is None:
+            self._heard.append(take_in)
+        else:
+            take_in(self._guarding)
