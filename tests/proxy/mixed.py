@@ -131,9 +131,12 @@ def _answer_chat(text: str, used: int, said: int, number: int) -> tuple[Any, lis
     }
     deltas: list[dict[str, Any]] = [{"content": piece} for piece in _cut(text)]
     deltas[0] = {"role": "assistant", **deltas[0]}
-    choices = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
-    choices.append([{"index": 0, "delta": {}, "finish_reason": "stop"}])
-    stream = [_event({**base, "choices": one}) for one in choices]
+    ends = [None] * len(deltas) + ["stop"]
+    choices = [
+        {"index": 0, "delta": delta, "finish_reason": end}
+        for delta, end in zip([*deltas, {}], ends, strict=True)
+    ]
+    stream = [_event({**base, "choices": [one]}) for one in choices]
     stream.append(_event({**base, "choices": [], "usage": usage}) + "data: [DONE]\n\n")
     return {**base, "choices": [made], "usage": usage}, stream
 

@@ -201,7 +201,7 @@ class App:
 
     def _render(self) -> str:
         if self._kept is not None:
-            self.meters.store(self._kept.away_s, self._kept.backlog)
+            self.meters.store(self._kept.away_s, self._kept.backlog + self.replicas.backlog)
         waiting = 0 if self._workers is None else self._workers.waiting
         self.meters.load(waiting, self.admission.size)
         return self.metrics.render()

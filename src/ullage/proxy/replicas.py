@@ -47,6 +47,11 @@ class Replicas:
         sharing.listen("refused", self._hear_refused)
         sharing.listen("steering", self._hear_steering)
 
+    @property
+    def backlog(self) -> int:
+        """How many records wait to be written for the others."""
+        return self._sharing.backlog
+
     async def begin(self, store: Store) -> None:
         """Take in what the others have told so far; tell and hear from now on."""
         await self._sharing.begin(store)
