@@ -24,6 +24,10 @@ from typing import Final, Self
 from tests.support.waiting import eventually
 
 PATIENCE_S: Final = 60.0
+LEAVE_S: Final = 2.0
+"""Seconds for which a replica takes requests after SIGTERM: longer than clients here are silent on
+a connection that they keep open, so that each is told that it ends."""
+
 LISTENING: Final = re.compile(r"listening on (http://\S+)")
 
 
@@ -39,7 +43,11 @@ class Replica:
             *("--upstream", upstream, "--store", store, *words),
         ]
         self._log = log
-        self._environment = {**os.environ, "ULLAGE_CACHE_DIR": str(log.with_suffix(".cache"))}
+        self._environment = {
+            **os.environ,
+            "ULLAGE_CACHE_DIR": str(log.with_suffix(".cache")),
+            "ULLAGE_SERVE__LEAVE_S": str(LEAVE_S),
+        }
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.url = ""

@@ -7,11 +7,6 @@ proxy is gone, as a balancer would send it.
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,80 +14,23 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import httpx2
 import pytest
 
+from tests.proxy.balancing import PATIENCE_S, Replica
+from tests.proxy.rolling import Outcome, Run, run_rolling
 from tests.proxy.strangers import MODEL, PROSE, Stranger
 from tests.support.waiting import eventually
 
 WINDOW: Final = 4_096
 CLIENTS, TURNS = 4, 24
 KILLS: Final = 6
-PATIENCE_S: Final = 60.0
 
 CHAT: Final = "/v1/chat/completions"
-LISTENING: Final = re.compile(r"listening on (http://\S+)")
 
 pytestmark = pytest.mark.slow
-
-
-class Replica:
-    """A proxy in a process of its own, on a port that stays the same when it starts again."""
-
-    def __init__(self, upstream: str, store: str, log: Path) -> None:
-        self._command = [
-            *(sys.executable, "-m", "ullage.cli.main", "serve"),
-            *("--upstream", upstream, "--store", store, "--window", str(WINDOW)),
-        ]
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
-        self.url = ""
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.kill()
-
-    def start(self) -> None:
-        """Start it; return when it listens."""
-        before = len(self.said())
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._command, "--port", str(self.port)], stdout=log, stderr=log
-            )
-        running = self._process
-        eventually(
-            lambda: (
-                LISTENING.search(self.said()[before:]) is not None or running.poll() is not None
-            ),
-            within_s=PATIENCE_S,
-        )
-        found = LISTENING.search(self.said()[before:])
-        assert found is not None, self.said()
-        self.url = found[1]
-        self.port = int(self.url.rpartition(":")[2])
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        running, self._process = self._process, None
-        if running is not None:
-            os.kill(running.pid, signal.SIGKILL)
-            running.wait(PATIENCE_S)
-
-    def said(self) -> str:
-        """Return what it has printed."""
-        return self._log.read_text("utf-8") if self._log.exists() else ""
 
 
 @pytest.fixture
@@ -108,13 +46,13 @@ def replicas(
     server: Stranger,
     postgres_database: Callable[[], str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[tuple[Replica, Replica]]:
-    monkeypatch.setenv("ULLAGE_CACHE_DIR", str(tmp_path / "cache"))
     store = postgres_database()
     with ExitStack() as stack:
         made = [
-            stack.enter_context(Replica(server.root_url, store, tmp_path / f"{name}.log"))
+            stack.enter_context(
+                Replica(server.root_url, store, tmp_path / f"{name}.log", "--window", f"{WINDOW}")
+            )
             for name in ("one", "two")
         ]
         yield made[0], made[1]
@@ -238,3 +176,51 @@ def test_replicas_that_are_killed_under_load_lose_nothing_and_fail_nobody(
 def _length(tag: str) -> int:
     client, _, turns = tag.partition("/")
     return len(history(int(client), int(turns)))
+
+
+# --- behind a dumb balancer -----------------------------------------------------------------------
+
+
+def check(outcome: Outcome, *, restarts: int, turns: int) -> None:
+    """Hold a run to what is promised."""
+    found = outcome.prefixes
+    assert outcome.failures == []
+    assert len(outcome.restarts.at) >= restarts
+    assert outcome.turns >= turns
+    assert all(record.turns for record in outcome.records.values())
+    assert (found.went_back, found.unpinned) == ([], [])
+    assert found.compacted > 0
+    assert found.again > 0
+    assert outcome.refused > 0, "a limit was learned"
+    assert "Traceback" not in outcome.logs
+
+
+@pytest.mark.timeout(120)
+def test_a_rolling_restart_under_mixed_traffic_fails_no_turn(
+    postgres_database: Callable[[], str], tmp_path: Path
+) -> None:
+    run = Run(seconds=12, every_s=3, window=2_500, sizes=(3, 12), turns=20)
+    outcome = run_rolling(run, postgres_database(), tmp_path)
+    check(outcome, restarts=2, turns=100)
+    assert set(outcome.restarts.codes) == {0}
+    assert outcome.pinned
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_ten_minutes_of_rolling_restarts_fail_no_turn(
+    postgres_database: Callable[[], str], tmp_path: Path
+) -> None:
+    outcome = run_rolling(Run(seconds=600, every_s=20), postgres_database(), tmp_path)
+    check(outcome, restarts=20, turns=5_000)
+    assert set(outcome.restarts.codes) == {0}
+    assert outcome.pinned
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_of_replicas_that_are_killed_only_what_was_under_way_fails(
+    postgres_database: Callable[[], str], tmp_path: Path
+) -> None:
+    run = Run(seconds=180, every_s=10, kills=True)
+    check(run_rolling(run, postgres_database(), tmp_path), restarts=10, turns=1_000)

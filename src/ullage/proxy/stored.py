@@ -7,6 +7,7 @@ and for other replicas where the store shares records. It changes no request.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
@@ -37,6 +38,10 @@ NAMES: Final = (RESPONSE, CONVERSATION, PROMPT)
 
 LONGEST: Final = 200
 """Characters of an id."""
+
+WRITING_S: Final = 0.05
+"""Seconds in which another replica has written the size of what it has just answered. They are
+waited once for an id that nobody has told of, by a request whose history the server keeps."""
 
 TOPIC: Final = "history"
 """What replicas call the sizes of histories among their shared records."""
@@ -121,6 +126,9 @@ class Histories:
         if held is not None or key is None or self._sharing is None:
             return held
         told = await self._sharing.find(TOPIC, scope, json.dumps(key))
+        if told is None and self._sharing.is_on:  # its answer may have been another's a moment ago
+            await asyncio.sleep(WRITING_S)
+            told = await self._sharing.find(TOPIC, scope, json.dumps(key))
         if told is None:
             return None
         try:
