@@ -151,3 +151,41 @@ def test_events_come_with_a_conversation_as_of_their_own_time_and_once() -> None
     gone = runtime.take_in(AT, conversation)
     assert (gone.learned.claims, gone.suspect) == ((), None)
     assert runtime.windows.window(AT).claims == ()
+
+
+def test_what_is_worth_keeping_is_told_to_others_and_a_law_at_once() -> None:
+    known = lessons(None)
+    told: list[tuple[str, Learned]] = []
+    known.tell = lambda key, learned: told.append((key, learned))
+    known.learn(KEY, FIRST)
+    assert told == []
+    known.learn(KEY, SECOND)
+    known.note_law(KEY, "alternation")
+    known.note_law(KEY, "alternation")
+    assert [key for key, _ in told] == [KEY, KEY]
+    assert told[0][1].calibration == known.find(KEY).calibration
+    assert told[1][1].laws == {"alternation"}
+
+
+def test_what_was_learned_after_somebody_asked_to_forget_stays(tmp_path: Path) -> None:
+    known = lessons(tmp_path, 1_000.0)
+    for reading in (FIRST, SECOND):
+        known.learn(KEY, reading)
+    known.forget(KEY, 900.0)
+    assert known.find(KEY).calibration is not None
+    assert lessons(tmp_path).find(KEY).calibration is not None
+    known.forget(KEY, 1_000.0)
+    assert known.find(KEY).calibration is None
+
+
+def test_a_lesson_of_another_process_changes_how_a_model_is_counted() -> None:
+    teller, hearer = Runtime(now=lambda: 1_000.0), Runtime(now=lambda: 1_000.0)
+    before = hearer.meter(AT).scale
+    for reading in (FIRST, SECOND):
+        teller.learn(AT, reading)
+    hearer.hear_lesson(AT.own_key, teller.lessons.find(AT.own_key))
+    assert hearer.meter(AT).scale == teller.meter(AT).scale != before
+    hearer.hear_forgotten(AT.key, AT.own_key, 1_001.0)
+    assert hearer.meter(AT).scale == before
+    hearer.hear_lesson(AT.own_key, teller.lessons.find(AT.own_key))
+    assert hearer.meter(AT).scale == before, "it was learned before that"

@@ -87,3 +87,16 @@ def test_no_more_than_a_number_waits_to_be_written() -> None:
     asyncio.run(kept.settle())
     assert store.conversations.load("s", ["p4"]) is None
     assert store.conversations.load("s", ["p5"]) == make("p5")
+
+
+def test_what_another_replica_wrote_meanwhile_is_read_where_the_conversation_grew_by_more() -> None:
+    store = MemoryStore()
+    kept = behind(store)
+    kept.save(make("p"))
+    store.conversations.save(make("q", 5))
+    for known in (["q", "p"], ["a", "q", "p"]):
+        assert kept.load("s", known) == make("p"), "it may have gone on here alone"
+        assert asyncio.run(kept.aload("s", known)) == make("p")
+    assert kept.load("s", ["b", "a", "q", "p"]) == make("q", 5)
+    assert asyncio.run(kept.aload("s", ["b", "a", "q", "p"])) == make("q", 5)
+    assert kept.load("s", ["d", "c", "b", "a", "p"]) == make("p"), "nobody wrote anything newer"

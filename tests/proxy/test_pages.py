@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,6 +97,13 @@ def test_it_is_ready_with_an_upstream_whether_or_not_the_store_is_there(
         "store_away_s": away_s,
         "upstreams": {"local": local, "cloud": cloud},
     }
+
+
+def test_a_process_that_is_about_to_end_lives_and_is_not_ready():
+    page = replace(made(Probed(local=True)), leaving=lambda: True)
+    assert ask(page, "/healthz")[0] == 200
+    status, _, body = ask(page, "/readyz")
+    assert (status, json.loads(body)) == (503, {"status": "leaving"})
 
 
 def test_an_upstream_is_probed_once_a_minute_and_an_absent_one_soon_again():
