@@ -291,7 +291,7 @@ class MixedClient(threading.Thread):
         self._random = random.Random(number)
         self._ended = threading.Event()
         self.turns, self.sizes = 40, (2, 9)
-        self.pause_s = 0.05
+        self.pause_s = 0.2
         self.after_turn: Callable[[str, int, Sequence[Any]], None] = lambda *_: None
         self.error: BaseException | None = None
 

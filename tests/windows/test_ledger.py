@@ -61,7 +61,7 @@ def test_two_processes_tell_each_other_to_an_end() -> None:
     refuse(one, ASKED, 4_096, times=1)
     refuse(other, ASKED, 4_000, times=1)
     assert [len(keys) for keys in told] == [1, 1]
-    assert other.window(ASKED).input_tokens == one.window(ASKED).input_tokens == 4_096
+    assert other.window(ASKED).input_tokens == one.window(ASKED).input_tokens == 4_000
 
 
 def test_of_more_keys_than_are_remembered_some_are_told_again(

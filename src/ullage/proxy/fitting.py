@@ -123,7 +123,7 @@ def _find_key(call: ProxyCall) -> SessionKey:
     """Return whose session it is, and its name, without secrets: it stands in the store."""
     by = f"{BY}{call.party}" if call.party else ""
     named = hashlib.blake2b((call.apart or "").encode("utf-8", "surrogatepass"), digest_size=16)
-    return f"{call.upstream.name}|{mark_credential(call.credential)}{by}", named.hexdigest()
+    return f"{call.upstream.root}|{mark_credential(call.credential)}{by}", named.hexdigest()
 
 
 class Fitting:

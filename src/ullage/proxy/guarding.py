@@ -76,7 +76,7 @@ SILENT: Final = frozenset({"ollama", "koboldcpp"})
 OFF: Final = Policy.off()
 
 Refused = tuple[str, str, str, str]
-"""What is not asked of an upstream again ("usage", "tools"), its name, the model, the party."""
+"""What is not asked of an upstream again ("usage", "tools"), its address, the model, the party."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,7 +529,7 @@ class Guarding:
 
 
 def _name_refused(what: Literal["usage", "tools"], call: ProxyCall) -> Refused:
-    return what, call.upstream.name, call.model or "", call.party
+    return what, call.upstream.root, call.model or "", call.party
 
 
 def _tell_nobody(*_: object) -> None:

@@ -1,6 +1,6 @@
 """What one replica of a proxy learned, told to the others, and what they did, taken in.
 
-| topic | told when | what is done with it |
+| what | told when | what is done with it |
 |---|---|---|
 | counting | reports agree, or a model refused a history by a law | lessons of the runtime |
 | window | an event says more of a window than what was told | ledger of evidence |
@@ -15,10 +15,9 @@ nothing about a request.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.guard.learned import Learned
-from ullage.proxy.sharing import Sharing
 from ullage.windows.question import BY
 
 if TYPE_CHECKING:
@@ -32,6 +31,11 @@ if TYPE_CHECKING:
     from ullage.storage import Store
     from ullage.windows import Question
 
+TOPIC: Final = "learned"
+"""What replicas call all of this among their shared records: one look has it all."""
+
+REFUSED: Final = ("what", "upstream", "model", "party")
+
 
 class Replicas:
     """Connects one proxy with those beside it. `guarding` is what a configuration made last."""
@@ -41,11 +45,14 @@ class Replicas:
         self._guarding: Guarding | None = None
         self._heard: list[Callable[[Guarding], None]] = []
         self._forgotten: dict[str, float] = {}
-        sharing.listen("forgotten", self._hear_forgotten)
-        sharing.listen("counting", self._hear_lesson)
-        sharing.listen("window", self._hear_claims)
-        sharing.listen("refused", self._hear_refused)
-        sharing.listen("steering", self._hear_steering)
+        self._ears: Mapping[str, Callable[[str, Mapping[str, Any]], None]] = {
+            "counting": self._hear_lesson,
+            "window": self._hear_claims,
+            "forgotten": self._hear_forgotten,
+            "refused": self._hear_refused,
+            "steering": self._hear_steering,
+        }
+        sharing.listen(TOPIC, self._hear)
 
     @property
     def backlog(self) -> int:
@@ -67,7 +74,7 @@ class Replicas:
     def join(self, guarding: Guarding, before: Guarding | None = None) -> Guarding:
         """Have guards tell and hear; they go on with what those `before` them were told."""
         if before is not None:
-            guarding.steering = before.steering
+            guarding.steering, guarding.refused = before.steering, before.refused
         guarding.tell_refused, guarding.tell_steered = self._tell_refused, self._tell_steering
         self._guarding = guarding
         heard, self._heard = self._heard, []
@@ -79,53 +86,55 @@ class Replicas:
         """Forget what was learned of a model, here and at the others."""
         self._runtime.forget(question)
         value = {"own": question.own_key, "at": self._runtime.now()}
-        self._sharing.tell("forgotten", question.key, "", value)
+        self._sharing.tell(TOPIC, question.key, "forgotten", value)
 
     # --- telling --------------------------------------------------------------------------------
 
     def _tell_lesson(self, key: str, learned: Learned) -> None:
-        self._sharing.tell("counting", key, "", learned.to_dict())
+        self._sharing.tell(TOPIC, key, "counting", learned.to_dict())
 
     def _tell_claims(self, key: str, claims: tuple[Claim, ...]) -> None:
-        self._sharing.tell("window", key, "", {"claims": [asdict(claim) for claim in claims]})
+        value = {"claims": [asdict(claim) for claim in claims]}
+        self._sharing.tell(TOPIC, key, "window", value)
 
     def _tell_refused(self, refused: Refused) -> None:
-        what, upstream, model, party = refused
-        value = {"what": what, "upstream": upstream, "model": model, "party": party}
-        self._sharing.tell("refused", f"{upstream}|{model}|{party}", what, value)
+        value = dict(zip(REFUSED, refused, strict=True))
+        self._sharing.tell(TOPIC, "|".join(refused), "refused", value)
 
     def _tell_steering(self, named: bytes, steering: Steering) -> None:
         pins = sorted(pin.hex() for pin in steering.pins.get(named, ()))
         value = {"pins": pins, "spared": named in steering.spared}
-        self._sharing.tell("steering", named.hex(), "", value)
+        self._sharing.tell(TOPIC, named.hex(), "steering", value)
 
     # --- hearing --------------------------------------------------------------------------------
 
-    def _hear_lesson(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
-        del name
+    def _hear(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
+        """Take in what another replica told; what a newer one may tell is left."""
+        ear = self._ears.get(name)
+        if ear is not None:
+            ear(scope, value)
+
+    def _hear_lesson(self, scope: str, value: Mapping[str, Any]) -> None:
         self._runtime.hear_lesson(scope, Learned.from_dict(value))
 
-    def _hear_claims(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
-        del name
+    def _hear_claims(self, scope: str, value: Mapping[str, Any]) -> None:
         claims = Learned.from_dict({"calibration": None, "laws": (), "at": 0.0, **value}).claims
         since = self._forgotten.get(scope.partition(BY)[0], 0.0)
         self._runtime.windows.hear(scope, [claim for claim in claims if claim.at > since])
 
-    def _hear_forgotten(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
-        del name
+    def _hear_forgotten(self, scope: str, value: Mapping[str, Any]) -> None:
         at = float(value["at"])
         if at > self._forgotten.get(scope, 0.0):
             self._forgotten[scope] = at
             self._runtime.hear_forgotten(scope, str(value["own"]), at)
 
-    def _hear_refused(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
-        del scope, name
-        what, upstream = str(value["what"]), str(value["upstream"])
-        refused = what, upstream, str(value["model"]), str(value["party"])
+    def _hear_refused(self, scope: str, value: Mapping[str, Any]) -> None:
+        del scope
+        what, root, model, party = (str(value[name]) for name in REFUSED)
+        refused = what, root, model, party
         self._have_taken_in(lambda guarding: guarding.refused.add(refused))
 
-    def _hear_steering(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
-        del name
+    def _hear_steering(self, scope: str, value: Mapping[str, Any]) -> None:
         named, spared = bytes.fromhex(scope), bool(value["spared"])
         pins = frozenset(bytes.fromhex(pin) for pin in value["pins"])
         self._have_taken_in(lambda guarding: guarding.take_in(named, pins, spared=spared))
