@@ -162,6 +162,35 @@ def test_a_record_of_another_version_is_told_of_and_left(
     assert "cannot be read" in caplog.text
 
 
+def test_a_fault_of_who_hears_ends_no_listening(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[str] = []
+    came = asyncio.Event()
+
+    def hear(scope: str, name: str, value: Mapping[str, Any]) -> None:
+        del scope, value
+        heard.append(name)
+        if name == "b":
+            came.set()
+        raise RuntimeError("a fault of its own")
+
+    async def talk() -> None:
+        one = await begun(open_store(f"sqlite:{tmp_path}/s.db"))
+        two = Sharing()
+        two.listen("t", hear)
+        await two.begin(open_store(f"sqlite:{tmp_path}/s.db"))
+        one.tell("t", "s", "a", {"n": 1})
+        await asyncio.to_thread(eventually, lambda: "a" in heard)
+        one.tell("t", "s", "b", {"n": 2})
+        await asyncio.wait_for(came.wait(), 20)
+        await one.aclose()
+        await two.aclose()
+
+    asyncio.run(talk())
+    assert "a fault of its own" in caplog.text
+
+
 def test_a_store_in_memory_shares_nothing() -> None:
     async def talk() -> None:
         one = await begun(MemoryStore())

@@ -109,7 +109,7 @@ class Sharing:
         self._notes, self._desk = notes_of(store), desk_of(store)
         if self._notes is None or self._task is not None:
             return
-        self._loop, self._away_until = asyncio.get_running_loop(), 0.0
+        self._loop, self._woken, self._away_until = asyncio.get_running_loop(), asyncio.Event(), 0.0
         await self._look()
         self._task = self._loop.create_task(self._go_on())
 
@@ -124,18 +124,21 @@ class Sharing:
         self._notes = self._loop = None
 
     async def _go_on(self) -> None:
-        looked = 0.0
-        assert self._loop is not None  # noqa: S101 - `begin` has set it
+        loop, looked = asyncio.get_running_loop(), 0.0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._woken.wait()
             self._woken.clear()
-            while self._waiting and await self._write():
-                continue
-            if self._loop.time() - looked >= LOOK_S:
-                looked = self._loop.time()
-                await self._look()
+            try:
+                while self._waiting and await self._write():
+                    continue
+                if loop.time() - looked >= LOOK_S:
+                    looked = loop.time()
+                    await self._look()
+            except Exception:
+                log.exception("replicas could not be told, or heard: it is tried again")
+                await asyncio.sleep(LOOK_S)
 
     async def _write(self) -> bool:
         """Write some of what waits; tell whether the store took it."""
@@ -181,11 +184,13 @@ class Sharing:
             return None
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await threads.run(work)
+                answer = await threads.run(work)
         except (StoreError, TimeoutError) as error:
             log.info("shared records cannot be reached: %s", str(error) or "no answer in time")
             self._away_until = loop.time() + AWAY_S
             return None
+        self._away_until = 0.0
+        return answer
 
 
 def _write(notes: Notes, some: list[SharedNote]) -> bool:
