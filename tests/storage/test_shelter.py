@@ -26,6 +26,7 @@ from ullage.storage import shelter as room
 from ullage.storage.bodies import DamagedRecord
 from ullage.storage.postgres_database import Connection
 from ullage.storage.shelter import Shelter, shelter
+from ullage.threads import Threads
 
 
 class Sick:
@@ -353,3 +354,21 @@ def test_a_statement_that_goes_on_too_long_is_ended_by_the_server(
         with pytest.raises(StoreError, match=r"timeout|no answer"):
             store.checkpoints.load("s", ["p"])
     store.close()
+
+
+def test_a_loop_that_was_held_up_hears_an_answer_that_has_long_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "ANSWER_S", 0.2)
+    threads = Threads("ullage-test", 1)
+
+    async def ask() -> int:
+        asyncio.get_running_loop().call_later(0.01, time.sleep, 0.5)
+        return await room.wait_for_answer(threads.run(lambda: 7))
+
+    async def wait_in_vain() -> None:
+        await room.wait_for_answer(asyncio.Event().wait())
+
+    assert asyncio.run(ask()) == 7
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait_in_vain())

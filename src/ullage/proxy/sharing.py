@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ullage.core.errors import StoreError
 from ullage.storage.notes import Notes, SharedNote, notes_of
-from ullage.storage.shelter import ANSWER_S
+from ullage.storage.shelter import wait_for_answer
 from ullage.storage.threaded import SHARED, Desk, desk_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Sharing:
     async def find(self, topic: str, scope: str, name: str) -> Mapping[str, Any] | None:
         """Return a record's value as anybody wrote it last, None for one that cannot be found.
 
-        It waits for the store, for `ANSWER_S` at most.
+        It waits for the store, for a second at most.
         """
         notes = self._notes
         if notes is None:
@@ -183,8 +183,7 @@ class Sharing:
         if loop.time() < self._away_until:
             return None
         try:
-            async with asyncio.timeout(ANSWER_S):
-                answer = await threads.run(work)
+            answer = await wait_for_answer(threads.run(work))
         except (StoreError, TimeoutError) as error:
             log.info("shared records cannot be reached: %s", str(error) or "no answer in time")
             self._away_until = loop.time() + AWAY_S

@@ -54,6 +54,10 @@ ANSWER_S: Final = 1.0
 """Seconds that an event loop waits for a store's answer. What a thread asks for takes as long as
 the store's own waits."""
 
+PIECES: Final = 10
+"""Pieces of that time. Of a loop that is held up, or has too little of the processor, each takes
+longer: such a loop hears of the time before it hears of an answer that has long come."""
+
 FIRST_S: Final = 1.0
 """Seconds after a failure until the store is tried again; twice as long each time."""
 
@@ -69,6 +73,21 @@ CHARACTERS: Final = 64 * 1024 * 1024
 """Characters of originals among them."""
 
 
+async def wait_for_answer(asked: Awaitable[Result]) -> Result:
+    """Return the answer of a store; raises TimeoutError beyond `ANSWER_S`, and what it raises."""
+    import asyncio
+
+    task = asyncio.ensure_future(asked)
+    try:
+        for _ in range(PIECES):
+            done, _ = await asyncio.wait({task}, timeout=ANSWER_S / PIECES)
+            if done:
+                return task.result()
+        raise TimeoutError
+    finally:
+        task.cancel()
+
+
 @dataclass(frozen=True, slots=True)
 class _Doors:
     """The three parts of a store, and whether its calls block the caller."""
@@ -80,12 +99,7 @@ class _Doors:
 
     async def wait_for(self, asked: Awaitable[Result]) -> Result:
         """Return the answer; raises TimeoutError beyond `ANSWER_S` where nobody is blocked."""
-        if self.blocking:
-            return await asked
-        import asyncio
-
-        async with asyncio.timeout(ANSWER_S):
-            return await asked
+        return await (asked if self.blocking else wait_for_answer(asked))
 
 
 @dataclass(frozen=True, slots=True)
