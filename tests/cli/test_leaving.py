@@ -6,10 +6,17 @@ import asyncio
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from tests.proxy import balancing
+from tests.proxy.balancing import Replica
+from tests.proxy.serving import CHAT, WHOLE, talk
+from tests.support.faults import FaultServer, of_json
+from tests.support.waiting import eventually
 from ullage.cli import leaving, listening, serve
 from ullage.cli.leaving import LeavingServer
 
@@ -175,6 +182,26 @@ def test_who_says_nothing_is_left_after_a_moment(monkeypatch: pytest.MonkeyPatch
         assert (await asyncio.wait_for(client[0].read(), PATIENCE_S)).endswith(b"0\r\n\r\n")
 
     run(work)
+
+
+def test_a_proxy_says_that_it_leaves_and_goes_on_answering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balancing, "LEAVE_S", 3_600)
+    answer = of_json(WHOLE["openai_chat"])
+    with (
+        FaultServer({CHAT: answer, "GET /v1/models": of_json({})}) as upstream,
+        Replica(upstream.root_url, "memory:", tmp_path / "log") as replica,
+        httpx2.Client(timeout=20, trust_env=False) as http,
+    ):
+        assert http.get(f"{replica.url}/readyz").status_code == 200
+        replica.signal()
+        eventually(lambda: http.get(f"{replica.url}/readyz").status_code == 503)
+        assert http.get(f"{replica.url}/readyz").json() == {"status": "leaving"}
+        assert http.get(f"{replica.url}/healthz").status_code == 200
+        got = http.post(replica.url + CHAT, json=talk("openai_chat", stream=False))
+        assert (got.status_code, got.headers["connection"]) == (200, "close")
+        assert replica.end() == 0
 
 
 def test_a_listener_that_nobody_waits_at_has_none_to_accept() -> None:

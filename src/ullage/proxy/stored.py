@@ -125,10 +125,11 @@ class Histories:
         held = self.find(scope, key)
         if held is not None or key is None or self._sharing is None:
             return held
-        told = await self._sharing.find(TOPIC, scope, json.dumps(key))
+        name = _hash_key(key)
+        told = await self._sharing.find(TOPIC, scope, name)
         if told is None and self._sharing.is_on:  # its answer may have been another's a moment ago
             await asyncio.sleep(WRITING_S)
-            told = await self._sharing.find(TOPIC, scope, json.dumps(key))
+            told = await self._sharing.find(TOPIC, scope, name)
         if told is None:
             return None
         try:
@@ -163,7 +164,7 @@ class Histories:
     def _keep(self, scope: str, key: Key, held: Held) -> None:
         self._put((scope, *key), held)
         if self._sharing is not None:
-            self._sharing.tell(TOPIC, scope, json.dumps(key), held.to_dict())
+            self._sharing.tell(TOPIC, scope, _hash_key(key), held.to_dict())
 
     def _put(self, key: Key, held: Held) -> None:
         with self._lock:
@@ -171,6 +172,12 @@ class Histories:
             self._held.move_to_end(key)
             if len(self._held) > self._most:
                 self._held.popitem(last=False)
+
+
+def _hash_key(key: Key) -> str:
+    """Return what a history is called in the store, which need not know its id."""
+    said = json.dumps(key).encode("ascii")
+    return hashlib.blake2b(said, digest_size=16).hexdigest()
 
 
 def key_of(fields: Mapping[str, Any]) -> Key | None:

@@ -27,7 +27,7 @@ WEEK_S: Final = 7 * DAY_S
 class StoreLimits:
     """How much a store keeps, and for how long.
 
-    `most` is the number of records of each of the three kinds, `characters` the size of all
+    `most` is the number of records of each kind, `characters` the size of all
     originals together; beyond either what was used longest ago goes first, the newest never.
     What nobody used for `ttl_s` seconds is out of time.
     """
