@@ -90,11 +90,11 @@ class LeavingServer(uvicorn.Server):
 def _accept_all(listening: socket.socket) -> list[socket.socket]:
     """Return the connections that wait: the system resets them when the socket is closed."""
     found = list[socket.socket]()
-    listening.setblocking(False)
     while True:
         try:
+            listening.setblocking(False)
             one, _ = listening.accept()
-        except OSError:  # none waits, or one that gave up
+        except OSError:  # none waits, or one that gave up, or the socket was closed before
             return found
         one.setblocking(False)
         found.append(one)
