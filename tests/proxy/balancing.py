@@ -195,8 +195,8 @@ async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> No
 class Restarts(threading.Thread):
     """Ends one replica after the other and starts it again, until told to stop.
 
-    With `kills` they are killed. `at` are the moments of it (`time.monotonic`), `codes` the exit
-    codes of those that were not killed, `took` the seconds from the signal to their end.
+    With `kills` they are killed. `at` are the moments of it (`time.monotonic`), `gone` those at which
+    the process was no more, `codes` the exit codes of those that were not killed.
     """
 
     def __init__(self, replicas: Sequence[Replica], every_s: float, *, kills: bool = False) -> None:
@@ -204,8 +204,8 @@ class Restarts(threading.Thread):
         self._replicas, self._every_s, self.kills = replicas, every_s, kills
         self._ended = threading.Event()
         self.at: list[float] = []
+        self.gone: list[float] = []
         self.codes: list[int] = []
-        self.took: list[float] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -214,13 +214,12 @@ class Restarts(threading.Thread):
         try:
             while not self._ended.wait(self._every_s):
                 replica = self._replicas[number % len(self._replicas)]
-                began = time.monotonic()
-                self.at.append(began)
+                self.at.append(time.monotonic())
                 if self.kills:
                     replica.kill()
                 else:
                     self.codes.append(replica.end())
-                    self.took.append(time.monotonic() - began)
+                self.gone.append(time.monotonic())
                 replica.start()
                 number += 1
         except BaseException as error:  # noqa: BLE001 - told by whoever joins

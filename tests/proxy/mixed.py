@@ -15,6 +15,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Literal, Self
@@ -231,6 +232,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(404, {"error": {"message": "not found", "type": "not_found"}})
             return
         status, told = self.server.owner.take(self.path, body)
+        with suppress(OSError):  # who asked was killed
+            self._tell(status, told)
+
+    def _tell(self, status: int, told: Any) -> None:
         if not isinstance(told, list):
             self._send(status, told)
             return

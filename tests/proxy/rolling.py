@@ -99,13 +99,18 @@ class Outcome:
     @property
     def failures(self) -> list[str]:
         """Why turns failed that no kill explains: those under way at one may fail."""
-        moments = self.restarts.at if self.restarts.kills else ()
+        times = zip(self.restarts.at, self.restarts.gone, strict=False)
+        kills = tuple(times) if self.restarts.kills else ()
         return [
             f"{failure.why} {self._place(failure)}"
             for record in self.records.values()
             for failure in record.failures
-            if not any(failure.began - 0.1 <= at <= failure.ended for at in moments)
+            if not any(failure.began <= gone and at <= failure.ended for at, gone in kills)
         ]
+
+    def _find_longest_end(self) -> float:
+        times = zip(self.restarts.at, self.restarts.gone, strict=False)
+        return max((gone - at for at, gone in times), default=0.0)
 
     def _place(self, failure: Failure) -> str:
         """Say when a failure was, by the last signal before its end."""
@@ -128,7 +133,7 @@ class Outcome:
             - len(self.failures),
             "restarts": len(self.restarts.at),
             "exit codes": sorted(set(self.restarts.codes)),
-            "seconds to end, longest": round(max(self.restarts.took, default=0.0), 2),
+            "seconds to end, longest": round(self._find_longest_end(), 2),
             "refused connections retried by the balancer": self.retried,
             "known prefixes that grew": found.grown,
             "of these with the same bytes": found.kept,
