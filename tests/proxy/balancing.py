@@ -195,8 +195,8 @@ async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> No
 class Restarts(threading.Thread):
     """Ends one replica after the other and starts it again, until told to stop.
 
-    With `kills` they are killed. `at` are the moments of it (`time.monotonic`), `gone` those at which
-    the process was no more, `codes` the exit codes of those that were not killed.
+    With `kills` they are killed. `at` are the moments of it (`time.monotonic`), `gone` those at
+    which the process was no more, `codes` the exit codes of those that were not killed.
     """
 
     def __init__(self, replicas: Sequence[Replica], every_s: float, *, kills: bool = False) -> None:

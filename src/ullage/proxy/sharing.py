@@ -111,17 +111,17 @@ class Sharing:
             return
         self._loop, self._woken, self._away_until = asyncio.get_running_loop(), asyncio.Event(), 0.0
         await self._look()
-        self._task = self._loop.create_task(self._go_on())
+        self._begin_task()
 
     async def aclose(self) -> None:
         """Look no more, and write what waits, as far as the store takes it."""
-        task, self._task = self._task, None
+        task, self._task, self._loop = self._task, None, None
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
         while self._waiting and await self._write():
             continue
-        self._notes = self._loop = None
+        self._notes = None
 
     async def _go_on(self) -> None:
         loop, looked = asyncio.get_running_loop(), 0.0
@@ -130,15 +130,22 @@ class Sharing:
                 async with asyncio.timeout(LOOK_S):
                     await self._woken.wait()
             self._woken.clear()
-            try:
-                while self._waiting and await self._write():
-                    continue
-                if loop.time() - looked >= LOOK_S:
-                    looked = loop.time()
-                    await self._look()
-            except Exception:
-                log.exception("replicas could not be told, or heard: it is tried again")
-                await asyncio.sleep(LOOK_S)
+            while self._waiting and await self._write():
+                continue
+            if loop.time() - looked >= LOOK_S:
+                looked = loop.time()
+                await self._look()
+
+    def _go_on_later(self, task: asyncio.Task[None]) -> None:
+        """Begin anew after a fault: one of who hears, or of a store."""
+        if task is self._task and self._loop is not None and not task.cancelled():
+            log.error("replicas could not be told, or heard", exc_info=task.exception())
+            self._loop.call_later(LOOK_S, self._begin_task)
+
+    def _begin_task(self) -> None:
+        if self._loop is not None:
+            self._task = self._loop.create_task(self._go_on())
+            self._task.add_done_callback(self._go_on_later)
 
     async def _write(self) -> bool:
         """Write some of what waits; tell whether the store took it."""
