@@ -435,7 +435,7 @@ def _write_simulation(results: Results, costs: Costs) -> str:
     capacity = cores / costs.server_cpu
     # The busiest of a thousand tenants: its share of all requests, one at a time.
     share = 1 / sum((n + 1) ** -SKEW for n in range(1_000))
-    scenes = (
+    scenes: tuple[tuple[str, queue.Service, dict[str, Any], float], ...] = (
         ("steady", service, {}, capacity),
         ("bursts", service, {"burst": BURST}, capacity),
         ("hot tenant", tenant, {"skew": SKEW}, min(capacity, 1 / (save * share))),

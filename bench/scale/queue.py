@@ -5,6 +5,7 @@ What a request takes of a core is measured, as is the time of its sync. It knows
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
@@ -187,10 +188,10 @@ def fit_stretch(clients: int, rate: float, service: Service, client_s: float) ->
     """
     low, high = 0.2, 20.0
     for _ in range(12):
-        middle = (low * high) ** 0.5
+        middle = math.sqrt(low * high)
         made = close_loop(clients, stretch(service, middle), client_s * middle, 4_000)
         low, high = (middle, high) if made > rate else (low, middle)
-    return (low * high) ** 0.5
+    return math.sqrt(low * high)
 
 
 def stretch(service: Service, factor: float) -> Service:

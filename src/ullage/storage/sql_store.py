@@ -21,6 +21,7 @@ from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, Index, SearchArea,
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
 from ullage.storage.bodies import seal
+from ullage.storage.notes import SharedNote, SqlNotes
 from ullage.storage.objects import (
     ELSEWHERE,
     MovedText,
@@ -29,7 +30,6 @@ from ullage.storage.objects import (
     read_original,
     unpack_original,
 )
-from ullage.storage.notes import SharedNote, SqlNotes
 from ullage.storage.protocol import StoreLimits
 from ullage.storage.threaded import Desk
 
