@@ -106,8 +106,9 @@ def test_the_hook_of_these_tests_sees_files_sockets_and_processes() -> None:
 LOOP = (
     *("Agent", "Ended", "Live", "RetentionRules", "Session", "agent", "apply_retention"),
     *("list_old_sessions", "plan_retention", "purge_sessions"),
+    *("JobQueue", "Ticket", "TurnWorker"),
 )
-"""Names of the agent's room, which cannot do without an event loop."""
+"""Names of the agent's and the workers' rooms, which cannot do without an event loop."""
 
 
 def test_loading_every_name_starts_no_thread_and_opens_no_connection() -> None:

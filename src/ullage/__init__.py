@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Fenced,
         MalformedHistoryError,
         ProviderError,
+        QueueFull,
         StoreAway,
         StoreError,
         UllageError,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from ullage.sdk.errors import classify_error, classify_exception
     from ullage.storage import Store, open_log, open_store, register_store
     from ullage.telemetry import metrics
+    from ullage.workers import JobOutcome, JobQueue, TenantLimits, Ticket, TurnWorker
 
 __version__ = "0.1.0.dev0"
 
@@ -97,7 +99,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.core.errors": (
         "BusyWriter", "CompactionError", "ConfigurationError", "ContextTooLargeError",
         "ContextWindowUnknown", "CorruptLog", "ErrorKind", "Fenced", "MalformedHistoryError",
-        "ProviderError", "StoreAway", "StoreError", "UllageError", "UnknownSession",
+        "ProviderError", "QueueFull", "StoreAway", "StoreError", "UllageError", "UnknownSession",
     ),
     "ullage.core.tokens.gauge": ("Assessment", "Thresholds"),
     "ullage.core.session.instructions": ("Context", "developer_context", "system_prompt"),
@@ -121,6 +123,7 @@ _HOME: Mapping[str, Sequence[str]] = {
     "ullage.api.tally": ("Tally",),
     "ullage.guard.view": ("View",),
     "ullage.api.wrap": ("wrap",),
+    "ullage.workers": ("JobQueue", "JobOutcome", "TenantLimits", "Ticket", "TurnWorker"),
 }  # fmt: skip
 
 _ROOMS: Mapping[str, str] = {
@@ -136,14 +139,15 @@ __all__ = [
     "Agent", "Answer", "Assessment", "BusyWriter", "Claim", "Compaction", "CompactionError",
     "ConfigurationError", "Consent", "Contents", "Context", "ContextTooLargeError",
     "ContextWindowUnknown", "CorruptLog", "Cost", "Count", "Ended", "ErrorKind", "Fenced", "Fit",
-    "Guard", "Live", "MalformedHistoryError", "Pause", "Policy", "Provider", "ProviderError",
-    "RetentionRules", "Rung", "Runtime", "Session", "Spent", "Store", "StoreAway", "StoreError",
-    "Strategy", "StreamProvider", "Summarizer", "SummaryRequest", "Tally", "Thresholds",
-    "Truncation", "TurnBudget", "UllageError", "UnknownSession", "Usage", "View", "Window",
-    "acompact", "acount", "agent", "allocate", "amodels", "answer_recall", "answer_search",
-    "apply_retention", "assess", "awindow", "classify_error", "classify_exception", "compact",
-    "context", "cost", "count", "count_text", "detect_truncation", "developer_context", "edits",
-    "errors", "events", "fit", "list_left_out", "list_old_sessions", "metrics", "models",
+    "Guard", "JobOutcome", "JobQueue", "Live", "MalformedHistoryError", "Outcome", "Pause",
+    "Policy", "Provider", "ProviderError", "QueueFull", "RetentionRules", "Rung", "Runtime",
+    "Session", "Spent", "Store", "StoreAway", "StoreError", "Strategy", "StreamProvider",
+    "Summarizer", "SummaryRequest", "Tally", "TenantLimits", "Thresholds", "Ticket", "Truncation",
+    "TurnBudget", "TurnWorker", "UllageError", "UnknownSession", "Usage", "View", "Window",
+    "Worker", "acompact", "acount", "agent", "allocate", "amodels", "answer_recall",
+    "answer_search", "apply_retention", "assess", "awindow", "classify_error", "classify_exception",
+    "compact", "context", "cost", "count", "count_text", "detect_truncation", "developer_context",
+    "edits", "errors", "events", "fit", "list_left_out", "list_old_sessions", "metrics", "models",
     "open_log", "open_store", "plan_retention", "purge_sessions", "recall", "recall_tool",
     "register_store", "repair", "replay", "search", "search_tool", "system_prompt", "validate",
     "window", "window_tokens", "wrap",

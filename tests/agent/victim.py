@@ -33,7 +33,7 @@ from ullage.core.session.permissions import Access
 from ullage.core.session.tools import Spec, ToolOutcome
 from ullage.providers import Limits, Provider
 from ullage.storage import log_postgres
-from ullage.storage.log import EventLog, Head, Lease, Owner
+from ullage.storage.log import LEASE_S, EventLog, Head, Lease, Owner
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_sqlite import SqliteLog
 from ullage.tools import Arguments, Executor, Tool, Workspace
@@ -93,7 +93,7 @@ class Job:
     by: int = signal.SIGKILL
     anew: bool = False
     lease_s: float = 30.0
-    beat_s: float = turning.BEAT_S
+    beat_s: float = LEASE_S / turning.BEATS
 
     @property
     def keeps_lock(self) -> bool:
@@ -267,7 +267,7 @@ def opened(url: str, lease_s: float) -> EventLog:
 def work(job: Job) -> int:
     """Do a job; return the exit code."""
     step = Steps(job)
-    setattr(turning, "BEAT_S", job.beat_s)  # noqa: B010 - this process runs one job
+    setattr(turning, "find_beat", lambda _: job.beat_s)  # noqa: B010 - this process runs one job
     log = cast("EventLog", Watched(opened(job.log, job.lease_s), step))
     tools = [Ticking(tool, step) for tool in toolbox(job.folder)]
     agent = Agent(

@@ -7,7 +7,6 @@ together what `core.session.turn` decides with and decides nothing itself.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,9 +34,10 @@ from ullage.agent.options import (
     restrict,
 )
 from ullage.agent.originals import SessionPast
-from ullage.agent.session import Live, Session, find_folder
+from ullage.agent.session import Live, Session, find_state_folder
 from ullage.agent.showing import show_event
 from ullage.agent.subagents import Subagents, make_tool
+from ullage.agent.submitting import TakesTurns, Ticket, check_place, name_turn
 from ullage.agent.summarizing import OwnModel, choose_summarizer
 from ullage.agent.turning import Turning
 from ullage.config.settings import SAME
@@ -201,6 +201,23 @@ class Agent(Unpicklable):
         _free(session)
         return asyncio.get_running_loop().create_task(self.arun(session, text, **options))
 
+    async def asubmit(
+        self, queue: TakesTurns[Ticket], session: Session | str, text: str, **options: Any
+    ) -> Ticket:
+        """Have a turn run by a worker of a queue (`ullage.JobQueue`); return what tells of it.
+
+        A session that is not there is begun. `options` are a job's, such as tenant, priority, key
+        and agent: the worker's own agent of that name runs it, not this one. Raises what the queue
+        raises, and ConfigurationError for a session of another store.
+        """
+        return await queue.asubmit(check_place(queue, session), text, **options)
+
+    def submit(
+        self, queue: TakesTurns[Ticket], session: Session | str, text: str, **options: Any
+    ) -> Ticket:
+        """Do as `asubmit`, blocking."""
+        return queue.submit(check_place(queue, session), text, **options)
+
     async def _turn(self, session: Session, text: str | None, options: TurnOptions) -> Ended:
         check_names(options, TurnOptions)
         check_values(options)
@@ -310,7 +327,7 @@ class Agent(Unpicklable):
         session, fold = kit.session, kit.session.known
         cut = fold.turn
         named = find_mentioned(text or "", self.skills)
-        name = cut.turn if text is None and cut is not None else uuid.uuid4().hex[:12]
+        name = cut.turn if text is None and cut is not None else name_turn(fold, options)
         ways = (f"show {session.name}", f"resume {session.name}", f"resume {session.name} TEXT")
         lost = fold.unanswered if text is None and cut is None else None
         return TurnOrder(
@@ -539,7 +556,10 @@ class Agent(Unpicklable):
         if self.workspace is None:  # tools that touch no file
             tools = (PlanTool(), RecallTool(past), SearchBackTool(past))
             return Executor(Path.cwd(), tools=tools)
-        state, shell = _state(session.log.url, self.workspace), self._equipment.get("shell", SHELL)
+        state, shell = (
+            find_state_folder(session.log.url, self.workspace),
+            self._equipment.get("shell", SHELL),
+        )
         return Executor(self.workspace, state=state, shell=shell, past=past)
 
     def _read(self, name: str, wanted: str) -> str | None:
@@ -561,27 +581,6 @@ async def _compact_history(kit: Kit, target: int) -> Compacting:
     made = view.prepared.checkpoint
     reasons = [e.reason for e in view.prepared.events if isinstance(e, CompactionFailed)]
     return Compacting(made, reasons[-1] if reasons else "", view)
-
-
-def _state(url: str, workspace: Path) -> Path | None:
-    """Return the folder that a log's file is in: no tool may reach it.
-
-    Raises ConfigurationError where that is the workspace, or a folder above it.
-    """
-    scheme, _, path = url.partition("://")
-    if scheme != "sqlite":
-        kept = find_folder(url)
-        if kept is None or workspace.resolve() not in kept.resolve().parents:
-            return None
-        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return kept
-    folder, work = Path(path).parent.resolve(), workspace.resolve()
-    if folder == work or folder in work.parents:
-        raise ConfigurationError(
-            f"the log {path} is in the workspace {workspace} itself or above it, where tools would "
-            f"reach it: keep it in a folder of its own, such as sqlite:{workspace}/.ullage/log.db"
-        )
-    return folder
 
 
 def _free(session: Session) -> None:

@@ -31,6 +31,7 @@ WANTED: Final[Mapping[str, type]] = MappingProxyType(
         "parts": Sequence,
         "dry_run": bool,
         "budget": TurnBudget,
+        "turn": str,
     }
 )
 """What the value of an option is, where it is not None."""
@@ -42,7 +43,8 @@ class TurnOptions(TypedDict, total=False):
     `provider` takes the place of the agent's own, `provider_options` are body fields that go to it
     untouched. `mode` is build or plan, `permission` auto, ask or read_only; `dry_run` runs no
     tool. `max_iterations` bounds the calls of the model. `presenter_context` holds what a person
-    looks at. `parts` is content beside the text. `budget` bounds what the turn may use.
+    looks at. `parts` is content beside the text. `budget` bounds what the turn may use. `turn`
+    names a new turn in the log, such as by the job that it is; else it is named by chance.
     """
 
     provider: Provider | StreamProvider | None
@@ -55,6 +57,7 @@ class TurnOptions(TypedDict, total=False):
     parts: Sequence[Mapping[str, Any]]
     budget: TurnBudget | None
     ask: Asking | None
+    turn: str | None
 
 
 class Equipment(TypedDict, total=False):

@@ -112,6 +112,7 @@ class Session(Unpicklable):
         self._writing, self._folding = threading.Lock(), threading.Lock()
         self._awaiting: int | None = None  # the thread whose event loop is amid a step
         self._lease: Lease | None = None
+        self._let_go = False
         self._claim: WriterClaim | None = None
         self._heard: list[Hear] = []
         self.originals = SessionOriginals(name, log, lambda: self.fold)
@@ -245,6 +246,13 @@ class Session(Unpicklable):
         self._block(self._beat)
         self._tell_news()
 
+    def let_go(self) -> None:
+        """Write nothing more: a turn that is cancelled from here on stays open in the log.
+
+        Another writer goes on with it once this one is closed. What is written raises Fenced.
+        """
+        self._let_go = True
+
     def close(self) -> None:
         """Give the right to write back; the log stays open."""
         run_at_once(self._release(make_immediate(self.log)))
@@ -363,6 +371,8 @@ class Session(Unpicklable):
 
     async def _hold_lease(self, log: AsyncEventLog) -> Lease:
         """Return the lease; within a turn one that was lost is not taken anew."""
+        if self._let_go:
+            raise Fenced(f"session {self.name} was let go of here; nothing was written")
         if self._lease is None and self.busy:
             raise Fenced(f"session {self.name} was taken over by another; nothing was written")
         return await self._take_lease(log)
@@ -491,3 +501,24 @@ def find_folder(url: str) -> Path | None:
     import platformdirs
 
     return Path(platformdirs.user_state_dir("ullage", appauthor=False)) / BESIDE
+
+
+def find_state_folder(url: str, workspace: Path) -> Path | None:
+    """Return the folder that a log's file is in: no tool may reach it.
+
+    Raises ConfigurationError where that is the workspace, or a folder above it.
+    """
+    scheme, _, path = url.partition("://")
+    if scheme != "sqlite":
+        kept = find_folder(url)
+        if kept is None or workspace.resolve() not in kept.resolve().parents:
+            return None
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return kept
+    folder, work = Path(path).parent.resolve(), workspace.resolve()
+    if folder == work or folder in work.parents:
+        raise ConfigurationError(
+            f"the log {path} is in the workspace {workspace} itself or above it, where tools would "
+            f"reach it: keep it in a folder of its own, such as sqlite:{workspace}/.ullage/log.db"
+        )
+    return folder

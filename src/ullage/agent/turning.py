@@ -58,9 +58,15 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Call
     from ullage.core.session.tools import Intent, Pending, ToolOutcome
     from ullage.guard.view import View
+    from ullage.storage.log import EventLog
 
-BEAT_S: Final = LEASE_S / 3
-"""Seconds between signs of life: two may fail before the lease can be taken over."""
+BEATS: Final = 3
+"""Signs of life in the time of a lease: two may fail before it can be taken over."""
+
+
+def find_beat(log: EventLog) -> float:
+    """Return the seconds between two signs of life of a writer to a log."""
+    return float(getattr(log, "lease_s", LEASE_S)) / BEATS
 
 
 class Turning:
@@ -135,8 +141,9 @@ class Turning:
 
         A sign that the store did not take is not the last one: the next may come through.
         """
+        seconds = find_beat(self._session.log)
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(seconds)
             try:
                 await self._session.aheartbeat()
             except Fenced:

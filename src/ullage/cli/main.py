@@ -26,6 +26,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "talk to a model": ("run", "chat", "resume", "undo"),
     "guard any client": ("serve", "with", "hooks", "mcp"),
     "watch conversations": ("top", "ui"),
+    "turns on many machines": ("worker", "submit", "queue"),
     "what fills a window": ("context", "count", "validate", "compact", "recall", "search"),
     "how large a window is": ("window", "models", "explain-error"),
     "recorded sessions": (
@@ -58,7 +59,7 @@ examples:
 ullage COMMAND --help tells more of one.
 """
 
-AGENTS: Final = frozenset({"run", "chat", "resume", "replay", "compact"})
+AGENTS: Final = frozenset({"run", "chat", "resume", "replay", "compact", "worker"})
 """The commands that have a model of their own."""
 
 OK, FAILED, USAGE, BUSY, INTERRUPTED = 0, 1, 2, 5, 130

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from ullage.cli import desk
 from ullage.cli.face import add_sources, find_replays, make_sources
 from ullage.config.serving import SHORTEST, loopback
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
+from ullage.workers.job import blank_texts
+from ullage.workers.opening import ENGINES
 
 SUMMARY = "watch and steer conversations in a browser: your sessions, Claude Code's, Codex'"
 
@@ -27,6 +32,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EPILOG
     add_sources(parser)
+    parser.add_argument(
+        "--queue",
+        nargs="?",
+        const="",
+        choices=("", *ENGINES),
+        metavar="ENGINE",
+        help="watch the queue of turns beside the log, too: what waits, runs and works there",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="the address to bind to (127.0.0.1)")
     parser.add_argument(
         "--port", type=int, default=PORT, help=f"the port ({PORT}); 0 takes a free one"
@@ -50,13 +63,26 @@ def run(given: argparse.Namespace) -> int:
         raise explain_missing("ullage ui", error.name) from error
     sources = make_sources(given)
     listening = bind_socket(given.host, given.port)
-    with listening:
+    with listening, _lend_queue(given) as queue:
         names = ", ".join(source.name for source in sources)
-        about = About(f"watches {names}", replays=find_replays())
+        pages = {} if queue is None else {"pages": {"/ullage/queue": "what waits and runs"}}
+        about = About(f"watches {names}", lambda _: pages, find_replays(), queue)
         app = Alone(LiveDesk(sources), about, host=given.host, token=token)
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(given.host, given.host)  # noqa: S104
         desk.say(f"watching {names}: http://{host}:{listening.getsockname()[1]}/")
         return serve_pages(app, listening, DRAIN_S)
+
+
+@contextmanager
+def _lend_queue(given: argparse.Namespace) -> Iterator[Callable[[], dict[str, Any]] | None]:
+    """Lend what tells of the queue that is watched; None where none is."""
+    if given.queue is None:
+        yield None
+        return
+    from ullage.workers.queue import JobQueue
+
+    with JobQueue(desk.store_url(given), given.queue or None) as queue:
+        yield lambda: blank_texts(queue.report())
 
 
 def _read_token(given: argparse.Namespace) -> str | None:

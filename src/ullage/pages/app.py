@@ -41,10 +41,11 @@ COMPACTION: Final = f"{PREFIX}compaction"
 RECEIPT: Final = f"{PREFIX}receipt"
 POLICIES: Final = f"{PREFIX}policies"
 ACT: Final = f"{PREFIX}act"
+QUEUE: Final = f"{PREFIX}queue"
 STATIC: Final = f"{PREFIX}static/"
 
 PATHS: Final = frozenset(
-    {"/", LIVE, LIST, CONVERSATION, MESSAGES, COMPACTION, RECEIPT, POLICIES, ACT}
+    {"/", LIVE, LIST, CONVERSATION, MESSAGES, COMPACTION, RECEIPT, POLICIES, QUEUE, ACT}
 )
 
 VIEWERS: Final = 32
@@ -77,12 +78,15 @@ HEADERS: Final[Mapping[str, str]] = {
 class About:
     """What the pages say of where they are: a line on what is shown, and facts for programs.
 
-    `replays` is the folder in which replays of policies are kept, None to show none.
+    `replays` is the folder in which replays of policies are kept, None to show none. `queue`
+    returns what is in a queue of turns (tenants, workers, jobs), and may block; None is for no
+    queue.
     """
 
     what: str
     facts: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
     replays: Path | None = None
+    queue: Callable[[], dict[str, Any]] | None = None
 
 
 class PlainJSON(JSONResponse):
@@ -114,6 +118,7 @@ class LivePages:
                 Route(RECEIPT, self._answer(self._receipt)),
                 Route(POLICIES, self._answer(self._policies)),
                 Route(ACT, self._answer(self._act), methods=["POST"]),
+                Route(QUEUE, self._answer(self._queue)),
                 Route(f"{STATIC}{{name}}", self._static),
             ]
         )
@@ -269,6 +274,15 @@ class LivePages:
         action = str(options.pop("action", ""))
         done = await self._desk.act(key, action, options, viewer)
         return self._show(request, "done.html", {"done": done}, action=action, key=key)
+
+    async def _queue(self, request: Request, viewer: Viewer) -> Response:
+        """Show what waits and runs in a queue; texts of jobs are not shown."""
+        if not viewer.is_operator:
+            raise PermissionError("the queue is the operator's to see")
+        if self._about.queue is None:
+            raise UnknownConversation("no queue is watched here: ullage ui --queue watches one")
+        told = await asyncio.to_thread(self._about.queue)
+        return self._show(request, "queue.html", told, title="Queue")
 
     async def _find_key(self, request: Request, viewer: Viewer) -> str:
         """Return the key that is asked for; what a viewer may not see takes as long as nothing."""

@@ -25,7 +25,7 @@ class MemoryLog(Unpicklable):
     desk: Final = AT_ONCE
 
     def __init__(self, *, lease_s: float = LEASE_S) -> None:
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._lock = threading.Lock()
         self._heads: dict[str, Head] = {}
         self._events: dict[str, list[Stamped]] = {}
@@ -86,7 +86,7 @@ class MemoryLog(Unpicklable):
         """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
         with self._lock:
             head = self._head(session)
-            terms = log.LeaseTerms(now, self._lease_s, local=True, take_over=take_over)
+            terms = log.LeaseTerms(now, self.lease_s, local=True, take_over=take_over)
             lease = log.grant_lease(head, self._find_lease(session), owner, terms)
             self._leases[session].append(lease)
             return lease

@@ -175,7 +175,7 @@ class PostgresLog(Unpicklable):
         lease_s: float = LEASE_S,
         wait_s: float = WAIT_S,
     ) -> None:
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._database = PostgresDatabase(url, create=create, wait_s=wait_s)
         self._objects = ObjectReader()
         self.passages = SqlIndex(self._database, PASSAGES, kept=False)
@@ -258,7 +258,7 @@ class PostgresLog(Unpicklable):
             head = _lock_head(cursor, session)
             held = _lease_of(cursor.execute(HELD, (session,)).fetchall())
             ((clock,),) = cursor.execute(CLOCK).fetchall()
-            terms = log.LeaseTerms(clock, self._lease_s, take_over=take_over)
+            terms = log.LeaseTerms(clock, self.lease_s, take_over=take_over)
             lease = log.grant_lease(head, held, owner, terms)
             said = json.dumps(owner.to_dict())
             row = (session, lease.epoch, said, clock, clock, None, lease.taken)

@@ -129,7 +129,7 @@ class SqliteLog(Unpicklable):
         lease_s: float = LEASE_S,
         wait_s: float = WAIT_S,
     ) -> None:
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._database = Database(path, create=create, wait_s=wait_s)
         self._objects = ObjectReader()
         self.passages = SqlIndex(self._database, PASSAGES, kept=False)
@@ -194,7 +194,7 @@ class SqliteLog(Unpicklable):
         with self._database.writing() as connection:
             head = _head(connection, session)
             held = _find_lease(connection, session)
-            terms = log.LeaseTerms(now, self._lease_s, local=True, take_over=take_over)
+            terms = log.LeaseTerms(now, self.lease_s, local=True, take_over=take_over)
             lease = log.grant_lease(head, held, owner, terms)
             said = json.dumps(owner.to_dict())
             row = (session, lease.epoch, said, now, now, None, lease.taken)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.storage.checking import require_store
+from ullage.storage.log import LEASE_S
 from ullage.storage.memory import MemoryStore
 from ullage.storage.postgres_url import hide_password
 from ullage.storage.protocol import STANDARD, Store, StoreLimits
@@ -60,13 +61,14 @@ def open_store(
             return PostgresStore(url, limits=limits, create=create, now=now)
         from ullage.storage.sqlite import SqliteStore
 
-        return SqliteStore(_file(url), limits=limits, create=create, now=now)
+        return SqliteStore(find_file(url), limits=limits, create=create, now=now)
 
 
-def open_log(url: str, *, create: bool = True) -> EventLog:
+def open_log(url: str, *, create: bool = True, lease_s: float = LEASE_S) -> EventLog:
     """Open the log of sessions that a URL names, in the same forms as `open_store` takes.
 
-    With `create=False` it must be there. Raises what `open_store` raises.
+    With `create=False` it must be there. A writer that gave no sign for `lease_s` seconds may be
+    taken over from: all who share a log give the same. Raises what `open_store` raises.
     """
     scheme = _scheme(url)
     if scheme is None:
@@ -79,10 +81,10 @@ def open_log(url: str, *, create: bool = True) -> EventLog:
         if scheme == "postgresql":
             from ullage.storage.log_postgres import PostgresLog
 
-            return PostgresLog(url, create=create)
+            return PostgresLog(url, create=create, lease_s=lease_s)
         from ullage.storage.log_sqlite import SqliteLog
 
-        return SqliteLog(_file(url), create=create)
+        return SqliteLog(find_file(url), create=create, lease_s=lease_s)
 
 
 def has_log(url: str) -> bool:
@@ -121,7 +123,8 @@ def _needing(url: str) -> Iterator[None]:
         raise explain_missing(f"store {hide_password(url)!r}", error.name) from error
 
 
-def _file(url: str) -> Path:
+def find_file(url: str) -> Path:
+    """Return the file of an SQLite URL; raises ConfigurationError where it names none."""
     return _path(url, url.partition(":")[2])
 
 

@@ -9,6 +9,7 @@
     +-- MalformedHistoryError       the messages break the dialect's protocol
     +-- CompactionError             compaction was asked for and cannot be configured or started
     +-- ProviderError               a model server cannot be reached, started or understood
+    +-- QueueFull                   a job more than a queue takes
     +-- StoreError                  durable state cannot be read or written
         +-- BusyWriter              another program kept a store locked for longer than we wait
         +-- Fenced                  a writer that is not its session's writer any more
@@ -100,6 +101,20 @@ class ProviderError(UllageError):
     """Report a model server that cannot be reached, started or understood."""
 
     code = "provider"
+
+
+class QueueFull(UllageError):  # noqa: N818 - named for what was found, as BusyWriter is
+    """Report a job that a queue did not take, since too many wait there already.
+
+    `waiting` are those that wait, `limit` the most that may.
+    """
+
+    code = "queue_full"
+
+    def __init__(self, message: str, *, waiting: int, limit: int) -> None:
+        self.waiting = waiting
+        self.limit = limit
+        super().__init__(message)
 
 
 class StoreError(UllageError):

@@ -1,0 +1,176 @@
+"""The loop of a worker whose engine is pulled: take, run, settle; beside it signs of life.
+
+Whatever the engine cannot do for a moment is tried again: a database that is away for a while costs
+time, not jobs. It knows no engine and no turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from ullage.core.errors import StoreError
+from ullage.workers.engine import Perform, Post, PulledEngine, Running, Taken
+from ullage.workers.job import JobOutcome
+
+log = logging.getLogger("ullage.workers")
+
+POLL_S: Final = 0.5
+"""Seconds between two looks where nobody told of news."""
+
+BEATS: Final = 4
+"""Signs of life in the time of a lease."""
+
+LONGEST_BEAT_S: Final = 1.0
+"""Seconds between two looks at who else is dead, at the most."""
+
+CLOSING_S: Final = 12.0
+"""Seconds that jobs get to end once they were let go of: a turn waits for its log that long."""
+
+PAUSE_S: Final = 0.2
+"""Seconds before another try after the engine failed."""
+
+Result = TypeVar("Result")
+
+
+class PullLoop:
+    """One worker at an engine. `run` may be called once."""
+
+    def __init__(self, engine: PulledEngine, post: Post, perform: Perform) -> None:
+        self._engine, self._post, self._perform = engine, post, perform
+        self._worker = 0
+        self._under_way: dict[tuple[int, int], Running] = {}  # by number and attempt
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until the post drains and nothing is under way."""
+        self._worker = await self._insist(lambda: self._engine.enlist(self._post))
+        keeping = asyncio.create_task(self._keep())
+        try:
+            while not self._post.draining.is_set():
+                self._freed.clear()
+                if not await self._fill():
+                    await self._wait()
+            await self._drain()
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            for running in self._under_way.values():
+                running.let_go()
+            if self._tasks:
+                await asyncio.wait(set(self._tasks), timeout=CLOSING_S)
+            await self._insist(lambda: self._engine.resign(self._worker), tries=3)
+
+    async def _fill(self) -> bool:
+        """Take one job if there is a slot for it; tell whether there was."""
+        if len(self._under_way) >= self._post.slots:
+            return False
+        try:
+            taken = await self._engine.take(self._worker)
+        except StoreError as error:
+            await self._rest(error)
+            return False
+        if taken is None:
+            return False
+        running = self._perform(taken.job, taken.deaths)
+        self._under_way[taken.number, taken.attempt] = running
+        task = asyncio.create_task(self._work_off(taken, running))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return True
+
+    async def _wait(self) -> None:
+        """Wait for a free slot, for news, or for the end."""
+        waits = [
+            asyncio.create_task(self._freed.wait()),
+            asyncio.create_task(self._post.draining.wait()),
+            asyncio.create_task(self._hear_news()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _hear_news(self) -> None:
+        await self._engine.wait(POLL_S)
+        try:
+            await self._hear_cancellations()
+        except StoreError as error:
+            await self._rest(error)
+
+    async def _work_off(self, taken: Taken, running: Running) -> None:
+        """Run a job to its end, and settle it however long the engine is away."""
+        try:
+            outcome = await running.run()
+        except Exception as error:
+            said = f"the worker failed: {type(error).__name__}: {error}"
+            where = taken.job.session
+            failed = JobOutcome(state="failed", session=where, reason="crashed", error=said)
+            await self._settle(taken, failed)
+            raise
+        await self._settle(taken, outcome)
+
+    async def _settle(self, taken: Taken, outcome: JobOutcome | None) -> None:
+        try:
+            await self._insist(lambda: self._engine.settle(self._worker, taken, outcome))
+        finally:
+            del self._under_way[taken.number, taken.attempt]
+            self._freed.set()
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a job failed in its worker", exc_info=error)
+
+    async def _keep(self) -> None:
+        """Give signs of life and look after the dead, until cancelled."""
+        every = min(self._post.lease_s / BEATS, LONGEST_BEAT_S)
+        while True:
+            try:
+                draining = self._post.draining.is_set()
+                if not await self._engine.beat(self._worker, draining=draining):
+                    self._leave_all()
+                    self._worker = await self._engine.enlist(self._post)
+                if await self._engine.reap():
+                    self._freed.set()
+                if draining:
+                    await self._hear_cancellations()
+            except StoreError as error:
+                log.warning("no sign of life could be given: %s", error)
+            await asyncio.sleep(every)
+
+    async def _hear_cancellations(self) -> None:
+        cancelled = set(await self._engine.list_cancelled(self._worker))
+        for (number, _), running in list(self._under_way.items()):
+            if number in cancelled:
+                running.cancel()
+
+    def _leave_all(self) -> None:
+        """Let go of all jobs: they were given to others when this worker was taken for dead."""
+        for running in self._under_way.values():
+            running.let_go()
+
+    async def _drain(self) -> None:
+        """Give what is under way its time to end."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=self._post.drain_s)
+
+    async def _insist(self, work: Callable[[], Awaitable[Result]], tries: int = -1) -> Result:
+        """Return what work on the engine comes to; while it is away, try again."""
+        while True:
+            try:
+                return await work()
+            except StoreError as error:
+                tries -= 1
+                if not tries:
+                    raise
+                await self._rest(error)
+
+    async def _rest(self, error: StoreError) -> None:
+        log.warning("the queue is away, trying again: %s", error)
+        await asyncio.sleep(PAUSE_S)

@@ -1,0 +1,293 @@
+"""The queue as a program sees it: jobs are submitted, awaited, listened to, cancelled.
+
+Usable from any thread and any event loop: its engine lives on a loop of its own thread. It runs no
+job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from ullage.agent.continuing import read_link
+from ullage.agent.session import Live
+from ullage.core.errors import ConfigurationError, UnknownSession
+from ullage.core.session.log.event import EPHEMERAL, Event
+from ullage.core.values.pickling import Unpicklable
+from ullage.storage.opening import open_log
+from ullage.storage.postgres_url import hide_password
+from ullage.storage.threaded import SHARED
+from ullage.workers.engine import QueueEngine
+from ullage.workers.job import (
+    ENDED,
+    JobOutcome,
+    JobRow,
+    QueueReport,
+    TenantLimits,
+    TurnJob,
+    make_job,
+)
+from ullage.workers.opening import choose_engine, open_engine
+
+if TYPE_CHECKING:
+    from ullage.agent.session import Told
+    from ullage.storage.log import EventLog
+
+Result = TypeVar("Result")
+
+LONGEST_WAIT_S: Final = 3600.0 * 24 * 365
+
+
+class Ticket:
+    """A job that was submitted: `id` names it, and its turn in the log of `session`."""
+
+    def __init__(self, queue: JobQueue, job: str, session: str) -> None:
+        self._queue = queue
+        self.id = job
+        self.session = session
+
+    def __repr__(self) -> str:
+        return f"Ticket({self.id!r} of session {self.session!r})"
+
+    async def aresult(self, timeout_s: float | None = None) -> JobOutcome:
+        """Wait for the job's end and return it. Raises TimeoutError after `timeout_s` seconds."""
+        return await asyncio.wrap_future(self._queue.spawn(self._wait(timeout_s)))
+
+    def result(self, timeout_s: float | None = None) -> JobOutcome:
+        """Do as `aresult`, blocking."""
+        return self._queue.spawn(self._wait(timeout_s)).result()
+
+    async def acancel(self) -> bool:
+        """Cancel it; False where it had ended."""
+        return await self._queue.acancel(self.id)
+
+    def cancel(self) -> bool:
+        """Do as `acancel`, blocking."""
+        return self._queue.cancel(self.id)
+
+    async def events(self) -> AsyncIterator[Told]:
+        """Yield what happens in its turn, from its beginning to its end, wherever it runs.
+
+        Recorded events come from the log, each once and in order. What is shown while it happens
+        (`Live`) comes where the engine tells it, and not from before this call.
+        """
+        found: asyncio.Queue[Told | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def pass_on(told: Told | None) -> None:
+            loop.call_soon_threadsafe(found.put_nowait, told)
+
+        following = self._queue.spawn(self._follow(pass_on))
+        following.add_done_callback(lambda _: pass_on(None))
+        try:
+            while (told := await found.get()) is not None:
+                yield told
+            await asyncio.wrap_future(following)
+        finally:
+            following.cancel()
+
+    async def _wait(self, timeout_s: float | None) -> JobOutcome:
+        engine = self._queue.engine
+        async with (
+            asyncio.timeout(LONGEST_WAIT_S if timeout_s is None else timeout_s),
+            engine.listen(self.id) as news,
+        ):
+            while (outcome := await self._find_end(engine)) is None:
+                while (each := await anext(news)) is not None:
+                    if each.get("type") in ("ended", "cancelled"):
+                        break
+        return outcome
+
+    async def _find_end(self, engine: QueueEngine) -> JobOutcome | None:
+        row = await engine.find(self.id)
+        if row is None:
+            raise ConfigurationError(f"there is no job {self.id} in {engine.url}: check its id")
+        return row.outcome if row.state in ENDED else None
+
+    async def _follow(self, tell: Any) -> None:
+        engine = self._queue.engine
+        reader = _TurnReader(self._queue.log, self.session, self.id)
+        async with engine.listen(self.id) as news:
+            async for each in news:
+                if each is not None and each.get("type") in EPHEMERAL:
+                    tell(Live(str(each["session"]), str(each["type"]), each["data"]))
+                    continue
+                ended = await self._find_end(engine) is not None
+                for event in await SHARED.reads.run(reader.read_on):
+                    tell(event)
+                if ended:
+                    return
+
+
+class _TurnReader:
+    """Reads the events of one turn as they come, into the sessions that its own goes on in."""
+
+    def __init__(self, log: EventLog, session: str, turn: str) -> None:
+        self._log, self._session, self._turn = log, session, turn
+        self._after = 0
+        self._begun = False
+
+    def read_on(self) -> list[Event]:
+        """Return what the log has beyond what was read."""
+        made: list[Event] = []
+        onward: str | None = self._session
+        while onward is not None:
+            self._after = self._after if onward == self._session else 0
+            self._session, onward = onward, None
+            try:
+                found = self._log.read(self._session, self._after)
+            except UnknownSession:  # the worker makes it
+                return made
+            for event in found:
+                self._after = event.seq
+                onward = read_link(event) or onward
+                mine = event.type == "turn_started" and event.data.get("turn") == self._turn
+                self._begun = self._begun or mine
+                if self._begun:
+                    made.append(event)
+        return made
+
+
+class JobQueue(Unpicklable):
+    """The queue beside the log in `store`; close it, or use it in a `with` block.
+
+    ::
+
+        with ullage.JobQueue("postgresql://...") as queue:
+            ticket = queue.submit("cellar", "What is in the cellar?", tenant="house")
+            print(ticket.result().text)
+
+    `engine` is procrastinate or dbos in PostgreSQL, sqlite in a file; by default the first that
+    fits. Raises ConfigurationError for what cannot be.
+    """
+
+    instead = "open one in the other process: ullage.JobQueue(store)"
+
+    def __init__(self, store: str, engine: str | None = None) -> None:
+        self._store, self._name = store, choose_engine(store, engine)
+        self.store = hide_password(store)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gate = threading.Lock()
+        self._engine: QueueEngine | None = None
+        self._log: EventLog | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def engine(self) -> QueueEngine:
+        """The engine, on the queue's own loop."""
+        if self._engine is None:
+            self._engine = open_engine(self._store, self._name)
+        return self._engine
+
+    @property
+    def log(self) -> EventLog:
+        """The log that the workers write."""
+        if self._log is None:
+            self._log = open_log(self._store)
+        return self._log
+
+    async def asubmit(self, session: str, text: str, **options: Any) -> Ticket:
+        """Have a turn run by some worker; return what tells of it.
+
+        `options` are those of `TurnJob`: tenant, priority, key, agent, mode, permission,
+        max_iterations, options. Raises QueueFull where as many of the tenant's jobs wait as may,
+        ConfigurationError for a job that cannot be, StoreError where the queue cannot be used.
+        """
+        return await asyncio.wrap_future(
+            self.spawn(self._submit(make_job(session, text, **options)))
+        )
+
+    def submit(self, session: str, text: str, **options: Any) -> Ticket:
+        """Do as `asubmit`, blocking."""
+        return self.spawn(self._submit(make_job(session, text, **options))).result()
+
+    async def acancel(self, job: str) -> bool:
+        """Cancel a job that waits or runs; False where it had ended or is not there."""
+        return await asyncio.wrap_future(self.spawn(self._cancel(job)))
+
+    def cancel(self, job: str) -> bool:
+        """Do as `acancel`, blocking."""
+        return self.spawn(self._cancel(job)).result()
+
+    async def afind(self, job: str) -> JobRow | None:
+        """Return a job as it stands; None where it is not there."""
+        return await asyncio.wrap_future(self.spawn(self._find(job)))
+
+    def find(self, job: str) -> JobRow | None:
+        """Do as `afind`, blocking."""
+        return self.spawn(self._find(job)).result()
+
+    def report(self, most: int = 100) -> QueueReport:
+        """Return what is in the queue, with up to `most` jobs, the newest first; blocks."""
+        return self.spawn(self._report(most)).result()
+
+    def set_limits(self, tenant: str, limits: TenantLimits) -> None:
+        """Set a tenant's limits, for all who use the queue from now on; blocks."""
+        self.spawn(self._set_limits(tenant, limits)).result()
+
+    def ticket(self, row: JobRow) -> Ticket:
+        """Return what tells of a job that was submitted before."""
+        return Ticket(self, row.job.id, row.job.session)
+
+    def close(self) -> None:
+        """Let go of connections. A second time does nothing."""
+        with self._gate:
+            loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._end(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+        if self._log is not None:
+            self._log.close()
+
+    def spawn(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Have work done on the queue's own loop."""
+        with self._gate:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run_loop, args=(self._loop,), name="ullage-queue", daemon=True
+                )
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _end(self) -> None:
+        """End what is still awaited, then let go of the engine."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if self._engine is not None:
+            await self._engine.aclose()
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    async def _submit(self, job: TurnJob) -> Ticket:
+        return Ticket(self, await self.engine.submit(job), job.session)
+
+    async def _cancel(self, job: str) -> bool:
+        return await self.engine.cancel(job)
+
+    async def _find(self, job: str) -> JobRow | None:
+        return await self.engine.find(job)
+
+    async def _report(self, most: int) -> QueueReport:
+        return await self.engine.report(most)
+
+    async def _set_limits(self, tenant: str, limits: TenantLimits) -> None:
+        await self.engine.set_limits(tenant, limits)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
