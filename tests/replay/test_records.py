@@ -53,3 +53,52 @@ def test_the_file_of_another_run_is_refused_with_what_differs(tmp_path: Path) ->
         ReplayRecords(path, RUN)
     with pytest.raises(ConfigurationError, match="holds no replay"):
         read_records(path)
+
+
+@pytest.mark.parametrize("afresh", [False, True])
+@pytest.mark.parametrize("text", ["precious notes\n", '{\n "messages": []\n}\n', '{"ullage', "[1]"])
+def test_a_file_of_something_else_is_left_as_it_is(
+    tmp_path: Path, text: str, afresh: bool
+) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    if text == '{"ullage':  # what a replay that broke off in its first line leaves
+        ReplayRecords(path, RUN, afresh=afresh).close()
+        assert read_records(path)[1] == []
+        return
+    with pytest.raises(ConfigurationError, match="is no file of a replay: give another name"):
+        ReplayRecords(path, RUN, afresh=afresh)
+    assert path.read_text() == text
+
+
+def test_a_run_afresh_drops_what_is_there_of_whichever_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with ReplayRecords(path, RUN | {"window": 2_000}) as records:
+        records.add(ROWS)
+    with ReplayRecords(path, RUN, afresh=True) as records:
+        assert records.rows == {}
+    assert read_records(path)[0]["window"] == 1_000
+
+
+def test_a_second_run_over_the_same_file_is_refused_while_the_first_writes(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with ReplayRecords(path, RUN) as records:
+        for afresh in (False, True):
+            with pytest.raises(ConfigurationError, match="written by another replay: wait"):
+                ReplayRecords(path, RUN, afresh=afresh)
+        records.add(ROWS)
+    with ReplayRecords(path, RUN) as records:
+        assert list(records.rows.values()) == ROWS
+
+
+def test_results_that_cannot_be_written_or_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be written: Is a directory"):
+        ReplayRecords(tmp_path, RUN)
+    path = tmp_path / "run.jsonl"
+    ReplayRecords(path, RUN).close()
+    for line in ('{"place": "a"}\n', '{"place":"a","policy":"b","totals":5,"fault":""}\n'):
+        path.write_text(path.read_text().splitlines()[0] + "\n" + line)
+        with pytest.raises(ConfigurationError, match="no row of a replay .* replay afresh"):
+            ReplayRecords(path, RUN)
+        with pytest.raises(ConfigurationError, match="no row of a replay"):
+            read_records(path)

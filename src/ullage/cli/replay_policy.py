@@ -136,9 +136,7 @@ def _replay_here(
     given: argparse.Namespace,
     bar: progress.Bar,
 ) -> PolicyComparison:
-    if given.afresh:
-        kept.unlink(missing_ok=True)
-    with replay.ReplayRecords(kept, options.name_run()) as records:
+    with replay.ReplayRecords(kept, options.name_run(), afresh=given.afresh) as records:
         return replay.replay_corpus(
             places,
             options,

@@ -1,7 +1,7 @@
 """The rows of a run in a file, a line each, written as they come: a run that stops can go on.
 
 The first line says what the run was asked for. A line that broke off is left out when the file is
-read again. One process writes.
+read again. One process writes: another one is refused for as long.
 """
 
 from __future__ import annotations
@@ -22,39 +22,77 @@ VERSION: Final = 1
 
 
 class ReplayRecords:
-    """The file of a run. Raises ConfigurationError where it is of another run."""
+    """The file of a run; with `afresh` what an earlier run left in it is dropped.
 
-    def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
+    Raises ConfigurationError where it is of another run, no file of a replay, being written by
+    another process, or cannot be written.
+    """
+
+    def __init__(self, path: Path, run: Mapping[str, Any], *, afresh: bool = False) -> None:
         self.path = path
         self.rows: dict[tuple[str, str], ReplayRow] = {}
         head: dict[str, Any] = {KEY: VERSION, **run}
-        whole = 0
-        if path.exists():
-            whole = self._take_in(head)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._out = path.open("r+b" if whole else "wb")
-        self._out.seek(whole)
-        self._out.truncate()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._out = path.open("ab")
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+        try:
+            self._lock()
+            whole = self._take_in(head, afresh=afresh)
+        except BaseException:
+            self._out.close()
+            raise
+        self._out.truncate(whole)
         if not whole:
             self._write([head])
 
-    def _take_in(self, head: Mapping[str, Any]) -> int:
+    def _lock(self) -> None:
+        """Have the file alone, until it is closed; two at once would write into each other."""
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return
+        try:
+            fcntl.flock(self._out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(
+                f"{self.path} is being written by another replay: wait for its end and go on, or "
+                "give another file"
+            ) from None
+
+    def _take_in(self, head: Mapping[str, Any], *, afresh: bool) -> int:
         """Read the rows that are there; return the bytes of all whole lines."""
         whole = 0
         for number, (line, value) in enumerate(_list_lines(self.path)):
             if number == 0:
+                self._check_kind(value)
+                if afresh:
+                    return 0
                 self._check(head, value)
             else:
-                row = ReplayRow.from_dict(value)
+                row = read_row(self.path, value)
                 self.rows[row.key] = row
             whole += len(line)
+        if not whole:
+            self._check_torn()
         return whole
 
-    def _check(self, head: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    def _check_kind(self, found: Mapping[str, Any]) -> None:
         if KEY not in found:
             raise ConfigurationError(
                 f"{self.path} is no file of a replay: give another name for the results"
             )
+
+    def _check_torn(self) -> None:
+        """Refuse a file that is neither empty nor begins like one of a replay that broke off."""
+        begun = json.dumps({KEY: VERSION}, separators=(",", ":")).removesuffix("}").encode()
+        with self.path.open("rb") as file:
+            start = file.read(len(begun))
+        if not begun.startswith(start):
+            self._check_kind({})
+
+    def _check(self, head: Mapping[str, Any], found: Mapping[str, Any]) -> None:
         same = {name for name in head if name != "policies" and head[name] != found.get(name)}
         asked, before = head["policies"], found.get("policies", {})
         changed = [label for label in asked if before.get(label, asked[label]) != asked[label]]
@@ -111,5 +149,16 @@ def read_records(path: Path) -> tuple[dict[str, Any], list[ReplayRow]]:
     _, head = next(lines, (b"", {}))
     if KEY not in head:
         raise ConfigurationError(f"{path} holds no replay: `ullage replay-policy` writes one")
-    rows = (ReplayRow.from_dict(value) for _, value in lines)
+    rows = (read_row(path, value) for _, value in lines)
     return head, list({row.key: row for row in rows}.values())
+
+
+def read_row(path: Path, value: Mapping[str, Any]) -> ReplayRow:
+    """Return the row of a line; raises ConfigurationError for a line that is none."""
+    try:
+        return ReplayRow.from_dict(value)
+    except (LookupError, TypeError) as error:
+        raise ConfigurationError(
+            f"{path} holds a line that is no row of a replay ({type(error).__name__}: {error}): "
+            "another version wrote it; replay afresh"
+        ) from error
