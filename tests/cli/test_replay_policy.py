@@ -182,3 +182,29 @@ def test_ray_that_is_not_there_is_named_with_the_command(
 ) -> None:
     assert main(["replay-policy", "--on", "ray", "--window", "25000"]) == 1
     assert "pip install 'ullage[ray]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--html", "--write", "--out"])
+def test_a_file_that_cannot_be_written_is_the_one_document(
+    option: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["replay-policy", "--window", "25000", "--policy", "ladder", "--json"]
+    (tmp_path / "file").write_text("")
+    assert main([*words, option, str(tmp_path / "file" / "x")]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["outcome"] == "error"
+    assert "cannot be written: Not a directory" in said.err
+
+
+def test_results_on_a_cluster_begin_anew_without_deleting_what_is_not_theirs(
+    tmp_path: Path,
+) -> None:
+    words = ["replay-policy", "--window", "25000", "--on", "ray", "--afresh"]
+    (tmp_path / "run.json").write_text('{"mine": 1}')
+    (tmp_path / "part-1.parquet").write_text("mine")
+    assert main([*words, "--out", str(tmp_path)]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part-1.parquet", "run.json"]
+    (tmp_path / "run.json").write_text('{"policies": {}}')
+    (tmp_path / "notes").write_text("mine")
+    assert main([*words, "--out", str(tmp_path)]) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]

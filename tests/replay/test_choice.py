@@ -85,3 +85,10 @@ def test_a_strategy_of_ones_own_cannot_be_written_down() -> None:
     mine = Strategy("mine", lambda situation: Script())
     with pytest.raises(ConfigurationError, match="of your own: settings cannot name it"):
         write_settings(Policy(name="x", rungs=(Rung(0.5, 0.3, (mine,)),)))
+
+
+@pytest.mark.parametrize("slack", [-0.1, 1.5, float("nan")])
+def test_a_slack_that_is_no_share_is_refused(slack: float) -> None:
+    found = PolicyComparison({"dear": came_to(9, 0), "cheap": came_to(1, 50)})
+    with pytest.raises(ConfigurationError, match="a slack is a share of loss from 0 to 1"):
+        recommend(found, slack)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -22,7 +21,7 @@ from ullage.importers import SAMPLE, SOURCES, latest
 from ullage.importers.listing import list_sessions
 from ullage.importers.places import SOURCES as PROGRAMS
 from ullage.replay.choice import SLACK
-from ullage.replay.on_ray import RUN
+from ullage.replay.on_ray import drop_parts
 
 if TYPE_CHECKING:
     from ullage.replay import PolicyChoice, PolicyComparison, ReplayTotals, SessionPlace
@@ -113,19 +112,20 @@ def run(given: argparse.Namespace) -> int:
     kept = _find_records(given, options, places)
     with progress.watch(f"replaying {len(places):,} sessions") as bar:
         if given.on == "ray":
-            if given.afresh and (kept / RUN).exists():
-                shutil.rmtree(kept)
+            if given.afresh:
+                drop_parts(kept)
             found = replay.replay_on_ray(places, options, kept, workers=given.jobs, report=bar)
         else:
             found = _replay_here(places, options, kept, given, bar)
     choice = replay.recommend(found, given.slack) if _has_turns(found) else None
-    _print_found(found, choice, kept, as_json=given.json)
     if given.html is not None:
         from ullage.pages.policies import draw_alone
 
-        Path(given.html).write_text(draw_alone(found, choice), encoding="utf-8")
+        _write_file(Path(given.html), draw_alone(found, choice))
     if given.write is not None and choice is not None:
         write_policy(Path(given.write), policies[choice.label])
+    # last: where a file cannot be written, the error is the one document
+    _print_found(found, choice, kept, as_json=given.json)
     return 0 if choice is not None else 1
 
 
@@ -193,7 +193,7 @@ def read_policy(text: str) -> Policy:
 def write_policy(path: Path, policy: Policy) -> None:
     """Write a policy at the end of a settings file, or into a new one.
 
-    Raises ConfigurationError where the file has a policy already.
+    Raises ConfigurationError where the file has a policy already or cannot be written.
     """
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     if before and "policy" in config.load({}, Path("/nonexistent"), named=path).tree:
@@ -202,10 +202,20 @@ def write_policy(path: Path, policy: Policy) -> None:
         )
     text = replay.write_settings(policy)
     if before and text.startswith("policy ="):
-        path.write_text(f"{text}\n{before}", encoding="utf-8")  # a key goes before all tables
+        _write_file(path, f"{text}\n{before}")  # a key goes before all tables
     else:
-        path.write_text(f"{before}{chr(10) if before else ''}{text}", encoding="utf-8")
+        _write_file(path, f"{before}{chr(10) if before else ''}{text}")
     desk.say(f"{path}: the policy was written")
+
+
+def _write_file(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be written: {error.strerror}; what was replayed is kept, give another "
+            "name to the same command"
+        ) from error
 
 
 def _has_turns(found: PolicyComparison) -> bool:

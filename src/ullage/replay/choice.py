@@ -45,8 +45,11 @@ def recommend(found: PolicyComparison, slack: float = SLACK) -> PolicyChoice:
     """Return the policy to take: the cheapest, with what has to be done again, that loses little.
 
     It is one of those that refuse the fewest turns, and loses at most `slack` more than the least
-    of these does. Raises ConfigurationError where no session was replayed.
+    of these does. Raises ConfigurationError where no session was replayed, and for a slack that is
+    no share.
     """
+    if not 0 <= slack <= 1:
+        raise ConfigurationError(f"a slack is a share of loss from 0 to 1, not {slack!r}")
     held = {label: totals for label, totals in found.totals.items() if totals.turns}
     if not held:
         raise ConfigurationError("no session was replayed: there is nothing to choose by")

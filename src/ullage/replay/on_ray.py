@@ -200,3 +200,14 @@ class ReplayParts:
         table = pa.Table.from_pylist([_write_row(row) for row in rows])
         parquet.write_table(table, draft)
         draft.rename(name)
+
+
+def drop_parts(folder: Path) -> None:
+    """Delete the results of a run in a folder, and nothing that is not of it."""
+    try:
+        held = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if isinstance(held, dict) and "policies" in held:
+        for part in (*folder.glob("part-*.parquet"), *folder.glob("part-*.new"), folder / RUN):
+            part.unlink(missing_ok=True)
