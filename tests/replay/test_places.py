@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -89,3 +90,49 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         list_places([tmp_path])
     with pytest.raises(ConfigurationError, match="no session is in nothing"):
         list_places([])
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there on Linux alone")
+def test_a_file_that_cannot_be_read_ends_no_listing(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").symlink_to("/proc/self/mem")  # opens, and reading it fails
+    save(tmp_path, "b.json", 10)
+    names = [place.name for place in list_places([tmp_path])]
+    assert names == [str(tmp_path / "a.jsonl"), str(tmp_path / "b.json")]
+
+
+def test_a_file_may_be_called_like_a_line_of_another(tmp_path: Path) -> None:
+    for name in ("a #bytes=1-20.json", "b#bytes=1-20"):
+        path = save(tmp_path, name, 10)
+        (place,) = list_places([path])
+        assert (place.name, place.size) == (str(path), path.stat().st_size)
+        assert len(load_place(place.name).messages) == 10
+    path = tmp_path / "c#bytes=0-1.jsonl"
+    lines = [{"messages": [{"role": "user", "content": f"task {n}"}] * 2} for n in range(2)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    loaded = [load_place(place.name) for place in list_places([path])]
+    assert [session.messages[0]["content"] for session in loaded] == ["task 0", "task 1"]
+    with pytest.raises(ConfigurationError, match="is not there"):
+        list_places([f"{path}#bytes=0-x"])
+
+
+def test_a_session_has_one_name_from_wherever_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, "one.json", 10)
+    monkeypatch.chdir(tmp_path)
+    assert [place.name for place in list_places(["one.json", "./one.json", path])] == [str(path)]
+
+
+def test_compressed_sessions_are_read_and_compressed_collections_are_named(tmp_path: Path) -> None:
+    path = save(tmp_path, "one.json", 10)
+    packed = tmp_path / "two.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert load_place(str(packed)).messages == load_place(str(path)).messages
+    lines = [{"messages": [{"role": "user", "content": f"task {n}"}] * 2} for n in range(2)]
+    many = tmp_path / "many.jsonl.gz"
+    many.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    with pytest.raises(ConfigurationError, match="a conversation a line and is compressed: decom"):
+        load_place(str(many))
+    many.write_bytes(many.read_bytes()[:-20])
+    with pytest.raises(ConfigurationError, match="cannot be decompressed"):
+        load_place(str(many))

@@ -57,9 +57,7 @@ def test_the_file_of_another_run_is_refused_with_what_differs(tmp_path: Path) ->
 
 @pytest.mark.parametrize("afresh", [False, True])
 @pytest.mark.parametrize("text", ["precious notes\n", '{\n "messages": []\n}\n', '{"ullage', "[1]"])
-def test_a_file_of_something_else_is_left_as_it_is(
-    tmp_path: Path, text: str, afresh: bool
-) -> None:
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, text: str, afresh: bool) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
     if text == '{"ullage':  # what a replay that broke off in its first line leaves
@@ -98,7 +96,7 @@ def test_results_that_cannot_be_written_or_read_are_named(tmp_path: Path) -> Non
     ReplayRecords(path, RUN).close()
     for line in ('{"place": "a"}\n', '{"place":"a","policy":"b","totals":5,"fault":""}\n'):
         path.write_text(path.read_text().splitlines()[0] + "\n" + line)
-        with pytest.raises(ConfigurationError, match="no row of a replay .* replay afresh"):
+        with pytest.raises(ConfigurationError, match=r"no row of a replay .* replay afresh"):
             ReplayRecords(path, RUN)
         with pytest.raises(ConfigurationError, match="no row of a replay"):
             read_records(path)

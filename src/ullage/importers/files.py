@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
@@ -19,6 +19,7 @@ MOST_BYTES: Final = 512 * 1024 * 1024
 
 ZST: Final = ".zst"
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_GZIP: Final = b"\x1f\x8b"
 
 Importer = Callable[[str], Any]
 """How modules are imported; there for tests."""
@@ -38,6 +39,8 @@ def content(path: Path, importer: Importer = importlib.import_module) -> bytes:
             file.seek(0)
             if start == _MAGIC:
                 return _read_compressed(file, chosen, importer)
+            if start.startswith(_GZIP):
+                return _read_gzip(file, chosen)
             return read_bounded(file, str(chosen))
     except OSError as error:
         raise ConfigurationError(f"{chosen} cannot be read: {error.strerror or error}") from error
@@ -73,6 +76,17 @@ def _read_compressed(file: BinaryIO, path: Path, importer: Importer) -> bytes:
         with _open_compressed(module, file) as stream:
             return read_bounded(stream, str(path))
     except (EOFError, ValueError, module.ZstdError) as error:
+        raise ConfigurationError(f"{path} cannot be decompressed: {error}") from error
+
+
+def _read_gzip(file: BinaryIO, path: Path) -> bytes:
+    import gzip
+    import zlib
+
+    try:
+        with gzip.GzipFile(fileobj=file) as stream:
+            return read_bounded(cast("BinaryIO", stream), str(path))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ConfigurationError(f"{path} cannot be decompressed: {error}") from error
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,6 +19,7 @@ from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, CorruptLog
 from ullage.core.session.log.fold import fold
 from ullage.core.session.log.render import Renderer
+from ullage.importers.files import is_file
 from ullage.importers.session import ImportedSession
 from ullage.storage import ndjson, open_log
 
@@ -33,6 +36,11 @@ LOG: Final = "log:"
 
 LINE: Final = "#bytes="
 """Stands between a file and the bytes of the line that is a session of its own."""
+
+_AT_LINE: Final = re.compile(rf"(?s)(.*){LINE}(\d+)-(\d+)")
+
+PACKED: Final = (".jsonl.gz", ".jsonl.zst")
+"""Endings of files with lines that cannot be read from the middle."""
 
 
 class SessionPlace(NamedTuple):
@@ -62,9 +70,11 @@ def list_places(given: Iterable[str | os.PathLike[str]]) -> list[SessionPlace]:
 
 
 def _list_at(name: str) -> Iterator[SessionPlace]:
-    path = Path(name).expanduser()
-    if name.startswith(LOG) or LINE in name:
+    path = Path(name).expanduser().absolute()
+    if name.startswith(LOG):
         yield SessionPlace(name, 0)
+    elif _split_line(str(path)) is not None:
+        yield SessionPlace(str(path), 0)
     elif path.is_dir():
         for each in sorted(path.rglob("*")):
             if each.name.endswith(ENDINGS) and each.is_file():
@@ -76,9 +86,16 @@ def _list_at(name: str) -> Iterator[SessionPlace]:
 
 
 def _list_in_file(path: Path) -> Iterator[SessionPlace]:
-    """Yield the sessions of a file: each of its lines where these are conversations, else one."""
-    size = path.stat().st_size
-    if not path.name.endswith(".jsonl") or not _is_collection(path):
+    """Yield the sessions of a file: each of its lines where these are conversations, else one.
+
+    One that cannot be read is a session, too: loading it says why.
+    """
+    try:
+        size = path.stat().st_size
+        is_collection = path.name.endswith(".jsonl") and _is_collection(path)
+    except OSError:
+        size, is_collection = 0, False
+    if not is_collection:
         yield SessionPlace(str(path), size)
         return
     start = 0
@@ -89,13 +106,28 @@ def _list_in_file(path: Path) -> Iterator[SessionPlace]:
             start += len(line)
 
 
+def _split_line(name: str) -> tuple[str, int, int] | None:
+    """Return the file of a line, and where the line begins and ends; None for other names.
+
+    A file may be called so itself: one that is there is no line of another.
+    """
+    found = _AT_LINE.fullmatch(name)
+    if found is None or is_file(name):
+        return None
+    return found[1], int(found[2]), int(found[3])
+
+
 def _is_collection(path: Path) -> bool:
-    """Tell whether the lines of a file are conversations that have nothing to do with each other.
+    with path.open("rb") as lines:
+        return _are_conversations(lines)
+
+
+def _are_conversations(lines: Iterable[bytes]) -> bool:
+    """Tell whether lines are conversations that have nothing to do with each other.
 
     Requests of one conversation begin alike: each goes on from the one before.
     """
-    with path.open("rb") as lines:
-        heads = [_read_messages(line) for line in islice(lines, 2)]
+    heads = [_read_messages(line) for line in islice(lines, 2)]
     if len(heads) < 2:
         return False
     first, second = heads
@@ -134,12 +166,17 @@ def load_place(name: str, source: str | None = None) -> ImportedSession:
             return read_logged(log.read(session), url, session)
         finally:
             log.close()
-    path, line, span = name.partition(LINE)
-    if line:
-        start, _, end = span.partition("-")
+    line = _split_line(name)
+    if line is not None:
+        path, start, end = line
         with Path(path).open("rb") as file:
-            file.seek(int(start))
-            return importers.parse(file.read(int(end) - int(start)), source=source, path=name)
+            file.seek(start)
+            return importers.parse(file.read(max(end - start, 0)), source=source, path=name)
+    if name.endswith(PACKED) and _are_conversations(BytesIO(importers.content(name))):
+        raise ConfigurationError(
+            f"{name} holds a conversation a line and is compressed: decompress it, so that each is "
+            "replayed"
+        )
     if source is None and name != "-" and _is_exported(Path(name)):
         return read_logged(ndjson.parse(Path(name).read_bytes(), name).events, name)
     return importers.load(name, source=source)
