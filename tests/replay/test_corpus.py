@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,15 @@ from ullage.core.compaction.policy import Policy, Rung
 from ullage.core.compaction.situation import Situation
 from ullage.core.compaction.strategy import Strategy
 from ullage.core.errors import ConfigurationError
-from ullage.replay import PolicyComparison, ReplayOptions, ReplayRow, list_places, replay_corpus
+from ullage.replay import (
+    PolicyComparison,
+    ReplayOptions,
+    ReplayRecords,
+    ReplayRow,
+    list_places,
+    read_records,
+    replay_corpus,
+)
 
 WINDOW = 6_000
 
@@ -105,3 +114,44 @@ def test_impossible_options_are_refused() -> None:
         ReplayOptions(presets(), cache_life_s=-1)
     with pytest.raises(ConfigurationError, match="needs one process or more, not 0"):
         replay_corpus([], ReplayOptions(presets()), jobs=0)
+
+
+def test_what_has_grown_is_done_again_and_what_was_not_asked_for_is_left_out(
+    tmp_path: Path,
+) -> None:
+    options = ReplayOptions({"off": Policy.off()}, window=WINDOW)
+    one, two = save(tmp_path, "one.json", 20), save(tmp_path, "two.json", 30, 2)
+    out = tmp_path / "rows.jsonl"
+
+    def run(*given: Path) -> PolicyComparison:
+        with ReplayRecords(out, options.name_run()) as records:
+            rows = list(records.rows.values())
+            return replay_corpus(list_places(given), options, jobs=1, done=rows, take=records.add)
+
+    first = run(one).totals["off"]
+    assert run(two).totals["off"].sessions == 1
+    assert len(out.read_bytes().splitlines()) == 3
+    save(tmp_path, "one.json", 60)
+    grown = run(one, two).totals["off"]
+    assert grown.sessions == 2
+    assert run(one).totals["off"].turns > first.turns
+    assert len(out.read_bytes().splitlines()) == 4  # the head, both, and what has grown
+    assert len(read_records(out)[1]) == 2
+
+
+def test_calls_of_a_named_model_are_all_of_that_one_model(tmp_path: Path) -> None:
+    path, history = tmp_path / "log.jsonl", list[dict[str, str]]()
+    with path.open("w") as file:
+        for number in range(4):
+            history.append({"role": "user", "content": f"question {number} " + "word " * 2_000})
+            model = ("claude-sonnet-4-5", "claude-haiku-4-5")[number % 2]
+            request = {"model": model, "system": "s", "max_tokens": 9, "messages": history}
+            file.write(json.dumps({"request": request, "response": {}}) + "\n")
+            history.append({"role": "assistant", "content": "fine"})
+    cached = dict[str | None, int]()
+    for model in (None, "claude-sonnet-4-5"):
+        options = ReplayOptions({"off": Policy.off()}, model=model)
+        found = replay_corpus(list_places([path]), options, jobs=1).totals["off"]
+        cached[model] = found.cached_tokens
+    assert cached[None] == 0
+    assert cached["claude-sonnet-4-5"] > 10_000

@@ -54,3 +54,11 @@ def test_bringing_something_back_reads_the_prompt_and_pays_for_what_comes() -> N
     till = Till(ANTHROPIC, 300)
     assert till.price_again(1_000, 10_000) == round((10_000 * 0.3 + 1_000 * 3.75) * 1_000)
     assert Till((), 300).price_again(1_000, 10_000) == 0
+
+
+def test_a_call_of_which_no_model_is_known_is_of_the_one_before() -> None:
+    till = Till(ANTHROPIC, 300)
+    till.pay(10_000, 1, None, None, "m")
+    assert till.pay(10_000, 1, None, None, None).cached == 10_000
+    assert till.pay(10_000, 1, None, None, "m").cached == 10_000
+    assert till.pay(10_000, 1, None, None, "n").cached == 0

@@ -168,6 +168,8 @@ def _find_records(
     """Return where results are kept: a file that the same command finds again."""
     if given.out is not None:
         return Path(given.out)
+    if given.on == "local":  # its rows say how large each session was
+        places = [place._replace(size=0) for place in places]
     what = [ullage.__version__, options.name_run(), given.on, sorted(places)]
     name = blake2b(json.dumps(what, default=str).encode(), digest_size=8).hexdigest()
     return find_replays() / (name if given.on == "ray" else f"{name}.jsonl")

@@ -14,6 +14,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -44,15 +45,21 @@ class ReplayTask(NamedTuple):
 
 
 def list_tasks(
-    places: Iterable[SessionPlace], labels: Sequence[str], done: Mapping[tuple[str, str], object]
+    places: Iterable[SessionPlace],
+    labels: Sequence[str],
+    done: Mapping[tuple[str, str], ReplayRow],
 ) -> list[ReplayTask]:
-    """Return what is left to do, the largest sessions first."""
+    """Return what is left to do, the largest sessions first; what has grown is done again."""
     tasks = []
     for place in places:
-        left = tuple(label for label in labels if (place.name, label) not in done)
+        left = tuple(label for label in labels if _is_left(place, done.get((place.name, label))))
         if left:
             tasks.append(ReplayTask(place.name, left, place.size))
     return sorted(tasks, key=lambda task: -task.size)
+
+
+def _is_left(place: SessionPlace, row: ReplayRow | None) -> bool:
+    return row is None or row.size not in (None, place.size)
 
 
 def replay_corpus(
@@ -66,26 +73,27 @@ def replay_corpus(
 ) -> PolicyComparison:
     """Replay sessions in `jobs` processes (one a core by default) and compare the policies.
 
-    `done` are rows of an earlier run: their sessions are not replayed again. `take` is given new
-    rows as they come, `report` how many bytes of sessions are done. The processes load the program
-    that calls: have it call below `if __name__ == "__main__":`. Raises ConfigurationError for fewer
+    `done` are rows of an earlier run: what they say of these places is not replayed again unless
+    its size has changed. `take` is given new rows as they come, `report` how many bytes of sessions
+    are done. The processes load the program that calls: have it call below
+    `if __name__ == "__main__":`. Raises ConfigurationError for fewer
     than one process.
     """
     jobs = os.cpu_count() or 1 if jobs is None else jobs
     if jobs < 1:
         raise ConfigurationError(f"a replay needs one process or more, not {jobs}")
-    labels, known = tuple(options.policies), {row.key: row for row in done}
+    labels, asked = tuple(options.policies), {place.name for place in places}
+    known = {row.key: row for row in done if row.place in asked}
     tasks = list_tasks(places, labels, known)
     total = sum(place.size for place in places)
-    rows = list(known.values())
     ready = total - sum(task.size for task in tasks)
     report(ready, total)
     for task, found in _run_all(tasks, options, jobs):
         take(found)
-        rows += found
+        known.update((row.key, row) for row in found)
         ready += task.size
         report(ready, total)
-    return PolicyComparison.of(rows, labels)
+    return PolicyComparison.of(known.values(), labels)
 
 
 def _run_all(
@@ -94,7 +102,7 @@ def _run_all(
     if jobs == 1 or len(tasks) < 2:
         engine = ReplayEngine(options)
         for task in tasks:
-            yield task, engine.replay_place(task.place, task.labels)
+            yield task, _note_size(engine.replay_place(task.place, task.labels), task)
         return
     yield from _Pool(tasks, options, jobs).run()
 
@@ -140,7 +148,8 @@ class _Pool:
                 return task, pool.submit(run_task, self._options, task).result()
             except BrokenProcessPool:
                 fault = "killed its process, once among others and once alone: out of memory?"
-                return task, [ReplayRow(task.place, label, fault=fault) for label in task.labels]
+                rows = (ReplayRow(task.place, label, fault=fault) for label in task.labels)
+                return task, _note_size(rows, task)
 
 
 COLLECTED_AT: Final = 100_000
@@ -153,7 +162,11 @@ CONTEXT: Final = multiprocessing.get_context("spawn")
 
 def run_task(options: bytes, task: ReplayTask) -> list[ReplayRow]:
     """Replay a session in this process; `options` are pickled, the same for a whole run."""
-    return _lend_engine(options).replay_place(task.place, task.labels)
+    return _note_size(_lend_engine(options).replay_place(task.place, task.labels), task)
+
+
+def _note_size(rows: Iterable[ReplayRow], task: ReplayTask) -> list[ReplayRow]:
+    return [replace(row, size=task.size) for row in rows]
 
 
 @lru_cache(maxsize=1)

@@ -68,8 +68,11 @@ class ReplayEngine:
         Raises ConfigurationError for one without an answer of a model, and an unknown window.
         """
         history = read_history(session)
+        if self.options.model is not None:  # then all calls are of that one model
+            turns = tuple(replace(turn, model=None) for turn in history.turns)
+            history = replace(history, turns=turns, model=self.options.model)
         provider = session.providers[0] if session.providers else None
-        question = Question(self.options.model or history.model, provider=provider)
+        question = Question(history.model, provider=provider)
         window = self._find_window(history, question)
         prices = self.options.prices
         if prices is None:

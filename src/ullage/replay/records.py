@@ -104,8 +104,8 @@ class ReplayRecords:
             )
 
     def add(self, rows: Iterable[ReplayRow]) -> None:
-        """Write rows that are not there yet, all of them or none."""
-        new = [row for row in rows if row.key not in self.rows]
+        """Write rows that are not there yet, all of them or none; of two the later one holds."""
+        new = [row for row in rows if self.rows.get(row.key) != row]
         self._write([row.to_dict() for row in new])
         self.rows.update((row.key, row) for row in new)
 

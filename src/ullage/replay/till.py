@@ -48,12 +48,12 @@ class Till:
         """
         held = self.held if kept is None else min(kept, self.held)
         cached = held if held >= LEAST and self._reads_cache(prompt) else 0
-        other = model != self._model and self._model is not None
+        other = model is not None and self._model is not None and model != self._model
         late = at is not None and self._at is not None and at - self._at > self._life_s
         expired = cached if late and not other else 0
         if late or other:
             cached = 0
-        self.held, self._at, self._model = prompt, at, model
+        self.held, self._at, self._model = prompt, at, model or self._model
         return PaidTurn(cached, expired, self._price(prompt, cached, output))
 
     def price_again(self, tokens: int, prompt: int) -> int:

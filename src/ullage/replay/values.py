@@ -61,12 +61,16 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """What one session came to under one policy; `fault` says why there are no totals."""
+    """What one session came to under one policy; `fault` says why there are no totals.
+
+    `size` is that of its place when it was replayed, None where that is unknown.
+    """
 
     place: str
     policy: str
     totals: ReplayTotals | None = None
     fault: str = ""
+    size: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -76,14 +80,15 @@ class ReplayRow:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
         told = None if self.totals is None else self.totals.to_dict()
-        return {"place": self.place, "policy": self.policy, "totals": told, "fault": self.fault}
+        held = {"place": self.place, "policy": self.policy, "totals": told, "fault": self.fault}
+        return held if self.size is None else held | {"size": self.size}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ReplayRow:
         """Read what `to_dict` wrote; raises KeyError where something is missing."""
         told = data["totals"]
         totals = None if told is None else ReplayTotals.from_dict(told)
-        return cls(data["place"], data["policy"], totals, data["fault"])
+        return cls(data["place"], data["policy"], totals, data["fault"], data.get("size"))
 
 
 SHOWN: Final = 20
