@@ -58,3 +58,9 @@ def test_a_folder_without_replays_says_what_to_run(tmp_path: Path) -> None:
     assert [point.label for point in describe(found)["points"]] == ["ladder"]
     with pytest.raises(ConfigurationError, match="no replay is kept under the name"):
         read_kept(tmp_path, "../x")
+
+
+def test_a_replay_that_is_deleted_meanwhile_is_not_listed(tmp_path: Path) -> None:
+    keep(tmp_path, "first", 5)
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    assert [kept.name for kept in list_kept(tmp_path)] == ["first"]

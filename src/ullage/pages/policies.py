@@ -6,6 +6,7 @@ It reads what a replay kept, replays nothing, and shows no text of any session.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,7 +43,10 @@ class KeptReplay(NamedTuple):
 
 def list_kept(folder: Path) -> list[KeptReplay]:
     """Return the replays in a folder, the newest first."""
-    found = [KeptReplay(path.stem, path.stat().st_mtime) for path in folder.glob("*.jsonl")]
+    found = []
+    for path in folder.glob("*.jsonl"):
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            found.append(KeptReplay(path.stem, path.stat().st_mtime))
     return sorted(found, key=lambda kept: -kept.at)[:SHOWN]
 
 
