@@ -149,10 +149,9 @@ def test_calls_of_a_named_model_are_all_of_that_one_model(tmp_path: Path) -> Non
             file.write(json.dumps({"request": request, "response": {}}) + "\n")
             history.append({"role": "assistant", "content": "fine"})
     cached = dict[str | None, int]()
-    models: tuple[str | None, ...] = (None, "claude-sonnet-4-5")
-    for model in models:
-        options = ReplayOptions({"off": Policy.off()}, model=model)
+    for named in (None, "claude-sonnet-4-5"):
+        options = ReplayOptions({"off": Policy.off()}, model=named)
         found = replay_corpus(list_places([path]), options, jobs=1).totals["off"]
-        cached[model] = found.cached_tokens
+        cached[named] = found.cached_tokens
     assert cached[None] == 0
     assert cached["claude-sonnet-4-5"] > 10_000
