@@ -50,6 +50,12 @@ def test_a_policy_that_refuses_more_turns_is_not_taken_however_cheap() -> None:
     assert "$0.00" in choice.reason
 
 
+def test_turns_that_fit_under_no_policy_are_told() -> None:
+    held = {"off": came_to(1, 0, refused=3), "ladder": came_to(9, 40, refused=2)}
+    assert "even so 2 of 10 turns do not fit" in recommend(PolicyComparison(held)).reason
+    assert "even so" not in recommend(PolicyComparison({"ladder": came_to(9, 0)})).reason
+
+
 def test_without_prices_tokens_decide() -> None:
     held = {"a": replace(came_to(900, 0), unpriced=1), "b": replace(came_to(100, 0), unpriced=1)}
     choice = recommend(PolicyComparison(held))

@@ -54,6 +54,12 @@ def slow_model():
         yield server
 
 
+def test_a_job_that_is_there_by_its_key_is_told_with_its_own_session(queue: JobQueue):
+    first = queue.submit("one", "Do job one.", key="k")
+    again = queue.submit("two", "Do job one.", key="k")
+    assert (again.id, again.session) == (first.id, "one")
+
+
 def test_jobs_of_one_key_are_one_job_of_a_tenant(queue: JobQueue):
     first = queue.submit("s", "Do job one.", tenant="a", key="k")
     again = queue.submit("s", "Do job one.", tenant="a", key="k")

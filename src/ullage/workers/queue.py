@@ -270,7 +270,10 @@ class JobQueue(Unpicklable):
         await asyncio.gather(*left, return_exceptions=True)
 
     async def _submit(self, job: TurnJob) -> Ticket:
-        return Ticket(self, await self.engine.submit(job), job.session)
+        told = await self.engine.submit(job)
+        held = None if told == job.id else await self.engine.find(told)
+        # a job that was there by its key may be of another session
+        return Ticket(self, told, job.session if held is None else held.job.session)
 
     async def _cancel(self, job: str) -> bool:
         return await self.engine.cancel(job)
