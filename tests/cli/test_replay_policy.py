@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -208,3 +209,30 @@ def test_results_on_a_cluster_begin_anew_without_deleting_what_is_not_theirs(
     (tmp_path / "notes").write_text("mine")
     assert main([*words, "--out", str(tmp_path)]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_ctrl_c_twice_ends_all_processes_at_once_without_a_traceback(tmp_path: Path) -> None:
+    for number in range(12):
+        save(tmp_path / "sessions", f"{number:02}.json", 200, number + 1)
+    out = tmp_path / "rows.jsonl"
+    words = ["replay-policy", str(tmp_path / "sessions"), "--window", "6000", "--jobs", "2"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ullage", *words, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as run:
+        until = time.monotonic() + 60
+        while not out.exists() or len(out.read_bytes().splitlines()) < 6:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        try:
+            os.killpg(run.pid, signal.SIGINT)
+            time.sleep(0.2)
+            os.killpg(run.pid, signal.SIGINT)
+            _, said = run.communicate(timeout=30)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 130
+    assert b"Traceback" not in said

@@ -11,9 +11,11 @@ import gc
 import multiprocessing
 import os
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,8 +26,6 @@ from ullage.replay.engine import ReplayEngine
 from ullage.replay.values import PolicyComparison, ReplayRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ullage.replay.places import SessionPlace
     from ullage.replay.values import ReplayOptions
 
@@ -125,31 +125,58 @@ class _Pool:
 
     def _run_together(self) -> Iterator[tuple[ReplayTask, Sequence[ReplayRow]]]:
         given: dict[Future[list[ReplayRow]], ReplayTask] = {}
-        pool = ProcessPoolExecutor(self._jobs, CONTEXT)
         try:
-            while self._left or given:
-                while self._left and len(given) < self._jobs * AHEAD:
-                    task = self._left[-1]
-                    given[pool.submit(run_task, self._options, task)] = task
-                    self._left.pop()
-                ended, _ = wait(given, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    found = future.result()
-                    yield given.pop(future), found
+            with _lend_pool(self._jobs) as pool:
+                while self._left or given:
+                    while self._left and len(given) < self._jobs * AHEAD:
+                        task = self._left[-1]
+                        given[self._submit(pool, task)] = task
+                        self._left.pop()
+                    ended, _ = wait(given, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        found = future.result()
+                        yield given.pop(future), found
         except BrokenProcessPool:
             self._suspects = list(given.values())
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def _run_alone(self, task: ReplayTask) -> tuple[ReplayTask, Sequence[ReplayRow]]:
         """Replay one of the sessions that were under way when a process died, to find the one."""
-        with ProcessPoolExecutor(1, CONTEXT) as pool:
-            try:
-                return task, pool.submit(run_task, self._options, task).result()
-            except BrokenProcessPool:
-                fault = "killed its process, once among others and once alone: out of memory?"
-                rows = (ReplayRow(task.place, label, fault=fault) for label in task.labels)
-                return task, _note_size(rows, task)
+        try:
+            with _lend_pool(1) as pool:
+                return task, self._submit(pool, task).result()
+        except BrokenProcessPool:
+            fault = "killed its process, once among others and once alone: out of memory?"
+            rows = (ReplayRow(task.place, label, fault=fault) for label in task.labels)
+            return task, _note_size(rows, task)
+
+    def _submit(self, pool: ProcessPoolExecutor, task: ReplayTask) -> Future[list[ReplayRow]]:
+        """Have a process replay a session; what it starts for that takes no Ctrl-C: this one does.
+
+        One that is interrupted in the middle of a queue leaves the others waiting for ever.
+        """
+        if not hasattr(signal, "pthread_sigmask"):  # Windows
+            return pool.submit(run_task, self._options, task)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return pool.submit(run_task, self._options, task)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _lend_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Lend processes; what ends the work here ends them at once, and nothing waits for them."""
+    pool = ProcessPoolExecutor(jobs, CONTEXT)
+    try:
+        yield pool
+    except BrokenProcessPool:
+        raise
+    except BaseException:
+        for process in list(pool._processes.values()):  # noqa: SLF001 - `terminate_workers` is of 3.14
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 COLLECTED_AT: Final = 100_000
