@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.importers.opencode_kept import restore
 from tests.replay.recording import save
 from ullage import config
 from ullage.cli.main import main
@@ -236,3 +237,15 @@ def test_ctrl_c_twice_ends_all_processes_at_once_without_a_traceback(tmp_path: P
                 os.killpg(run.pid, signal.SIGKILL)
     assert run.returncode == 130
     assert b"Traceback" not in said
+
+
+def test_sessions_of_opencode_lie_in_a_database_and_are_replayed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = restore(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(base.parent.parent))
+    words = ["replay-policy", "--from", "opencode", "--policy", "off", "--jobs", "1", "--json"]
+    assert main([*words, "--window", "200000", "--out", str(tmp_path / "rows")]) == 0
+    assert json.loads(capsys.readouterr().out)["policies"]["off"]["sessions"] > 0
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()[1:]]
+    assert all(row["place"].startswith(f"{base}/ses_") and row["size"] > 0 for row in rows)

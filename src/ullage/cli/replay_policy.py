@@ -154,7 +154,9 @@ def _find_places(given: argparse.Namespace) -> list[SessionPlace]:
         if given.last:
             return replay.list_places([*given.sessions, latest(given.program)])
         listed, _ = list_sessions(given.program, os.environ, MOST)
-        return replay.list_places([*given.sessions, *(one.path for one in listed)])
+        sizes = {one.path: one.size for one in listed}  # of one in a database no file tells it
+        found = replay.list_places([*given.sessions, *sizes])
+        return [place._replace(size=sizes.get(place.name, place.size)) for place in found]
     if not given.sessions:
         desk.say("no session is named: this is a made-up one")
     return replay.list_places(given.sessions or [SAMPLE])

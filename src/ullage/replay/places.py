@@ -20,6 +20,7 @@ from ullage.core.errors import ConfigurationError, CorruptLog
 from ullage.core.session.log.fold import fold
 from ullage.core.session.log.render import Renderer
 from ullage.importers.files import is_file
+from ullage.importers.opencode.disk import is_kept
 from ullage.importers.session import ImportedSession
 from ullage.storage import ndjson, open_log
 
@@ -81,6 +82,8 @@ def _list_at(name: str) -> Iterator[SessionPlace]:
                 yield from _list_in_file(each)
     elif path.is_file():
         yield from _list_in_file(path)
+    elif is_kept(path):
+        yield SessionPlace(str(path), 0)
     else:
         raise ConfigurationError(f"{name} is not there: give a session file or a folder of them")
 
