@@ -136,3 +136,16 @@ def test_compressed_sessions_are_read_and_compressed_collections_are_named(tmp_p
     many.write_bytes(many.read_bytes()[:-20])
     with pytest.raises(ConfigurationError, match="cannot be decompressed"):
         load_place(str(many))
+
+
+def test_a_logged_session_may_have_any_name(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'log@home.db'}"
+    log = ullage.open_log(url)
+    for name in ("a@b", "mail:me@host"):
+        with ullage.Session.create(log, name) as session:
+            session.record([Draft("user_message", {"text": name})])
+    log.close()
+    loaded = [load_place(place.name) for place in list_log(url)]
+    assert {session.id for session in loaded} == {"a@b", "mail:me@host"}
+    with pytest.raises(ConfigurationError, match="names no session of a log: give log:NAME@URL"):
+        load_place("log:cellar")

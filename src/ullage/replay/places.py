@@ -38,6 +38,7 @@ LOG: Final = "log:"
 LINE: Final = "#bytes="
 """Stands between a file and the bytes of the line that is a session of its own."""
 
+_IN_LOG: Final = re.compile(rf"(?s){LOG}(.*?)@([a-z]+:.*)")
 _AT_LINE: Final = re.compile(rf"(?s)(.*){LINE}(\d+)-(\d+)")
 
 PACKED: Final = (".jsonl.gz", ".jsonl.zst")
@@ -109,6 +110,16 @@ def _list_in_file(path: Path) -> Iterator[SessionPlace]:
             start += len(line)
 
 
+def _split_log(name: str) -> tuple[str, str]:
+    """Return the name of a logged session, which may have an @ in it, and the URL of its log."""
+    found = _IN_LOG.fullmatch(name)
+    if found is None:
+        raise ConfigurationError(
+            f"{name} names no session of a log: give {LOG}NAME@URL, such as {LOG}NAME@sqlite:FILE"
+        )
+    return found[1], found[2]
+
+
 def _split_line(name: str) -> tuple[str, int, int] | None:
     """Return the file of a line, and where the line begins and ends; None for other names.
 
@@ -163,7 +174,7 @@ def list_log(url: str) -> list[SessionPlace]:
 def load_place(name: str, source: str | None = None) -> ImportedSession:
     """Return the session at a place; raises what reading it raises."""
     if name.startswith(LOG):
-        session, _, url = name.removeprefix(LOG).partition("@")
+        session, url = _split_log(name)
         log = open_log(url, create=False)
         try:
             return read_logged(log.read(session), url, session)
