@@ -35,7 +35,7 @@ def test_a_made_up_session_is_compared_where_none_is_named(
     page = tmp_path / "page.html"
     assert main(["replay-policy", "--window", "25000", "--html", str(page)]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("1 sessions, 26 turns\n")
+    assert said.out.startswith("1 session, 26 turns\n")
     assert [line.split()[0] for line in said.out.splitlines()[1:6]] == [
         "policy", "ladder", "advisory", "auto_summary", "off",
     ]  # fmt: skip
@@ -160,7 +160,7 @@ def test_all_sessions_of_a_program_or_its_newest_are_found(
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("2 sessions")
     assert main([*words, "--last"]) == 0
-    assert capsys.readouterr().out.startswith("1 sessions")
+    assert capsys.readouterr().out.startswith("1 session, ")
 
 
 def test_sessions_of_the_own_log_are_replayed(

@@ -64,3 +64,13 @@ def test_a_replay_that_is_deleted_meanwhile_is_not_listed(tmp_path: Path) -> Non
     keep(tmp_path, "first", 5)
     (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     assert [kept.name for kept in list_kept(tmp_path)] == ["first"]
+
+
+def test_a_damaged_replay_hides_no_other(tmp_path: Path) -> None:
+    keep(tmp_path, "one", 1)
+    (tmp_path / "two.jsonl").write_text("damaged")
+    found = read_kept(tmp_path)
+    assert found is not None
+    assert found.totals["ladder"].loss == 0.01
+    with pytest.raises(ConfigurationError, match="holds no replay"):
+        read_kept(tmp_path, "two")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from ullage.core.compaction.policy import Policy
-from ullage.core.errors import ConfigurationError
+from ullage.core.errors import ConfigurationError, StoreError
 from ullage.replay import ReplayOptions, ReplayRecords, ReplayRow, ReplayTotals, read_records
 
 RUN = ReplayOptions({"ladder": Policy.ladder()}, window=1_000).name_run()
@@ -100,3 +103,21 @@ def test_results_that_cannot_be_written_or_read_are_named(tmp_path: Path) -> Non
             ReplayRecords(path, RUN)
         with pytest.raises(ConfigurationError, match="no row of a replay"):
             read_records(path)
+
+
+def test_a_full_disk_is_told_and_what_was_written_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    records = ReplayRecords(path, RUN)
+    records.add(ROWS[:1])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
+    try:
+        with pytest.raises(StoreError, match=r"run\.jsonl cannot take more results"):
+            records.add(ROWS[1:])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+        with suppress(OSError):
+            records.close()
+    assert read_records(path)[1][:1] == ROWS[:1]

@@ -20,6 +20,7 @@ from ullage.core.guard.warmth import LIFE_S
 from ullage.importers import SAMPLE, SOURCES, latest
 from ullage.importers.listing import list_sessions
 from ullage.importers.places import SOURCES as PROGRAMS
+from ullage.importers.session import plural
 from ullage.replay.choice import SLACK
 from ullage.replay.on_ray import drop_parts
 
@@ -110,7 +111,7 @@ def run(given: argparse.Namespace) -> int:
         settings=config.load().settings,
     )
     kept = _find_records(given, options, places)
-    with progress.watch(f"replaying {len(places):,} sessions") as bar:
+    with progress.watch(f"replaying {plural(len(places), 'session')}") as bar:
         if given.on == "ray":
             if given.afresh:
                 drop_parts(kept)
@@ -250,7 +251,7 @@ def draw_table(held: Mapping[str, ReplayTotals]) -> Iterator[str]:
     widths = [max(glyphs.cells(row[column]) for row in rows) for column in range(len(HEADS))]
     first = next(iter(held.values()), None)
     if first is not None:
-        yield f"{first.sessions:,} sessions, {first.turns:,} turns"
+        yield f"{plural(first.sessions, 'session')}, {plural(first.turns, 'turn')}"
     for row in rows:
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         yield "  ".join([row[0].ljust(widths[0]), *cells])

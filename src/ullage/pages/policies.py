@@ -51,17 +51,22 @@ def list_kept(folder: Path) -> list[KeptReplay]:
 
 
 def read_kept(folder: Path, name: str | None = None) -> PolicyComparison | None:
-    """Return the comparison of a kept replay, the newest without a name; None where there is none.
+    """Return the comparison of a kept replay; without a name the newest that can be read, or None.
 
     Raises ConfigurationError for a name that no replay has.
     """
     kept = [one.name for one in list_kept(folder)]
     if name is not None and name not in kept:
         raise ConfigurationError(f"no replay is kept under the name {name!r:.40}")
-    if not kept:
-        return None
-    head, rows = read_records(folder / f"{name or kept[0]}.jsonl")
-    return PolicyComparison.of(rows, head.get("policies", {}))
+    for one in kept if name is None else [name]:
+        try:
+            head, rows = read_records(folder / f"{one}.jsonl")
+        except ConfigurationError:
+            if name is not None:
+                raise
+            continue  # what is damaged hides no other
+        return PolicyComparison.of(rows, head.get("policies", {}))
+    return None
 
 
 def describe(found: PolicyComparison, choice: PolicyChoice | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ullage.core.errors import ConfigurationError
+from ullage.core.errors import ConfigurationError, StoreError
 from ullage.replay.values import ReplayRow
 
 if TYPE_CHECKING:
@@ -111,8 +111,14 @@ class ReplayRecords:
 
     def _write(self, values: Iterable[Mapping[str, Any]]) -> None:
         lines = [json.dumps(value, separators=(",", ":")) + "\n" for value in values]
-        self._out.write("".join(lines).encode())
-        self._out.flush()
+        try:
+            self._out.write("".join(lines).encode())
+            self._out.flush()
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot take more results: {error.strerror}. What is in it is kept: "
+                "make room, and give the same command to go on"
+            ) from error
 
     def close(self) -> None:
         """Have everything on disk."""
