@@ -40,6 +40,7 @@ from ullage.runtime import Runtime
 from ullage.telemetry import CounterMetric, Described, Gauge, Registry
 from ullage.telemetry.metrics import COUNTED, Metrics, ProxyMeters, enable
 from ullage.telemetry.protocol import Listener, add_listener
+from ullage.workers.counters import DESCRIBED
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "metrics.md"
@@ -394,7 +395,8 @@ def test_the_example_of_the_page_runs_and_the_page_names_every_metric(
     assert 'outcome="failed"} 1' in capsys.readouterr().out
     rows = dict(re.findall(r"(?m)^\| `(ullage_\w+)` \| \w+ \| (.+?) \|", page))
     named = {name: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", rows[name]))) for name in rows}
-    assert named == {**PUBLIC, **PROXY}
+    worker = {described.name: set(described.labels) for described in DESCRIBED}
+    assert named == {**PUBLIC, **PROXY, **worker}
 
 
 TOLD = Described("told_total", "Told.", ("model",))

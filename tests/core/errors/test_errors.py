@@ -23,6 +23,7 @@ CODES = {
     "Fenced": "fenced",
     "MalformedHistoryError": "malformed_history",
     "ProviderError": "provider",
+    "QueueFull": "queue_full",
     "StoreError": "store",
     "UllageError": "ullage_error",
     "UnknownSession": "unknown_session",
