@@ -86,6 +86,9 @@ VALUES: Mapping[str, Callable[[], Any]] = {
     "TurnBudget": lambda: ullage.TurnBudget(9_000, 0.5),
     "Usage": lambda: ullage.Usage(3, 1, 0, 2, 0),
     "Window": lambda: ullage.window("gpt-4o"),
+    "JobOutcome": lambda: ullage.JobOutcome(state="done", session="s", text="wine"),
+    "RetentionRules": lambda: ullage.RetentionRules(days=30.0),
+    "TenantLimits": ullage.TenantLimits,
     "Consent": lambda: ullage.Consent(allowed=False, reason="not now"),
     "Context": lambda: ullage.Context("s", "none"),
     "agent.Grant": lambda: agent.Grant(SUBJECT, "tool"),
@@ -115,6 +118,7 @@ VALUES: Mapping[str, Callable[[], Any]] = {
 ERRORS: Mapping[str, errors.UllageError] = {
     "ContextTooLargeError": errors.ContextTooLargeError("too large", tokens=12, bound=10),
     "ContextWindowUnknown": errors.ContextWindowUnknown("some-model", "Set it."),
+    "QueueFull": errors.QueueFull("full", waiting=3, limit=3),
     "MalformedHistoryError": errors.MalformedHistoryError("bad", index=3),
     **{
         kind.__name__: kind("what happened")
@@ -129,6 +133,9 @@ ERRORS: Mapping[str, errors.UllageError] = {
 STAYING: Mapping[str, Callable[[], Any]] = {
     "Agent": lambda: ullage.Agent(ullage.Provider("m", URL), runtime=Runtime()),
     "Guard": guard,
+    "JobQueue": lambda: ullage.JobQueue("sqlite:jobs.db"),
+    "Ticket": lambda: ullage.Ticket(ullage.JobQueue("sqlite:jobs.db"), "j", "s"),
+    "TurnWorker": lambda: ullage.TurnWorker("sqlite:jobs.db", STAYING["Agent"]()),
     "Runtime": Runtime,
     "Session": lambda: ullage.Session.create(ullage.open_log("memory:")),
     "Store": lambda: ullage.open_store("memory:"),
@@ -165,6 +172,10 @@ RESULTS: Mapping[str, Callable[[], Any]] = {
     "recall_tool": lambda: ullage.recall_tool("anthropic"),
     "list_left_out": lambda: ullage.list_left_out(ASK),
     "list_old_sessions": lambda: ullage.list_old_sessions(ullage.open_log("memory:"), 1.0),
+    "plan_retention": lambda: ullage.plan_retention(
+        ullage.open_log("memory:"), ullage.RetentionRules(days=1.0), 0.0
+    ),
+    "apply_retention": lambda: ullage.apply_retention(ullage.open_log("memory:"), [], float),
     "purge_sessions": lambda: ullage.purge_sessions(ullage.open_log("memory:"), []),
     "repair": lambda: ullage.repair([*ASK, {"role": "tool", "tool_call_id": "x", "content": ""}]),
     "search": lambda: ullage.search("word", store=SEARCHED),

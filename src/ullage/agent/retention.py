@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.agent.purging import list_contents, read_data
 from ullage.agent.session import find_folder
@@ -45,6 +45,10 @@ class RetentionRules:
     days: float | None = None
     tenant_days: Mapping[str, float] = field(default_factory=lambda: NO_RULES)
     most_bytes: int | None = None
+
+    def __reduce__(self) -> tuple[type[RetentionRules], tuple[Any, ...]]:
+        """Pickle the days of tenants as a plain table: a view of one cannot be."""
+        return type(self), (self.days, dict(self.tenant_days), self.most_bytes)
 
     def __post_init__(self) -> None:
         told = [*self.tenant_days.values(), *([] if self.days is None else [self.days])]

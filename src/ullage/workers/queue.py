@@ -41,8 +41,10 @@ Result = TypeVar("Result")
 LONGEST_WAIT_S: Final = 3600.0 * 24 * 365
 
 
-class Ticket:
+class Ticket(Unpicklable):
     """A job that was submitted: `id` names it, and its turn in the log of `session`."""
+
+    instead = "pass its id; there, queue.ticket(queue.find(id)) is the same"
 
     def __init__(self, queue: JobQueue, job: str, session: str) -> None:
         self._queue = queue

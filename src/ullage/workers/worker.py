@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.log.event import Event
+from ullage.core.values.pickling import Unpicklable
 from ullage.storage.log import Owner
 from ullage.storage.opening import open_log
 from ullage.workers.engine import News, Post, QueueEngine, Running
@@ -37,7 +38,7 @@ DRAIN_S: Final = 30.0
 TEXTS: Final = frozenset({"text_delta", "reasoning_delta"})
 
 
-class TurnWorker:
+class TurnWorker(Unpicklable):
     """Runs the jobs of the queue beside the log in `store`.
 
     ::
@@ -51,6 +52,8 @@ class TurnWorker:
     they are left open for another worker. `name` is for people: two processes may have the same.
     Raises ConfigurationError for what cannot be.
     """
+
+    instead = "make one in the other process from the same arguments"
 
     def __init__(
         self,
