@@ -61,6 +61,7 @@ def test_without_prices_tokens_decide() -> None:
     choice = recommend(PolicyComparison(held))
     assert choice.label == "b"
     assert "$" not in choice.reason
+    assert "tokens decide" in choice.reason
 
 
 def test_without_a_turn_there_is_nothing_to_choose_by() -> None:

@@ -62,3 +62,9 @@ def test_a_call_of_which_no_model_is_known_is_of_the_one_before() -> None:
     assert till.pay(10_000, 1, None, None, None).cached == 10_000
     assert till.pay(10_000, 1, None, None, "m").cached == 10_000
     assert till.pay(10_000, 1, None, None, "n").cached == 0
+
+
+def test_a_prompt_that_is_too_short_for_a_cache_is_no_cache_write() -> None:
+    till = Till(ANTHROPIC, 300)
+    assert till.pay(1_000, 0, None, None, "m").nanodollars == 3_000_000
+    assert till.pay(1_024, 0, None, None, "m").nanodollars == 3_840_000

@@ -38,6 +38,10 @@ DEFAULTS: Final = ("ladder", "advisory", "auto_summary", "off")
 """The policies that are tried where none is named."""
 
 FAULTS_SHOWN: Final = 5
+
+NOWHERE: Final = Path("/nonexistent")
+"""A project without settings: a policy that is named is what it says, wherever it is tried."""
+
 MOST: Final = 1_000_000
 """Sessions of a program that are replayed."""
 
@@ -183,16 +187,15 @@ def read_policy(text: str) -> Policy:
 
     Raises ConfigurationError for an unknown preset, a file that cannot be read, or a bad change.
     """
-    nowhere = Path("/nonexistent")
     if text.endswith(".toml"):
-        held = config.load({}, nowhere, named=Path(text)).settings.policy
+        held = config.load({}, NOWHERE, named=Path(text)).settings.policy
         return Policy.read(held)
     name, _, changes = text.partition(":")
     if not changes:
         return Policy.from_name(name)
     wanted = [f"policy.preset={name}", *(f"policy.{one}" for one in changes.split(","))]
     with config.given_options(wanted):
-        return Policy.read(config.load({}, nowhere).settings.policy)
+        return Policy.read(config.load({}, NOWHERE).settings.policy)
 
 
 def write_policy(path: Path, policy: Policy) -> None:
@@ -201,7 +204,7 @@ def write_policy(path: Path, policy: Policy) -> None:
     Raises ConfigurationError where the file has a policy already or cannot be written.
     """
     before = path.read_text(encoding="utf-8") if path.exists() else ""
-    if before and "policy" in config.load({}, Path("/nonexistent"), named=path).tree:
+    if before and "policy" in config.load({}, NOWHERE, named=path).tree:
         raise ConfigurationError(
             f"{path} has a policy already: take it out, or name another file for the new one"
         )

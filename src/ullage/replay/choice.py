@@ -82,6 +82,8 @@ def _explain(
     told = [f"loses {_loss(chosen):.1%} of what later turns take up (the least is {least:.1%})"]
     if chosen.dollars is not None and chosen.burden_dollars is not None:
         told.append(f"costs ${chosen.dollars + chosen.burden_dollars:,.2f} with its faults")
+    else:
+        told.append("tokens decide: calls without a known price are among them")
     if chosen.refused:
         told.append(f"even so {chosen.refused:,} of {chosen.turns:,} turns do not fit")
     others = len(held) - len(fit)

@@ -87,17 +87,20 @@ def replay_on_ray(
             )
             .iter_batches(batch_size=None, batch_format="pyarrow")
         )
+        sizes = {task.place: task.size for task in tasks}
         for found in _collect(answered, rows, parts):
-            sizes = {task.place: task.size for task in tasks}
             ready += sum(sizes[place] for place in found)
             report(ready, total)
+    # not kept: the same call tries them again
     lost = [ReplayRow(task.place, label, fault=LOST) for task in tasks for label in task.labels]
-    parts.add([row for row in lost if row.key not in rows])
     rows = {row.key: row for row in lost} | rows
     return PolicyComparison.of(rows.values(), labels)
 
 
-LOST: Final = f"its worker died {TRIES + 1} times: out of memory?"
+LOST: Final = (
+    f"no result came back: its worker died {TRIES + 1} times, or cannot load ullage; give the same "
+    "command to try it again"
+)
 
 
 def _collect(
@@ -105,17 +108,18 @@ def _collect(
 ) -> Iterator[set[str]]:
     """Take results in as they come, write them in parts, and yield the sessions that are done."""
     new: list[ReplayRow] = []
-    number = 0
-    for number, table in enumerate(answered, 1):
-        found = [_read_row(one) for one in table.to_pylist()]
-        fresh = [row for row in found if row.key not in rows]
-        rows.update((row.key, row) for row in fresh)
-        new += fresh
-        if number % KEPT == 0:
-            parts.add(new)
-            new = []
-        yield {row.place for row in fresh}
-    parts.add(new)
+    try:
+        for number, table in enumerate(answered, 1):
+            found = [_read_row(one) for one in table.to_pylist()]
+            fresh = [row for row in found if row.key not in rows]
+            rows.update((row.key, row) for row in fresh)
+            new += fresh
+            if number % KEPT == 0:
+                parts.add(new)
+                new = []
+            yield {row.place for row in fresh}
+    finally:
+        parts.add(new)  # also where somebody stops it
 
 
 def split_tasks(tasks: Sequence[ReplayTask], number: int) -> list[list[ReplayTask]]:

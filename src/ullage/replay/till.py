@@ -73,6 +73,7 @@ class Till:
         rate = self._find_rate(prompt)
         if rate is None or rate.input is None or rate.output is None:
             return None
-        new = rate.input if rate.cache_write is None else rate.cache_write
+        writes = rate.cache_write is not None and prompt >= LEAST  # shorter ones are not cached
+        new = (rate.cache_write or 0.0) if writes else rate.input
         read = cached * (rate.cache_read or 0.0)
         return round(((prompt - cached) * new + read + output * rate.output) * (NANO // MILLION))

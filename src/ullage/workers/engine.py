@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -24,6 +24,18 @@ MOST_DEATHS: Final = 5
 
 News = Mapping[str, Any]
 """Something that happened to a job, such as a piece of an answer: `job`, `type`, `data`."""
+
+
+@asynccontextmanager
+async def lend_looks(every_s: float) -> AsyncIterator[AsyncIterator[News | None]]:
+    """Lend the times at which to look again, where an engine tells nobody of news."""
+
+    async def look() -> AsyncIterator[News | None]:
+        while True:
+            await asyncio.sleep(every_s)
+            yield None
+
+    yield look()
 
 
 @dataclass(slots=True)

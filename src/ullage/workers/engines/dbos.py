@@ -16,7 +16,7 @@ import math
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -33,7 +33,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from ullage.core.errors import ConfigurationError, StoreAway
 from ullage.storage.log import Owner, dead
 from ullage.storage.postgres_url import hide_password
-from ullage.workers.engine import MOST_DEATHS, News, Perform, Post, Running, make_full_error
+from ullage.workers.engine import (
+    MOST_DEATHS,
+    News,
+    Perform,
+    Post,
+    Running,
+    lend_looks,
+    make_full_error,
+)
 from ullage.workers.job import (
     STANDARD_LIMITS,
     JobOutcome,
@@ -249,17 +257,10 @@ class DbosEngine:
         await self.ask(LIMIT, name=tenant, **given)
         await self._register(tenant, limits.running, None)
 
-    @asynccontextmanager
-    async def listen(self, job: str) -> AsyncIterator[AsyncIterator[News | None]]:
+    def listen(self, job: str) -> AbstractAsyncContextManager[AsyncIterator[News | None]]:
         """Lend the times at which to look again."""
         del job
-
-        async def look() -> AsyncIterator[News | None]:
-            while True:
-                await asyncio.sleep(LOOK_S)
-                yield None
-
-        yield look()
+        return lend_looks(LOOK_S)
 
     async def work(self, post: Post, perform: Perform) -> None:
         """Run jobs until the post drains and none is under way."""

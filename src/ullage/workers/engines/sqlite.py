@@ -10,14 +10,14 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ullage.storage.database import Database
 from ullage.storage.log import Owner, dead
 from ullage.threads import Threads
-from ullage.workers.engine import KEPT_S, News, Perform, Post, Taken, make_full_error
+from ullage.workers.engine import KEPT_S, News, Perform, Post, Taken, lend_looks, make_full_error
 from ullage.workers.job import (
     ENDED,
     STANDARD_LIMITS,
@@ -219,17 +219,10 @@ class SqliteEngine:
             )
         )
 
-    @asynccontextmanager
-    async def listen(self, job: str) -> AsyncIterator[AsyncIterator[News | None]]:
+    def listen(self, job: str) -> AbstractAsyncContextManager[AsyncIterator[News | None]]:
         """Lend the times at which to look again; nothing is told beside the log here."""
         del job
-
-        async def look() -> AsyncIterator[News | None]:
-            while True:
-                await asyncio.sleep(LOOK_S)
-                yield None
-
-        yield look()
+        return lend_looks(LOOK_S)
 
     async def work(self, post: Post, perform: Perform) -> None:
         """Run jobs until the post drains and none is under way."""
