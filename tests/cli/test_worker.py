@@ -202,3 +202,14 @@ def test_a_queue_is_a_page(tmp_path: Path):
         assert "What is in" not in page.body.decode()
     with watching(tmp_path) as port:
         assert ask(port, request("GET", "/ullage/queue", b"", JSON)).status == 404
+
+
+def test_looking_at_a_queue_that_is_not_there_makes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    url = f"sqlite:{tmp_path / 'none.db'}"
+    for words in ((), ("--cancel", "j"), ("--json",)):
+        assert main(["queue", "--store", url, *words]) == 1
+    assert "ullage submit begins one" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert main(["queue", "--store", "memory:"]) == 1

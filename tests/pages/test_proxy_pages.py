@@ -382,6 +382,10 @@ def test_of_two_keys_nobody_sees_the_other(tmp_path: Path, browser: Browser):
             lines = (f"x-ullage-token: {BEN}", "content-type: application/json")
             undo = act(served.port, key, *lines, action="undo")
             assert undo.status == 403
+            for page in ("policies", "queue"):
+                shown = f"x-ullage-token: {BEN}"
+                asked = request("GET", f"/ullage/{page}", b"", JSON, shown)
+                assert ask(served.port, asked).status == 403, page
             visit = browser.open(f"http://127.0.0.1:{served.port}/")
             wait(visit, "!!document.getElementById('token')")
             assert "words" not in visit.text

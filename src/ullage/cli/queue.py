@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ullage.cli import desk, lines
 from ullage.cli.worker import add_engine
 from ullage.core.errors import ConfigurationError
+from ullage.storage.postgres_url import hide_password
 
 if TYPE_CHECKING:
     from ullage.workers.job import JobRow, QueueReport
@@ -38,12 +39,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Do what is asked, else print what is there."""
+    from ullage.workers.opening import has_queue
     from ullage.workers.queue import JobQueue
 
     limited = given.most_running is not None or given.most_waiting is not None
     if limited and given.tenant is None:
         raise ConfigurationError("--most-running and --most-waiting are a tenant's: name --tenant")
-    with JobQueue(desk.store_url(given), given.engine) as queue:
+    store = desk.store_url(given)
+    if not limited and not has_queue(store):
+        raise ConfigurationError(
+            f"there is no queue beside {hide_password(store)}: ullage submit begins one, or name "
+            "another --store"
+        )
+    with JobQueue(store, given.engine) as queue:
         if given.cancel is not None:
             return _cancel(queue, given.cancel)
         if limited:

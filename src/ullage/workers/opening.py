@@ -35,6 +35,15 @@ def choose_engine(url: str, name: str | None = None) -> str:
     return chosen
 
 
+def has_queue(url: str) -> bool:
+    """Tell whether there may be a queue beside a log: in PostgreSQL only opening it tells."""
+    if not url.startswith("sqlite:"):
+        return True
+    from ullage.workers.engines.sqlite import place_queue
+
+    return place_queue(find_file(url)).exists()
+
+
 def open_engine(url: str, name: str | None = None) -> QueueEngine:
     """Open the queue beside the log of a URL, for one event loop.
 

@@ -127,11 +127,16 @@ Connection = Any
 """One of apsw's, which storage alone knows."""
 
 
+def place_queue(log: Path) -> Path:
+    """Return where the queue of a log is: in a file beside it."""
+    return log.with_name(f"{log.name}{SUFFIX}")
+
+
 class SqliteEngine:
     """A queue in the file beside a log's; raises StoreError where that cannot be used."""
 
     def __init__(self, log: Path) -> None:
-        path = log.with_name(f"{log.name}{SUFFIX}")
+        path = place_queue(log)
         self._database = Database(path, migrations=MIGRATIONS)
         self._threads = Threads("ullage-jobs", 1)
         self.url = f"sqlite://{path}"
