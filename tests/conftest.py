@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tools.profiles import SHORT
+from ullage import runtime
 
 settings.load_profile(SHORT)  # --hypothesis-profile names another
 
@@ -28,6 +29,18 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         patch.setenv("ULLAGE_CACHE_DIR", str(folder))
         patch.setenv("COLUMNS", "80")  # what is drawn depends on the width of nobody's terminal
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned(nobodys_settings: Path) -> None:
+    """Begin every test without what an earlier one taught this process and its cache.
+
+    Lessons are kept by address and model. Among thousands of servers the system gives some port
+    twice, and the model is mostly called "model": a test would meet the limits of another.
+    """
+    for kept in nobodys_settings.glob("*.json"):
+        kept.unlink()
+    runtime._default.renew()
 
 
 @pytest.fixture(scope="session", autouse=True)

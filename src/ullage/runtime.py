@@ -515,6 +515,10 @@ class _Default:
     """Holds the default runtime of this process."""
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Have the next that asks build a runtime, as a process does that was forked."""
         self.runtime: Runtime | None = None
         self.lock = threading.Lock()
 
@@ -549,4 +553,4 @@ def default() -> Runtime:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_default.__init__)  # type: ignore[misc]  # starts afresh
+    os.register_at_fork(after_in_child=_default.renew)
