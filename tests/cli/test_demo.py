@@ -31,6 +31,13 @@ def test_the_guarded_side_finishes_where_the_other_dies(
     assert "exceeds the available context size" in plain["first_error"]
     assert "compacted" in shown.err
     assert "ctx=" in shown.err
+    lines = dict(re.findall(r"asked: +(.*) \(said.*\n +(?:sent|search): (.*)", shown.err))
+    held = [fact for fact in scenario.FACTS if fact.value in lines[fact.asked]]
+    assert [lines[f.asked] for f in scenario.FACTS if f not in held] == ["nothing of it"] * (
+        7 - len(held)
+    )
+    counts = [*kept["facts_sent"].values(), *kept["facts_found"].values()]
+    assert sum(int(count.split("/")[0]) for count in counts) == len(held) >= 4
 
 
 def test_the_table_names_both_sides(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,8 +45,11 @@ def test_the_table_names_both_sides(tiny_model: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr()
     table = shown.out
     assert "unguarded     guarded" in table
-    asked = re.findall(r"asked: +(.*) \(said (\d+) turns ago\)\n +answer: ", shown.err)
-    assert asked == [(fact.asked, "14") for fact in scenario.FACTS]
+    pattern = r"asked: +(.*) \(said (\d+) turns ago\)\n +(sent|search): .*\n +answer: "
+    asked = re.findall(pattern, shown.err)
+    assert [each[:2] for each in asked] == [(fact.asked, "14") for fact in scenario.FACTS]
+    assert "✗" in shown.err
+    assert "▾" in shown.err
     assert re.search(r"turns completed +\d/22 +22/22\n", table)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ullage import importers
 from ullage.api.context import Contents, of_session, strip_window_mark
 from ullage.cli import desk, glyphs, notes, picture, progress, recorded
-from ullage.cli.lines import out, when
+from ullage.cli.lines import is_encodable, out, when
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress
 from ullage.importers import places
@@ -124,7 +124,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps(report))
     elif given.brief or given.html is None:
         text = _draw_report(report, given, plain=given.ascii)
-        if not encodable(text, sys.stdout.encoding):
+        if not is_encodable(text, sys.stdout.encoding):
             text = _draw_report(report, given, plain=True)
         print(text)
     return 0
@@ -142,15 +142,6 @@ def _draw_report(report: Mapping[str, Any], given: argparse.Namespace, *, plain:
         top=given.top,
         turns=given.turns,
     )
-
-
-def encodable(text: str, encoding: str | None) -> bool:
-    """Tell whether a terminal or a file of this encoding can take a text."""
-    try:
-        text.encode(encoding or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def what_if(given: Sequence[str]) -> dict[str, int]:

@@ -1,7 +1,9 @@
 """`ullage demo`: one conversation, several windows long, unguarded and guarded, on a real server.
 
-Starts the embedded llama.cpp server with a small model, finds its window by asking it, and shows
-a gauge line a turn on stderr; the table (or one JSON document) goes to stdout.
+Starts the embedded llama.cpp server with a small model, finds its window by asking it, and draws
+on stderr how each turn fills it (a gauge line a turn where that is no terminal). What was said
+early is asked for at the end; whether it was in the request is looked up by this program, whatever
+the model answers. The table (or one JSON document) goes to stdout.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.api.functions import count
-from ullage.cli import desk, scenario
+from ullage.cli import desk, lines, scenario
 from ullage.cli.duel import DuelClient, Guarded, Score, Step, Unguarded, play
+from ullage.cli.fill import Chart, Column
 from ullage.core.compaction.policy import Policy, Rung
 from ullage.core.summary.flaws import name_strategies
 from ullage.transport import Transport
@@ -34,6 +37,21 @@ OUTPUT: Final = 24
 """Tokens of an answer: enough for two short sentences, so that the time goes to the windows."""
 
 MODEL: Final = "smollm2-135m"
+
+GROUPS: Final = {
+    "facts_sent": "facts sent",
+    "facts_found": "  or found",
+    "facts_answered": "  answered",
+}
+"""What is counted of the facts, and the words of the table for it."""
+
+BEFORE: Final = 45
+"""Characters that are shown of a line before the fact in it."""
+
+CHECKED: Final = """
+  sent, search: looked up by this program in the request, and in what was left out of it.
+  answer: the model's own. 135 million parameters cannot answer from what they are told; half a
+  billion answer most of it: ullage demo --model qwen2.5-coder-0.5b (491 MB, once)."""
 
 NEXT: Final = """
 next:
@@ -73,10 +91,17 @@ def run(given: argparse.Namespace) -> int:
         side = Guarded(chat, OUTPUT, options)
         window = side.guard.window()
         _say(f"server  {given.model} on llama.cpp, {window.explain()}")
-        _say(f"\nunguarded: {len(turns)} turns, every request carries the whole history")
-        plain = play(Unguarded(chat, OUTPUT), scenario.SYSTEM, turns, _Progress().show)
-        _say(f"\nguarded: the same {len(turns)} turns through ullage.Guard, default ladder")
-        kept = play(side, scenario.SYSTEM, turns, _show)
+        size = window.tokens() or size
+        watch = _Watch(
+            f"unguarded: {len(turns)} turns, every request carries the whole history", size
+        )
+        plain = play(Unguarded(chat, OUTPUT), scenario.SYSTEM, turns, watch.show)
+        watch.finish()
+        watch = _Watch(
+            f"guarded: the same {len(turns)} turns through ullage.Guard, default ladder", size
+        )
+        kept = play(side, scenario.SYSTEM, turns, watch.show)
+        watch.finish()
         full = count(kept.history, base_url=server.base_url).tokens
     report = _report(window.tokens(), full, (plain, kept), time.perf_counter() - started)
     print(json.dumps(report, indent=2) if given.json else _table(report))
@@ -100,22 +125,38 @@ def _summaries(chat: DuelClient) -> dict[str, Any]:
     return {"summarizer": summarise, "policy": Policy(name="demo", rungs=(rung,))}
 
 
-class _Progress:
-    """Shows the unguarded side: every turn until it dies, then only how many more failed."""
+class _Watch:
+    """Shows one side: its fill turn by turn, then what became of the facts."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str, window: int) -> None:
+        self._live = lines.fits(sys.stderr)
+        self._chart = Chart(title if self._live else "", window)
+        self._asked: list[Step] = []
         self._dead = False
+        _say("" if self._live else f"\n{title}")
 
     def show(self, step: Step) -> None:
-        """Show one step, unless the conversation is dead already."""
-        if not self._dead:
-            _show(step)
-        elif step.number % 10 == 0:
+        """Show one step; of a conversation that is dead only that it still is."""
+        sent = None if step.error else step.tokens
+        self._chart.add(Column(sent, compacted=bool(step.compactions)), _describe(step))
+        if not self._live and not self._dead:
+            _say(_describe(step))
+        elif not self._live and step.number % 10 == 0:
             _say(f"  turn {step.number:>3}  still refused")
-        self._dead = self._dead or bool(step.error)
+        self._dead = bool(step.error)
+        if step.asks is not None and not step.error:
+            self._asked.append(step)
+
+    def finish(self) -> None:
+        """Show the whole picture, and each fact that was asked for."""
+        self._chart.finish()
+        for step in self._asked:
+            _say(_remember(step))
+        if self._asked:
+            _say(CHECKED)
 
 
-def _show(step: Step) -> None:
+def _describe(step: Step) -> str:
     line = f"  turn {step.number:>3}  {step.meter}"
     for made in step.compactions:
         how = name_strategies(made.strategy, made.fallback_reason)
@@ -123,13 +164,23 @@ def _show(step: Step) -> None:
     line += "".join(f"  {note}" for note in step.notes)
     if step.error:
         line += f"  FAILED: {step.error[:140]}"
-    _say(line)
-    if step.asks is not None and not step.error:
-        _say(
-            f"            asked:  {step.asks.asked} (said {step.number - step.asks.turn} turns ago)"
+    return line
+
+
+def _remember(step: Step) -> str:
+    """Return what became of a fact: where it stood when it was asked for, and the answer."""
+    fact = step.asks
+    assert fact is not None  # noqa: S101 - only steps that ask are kept
+    where = "sent" if step.held else "search" if step.found else "sent"
+    line = step.held or step.found or "nothing of it"
+    there = lines.brief(line[max(0, line.find(fact.value) - BEFORE) :], 70)
+    return "\n".join(
+        (
+            f"  asked:  {fact.asked} (said {step.number - fact.turn} turns ago)",
+            f"  {where + ':':7} {there}",
+            f"  answer: {lines.brief(step.answer, 70)} [{'right' if step.holds else 'wrong'}]",
         )
-        said = " ".join(step.answer.split())[:70]
-        _say(f"            answer: {said} [{'right' if step.holds else 'wrong'}]")
+    )
 
 
 def _say(text: str) -> None:
@@ -157,6 +208,7 @@ def _side(score: Score) -> dict[str, Any]:
         "compactions": score.compactions,
         "tokens_saved": score.saved_tokens,
         "facts_sent": {how: _tally(score.sent_facts, how) for how in hows},
+        "facts_found": {how: _tally(score.found_facts, how) for how in hows},
         "facts_answered": {how: _tally(score.answered_facts, how) for how in hows},
         "seconds_in_model": round(score.model_s, 2),
         "seconds_in_ullage": round(score.guard_s, 3),
@@ -175,8 +227,11 @@ def _table(report: dict[str, Any]) -> str:
         ("overflow errors", lambda s: s["overflow_errors"]),
         ("compactions", lambda s: s["compactions"]),
         ("tokens saved", lambda s: f"{s['tokens_saved']:,}"),
-        *((f"facts sent, told {how}", _pick("facts_sent", how)) for how in plain["facts_sent"]),
-        *((f"  answered, told {how}", _pick("facts_answered", how)) for how in plain["facts_sent"]),
+        *(
+            (f"{words}, told {how}", _pick(group, how))
+            for group, words in GROUPS.items()
+            for how in plain[group]
+        ),
         ("seconds in the model", lambda s: s["seconds_in_model"]),
         ("seconds in ullage", lambda s: s["seconds_in_ullage"]),
     ]

@@ -5,16 +5,17 @@ It knows the script and the public face of ullage; it prints nothing (the caller
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ullage.api.search import search
 from ullage.core.errors import ContextTooLargeError, ProviderError
 from ullage.core.guard.events import Compacted, CompactionFailed, ContextPressure, Notice
 from ullage.guard.guard import Guard
 from ullage.sdk.errors import classify_exception
+from ullage.storage.memory import MemoryStore
 from ullage.transport import HttpRequest, Transport
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from ullage.core.guard.events import Event
 
 HTTP_OK = 200
+
+HITS = 20
+"""Passages that a search for a fact brings; many sheets of the log have the words asked for."""
 
 REPEAT_PENALTY = 1.3
 """llama.cpp's own parameter: a model as small as the demo's repeats one sentence for ever."""
@@ -58,16 +62,21 @@ class DuelClient:
 class Step:
     """What happened in one turn. `meter` is the gauge after it; `error` says why it failed.
 
-    `asks` is the fact that was asked for, None in most turns, and `answer` what the model said.
+    `tokens` is how much was sent. `asks` is the fact that was asked for, None in most turns, and
+    `answer` what the model said. `held` is the line of the request that had the fact; without one
+    `found` is the line that a search in what was left out brought. Either may be "".
     """
 
     number: int
     meter: str
+    tokens: int = 0
     compactions: tuple[Checkpoint, ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
     asks: Fact | None = None
     answer: str = ""
+    held: str = ""
+    found: str = ""
 
     @property
     def holds(self) -> bool:
@@ -87,6 +96,7 @@ class Score:
     saved_tokens: int = 0
     compactions: int = 0
     sent_facts: list[Fact] = field(default_factory=list)
+    found_facts: list[Fact] = field(default_factory=list)
     answered_facts: list[Fact] = field(default_factory=list)
     model_s: float = 0.0
     guard_s: float = 0.0
@@ -107,6 +117,7 @@ class Unguarded:
         self._chat = chat
         self._output = output
         self.meter = ""
+        self.tokens = 0
 
     def send(self, history: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Send everything."""
@@ -115,8 +126,13 @@ class Unguarded:
             reply = self._chat.create(messages=history, max_tokens=self._output)
         finally:
             self.score.model_s += time.perf_counter() - started
-        self.meter = f"ctx={reply['usage']['prompt_tokens']:,}"
+        self.tokens = reply["usage"]["prompt_tokens"]
+        self.meter = f"ctx={self.tokens:,}"
         return history, reply
+
+    def search(self, _words: str) -> Iterable[str]:
+        """Return nothing: this client leaves nothing out."""
+        return ()
 
     def news(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
         """Return None: this client never compacts."""
@@ -133,11 +149,15 @@ class Guarded:
         self._made: list[Checkpoint] = []
         self._notes: list[str] = []
         self.meter = ""
-        self.guard = Guard(base_url=chat.base_url, on_event=self._listen, **options)
+        self.tokens = 0
+        self._store = MemoryStore()
+        given = {"store": self._store, **options}
+        self.guard = Guard(base_url=chat.base_url, on_event=self._listen, **given)
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, ContextPressure):
             self.meter = f"{event.assessment.meter()} {event.tier}"
+            self.tokens = event.assessment.input_tokens or 0
         elif isinstance(event, CompactionFailed | Notice):
             self._notes.append(event.reason if isinstance(event, CompactionFailed) else event.text)
         elif isinstance(event, Compacted):
@@ -167,6 +187,10 @@ class Guarded:
             self.score.guard_s += took - (self.score.model_s - in_model)
         return sent, reply
 
+    def search(self, words: str) -> Iterable[str]:
+        """Return passages of what was left out, the best first."""
+        return (hit.text for hit in search(words, store=self._store, hits=HITS))
+
     def news(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
         """Return the checkpoints made and the notices given since the last call."""
         made, notes = tuple(self._made), tuple(self._notes)
@@ -183,16 +207,34 @@ def play(
     score.turns = len(turns)
     score.history.append({"role": "system", "content": system})
     for number, turn in enumerate(turns, 1):
-        error, answer = _turn(score, turn, side.send)
-        step = Step(number, side.meter, *side.news(), error, turn.asks, answer)
-        if turn.asks is not None and step.holds:
-            score.answered_facts.append(turn.asks)
+        error, answer, held = _turn(score, turn, side.send)
+        fact, found = turn.asks, ""
+        if fact is not None and not held:
+            found = find_line(fact.value, side.search(fact.asked))
+        told = side.meter, side.tokens, *side.news()
+        step = Step(number, *told, error, fact, answer, held, found)
+        if fact is not None:
+            for holds, facts in (
+                (held, score.sent_facts),
+                (found, score.found_facts),
+                (step.holds, score.answered_facts),
+            ):
+                facts.extend([fact] if holds else [])
         watch(step)
     return score
 
 
-def _turn(score: Score, turn: ScenarioTurn, send: Send) -> tuple[str, str]:
-    """Play one turn into the score; returns the error, "" when it was answered, and the answer."""
+def find_line(value: str, texts: Iterable[str]) -> str:
+    """Return the first line that has a value, "" where none has."""
+    rows = (row for text in texts for row in text.splitlines())
+    return next((row.strip() for row in rows if value in row), "")
+
+
+def _turn(score: Score, turn: ScenarioTurn, send: Send) -> tuple[str, str, str]:
+    """Play one turn into the score; returns the error, the answer, and the line with the fact.
+
+    Each is "" where there is none.
+    """
     score.history += turn.messages
     try:
         sent, reply = send(score.history)
@@ -201,11 +243,9 @@ def _turn(score: Score, turn: ScenarioTurn, send: Send) -> tuple[str, str]:
         score.overflows += kind in ("input", "total")
         score.failures += 1
         score.first_error = score.first_error or str(error)
-        return str(error), ""
+        return str(error), "", ""
     answer = reply["choices"][0]["message"]["content"] or ""
     score.completed += 1
-    fact = turn.asks
-    if fact is not None and fact.value in json.dumps(sent[:-1], ensure_ascii=False):
-        score.sent_facts.append(fact)
     score.history.append({"role": "assistant", "content": answer})
-    return "", answer
+    texts = (str(message.get("content") or "") for message in sent[:-1])
+    return "", answer, find_line(turn.asks.value, texts) if turn.asks else ""

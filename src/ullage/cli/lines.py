@@ -110,6 +110,15 @@ def _write_escapes(text: str) -> str:
     return "".join(json.dumps(c)[1:-1] if c != "\n" and _hides(c) else c for c in text)
 
 
+def is_encodable(text: str, encoding: str | None) -> bool:
+    """Tell whether a terminal or a file of this encoding can take a text."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     """Tell whether a stream is a terminal; one that was closed before the start is None."""
     return stream is not None and stream.isatty()
