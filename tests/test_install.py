@@ -135,6 +135,28 @@ def test_a_command_that_needs_no_more_works(name: str, bare: Path, tmp_path: Pat
     assert done.stdout
 
 
+def test_an_installed_wheel_is_verified_and_what_was_changed_in_it_is_told(
+    bare: Path, tmp_path: Path
+) -> None:
+    assert run(bare, tmp_path, "doctor", "--verify").returncode == 0
+    folder = next((bare.parent / "lib").glob("python*")) / "site-packages" / "ullage"
+    changed, missing, added = folder / "lessons.py", folder / "top/app.py", folder / "core/new.py"
+    source, gone = changed.read_bytes(), missing.read_bytes()
+    try:
+        changed.write_bytes(source.replace(b".", b",", 1))
+        missing.unlink()
+        added.touch()
+        done = run(bare, tmp_path, "doctor", "--verify")
+    finally:
+        changed.write_bytes(source)
+        missing.write_bytes(gone)
+        added.unlink()
+    assert done.returncode == 1
+    assert "ullage/lessons.py has another sha256 than recorded" in done.stdout
+    assert "ullage/top/app.py is missing" in done.stdout
+    assert "ullage/core/new.py is in no record" in done.stdout
+
+
 def test_the_plugin_for_pytest_is_in_the_wheel(bare: Path) -> None:
     code = (
         "from importlib.metadata import entry_points as find; "

@@ -112,6 +112,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the ports to ask on this machine, instead of the usual ones ({usual})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--verify",
+        nargs="?",
+        const="ullage",
+        choices=("ullage", "all"),
+        help="ask no server: compare the installed files of ullage with their record, with `all` "
+        "those of its dependencies too; exit code 1 where any differs",
+    )
     from ullage.cli import watch  # it examines servers as this module does
 
     watch.arguments(parser)
@@ -137,6 +145,10 @@ def run(given: argparse.Namespace) -> int:
         from ullage.cli import watch
 
         return watch.run(given)
+    if given.verify:
+        from ullage.cli import installed
+
+        return installed.run(given.verify, as_json=given.json)
     found, problems = _load_settings()
     settings = found.settings
     urls = [] if settings.offline else _urls(given.ports, settings.base_url)
