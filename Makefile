@@ -243,6 +243,10 @@ docs: setup ## write the pages that are generated (docs/cli.md, docs/settings.md
 	@$(PY) -m tools.settings_page > docs/settings.md.new
 	@mv docs/settings.md.new docs/settings.md
 
+.PHONY: dependencies
+dependencies: setup ## write versions and licences of docs/dependencies.md anew, after `make lock`
+	@$(PY) -m tools.dependencies
+
 .PHONY: table
 table: setup ## build the bundled table of models again from the data that requirements/table.txt pins
 	@$(PY) -m tools.build_table $(ARGS)

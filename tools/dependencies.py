@@ -1,0 +1,107 @@
+"""Keep docs/dependencies.md to pyproject.toml, the locks and what packages state of themselves.
+
+`python -m tools.dependencies` writes the cells of its rows that change by themselves: extras,
+version, licence. A version that changed loses its date of release, which is written by hand, as all
+else is. It asks no registry.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = ROOT / "docs" / "dependencies.md"
+ROW: Final = re.compile(r"(?m)^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|(.*)$")
+"""Package, extras, version, release, licence; by hand: the rest."""
+
+ASIDE: Final = frozenset({"all", "dev"})
+UNKNOWN: Final = "not known here"
+LONGEST: Final = 40
+"""Characters of a field `License` that names one; a longer one is its whole text."""
+
+
+def read_requirements() -> dict[str, list[str]]:
+    """Return what the product requires, by name, with the extras that do."""
+    project: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    told = project["project"]
+    found: dict[str, list[str]] = {}
+    for extra, lines in {"core": told["dependencies"], **told["optional-dependencies"]}.items():
+        for line in lines if extra not in ASIDE else ():
+            found.setdefault(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0], []).append(extra)
+    return found
+
+
+def find_version(name: str, extras: list[str]) -> str:
+    """Return the version of a package in the lock that it is tested with."""
+    adapter = f"bench-adapter-{extras[0].replace('-', '_')}"
+    for lock in ("run", "dev", adapter, "replay-ray"):
+        path = ROOT / "requirements" / f"{lock}.txt"
+        text = path.read_text("utf-8") if path.exists() else ""
+        if pinned := re.search(rf"(?m)^{re.escape(name)}==(\S+)", text):
+            return pinned[1]
+    return "in no lock"
+
+
+def read_licence(name: str) -> str:
+    """Return the licence that an installed package states, or "" where there is none to read."""
+    try:
+        told: Mapping[str, Any] = metadata(name).json
+    except PackageNotFoundError:
+        return ""
+    field = str(told.get("license", ""))
+    kinds = [c for c in told.get("classifier", ()) if c.startswith("License ::")]
+    named = " and ".join(kind.rpartition(" :: ")[2] for kind in kinds)
+    return str(told.get("license_expression") or (field if 0 < len(field) <= LONGEST else named))
+
+
+def list_packages(page: str) -> list[str]:
+    """Return the packages of the page's rows."""
+    return [row[1] for row in ROW.finditer(page)]
+
+
+def refresh(page: str) -> str:
+    """Return the page with what changed by itself."""
+    required = read_requirements()
+
+    def write(row: re.Match[str]) -> str:
+        name, _, version, released, licence, rest = (cell.strip() for cell in row.groups())
+        extras = required.get(name, [])
+        found = find_version(name, extras) if extras else version
+        when = released if found == version else UNKNOWN
+        cells = (f"`{name}`", ", ".join(extras), found, when, read_licence(name) or licence, rest)
+        return f"| {' | '.join(cells)}"
+
+    return ROW.sub(write, page)
+
+
+def list_faults(page: str) -> Iterator[str]:
+    """Yield what is wrong with the page, each with what to do."""
+    required, listed = read_requirements(), list_packages(page)
+    yield from (f"{name} has no row: write one" for name in sorted({*required} - {*listed}))
+    yield from (
+        f"{name} is required by nothing: drop its row" for name in listed if name not in required
+    )
+    yield from (f"{name} has two rows" for name in {*listed} if listed.count(name) > 1)
+    if refresh(page) != page:
+        yield "extras, versions or licences changed: run `make dependencies`"
+
+
+def main() -> int:
+    """Write the page anew and print what is left to do by hand."""
+    page = refresh(PAGE.read_text("utf-8"))
+    PAGE.write_text(page, "utf-8")
+    faults = [*list_faults(page)]
+    print(
+        "\n".join(faults)
+        or f"{len(list_packages(page))} packages; {page.count(UNKNOWN)} dates to look up"
+    )
+    return len(faults) > 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
