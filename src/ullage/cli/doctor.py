@@ -100,6 +100,7 @@ class DoctorReport:
     problems: Sequence[Problem]
     credentials: Mapping[str, Sequence[str]]
     configuration: Mapping[str, Any]
+    store: Mapping[str, Any] | None = None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,6 +162,7 @@ def run(given: argparse.Namespace) -> int:
         problems=[*problems, *(p for local in servers for p in diagnose(local))],
         credentials=credentials(os.environ),
         configuration=_settings(found, cache),
+        store=given.store and _describe_store(given.store),
     )
     print(json.dumps(_plain(report), indent=2) if given.json else _text(report))
     return 0
@@ -369,6 +371,14 @@ def _settings(found: Configured, cache: Path) -> dict[str, Any]:
     }
 
 
+def _describe_store(url: str) -> dict[str, Any]:
+    """Return the version of the schema of a store. Raises what `read_schema` raises."""
+    from ullage.storage.schema import read_schema
+
+    found = read_schema(url)
+    return {**asdict(found), "outlook": found.outlook}
+
+
 def _versions(cache: Path) -> dict[str, str]:
     return {
         "ullage": ullage.__version__,
@@ -414,6 +424,11 @@ def _text(report: DoctorReport) -> str:
         f"cache folder: {report.configuration['cache']}{state}",
         f"commands of agents: {_clean(shell and f'off: {shell}') or 'run in a sandbox'}",
     ]
+    if (store := report.store) is not None:
+        lines.append(
+            f"store {_clean(store['url'])}: schema version {store['found']}, of {store['known']} "
+            f"known here; {store['outlook']}"
+        )
     url = report.configuration["base_url"]
     if url is not None:
         far = "" if loopback(url) else " (not asked: only this machine is)"

@@ -344,7 +344,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--from", dest="source", choices=stations.SOURCES, help="whose sessions are looked at"
     )
-    group.add_argument("--store", metavar="URL", help="the log of ullage's own: sqlite:FILE")
+    group.add_argument(
+        "--store",
+        metavar="URL",
+        help="the log of ullage's own: sqlite:FILE; without "
+        "--watch the version of its schema is told, of sqlite:FILE or postgresql://...",
+    )
     group.add_argument("--for", dest="for_s", type=_seconds, metavar="SECONDS", help="end then")
     group.add_argument("--once", action="store_true", help="look once, also at what a log had")
     group.add_argument(

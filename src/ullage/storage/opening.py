@@ -54,7 +54,7 @@ def open_store(
         return require_store(factory(url, create=create, limits=limits, now=now))
     if scheme == "memory":
         return MemoryStore(limits, now=now)
-    with _needing(url):
+    with needing(url):
         if scheme == "postgresql":
             from ullage.storage.postgres import PostgresStore
 
@@ -77,7 +77,7 @@ def open_log(url: str, *, create: bool = True, lease_s: float = LEASE_S) -> Even
         from ullage.storage.log_memory import MemoryLog
 
         return MemoryLog()
-    with _needing(url):
+    with needing(url):
         if scheme == "postgresql":
             from ullage.storage.log_postgres import PostgresLog
 
@@ -115,7 +115,7 @@ def _make_unknown_error(url: str) -> ConfigurationError:
 
 
 @contextmanager
-def _needing(url: str) -> Iterator[None]:
+def needing(url: str) -> Iterator[None]:
     """Name the extra where a module of another package lacks."""
     try:
         yield

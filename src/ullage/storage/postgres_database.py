@@ -293,7 +293,7 @@ class PostgresDatabase:
         migrations: Sequence[LiteralString] = MIGRATIONS,
     ) -> None:
         self.url = hide_password(url)
-        self._parameters = _parameters(url, self.url)
+        self._parameters = read_parameters(url, self.url)
         self._create = create
         self.wait_s = wait_s
         self._migrations = migrations
@@ -534,7 +534,7 @@ def _lives(connection: Connection) -> bool:
     return True
 
 
-def _parameters(url: str, shown: str) -> dict[str, Any]:
+def read_parameters(url: str, shown: str) -> dict[str, Any]:
     """Return what a URL says to libpq; raises ConfigurationError where it says nothing."""
     try:
         said = conninfo.conninfo_to_dict(url)

@@ -160,10 +160,14 @@ def test_a_checkpoint_of_another_version_is_refused_by_its_version(version: Any)
         Checkpoint.from_dict({**CHECKPOINT.to_dict(), "version": version})
 
 
-@pytest.mark.parametrize("damage", [{"script": [{"edit": "melt"}]}, {"extra": 1}])
+@pytest.mark.parametrize("damage", [{"script": [{"edit": "melt"}]}, {"script": 7}])
 def test_a_corrupt_checkpoint_is_refused_by_name(damage: dict):
     with pytest.raises(StoreError, match="corrupt"):
         Checkpoint.from_dict({**CHECKPOINT.to_dict(), **damage})
+
+
+def test_fields_that_a_later_version_added_to_a_checkpoint_are_passed_over():
+    assert Checkpoint.from_dict({**CHECKPOINT.to_dict(), "later": 1}) == CHECKPOINT
 
 
 def test_a_checkpoint_without_a_version_is_refused():

@@ -16,6 +16,7 @@ from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import VERSION, Conversation
 from ullage.core.guard.effort import Effort
+from ullage.core.guard.warmth import Warm
 from ullage.core.messages.transcript import Transcript
 from ullage.core.tokens.counting import Measure, Meter, Scale, measure
 from ullage.core.tokens.gauge import Shown
@@ -131,11 +132,20 @@ def test_a_conversation_of_another_version_is_refused_by_its_version(version: An
 
 
 @pytest.mark.parametrize(
-    "damage", [{"shown": 7}, {"anchor": [1]}, {"effort": {"spent": 1}}, {"extra": 1}]
+    "damage", [{"shown": 7}, {"anchor": [1]}, {"effort": 7}, {"shown": {}}, {"warm": [1]}]
 )
 def test_a_corrupt_conversation_is_refused_by_name(damage: dict) -> None:
     with pytest.raises(StoreError, match="a stored conversation is corrupt"):
         Conversation.from_dict({**FULL.to_dict(), **damage})
+
+
+def test_fields_that_a_later_version_added_are_passed_over() -> None:
+    found = replace(FULL, warm=Warm(1, 2, "sent", "beside", "under", 3.0))
+    data = json.loads(json.dumps(found.to_dict()))
+    for part in (data, data["shown"], data["effort"]):
+        part["later"] = 1
+    data["warm"].append("later")
+    assert Conversation.from_dict(data) == found
 
 
 def test_a_conversation_without_a_field_is_refused() -> None:

@@ -6,7 +6,7 @@ with the same messages, never planned again. It knows no store, no policy and no
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -140,9 +140,18 @@ class Checkpoint:
                 f"version {VERSION}; upgrade ullage or start from an empty store"
             )
         try:
-            return cls(**{**data, "script": Script.from_list(data["script"])})
+            kept = pick_known(cls, data)
+            return cls(**{**kept, "script": Script.from_list(data["script"])})
         except (KeyError, TypeError) as error:
             raise StoreError(f"a stored checkpoint is corrupt ({error}): remove it") from error
+
+
+def pick_known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of plain data what a class has fields for.
+
+    A later ullage may have written more: what must not be passed over gets another version.
+    """
+    return {field.name: data[field.name] for field in fields(kind) if field.name in data}
 
 
 def chain(transcript: Transcript) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.compaction.checkpoint import chain
+from ullage.core.compaction.checkpoint import chain, pick_known
 from ullage.core.errors import StoreError
 from ullage.core.guard.effort import Effort
 from ullage.core.guard.learned import NOTHING, Learned
@@ -130,27 +130,30 @@ class Conversation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
-        """Read what `to_dict` wrote; raises StoreError on a newer version or a corrupt record."""
+        """Read what `to_dict` wrote; raises StoreError on a newer version or a corrupt record.
+
+        Fields that a later ullage added are passed over.
+        """
         version = data.get("version")
         if version == 1:  # had a flag where the ledger of evidence is now
             data = {**data, "odd": None}
-            data = {k: v for k, v in data.items() if k != "cut"}
         elif version not in (2, VERSION):
             raise StoreError(
                 f"a conversation of schema version {version!r} cannot be read: this ullage reads "
                 f"version {VERSION}; upgrade ullage or start from an empty store"
             )
         try:
-            fields = {k: v for k, v in data.items() if k != "version"}
+            fields = pick_known(cls, data)
             anchor = fields["anchor"]
             fields["anchor"] = anchor and Anchor(anchor[0], Size(*anchor[1:]))
             fields["odd"] = fields["odd"] and tuple(fields["odd"])
             fields["base"] = fields.get("base") and tuple(fields["base"])
             fields["suspect"] = fields.get("suspect") and tuple(fields["suspect"])
-            fields["warm"] = fields.get("warm") and Warm(*fields["warm"])
-            shown = {**fields["shown"]}
+            fields["warm"] = fields.get("warm") and Warm(*fields["warm"][: len(Warm._fields)])
+            shown = pick_known(Shown, fields["shown"])
             shown["told"] = frozenset(shown["told"])
-            fields |= {"shown": Shown(**shown), "effort": Effort(**fields["effort"])}
+            effort = pick_known(Effort, fields["effort"])
+            fields |= {"shown": Shown(**shown), "effort": Effort(**effort)}
             learned = fields.get("learned")
             fields["learned"] = NOTHING if learned is None else Learned.from_dict(learned)
             return cls(**fields)
