@@ -83,9 +83,8 @@ def list_faults(page: str) -> Iterator[str]:
     """Yield what is wrong with the page, each with what to do."""
     required, listed = read_requirements(), list_packages(page)
     yield from (f"{name} has no row: write one" for name in sorted({*required} - {*listed}))
-    yield from (
-        f"{name} is required by nothing: drop its row" for name in listed if name not in required
-    )
+    extra = sorted({*listed} - {*required})
+    yield from (f"{name} is required by nothing: drop its row" for name in extra)
     yield from (f"{name} has two rows" for name in {*listed} if listed.count(name) > 1)
     if refresh(page) != page:
         yield "extras, versions or licences changed: run `make dependencies`"
@@ -98,7 +97,7 @@ def main() -> int:
     faults = [*list_faults(page)]
     print(
         "\n".join(faults)
-        or f"{len(list_packages(page))} packages; {page.count(UNKNOWN)} dates to look up"
+        or f"{len(list_packages(page))} packages; {page.count(UNKNOWN)} cells that say {UNKNOWN!r}"
     )
     return len(faults) > 0
 

@@ -6,6 +6,7 @@ was compacted, a fork of it, and what their proxy kept (`tests.storage.versions`
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import subprocess
@@ -36,6 +37,7 @@ from ullage.storage import open_log, open_store
 from ullage.storage.log import faults_of
 from ullage.storage.ndjson import lines
 from ullage.storage.schema import read_schema
+from ullage.workers.engines.sqlite import SqliteEngine, place_queue
 
 KNOWN = {"sqlite": 3, "postgresql": 4}
 STRICT = {OLDER["sqlite-2"]}
@@ -140,6 +142,21 @@ def test_a_store_that_is_not_ours_or_not_there_has_no_version(tmp_path, postgres
         read_schema(f"postgresql://u:secret@/x?host={tmp_path}")
     with pytest.raises(ConfigurationError, match="has no schema: give sqlite:FILE or"):
         read_schema("memory:")
+
+
+def test_a_queue_is_no_store_and_a_store_no_queue(tmp_path) -> None:
+    log = tmp_path / "ullage.db"
+    queue = place_queue(log)
+    asyncio.run(SqliteEngine(log).aclose())
+    before = digest(f"sqlite:{queue}")
+    for read in (open_log, open_store, read_schema):
+        with pytest.raises(StoreError, match="another kind, without the table records"):
+            read(f"sqlite:{queue}")
+    assert digest(f"sqlite:{queue}") == before
+    asyncio.run(SqliteEngine(log).aclose())
+    open_log(f"sqlite:{tmp_path}/x.jobs").close()
+    with pytest.raises(StoreError, match="another kind, without the table jobs"):
+        SqliteEngine(tmp_path / "x")
 
 
 def test_a_store_of_a_later_version_is_named_as_one(tmp_path, monkeypatch) -> None:

@@ -9,6 +9,7 @@ across a fork (sqlite.org, "How To Corrupt"): it is closed before, and each side
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import weakref
@@ -107,6 +108,9 @@ MIGRATIONS: Final[Sequence[str]] = (
     """,
 )
 """The step to each schema version from the one before; `turn` is the order of use."""
+
+_FIRST: Final = re.compile(r"CREATE TABLE (\w+)")
+"""The table by which a file is told from the others of ours."""
 
 WAIT_S: Final = 5.0
 PAUSE_S: Final = 0.02
@@ -400,11 +404,16 @@ class Database:
         with _transaction(connection, "BEGIN"):  # one moment: another process may be making it
             mark, version = _one(connection, "PRAGMA application_id"), self._version(connection)
             tables = _one(connection, "SELECT count(*) FROM sqlite_schema")
+            first = _FIRST.findall(self._migrations[0])[:1]
+            named = "SELECT count(*) FROM sqlite_schema WHERE name = ?"
+            ours = _one(connection, named, first)
         if mark != APPLICATION and (mark or tables):
             raise faults.foreign(self.path)
         if mark == APPLICATION and not connection.readonly("main"):
             for suffix in ("", "-wal", "-shm"):
                 _tighten_mode(self.path.with_name(self.path.name + suffix))
+        if version and not ours:
+            raise faults.other_kind(self.path, first[0])
         if version > len(self._migrations):
             raise faults.newer(self.path, version, len(self._migrations))
 
@@ -455,8 +464,8 @@ def _transaction(connection: apsw.Connection, begin: str = "BEGIN IMMEDIATE") ->
         raise
 
 
-def _one(connection: apsw.Connection, sql: str) -> int:
-    ((value,),) = connection.execute(sql)
+def _one(connection: apsw.Connection, sql: str, bindings: Bindings = ()) -> int:
+    ((value,),) = connection.execute(sql, bindings)
     return int(value)
 
 

@@ -69,6 +69,14 @@ def foreign(path: Path) -> StoreError:
     return StoreError(f"{path} is another program's SQLite file: give another path for the store")
 
 
+def other_kind(path: Path, table: str) -> StoreError:
+    """Return the refusal of a file of ours that is of another kind."""
+    return StoreError(
+        f"{path} is a file of ullage's of another kind, without the table {table}: sessions and "
+        "what guards keep are in one file, the queue beside it (FILE.jobs) in another"
+    )
+
+
 def missing(path: Path) -> StoreError:
     """Return what is said of a store that was to be read and is not there."""
     return StoreError(

@@ -57,8 +57,11 @@ def _read_file(url: str) -> SchemaVersion:
     with lend_tables(path) as tables:
         ((mark,),) = tables.select("PRAGMA application_id")
         ((version,),) = tables.select("PRAGMA user_version")
+        columns = tables.list_columns("records")
     if mark != APPLICATION:
         raise faults.foreign(path)
+    if not columns:
+        raise faults.other_kind(path, "records")
     return SchemaVersion(url, version, len(MIGRATIONS))
 
 
