@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -178,7 +178,7 @@ def run_work(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | Non
     async def run() -> Result:
         task = asyncio.ensure_future(work)
         loop = asyncio.get_running_loop()
-        with suppress(NotImplementedError):  # Windows
+        if sys.platform != "win32":
             loop.add_signal_handler(signal.SIGTERM, task.cancel)
             if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
                 loop.add_signal_handler(signal.SIGHUP, task.cancel)

@@ -21,6 +21,7 @@ from ullage.core.session.permissions import Consent, Grant
 from ullage.core.session.tools import Pending
 
 TERMINAL: Final = "/dev/tty"
+OPENED: Final[int] = os.O_RDONLY | getattr(os, "O_NOCTTY", 0)  # Windows has neither
 """The terminal that a program was started from, also where its stdin is a pipe."""
 
 LINE: Final = "| "
@@ -195,7 +196,7 @@ def _terminal() -> Iterator[int | None]:
         yield sys.stdin.fileno()
     else:
         try:
-            descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
+            descriptor = os.open(TERMINAL, OPENED)
         except OSError:
             yield None
             return
@@ -210,7 +211,9 @@ async def _read_line(descriptor: int, question: str) -> str | None:
 
     Nothing reads on after a cancellation, so that the next line goes to whoever asks for it.
     """
-    import termios  # not on Windows, where there are no tools to ask about
+    if sys.platform == "win32":  # there are no tools to ask about
+        return None
+    import termios
 
     loop = asyncio.get_running_loop()
     with suppress(termios.error):

@@ -169,7 +169,8 @@ class PlainChat:
 
 def history() -> None:
     """Load line editing where the system has it: input() then knows arrows and earlier lines."""
-    with suppress(ImportError):
-        import readline
+    if sys.platform != "win32":
+        with suppress(ImportError):
+            import readline
 
-        readline.set_history_length(1_000)
+            readline.set_history_length(1_000)

@@ -94,7 +94,7 @@ def _comes() -> bool:
 def _is_watched() -> bool:
     """Tell whether a person started this from a terminal."""
     try:
-        os.close(os.open(asking.TERMINAL, os.O_RDONLY | os.O_NOCTTY))
-    except (AttributeError, OSError):  # Windows has no such flag
+        os.close(os.open(asking.TERMINAL, asking.OPENED))
+    except OSError:
         return False
     return True

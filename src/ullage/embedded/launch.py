@@ -68,7 +68,10 @@ class Launch:
     @property
     def processors(self) -> int:
         """The number of threads the server computes with."""
-        return len(os.sched_getaffinity(0)) if self.threads is None else self.threads
+        if self.threads is not None:
+            return self.threads
+        affinity = getattr(os, "sched_getaffinity", None)  # Linux alone
+        return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _demand(name: str, value: int, least: int) -> None:

@@ -9,10 +9,10 @@ them.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,7 +113,10 @@ def _whole(path: Path, row: ModelRow) -> bool:
 def _alone(lock: Path) -> Iterator[None]:
     """Hold the lock file; the kernel lets go of it even if this process is killed."""
     with lock.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        if sys.platform != "win32":  # no server is there to read them, but this module is imported
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

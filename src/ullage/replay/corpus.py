@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -154,7 +155,7 @@ class _Pool:
 
         One that is interrupted in the middle of a queue leaves the others waiting for ever.
         """
-        if not hasattr(signal, "pthread_sigmask"):  # Windows
+        if sys.platform == "win32":
             return pool.submit(run_task, self._options, task)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:

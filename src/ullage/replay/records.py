@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -49,10 +50,10 @@ class ReplayRecords:
 
     def _lock(self) -> None:
         """Have the file alone, until it is closed; two at once would write into each other."""
-        try:
-            import fcntl
-        except ImportError:  # Windows
+        if sys.platform == "win32":
             return
+        import fcntl
+
         try:
             fcntl.flock(self._out, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

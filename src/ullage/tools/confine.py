@@ -24,6 +24,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+if sys.platform != "linux":
+    raise ImportError("the sandbox needs Linux")
+
 WATCH_MS: Final = 50
 """How often processes are counted."""
 

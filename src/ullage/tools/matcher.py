@@ -13,6 +13,9 @@ import resource
 import sys
 from typing import BinaryIO
 
+if sys.platform == "win32":
+    raise ImportError("Windows has no bound on the time of a process")
+
 
 def matching(source: BinaryIO) -> list[tuple[int, int, str]]:
     """Return the lines that match, of the files that follow a request."""

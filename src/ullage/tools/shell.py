@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from contextlib import suppress
@@ -29,6 +28,9 @@ from ullage.tools.workspace import Workspace
 
 TIMED_OUT: Final = 124
 """The exit code of a command that took too long, as coreutils' `timeout` gives it."""
+
+KILLED: Final = 128 + 9
+"""The exit code of a command that SIGKILL ended, as a shell gives it."""
 
 _PATIENCE_S: Final = 15.0
 """How long the supervising process may take to end what it started."""
@@ -173,15 +175,15 @@ def _outcome(kept: Kept, told: dict[str, Any], seconds: float) -> ToolOutcome:
         return ToolOutcome(text, is_error=True, exit_code=TIMED_OUT, marks=marks)
     if "processes" in told:
         text = _with(text, f"[stopped: more than {told['processes']} processes at once]")
-        return ToolOutcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
+        return ToolOutcome(text, is_error=True, exit_code=KILLED, marks=marks)
     for bound, what in (("memory", "of memory"), ("disk", "of disk")):
         if bound in told:
             size = f"{told[bound] / 1e9:g} GB {what}"
             text = _with(text, f"[stopped: more than {size}, the bound of the sandbox]")
-            return ToolOutcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
+            return ToolOutcome(text, is_error=True, exit_code=KILLED, marks=marks)
     if status is None:
         text = _with(text, "[the command ended the process that watched over it]")
-        return ToolOutcome(text, is_error=True, exit_code=128 + signal.SIGKILL, marks=marks)
+        return ToolOutcome(text, is_error=True, exit_code=KILLED, marks=marks)
     # A shell says 128 and the signal's number of a command that a signal ended.
     code = status if status >= 0 else 128 - status
     if code:

@@ -36,6 +36,8 @@ def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
 
     Raises OSError: EXDEV for what leads out of the folder, ELOOP for a refused link.
     """
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), path)
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
     library = ctypes.CDLL(None, use_errno=True)
     for _ in range(_TRIES):
@@ -56,7 +58,7 @@ def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
 
 def has_openat2() -> bool:
     """Tell whether this system has the call (containers may refuse it)."""
-    if not sys.platform.startswith("linux"):
+    if sys.platform != "linux":
         return False
     try:
         os.close(openat2(-100, "/", os.O_RDONLY | os.O_DIRECTORY, 0))  # -100 is AT_FDCWD

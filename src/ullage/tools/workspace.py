@@ -13,6 +13,7 @@ import errno
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -225,7 +226,8 @@ class Workspace:
     def put_folder(self, relative: str, mode: int) -> None:
         """Make a folder unless it is there, and give it a mode. Raises Fault or OSError."""
         with self._lend_folder(relative) as (folder, _made):
-            os.fchmod(folder, mode)
+            if sys.platform != "win32":
+                os.fchmod(folder, mode)
 
     def take_away(self, relative: str, expected: tuple[int, ...] | None) -> None:
         """Remove a file or a link of this version. Raises Fault or OSError."""
@@ -444,12 +446,12 @@ def _write(
     descriptor = os.open(made, _CREATE, 0o666, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if found is not None:
+            if found is not None and sys.platform != "win32":
                 if found.st_uid != os.geteuid() or found.st_gid != os.getegid():
                     with suppress(PermissionError):
                         os.fchown(file.fileno(), found.st_uid, found.st_gid)
                 os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode) & 0o777)
-            if mode is not None:
+            if mode is not None and sys.platform != "win32":
                 os.fchmod(file.fileno(), mode & 0o777)
             file.write(data)
             file.flush()
