@@ -5,6 +5,7 @@ Knows nothing of what the gates ask of them.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,18 +27,24 @@ class Finding:
         return f"{self.path}:{self.line}: {self.rule}: {self.text}"
 
 
+def ask_git(root: Path, *words: str) -> str | None:
+    """Return what git says, None where there is no git or it refuses."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    done = subprocess.run(
+        [git, "-C", str(root), *words], capture_output=True, text=True, check=False
+    )
+    return None if done.returncode else done.stdout
+
+
 def tracked(root: Path) -> list[str]:
     """Return the paths under `root`, relative and sorted, that git tracks or does not ignore.
 
     Without git (an unpacked sdist), every file outside hidden folders.
     """
-    listing = subprocess.run(
-        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if listing.returncode == 0:
-        return sorted({p for p in listing.stdout.split("\0") if p and (root / p).is_file()})
+    listing = ask_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listing is not None:
+        return sorted({p for p in listing.split("\0") if p and (root / p).is_file()})
     paths = (p.relative_to(root) for p in root.rglob("*") if p.is_file())
     return sorted(p.as_posix() for p in paths if not any(s.startswith(".") for s in p.parts))

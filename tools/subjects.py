@@ -8,14 +8,13 @@ unpacked sdist, a shallow clone), there is nothing to look at.
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tools.files import Finding
+from tools.files import Finding, ask_git
 
 LIMITS: Final = "pyproject.toml"
 LONGEST: Final = 120
@@ -59,13 +58,8 @@ def read_start(root: Path) -> str:
 
 def list_subjects(root: Path, start: str) -> list[tuple[str, str]]:
     """Return short hash and subject of each commit behind `start`; merges are left out."""
-    log = ["log", "--no-merges", "--format=%h%x09%s", f"{start}..HEAD"]
-    listing = subprocess.run(
-        ["git", "-C", str(root), *log], capture_output=True, text=True, check=False
-    )
-    if listing.returncode != 0:
-        return []
-    lines = (line.partition("\t") for line in listing.stdout.splitlines())
+    log = ask_git(root, "log", "--no-merges", "--format=%h%x09%s", f"{start}..HEAD")
+    lines = (line.partition("\t") for line in (log or "").splitlines())
     return [(short, subject) for short, _, subject in lines]
 
 

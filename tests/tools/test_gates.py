@@ -75,6 +75,9 @@ def test_without_git_hidden_folders_are_not_looked_at(tmp_path, monkeypatch):
     (tmp_path / ".hidden" / "x.py").touch()
     (tmp_path / "seen.py").touch()
     assert tracked(tmp_path) == ["seen.py"]
+    monkeypatch.setenv("PATH", "")  # a machine with Python and make, and no git at all
+    assert tracked(tmp_path) == ["seen.py"]
+    assert gates.main([str(tmp_path)]) == 0
 
 
 def test_a_sound_repository_opens_the_gates(repository, capsys):
