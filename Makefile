@@ -30,6 +30,9 @@ WORKERS ?= 2
 # Hypothesis draws its examples from this seed. It is fixed here, so that a newcomer's run is the one
 # that we saw pass; `make nightly`, which `.ci/run` calls too, draws seeds and prints them.
 SEED ?= 1
+# What `make pythons` runs, and the rooms of the suite that it runs there.
+PYTHONS ?= 3.11 3.12 3.13 3.14
+CORE := tests/core tests/guard tests/counters tests/config tests/sdk tests/storage
 # How many seeds `make nightly` draws.
 SEEDS ?= 50
 
@@ -91,6 +94,14 @@ test-long: setup ## the same suite with 10,000 examples a property, and the test
 	@$(PY) -m tests.support.browser
 	@$(PYTEST) --hypothesis-profile=long -m "" --timeout=3600 $(ARGS)
 
+.PHONY: pythons
+pythons: $(LOCKER)/.uv ## the decisive rooms of the suite on PYTHONS="3.11 3.12 3.13 3.14", which uv finds or fetches
+	@set -e; for p in $(PYTHONS); do home=.venv-python-$$p; echo "== Python $$p"; \
+		$(LOCKER)/bin/uv venv --quiet --clear --python $$p $$home; \
+		for what in "$(PINNED) --requirement requirements/dev.txt" "--no-deps --no-build-isolation --editable ."; do \
+			$(LOCKER)/bin/uv pip install --quiet --python $$home/bin/python $$what; done; \
+		$$home/bin/python -m pytest -q $(CORE) $(ARGS); done
+
 .PHONY: matrix
 matrix: setup ## every face on every kind of server, as the table of docs/matrix.md (half an hour)
 	@echo "== matrix"
@@ -127,6 +138,11 @@ format: setup ## ruff: repair what can be repaired
 types: setup ## mypy, strict
 	@echo "== types"
 	@$(PY) -m mypy
+
+.PHONY: platforms
+platforms: setup ## mypy for macOS and Windows, where nothing was run
+	@for p in darwin win32; do echo "== $$p"; \
+		$(PY) -m mypy --platform $$p --no-warn-unreachable --cache-dir .mypy_cache/$$p src || exit 1; done
 
 .PHONY: contracts
 contracts: setup ## import-linter: which room may know which
@@ -261,7 +277,9 @@ lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--u
 		pyproject.toml requirements/build.in
 	@$(COMPILE) --extra chat --extra embedded --extra dev --constraints requirements/run.txt \
 		--output-file requirements/dev.txt pyproject.toml requirements/build.in
-	@for f in requirements/uv.in requirements/supply.in requirements/clients.in $(wildcard requirements/bench-*.in requirements/integrations-*.in requirements/replay-*.in); do \
+	@$(COMPILE) --extra proxy --extra postgres --extra workers --constraints requirements/run.txt \
+		--output-file requirements/image.txt pyproject.toml
+	@for f in requirements/uv.in requirements/supply.in requirements/release.in requirements/clients.in $(wildcard requirements/bench-*.in requirements/integrations-*.in requirements/replay-*.in); do \
 		$(COMPILE) --output-file $${f%.in}.txt $$f || exit 1; done
 
 $(LOCKER)/.uv:
@@ -276,6 +294,16 @@ sbom: $(SUPPLY)/.supply ## write build/sbom.json: what `make demo` installs, by 
 	@$(SUPPLY)/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type library \
 		--spec-version 1.6 --output-reproducible --validate --output-file build/sbom.json requirements/run.txt
 	@echo "build/sbom.json: $$(grep -c '"purl"' build/sbom.json) packages"
+
+.PHONY: dist
+dist: setup sbom $(if $(wildcard tools/site.py),site) ## sdist and wheel, built twice to the same bytes, the bill of materials and SHA256SUMS in dist/
+	@$(PY) -m tools.dist --sbom build/sbom.json
+
+.PHONY: deploy-check
+deploy-check: $(SUPPLY)/.supply ## the workflows and deploy/compose.yaml by their schemas, the workflows with zizmor
+	@$(SUPPLY)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+	@$(SUPPLY)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(SUPPLY)/bin/zizmor --offline --no-progress .github/workflows
 
 .PHONY: audit
 audit: $(SUPPLY)/.supply ## ask what is known of weaknesses in the locked packages; fails where nobody can be asked
