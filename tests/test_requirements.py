@@ -1,4 +1,4 @@
-"""The page of requirements: numbered without a gap, and every test that it names is there."""
+"""The page of requirements, numbered without a gap, and SECURITY.md: every test named is there."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "requirements.md"
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
 ROWS = ROW.findall(PAGE.read_text("utf-8"))
+SECURITY = (TESTS.parent / "SECURITY.md").read_text("utf-8")
+PROMISES = [("SECURITY.md", *row) for row in re.findall(r"(?m)^\| (.+?) \| (`.+) \|$", SECURITY)]
 
 
 def test_there_are_43_without_a_gap() -> None:
     assert [int(number) for number, _, _ in ROWS] == list(range(1, 44))
 
 
-@pytest.mark.parametrize(("number", "said", "held"), ROWS)
+def test_every_promise_of_the_security_page_is_read() -> None:
+    promised = SECURITY.split("## What is promised")[1].split("## What is not promised")[0]
+    assert len(PROMISES) == promised.count("\n| ") - 1 > 10
+
+
+@pytest.mark.parametrize(("number", "said", "held"), [*ROWS, *PROMISES])
 def test_a_requirement_names_tests_that_are_there(number: str, said: str, held: str) -> None:
     named = re.findall(r"`([^`]+)`", held)
     assert named, f"requirement {number} ({said}) names no test"
