@@ -15,7 +15,7 @@ from packaging.metadata import Metadata
 from tools import dist
 
 LARGEST = 1_000_000
-"""Bytes of one file, compressed or not; the built pages are packed."""
+"""Bytes of one file; the built pages are one archive, and may be larger."""
 
 KINDS = {".css", ".gz", ".html", ".js", ".json", ".jsonl", ".py", ".sql", ".svg", ".typed", ".zip"}
 HOOK = """
@@ -100,8 +100,9 @@ def test_files_are_plain_readable_and_small(
     assert {(one.mode, one.type, one.uid, one.gid, one.uname) for one in sdist} == {
         (0o644, tarfile.REGTYPE, 0, 0, "")
     }
-    assert [one.filename for one in wheel if one.file_size > LARGEST] == []
-    assert [one.name for one in sdist if one.size > LARGEST] == []
+    large = [one.filename for one in wheel if one.file_size > LARGEST]
+    large += [one.name for one in sdist if one.size > LARGEST]
+    assert [name for name in large if not name.endswith("ullage/docs.zip")] == []
 
 
 def test_the_metadata_is_valid_and_says_what_an_index_shows(built: list[Path]) -> None:
