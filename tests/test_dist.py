@@ -61,7 +61,7 @@ def test_two_builds_give_the_same_bytes(built: list[Path]) -> None:
     assert [path.suffix for path in built] == [
         ".gz",
         ".whl",
-    ]  # made by a fixture that raises where two differ
+    ]  # the fixture raises where two differ
 
 
 def test_another_byte_in_the_second_build_is_told_with_its_file(tmp_path: Path) -> None:
