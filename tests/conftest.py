@@ -1,6 +1,7 @@
 """Fixtures for the whole suite."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,3 +51,10 @@ def ordinary_interrupts() -> None:
     A shell starts its background jobs so; tests that interrupt themselves would wait for ever.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def needs_git() -> None:
+    """Skip a test where there is Python and make, and no git."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")

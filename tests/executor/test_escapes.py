@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(bool(LACKING), reason=LACKING or "none")
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> Path:
+def space(needs_git: None, tmp_path: Path) -> Path:
     """A workspace that is a repository with one commit."""
     space = tmp_path / "space"
     space.mkdir()

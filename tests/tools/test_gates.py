@@ -55,7 +55,7 @@ def test_the_list_is_as_long_as_it_says(count):
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(needs_git: None, tmp_path: Path) -> Path:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / ".gitignore").write_text("ignored/\n")
     (tmp_path / "ignored").mkdir()

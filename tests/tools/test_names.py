@@ -71,7 +71,7 @@ def test_a_public_class_name_means_one_thing():
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(needs_git: None, tmp_path: Path) -> Path:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("def told(): ...\n")

@@ -49,7 +49,7 @@ def git(root: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(needs_git: None, tmp_path: Path) -> Path:
     git(tmp_path, "init", "-q")
     for subject in ("wip", "Add the parser here", "wip again", "Begin with the parser"):
         git(tmp_path, "commit", "-q", "--allow-empty", "-m", subject)
