@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 import subprocess
+import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,9 +36,11 @@ ADDRESSES = re.compile(r"http://127\.0\.0\.1:\d+(?=/v1)")
 
 
 def blocks(page: Path, *kinds: str) -> list[str]:
-    """Return the fenced blocks of these kinds, in order."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    return [text for kind, text in found if kind in kinds]
+    """Return the fenced blocks of these kinds, in order; those in lists stand four spaces in."""
+    found = re.findall(
+        r"^((?: {4})*)```(\w*)\n(.*?)^\1```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return [textwrap.dedent(text) for _, kind, text in found if kind in kinds]
 
 
 def named(page: Path) -> str:
@@ -125,7 +128,9 @@ def test_every_block_of_data_can_be_read(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
-    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(
+        r"^((?: {4})*)```.*?^\1```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     links = re.findall(r"\]\(([^)#\s]+)", prose)
     there = [link for link in links if "://" not in link]
     assert [link for link in there if not (page.parent / link).exists()] == []

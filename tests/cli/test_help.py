@@ -33,7 +33,7 @@ def test_the_command_alone_prints_a_grouped_help_with_five_examples() -> None:
     [
         (["chatt"], "invalid command: 'chatt'; did you mean 'chat'?"),
         (["Serve"], "did you mean 'serve'?"),
-        (["zzz"], "choose from demo, doctor, statusline, run"),
+        (["zzz"], "choose from demo, docs, doctor, statusline"),
         (["count", "x", "--modle", "gpt-4o"], "did you mean '--model'?"),
         (["serve", "--upstraem=http://127.0.0.1:9"], "did you mean '--upstream'?"),
         (["models", "shwo", "x"], "did you mean 'show'?"),

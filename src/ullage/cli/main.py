@@ -22,7 +22,7 @@ from ullage.core.errors import BusyWriter, UllageError, UnknownSession
 from ullage.core.errors.nearest import suggest
 
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
-    "look around": ("demo", "doctor", "statusline"),
+    "look around": ("demo", "docs", "doctor", "statusline"),
     "talk to a model": ("run", "chat", "resume", "undo"),
     "guard any client": ("serve", "with", "hooks", "mcp"),
     "watch conversations": ("top", "ui"),
@@ -48,6 +48,36 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
 }
 COMMANDS: Final = tuple(name for names in GROUPS.values() for name in names)
 
+PAGES: Final[Mapping[str, str]] = {
+    "demo": "tutorial",
+    "doctor": "servers",
+    "docs": "tutorial",
+    "statusline": "statusline",
+    **dict.fromkeys(("run", "resume", "undo"), "agent"),
+    "chat": "chat",
+    "serve": "proxy",
+    "with": "with",
+    "hooks": "hooks",
+    "mcp": "mcp",
+    **dict.fromkeys(("top", "ui"), "pages"),
+    **dict.fromkeys(("worker", "submit", "queue"), "workers"),
+    "context": "context",
+    "count": "counters",
+    "validate": "concepts/laws",
+    "compact": "compaction",
+    **dict.fromkeys(("recall", "search"), "storage"),
+    "window": "concepts/window",
+    "models": "table",
+    "explain-error": "faq",
+    **dict.fromkeys(("sessions", "show", "fork", "pin", "export", "import", "replay"), "sessions"),
+    "replay-policy": "replay",
+    **dict.fromkeys(("verify", "purge"), "log"),
+    **dict.fromkeys(("retention", "originals", "partitions"), "retention"),
+    "config": "configuration",
+    "completion": "cli",
+}
+"""The page that tells more of each command, as `ullage docs` takes it."""
+
 EXAMPLES: Final = """\
 examples:
   ullage demo --quick                         a conversation with a real small model
@@ -56,7 +86,7 @@ examples:
   ullage serve --upstream http://HOST:8080    a guard for every client of a server
   ullage compact request.json --ratio 0.5     a request made smaller, by the laws
 
-ullage COMMAND --help tells more of one.
+ullage COMMAND --help tells more of one, ullage docs of all.
 """
 
 AGENTS: Final = frozenset({"run", "chat", "resume", "replay", "compact", "worker"})
@@ -79,7 +109,7 @@ class Command(Protocol):
         ...
 
 
-def parser(only: str | None = None) -> argparse.ArgumentParser:
+def parser(only: str | None = None) -> Parser:
     """Return the parser of the command line, whole or with one command, which is then loaded."""
     top = Parser(
         prog="ullage",
@@ -96,18 +126,20 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, description=command.SUMMARY)
         top.inner[name] = sub
         command.arguments(sub)
-        _add_settings(sub)
+        _complete(sub, PAGES[name])
     if only is None:
         top.epilog = "\n".join([*_list_groups(), EXAMPLES])
     return top
 
 
-def _add_settings(sub: argparse.ArgumentParser) -> None:
-    """Declare the option for settings, at the end of each command and of each command in one."""
+def _complete(sub: argparse.ArgumentParser, page: str) -> None:
+    """Put the option for settings at the end of each command and of each in one, and its page."""
+    if isinstance(sub, Parser):
+        sub.page = page
     inner = [a for a in sub._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - argparse lists them nowhere else
     for action in inner:
         for each in action.choices.values():
-            _add_settings(each)
+            _complete(each, page)
     if not inner:
         sub.add_argument(
             "--set",
@@ -136,6 +168,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **options)
         self.inner: dict[str, argparse.ArgumentParser] = {}
         """The parsers of commands, by name."""
+        self.page = ""
+        """The page of the documentation that tells more."""
+
+    def format_help(self) -> str:
+        """Return the help; its last line names the page that tells more."""
+        more = f"\nmore: ullage docs {self.page}\n" if self.page else ""
+        return super().format_help() + more
 
     def parse_known_args(  # type: ignore[override]  # one of the two forms is used here
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

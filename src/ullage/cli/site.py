@@ -1,0 +1,95 @@
+"""The built site, served to this machine alone, from memory, by the names in its zip.
+
+The zip is in the package, or in a checkout the one that `make site` built. It knows no commands.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import ullage
+from ullage.core.errors import ConfigurationError
+
+HOSTS: Final = ("127.0.0.1", "localhost")
+KINDS: Final[Mapping[str, str]] = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "json": "application/json",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+}
+POLICY: Final = "default-src 'self' 'unsafe-inline' data:; worker-src 'self' blob:; base-uri 'none'"
+"""Nothing is loaded from elsewhere, and a browser sees to it."""
+
+
+def find_archive() -> Path:
+    """Return the zip of the site: the package's own, else the one of the checkout that runs."""
+    package = Path(ullage.__file__).parent
+    checkout = package.parents[1]
+    for path in (package / "docs.zip", checkout / "build" / "docs.zip"):
+        if path.is_file():
+            return path
+    way = "run `make site`" if (checkout / "docs").is_dir() else "install a released wheel"
+    raise ConfigurationError(f"this installation has no documentation in it: {way}")
+
+
+def read_files(archive: Path) -> dict[str, bytes]:
+    """Return the files of the site by name. Raises ConfigurationError for a zip that is none."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            return {name: opened.read(name) for name in opened.namelist()}
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ConfigurationError(f"{archive} cannot be read: {error}; install again") from error
+
+
+class SiteServer(ThreadingHTTPServer):
+    """Serves files from memory, by their names, to this machine."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], files: Mapping[str, bytes]) -> None:
+        super().__init__(address, SiteHandler)
+        self.files = files
+
+
+class SiteHandler(BaseHTTPRequestHandler):
+    """One request: a file that the site has, by GET or HEAD, asked of a name of this machine."""
+
+    server: SiteServer
+    server_version = "ullage"
+    sys_version = ""
+    timeout = 30
+
+    def do_GET(self) -> None:
+        """Answer with the file that the path names."""
+        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+        name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
+        files = self.server.files
+        if host not in HOSTS:
+            self._send(403, b"forbidden: ask for 127.0.0.1 or localhost\n", "txt")
+        elif name in files:
+            self._send(200, files[name], name.rpartition(".")[2])
+        else:
+            self._send(404, files.get("404.html", b"there is no such page\n"), "html")
+
+    do_HEAD = do_GET  # noqa: N815 - see above
+
+    def _send(self, status: int, body: bytes, suffix: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", KINDS.get(suffix, "text/plain; charset=utf-8"))
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", POLICY)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-cache")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in http.server
+        """Log nothing: who reads what is theirs."""
