@@ -95,6 +95,20 @@ def test_a_browser_is_told_to_load_nothing_from_elsewhere(served: int) -> None:
     connection.close()
 
 
+def test_a_browser_that_goes_away_is_no_news_and_a_bug_is(
+    served: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for told, said in ((BrokenPipeError("gone"), ""), (RuntimeError("a bug"), "a bug")):
+
+        def fail(_: site.SiteHandler, told: Exception = told) -> None:
+            raise told
+
+        monkeypatch.setattr(site.SiteHandler, "do_HEAD", fail)
+        with pytest.raises(http.client.RemoteDisconnected):
+            ask(served, "/", "HEAD")
+        assert said in capfd.readouterr().err if said else capfd.readouterr().err == ""
+
+
 def test_a_page_is_found_by_its_name_or_by_the_end_of_it() -> None:
     assert find_page("", NAMES) == ""
     assert find_page("proxy.md", NAMES) == "proxy"

@@ -5,11 +5,12 @@ The zip is in the package, or in a checkout the one that `make site` built. It k
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import ullage
@@ -56,6 +57,11 @@ class SiteServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], files: Mapping[str, bytes]) -> None:
         super().__init__(address, SiteHandler)
         self.files = files
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that went away before its answer had come; show any bug."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class SiteHandler(BaseHTTPRequestHandler):
