@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final, get_args
 
 import ullage
-from ullage.core.errors import ErrorKind, UllageError
+from ullage.core.errors import UllageError
 from ullage.core.guard import events
 
 ROOT: Final = Path(__file__).parents[1]
@@ -94,7 +94,10 @@ ACTS: Final[Mapping[str, Sequence[str]]] = {
 AREAS: Final[Sequence[tuple[str, Sequence[str]]]] = (
     (
         "Measure",
-        ("core.tokens", "api.functions", "api.context", "api.tally", "core.dialects", "sdk"),
+        (
+            *("core.tokens", "api.functions", "api.context", "api.tally"),
+            *("core.dialects", "core.errors", "sdk"),
+        ),
     ),
     ("Guard a client", ("guard", "api.wrap", "core.summary", "runtime")),
     ("Make smaller, read back", ("api", "core.compaction", "storage")),
@@ -173,7 +176,7 @@ def write_api() -> str:
 
 
 def _is_error(value: Any) -> bool:
-    return value is ErrorKind or (isinstance(value, type) and issubclass(value, UllageError))
+    return isinstance(value, type) and issubclass(value, UllageError)
 
 
 def _belongs(value: Any, homes: Sequence[str]) -> bool:

@@ -165,8 +165,6 @@ def test_a_port_that_is_taken_is_an_error(
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGINT is sent to the process")
 def test_a_process_prints_its_address_serves_and_ends_at_an_interrupt(tmp_path: Path) -> None:
-    package = tmp_path / "ullage"
-    package.symlink_to(Path(ullage.__file__).parent)
     code = (
         "import sys, ullage; from pathlib import Path; ullage.__file__ = sys.argv[1]; "
         "from ullage.cli.main import main; sys.exit(main(['docs', '--print', 'proxy']))"

@@ -17,11 +17,11 @@ SUMMARY = "open this documentation in a browser, offline"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "page", nargs="?", default="", help="the page, such as proxy or howto/ollama (the first)"
+        "page", nargs="?", default="", help="the page, such as proxy or ollama; else the first"
     )
     parser.add_argument("--list", action="store_true", help="list the pages and end")
     parser.add_argument(
-        "--print", action="store_true", help="print the address; open no browser by yourself"
+        "--print", action="store_true", help="print the address, and open no browser"
     )
     parser.add_argument("--port", type=int, default=0, help="the port (a free one)")
 

@@ -74,9 +74,8 @@ PAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("verify", "purge"), "log"),
     **dict.fromkeys(("retention", "originals", "partitions"), "retention"),
     "config": "configuration",
-    "completion": "cli",
 }
-"""The page that tells more of each command, as `ullage docs` takes it."""
+"""The page that tells more of a command, as `ullage docs` takes it; of others it is `cli`."""
 
 EXAMPLES: Final = """\
 examples:
@@ -126,7 +125,7 @@ def parser(only: str | None = None) -> Parser:
         sub = commands.add_parser(name, description=command.SUMMARY)
         top.inner[name] = sub
         command.arguments(sub)
-        _complete(sub, PAGES[name])
+        _complete(sub, PAGES.get(name, "cli"))
     if only is None:
         top.epilog = "\n".join([*_list_groups(), EXAMPLES])
     return top

@@ -84,7 +84,7 @@ class SiteHandler(BaseHTTPRequestHandler):
         else:
             self._send(404, files.get("404.html", b"there is no such page\n"), "html")
 
-    do_HEAD = do_GET  # noqa: N815 - see above
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
 
     def _send(self, status: int, body: bytes, suffix: str) -> None:
         self.send_response(status)
