@@ -25,6 +25,7 @@ ROOT_PAGES: Final[Mapping[str, str]] = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "ARCHITECTURE.md": "architecture.md",
+    "SECURITY.md": "reporting.md",
     "README.md": "index.md",
 }
 """Pages beside docs/, and where the site has them. The site's first page is one of its own."""

@@ -12,14 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.terminal import Terminal
-from ullage.cli.fill import AXIS, BLOCKS, ROWS, Chart, Column
+from ullage.cli.fill import AXIS, BLOCKS, ROWS, Chart, TurnFill
 
-columns = st.lists(st.builds(Column, st.none() | st.integers(0, 3_000), st.booleans()), max_size=99)
+columns = st.lists(
+    st.builds(TurnFill, st.none() | st.integers(0, 3_000), st.booleans()), max_size=99
+)
 
 THREE = """
-from ullage.cli.fill import Chart, Column
+from ullage.cli.fill import Chart, TurnFill
 chart = Chart("guarded", 2_000)
-for n, column in enumerate([Column(500), Column(2_000), Column(None)], 1):
+for n, column in enumerate([TurnFill(500), TurnFill(2_000), TurnFill(None)], 1):
     chart.add(column, f"turn {n}")
 chart.finish()
 """
@@ -36,17 +38,17 @@ guarded
 
 
 def test_a_column_is_as_high_as_what_was_sent_and_a_refusal_is_a_cross() -> None:
-    chart = Chart("guarded", 2_000, [Column(500), Column(2_000), Column(None)])
+    chart = Chart("guarded", 2_000, [TurnFill(500), TurnFill(2_000), TurnFill(None)])
     assert "\n".join(row.rstrip() for row in chart.draw(80)) == DRAWN
 
 
 def test_a_compaction_stands_below_its_column() -> None:
-    rows = Chart("", 2_000, [Column(1_900), Column(700, compacted=True)]).draw(80)
+    rows = Chart("", 2_000, [TurnFill(1_900), TurnFill(700, compacted=True)]).draw(80)
     assert rows[-1].endswith("└─▾")
 
 
 @given(columns, st.integers(1, 10_000), st.integers(AXIS + 2, 120))
-def test_any_fill_is_drawn_within_its_room(held: list[Column], window: int, width: int) -> None:
+def test_any_fill_is_drawn_within_its_room(held: list[TurnFill], window: int, width: int) -> None:
     rows = Chart("", window, held).draw(width)
     assert len(rows) == ROWS + 2
     assert {len(row) for row in rows[1:]} <= {AXIS + min(len(held), width - AXIS - 1)}

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.api.functions import count
 from ullage.cli import desk, lines, scenario
 from ullage.cli.duel import DuelClient, Guarded, Score, Step, Unguarded, play
-from ullage.cli.fill import Chart, Column
+from ullage.cli.fill import Chart, TurnFill
 from ullage.core.compaction.policy import Policy, Rung
 from ullage.core.summary.flaws import name_strategies
 from ullage.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ullage.core.summary.question import SummaryRequest
 
@@ -38,7 +38,7 @@ OUTPUT: Final = 24
 
 MODEL: Final = "smollm2-135m"
 
-GROUPS: Final = {
+GROUPS: Final[Mapping[str, str]] = {
     "facts_sent": "facts sent",
     "facts_found": "  or found",
     "facts_answered": "  answered",
@@ -138,7 +138,7 @@ class _Watch:
     def show(self, step: Step) -> None:
         """Show one step; of a conversation that is dead only that it still is."""
         sent = None if step.error else step.tokens
-        self._chart.add(Column(sent, compacted=bool(step.compactions)), _describe(step))
+        self._chart.add(TurnFill(sent, compacted=bool(step.compactions)), _describe(step))
         if not self._live and not self._dead:
             _say(_describe(step))
         elif not self._live and step.number % 10 == 0:

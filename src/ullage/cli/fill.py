@@ -28,7 +28,7 @@ UP_AND_CLEAR: Final = "\x1b[{}F\x1b[J"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TurnFill:
     """One turn: the tokens that were sent, None where the turn was refused."""
 
     tokens: int | None
@@ -41,10 +41,10 @@ class Chart:
 
     title: str
     window: int
-    columns: list[Column] = field(default_factory=list)
+    columns: list[TurnFill] = field(default_factory=list)
     _drawn: int = 0
 
-    def add(self, column: Column, news: str = "") -> None:
+    def add(self, column: TurnFill, news: str = "") -> None:
         """Add a turn; on a terminal the picture is drawn again, with `news` below it."""
         self.columns.append(column)
         if not lines.fits(sys.stderr):
@@ -74,7 +74,7 @@ class Chart:
         fit = lines.is_encodable(text, getattr(sys.stderr, "encoding", None))
         return (text if fit else text.translate(PLAIN)).split("\n")
 
-    def _cell(self, column: Column, row: int) -> str:
+    def _cell(self, column: TurnFill, row: int) -> str:
         """Return what a turn shows in a row; row 1 is the lowest."""
         if column.tokens is None:
             return REFUSED if row == ROWS else " "
