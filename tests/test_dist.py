@@ -28,7 +28,7 @@ class Changing(BuildHookInterface):
         Path(self.root, "src/ullage_pytest/made.py").write_text(os.environ["TZ"])
 """
 
-BESIDE = {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+BESIDE = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
 
 pytestmark = pytest.mark.slow
 

@@ -58,8 +58,11 @@ def build(root: Path, folder: Path, around: Circumstances) -> list[Path]:
     try:
         copied, made = folder / around.folder / "copy", folder / around.folder / "dist"
         packed = root / "build" / "docs.zip"
-        pages = [(packed, copied / PAGES)] if packed.exists() else []
-        for source, target in [*((root / p, copied / p) for p in tracked(root)), *pages]:
+        sources = {p: root / p for p in tracked(root) if not p.startswith(".")}
+        if packed.exists():
+            sources[PAGES] = packed
+        for name, source in sources.items():
+            target = copied / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         variables = {**os.environ, **read_epoch(root), **around.environment}
