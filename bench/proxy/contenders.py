@@ -158,7 +158,7 @@ def environment(home: Path) -> dict[str, str]:
     kept = {key: os.environ[key] for key in KEPT if key in os.environ}
     return {
         **kept,
-        "PYTHONPATH": str(venvs.ROOT),
+        "PYTHONPATH": os.pathsep.join((str(venvs.ROOT / "src"), str(venvs.ROOT))),
         "XDG_DATA_HOME": str(home / "data"),
         "ULLAGE_CACHE_DIR": str(home / "cache"),
         "ULLAGE_CONFIG": str(home / "config.toml"),

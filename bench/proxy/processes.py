@@ -76,6 +76,11 @@ class Program:
         self.end()
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def ended(self) -> bool:
         """Whether it is no more."""
         return self._process.poll() is not None
@@ -106,7 +111,7 @@ class Program:
 
     def end(self) -> None:
         """End it, and what it has started: first asked, then not."""
-        _, *children = _tree(self._process.pid)
+        _, *children = list_tree(self._process.pid)
         self._process.terminate()
         try:
             self._process.wait(PATIENCE_S)
@@ -123,11 +128,11 @@ class Program:
 
     def cpu_s(self) -> float:
         """Return the CPU seconds it has used."""
-        return sum(map(_cpu_s, _tree(self._process.pid)))
+        return sum(map(_cpu_s, list_tree(self._process.pid)))
 
     def resident_mb(self) -> float:
         """Return the megabytes of memory it holds."""
-        return sum(map(_resident_mb, _tree(self._process.pid)))
+        return sum(map(_resident_mb, list_tree(self._process.pid)))
 
 
 def free_port() -> int:
@@ -149,11 +154,12 @@ def listening(program: Program, port: int, limit_s: float) -> bool:
     return False
 
 
-def _tree(process: int) -> Iterator[int]:
+def list_tree(process: int) -> Iterator[int]:
+    """Yield a process and all that it has started in turn."""
     yield process
     for file in PROC.glob(f"{process}/task/*/children"):
         for child in _read(file).split():
-            yield from _tree(int(child))
+            yield from list_tree(int(child))
 
 
 def _cpu_s(process: int) -> float:

@@ -535,6 +535,7 @@ def _settings() -> Settings:
 
     config.set_log_levels()
     settings = config.load().settings
+    config.set_log_levels(levels=settings.logging)
     folder = settings.cache_dir or platformdirs.user_cache_dir("ullage", appauthor=False)
     return replace(settings, cache_dir=folder)
 

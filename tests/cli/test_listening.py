@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ import uvicorn
 
 from tests.proxy.sockets import Line, request
 from ullage.cli import listening
+from ullage.cli.leaving import LeavingServer
+from ullage.cli.listening import ConnectionLimits
 
 
 class Answering:
@@ -20,12 +23,31 @@ class Answering:
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
+        self.written = 0
+        self.ended = threading.Event()
+
+    async def _answer_long(self, receive: Any, send: Any) -> None:
+        """Send up to 256 MiB, as fast as they are read, while the client is there."""
+        gone = asyncio.ensure_future(receive())
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for _ in range(4096):
+                await asyncio.sleep(0)
+                if gone.done():
+                    break
+                await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+                self.written += 65_536
+        finally:
+            self.ended.set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         while (await receive()).get("more_body"):
             continue
         if scope["path"] == "/held":
             await asyncio.to_thread(self.let_go.wait, 30)
+        if scope["path"] == "/long":
+            await self._answer_long(receive, send)
+            return
         sized = [(b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 200, "headers": sized})
         await send({"type": "http.response.body"})
@@ -37,11 +59,16 @@ def app() -> Answering:
 
 
 @pytest.fixture
-def port(app: Answering, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(listening, "HEAD_S", 0.1)
-    monkeypatch.setattr(listening, "BODY_S", 0.1)
+def port(app: Answering) -> Iterator[int]:
+    with serving(app, ConnectionLimits(head_s=0.1, body_s=0.1)) as found:
+        yield found
+
+
+@contextmanager
+def serving(app: Answering, limits: ConnectionLimits) -> Iterator[int]:
+    """Serve an application within limits; yield the port."""
     settings = uvicorn.Config(app, http=listening.Bounded, lifespan="off", log_config=None)
-    server = uvicorn.Server(settings)
+    server = LeavingServer(settings, limits=limits)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
@@ -95,3 +122,49 @@ def test_a_refusal_is_never_written_into_an_answer(port: int, app: Answering):
         found = line.read(until=0)
     assert [reply.status for reply in found] == [400]
     app.let_go.set()
+
+
+def test_who_comes_when_it_is_crowded_is_told_and_the_others_go_on(app: Answering):
+    told: list[str] = []
+    limits = ConnectionLimits(most=3, always=("/healthz",), tell=told.append)
+    with serving(app, limits) as port, ExitStack() as held:
+        lines = [held.enter_context(Line(port)) for _ in range(5)]
+        lines[3].send(request("GET", "/any"))
+        (found,) = lines[3].read(until=0)
+        assert (found.status, found.get("retry-after"), found.closed) == (503, "2", True)
+        assert found.get("x-ullage-error") == found.json()["error"]["code"]
+        assert told == ["most_connections"]
+        lines[4].send(request("GET", "/healthz"))
+        assert [reply.status for reply in lines[4].read()] == [200]
+        lines[4].send(request("GET", "/any"))
+        assert [reply.status for reply in lines[4].read(until=0)] == [503]
+        lines[0].send(request("GET", "/any"))
+        assert [reply.status for reply in lines[0].read()] == [200]
+
+
+def test_far_beyond_the_most_nobody_is_held(app: Answering):
+    limits = ConnectionLimits(most=1)
+    with serving(app, limits) as port, ExitStack() as held:
+        lines = [held.enter_context(Line(port)) for _ in range(listening.SPARE + 2)]
+        assert lines[-1].read(until=0) == []
+        lines[0].send(request("GET", "/any"))
+        assert [reply.status for reply in lines[0].read()] in ([200], [503])
+
+
+def test_a_client_that_stops_reading_is_cut_off_and_little_is_written_ahead(app: Answering):
+    with serving(app, ConnectionLimits(reader_s=0.2)) as port, Line(port) as line:
+        line.send(request("GET", "/long"))
+        assert app.ended.wait(30)
+    assert app.written < 32 * 1024 * 1024  # what the system's own buffers take
+
+
+def test_a_body_that_comes_byte_by_byte_is_not_waited_for(app: Answering):
+    pause = threading.Event()
+    with serving(app, ConnectionLimits(body_s=0.3)) as port, Line(port) as line:
+        line.send(request("POST", "/", b"", "Content-Length: 1000", length=False))
+        sent = 0
+        while line.send(b"x") and sent < 300:
+            sent += 1
+            pause.wait(0.02)
+        assert line.read(until=0) == []
+    assert sent < 300

@@ -25,7 +25,7 @@ import pytest
 
 from tests.support.faults import FaultServer, drip, of_json
 from tests.support.waiting import eventually
-from ullage.cli import serve
+from ullage.cli import logs, serve
 from ullage.cli.main import main, parser
 from ullage.config.serving import Serve, Upstream
 from ullage.core.compaction.policy import Policy
@@ -254,7 +254,7 @@ def test_the_line_for_codex_is_toml_that_a_shell_hands_on_whole():
 
 
 def test_log_lines_hold_no_secret_of_any_configuration_so_far():
-    discreet = serve.Discreet()
+    discreet = logs.Discreet()
     discreet.learn(Serve((Upstream("u", "http://h", "sentinel-key-0123456789"),)))
     discreet.learn(Serve((Upstream("u", "http://h"),), tokens={"a": TOKEN}))
     error = ValueError(f"sent {TOKEN}")
@@ -340,7 +340,7 @@ def test_a_request_goes_through_and_a_signal_ends_it_in_order(capsys: Any):
         assert served(work, "--upstream", server.base_url) == 0
     err = capsys.readouterr().err
     assert "export OPENAI_BASE_URL=http://127.0.0.1:" in err
-    assert not any(type(h.formatter) is serve.Discreet for h in logging.getLogger().handlers)
+    assert not any(type(h.formatter) is logs.Discreet for h in logging.getLogger().handlers)
 
 
 def test_a_hangup_reads_the_configuration_again_and_a_broken_one_changes_nothing(
@@ -431,7 +431,7 @@ def test_without_the_extra_it_is_named():
 def test_without_uvloop_the_standard_loop_serves():
     code = (
         "import sys; sys.modules['uvloop'] = None\n"
-        "from ullage.cli import serve; print(serve.find_loop())"
+        "from ullage.cli import logs, serve; print(serve.find_loop())"
     )
     done = alone(code)
     assert done.stdout.strip() == "None"

@@ -52,8 +52,9 @@ class Running:
     @property
     def port(self) -> int:
         """Where it listens, 0 as long as that is not known."""
-        found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", "\n".join(self.lines))
-        return int(found[1]) if found else 0
+        said = r"listening on http://127\.0\.0\.1:(\d+)|\"port\": (\d+)"
+        found = re.search(said, "\n".join(self.lines))
+        return int(found[1] or found[2]) if found else 0
 
     @property
     def url(self) -> str:
@@ -76,7 +77,7 @@ class Running:
 
 
 @contextmanager
-def running(upstream: FaultServer, *words: str) -> Iterator[Running]:
+def running(upstream: Any, *words: str) -> Iterator[Running]:
     """Start `ullage serve` in front of a scripted upstream."""
     command = [sys.executable, "-m", "ullage.cli.main", "serve", "--upstream", upstream.root_url]
     command += ["--port", "0", "--store", "memory:", "--window", "2000", *words]
@@ -121,7 +122,9 @@ def test_each_request_is_one_line_without_any_text_or_key(upstream: FaultServer)
         assert post(proxy, 3, **{"user-agent": agent}).status_code == 200
         line = proxy.told(f"POST {CHAT}")
         shape = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} 200  POST \S+  claude-cli/2\.1  "
-        assert re.match(shape + r"[0-9a-f]{8}  ctx=900/2\.0k 45%  \d+\.\d\d s$", line), line
+        assert re.match(
+            shape + r"[0-9a-f]{8}  [0-9a-f]{16}  ctx=900/2\.0k 45%  \d+\.\d\d s$", line
+        ), line
         assert post(proxy, 40).status_code == 200
         assert re.search(r"compacted [\d,]+ -> [\d,]+ \(.+\)", proxy.told("compacted")), line
         assert proxy.client.get(f"{proxy.url}/nowhere").status_code == 404

@@ -51,6 +51,25 @@ def test_a_client_over_its_bounds_is_told_to_come_again_and_others_are_not() -> 
     asyncio.run(scene())
 
 
+def test_what_waits_for_each_that_is_let_in_is_told() -> None:
+    async def scene() -> None:
+        admission, _, _ = made(most_requests=1)
+
+        async def enter(client: str) -> None:
+            async with admission.admit(client):
+                pass
+
+        async with admission.admit("a"):
+            assert admission.crowding == 0
+            waiting = [asyncio.create_task(enter(client)) for client in ("b", "c")]
+            await asyncio.sleep(0)
+            assert admission.crowding == 2
+        await asyncio.gather(*waiting)
+        assert admission.crowding == 0
+
+    asyncio.run(scene())
+
+
 def test_where_the_proxy_is_full_requests_wait_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "WAIT_S", 0.05)
 

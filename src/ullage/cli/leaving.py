@@ -16,15 +16,16 @@ from types import FrameType
 import uvicorn
 from uvicorn.server import ServerState
 
-from ullage.cli.listening import Bounded
+from ullage.cli.listening import STANDARD, Bounded, ConnectionLimits
 
 
 class Connections(ServerState):
     """The connections of a server; `is_leaving` has each of them closed behind its next answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__()
         self.is_leaving = False
+        self.limits = limits
 
 
 class LeavingServer(uvicorn.Server):
@@ -33,9 +34,14 @@ class LeavingServer(uvicorn.Server):
     A second signal, and Ctrl-C, end that time at once.
     """
 
-    def __init__(self, config: uvicorn.Config, leave_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        leave_s: float = 0.0,
+        limits: ConnectionLimits = STANDARD,
+    ) -> None:
         super().__init__(config)
-        self.server_state: Connections = Connections()
+        self.server_state: Connections = Connections(limits)
         self._leave_s = leave_s
         self._until: float | None = None
 

@@ -7,13 +7,12 @@ and what is answered, is not known here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-
-HEAD_BYTES: Final = 65_536
-"""Bytes of a head, of trailers, or between two pieces of a body; counted as they are received."""
 
 AHEAD: Final = 16
 """Requests that may wait on a connection for the answers before theirs."""
@@ -22,13 +21,53 @@ FRESH_S: Final = 1
 """How long a connection may stay silent at the end of the process: one that was made just before,
 whose request is on its way, or one whose last answer did not say that it would be closed."""
 
-HEAD_S: Final = 30.0
-BODY_S: Final = 600.0
-"""In what time a head has come, and then its body."""
+SPARE: Final = 256
+"""Connections beyond the most that are still told so; who comes after them is hung up on."""
 
+CROWDED: Final = (
+    b'{"error": {"code": "too_many_connections", "message": "too many connections are open here: '
+    b'come again in 2 seconds"}}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What connections may take; times in seconds.
+
+    `most` are open at once. `head_bytes` are those of a head, of trailers, or between two pieces of
+    a body. `head_s` and `body_s` is in what time a head has come, and then its body; `reader_s`
+    how long a client may read nothing of its answer. Paths of `always` are answered beyond `most`;
+    `tell` hears of each request that is not.
+    """
+
+    most: int = 2_000
+    head_bytes: int = 65_536
+    head_s: float = 30.0
+    body_s: float = 120.0
+    reader_s: float = 120.0
+    always: tuple[str, ...] = ()
+    tell: Callable[[str], object] = repr
+
+
+STANDARD: Final = ConnectionLimits()
 
 SPOKEN: Final = b"websocket"
 """What a client asks to change to that is told to whoever answers: it is refused there."""
+
+
+async def refuse_crowded(scope: Any, receive: Any, send: Any) -> None:
+    """Tell a client that there are too many connections (ASGI), and end this one."""
+    del scope, receive
+    headers = (
+        *(
+            (b"content-type", b"application/json"),
+            (b"retry-after", b"2"),
+            (b"connection", b"close"),
+        ),
+        *((b"content-length", b"%d" % len(CROWDED)), (b"x-ullage-error", b"too_many_connections")),
+    )
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": CROWDED})
 
 
 class PlainParser:
@@ -94,21 +133,38 @@ class Bounded(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.parser = PlainParser(self)  # type: ignore[assignment]  # it stands in its place
+        self._limits: ConnectionLimits = getattr(self.server_state, "limits", STANDARD)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin: the first head is waited for."""
         self._unread = 0
         self._limit: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
         self._under_way: list[RequestResponseCycle] = []
         self._ends_itself = False
         super().connection_made(transport)
-        self._within(HEAD_S)
+        self._within(self._limits.head_s)
+        if len(self.connections) > self._limits.most + SPARE:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell every request that its client is gone; uvicorn tells the last one."""
         self._within(None)
+        self.resume_writing()
         self._leave()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read on; one that reads nothing is cut off, with what waits."""
+        super().pause_writing()
+        self._reading = self.loop.call_later(self._limits.reader_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client reads."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Read; what is of no body counts until a head is whole."""
@@ -116,14 +172,14 @@ class Bounded(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if self._unread > HEAD_BYTES:
+        if self._unread > self._limits.head_bytes:
             self.send_400_response("The head of the request is too large.")
         elif self._limit is None and not self._answering():
-            self._within(HEAD_S)
+            self._within(self._limits.head_s)
 
     def on_message_begin(self) -> None:
         """Wait for the head."""
-        self._within(HEAD_S)
+        self._within(self._limits.head_s)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -131,7 +187,8 @@ class Bounded(HttpToolsProtocol):
         if len(self._answering()) > AHEAD:
             raise ValueError(f"more than {AHEAD} requests at once")
         self._unread = 0
-        self._within(BODY_S)
+        self._within(self._limits.body_s)
+        self.app = self._find_application()
         super().on_headers_complete()
         self._under_way = [*self._answering(), self.cycle]
         if getattr(self.server_state, "is_leaving", False):
@@ -167,7 +224,7 @@ class Bounded(HttpToolsProtocol):
         if self._answering():
             return
         if self._limit is not None:
-            self._within(HEAD_S if self._under_way else FRESH_S)
+            self._within(self._limits.head_s if self._under_way else FRESH_S)
         elif not self._ends_itself:
             super().shutdown()
 
@@ -178,6 +235,16 @@ class Bounded(HttpToolsProtocol):
         else:
             super().send_400_response(msg)
         self._leave()
+
+    def _find_application(self) -> Any:
+        """Return what answers a request: where it is too crowded, what says so."""
+        limits = self._limits
+        if len(self.connections) <= limits.most:
+            return self.config.loaded_app
+        if self.url.partition(b"?")[0].decode("latin-1") in limits.always:
+            return self.config.loaded_app
+        limits.tell("most_connections")
+        return refuse_crowded
 
     def _answering(self) -> list[RequestResponseCycle]:
         return [cycle for cycle in self._under_way if not cycle.response_complete]
@@ -197,7 +264,7 @@ class Bounded(HttpToolsProtocol):
         self._limit = None
         ahead = [cycle for cycle in self._answering() if not cycle.more_body]
         if ahead:
-            self._within(HEAD_S)  # it is an answer that takes its time
+            self._within(self._limits.head_s)  # it is an answer that takes its time
         else:
             self.transport.close()
             self._leave()

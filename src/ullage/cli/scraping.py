@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
-from ullage.cli import desk
 from ullage.core.errors import ConfigurationError, UllageError
 from ullage.telemetry import CONTENT_TYPE
 from ullage.workers.queue import JobQueue
 
 if TYPE_CHECKING:
     from ullage.workers.counters import JobMetrics
+
+log = logging.getLogger("ullage.serve")
 
 
 @contextmanager
@@ -32,7 +34,7 @@ def serve_metrics(port: int, metrics: JobMetrics, store: str, engine: str) -> It
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
-        desk.say(f"metrics: http://127.0.0.1:{server.server_port}/metrics")
+        log.info("metrics: http://127.0.0.1:%d/metrics", server.server_port)
         try:
             yield server.server_port
         finally:

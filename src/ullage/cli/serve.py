@@ -8,44 +8,40 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import logging
 import math
 import os
 import re
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from ullage import config
-from ullage.cli import desk, glyphs
+from ullage.cli import desk, logs
 from ullage.config import serving
 from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.runtime import make_runtime
 from ullage.storage.place import PROXY, default_url
-from ullage.transport import redact
 
 if TYPE_CHECKING:
     from ullage.cli.leaving import LeavingServer
+    from ullage.cli.listening import ConnectionLimits
     from ullage.proxy.app import App
+
+log = logging.getLogger("ullage.serve")
 
 SUMMARY = "put the guard in front of a model server, for any client"
 
 KEEP_ALIVE_S: Final = 75
 """How long an idle connection stays open: longer than clients keep theirs, or they meet its end."""
-
-REMEMBERED: Final = 8 * 1024 * 1024
-"""Bytes of messages that are kept as they were read: about eight conversations of 100,000 tokens.
-What was forgotten is counted again, which takes 10 ms for one of them."""
 
 COLLECTED: Final = (5_000, 20, 50)
 """Thresholds of the garbage collector: a whole collection holds all requests up for 25 ms, and
@@ -150,12 +146,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
         "-v", "--verbose", action="store_true", help="requests for the proxy's own pages too"
     )
     loud.add_argument("-q", "--quiet", action="store_true", help="warnings and errors only")
-    told.add_argument(
-        "--log-format",
-        choices=("text", "json"),
-        default="text",
-        help="one line a request for people, or one JSON object a line (text)",
-    )
+    logs.add_options(told)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -167,11 +158,13 @@ def run(given: argparse.Namespace) -> int:
             window = given.window or desk.roomy(given.demo)
             server = held.enter_context(desk.make_embedded_server(given.demo, window))
             demo = Upstream("demo", server.base_url, server="llama.cpp")
-            desk.say(f"{given.demo} on llama.cpp, a window of {window:,} tokens")
+            said = f"{given.demo} on llama.cpp, a window of {window:,} tokens"
+            logs.announce(given, "demo", [said], model=given.demo, window=window)
+        discreet = logs.begin_logging(held, given)
         serve = read(given, os.environ, demo)
-        discreet = _start_logging(held, given)
         discreet.learn(serve)
         app = make(serve)
+        _set_levels(given)
         if given.traces:
             from ullage.telemetry import otel
 
@@ -179,15 +172,28 @@ def run(given: argparse.Namespace) -> int:
         listening = bind_socket(serve.host, serve.port)
         held.callback(listening.close)
         _ = app.store  # opened here, where a store that is none has an exit code
-        for line in greeting(serve, listening.getsockname()[1]):
-            desk.say(line)
+        port = listening.getsockname()[1]
+        names = [one.name for one in serve.upstreams]
+        told = {"host": serve.host, "port": port, "upstreams": names, "version": version("ullage")}
+        logs.announce(given, "started", greeting(serve, port), **told)
 
         def again() -> Serve:
             found = read(given, os.environ, demo)
             discreet.learn(found)
+            _set_levels(given)
             return found
 
-        return _run_server(app, serve, listening, again)
+        code = _run_server(app, serve, listening, again)
+        logs.announce(given, "ended", [], code=code)
+        return code
+
+
+def _set_levels(given: argparse.Namespace) -> None:
+    """Set levels: what loading the settings set is overruled by the options."""
+    requests = logging.WARNING if given.quiet else logging.DEBUG if given.verbose else None
+    if requests is not None:
+        config.get_logger("requests").setLevel(requests)
+    logs.apply_levels(given)
 
 
 def load_application(command: str = "ullage serve") -> Callable[[Serve], App]:
@@ -200,7 +206,9 @@ def load_application(command: str = "ullage serve") -> Callable[[Serve], App]:
         from ullage.proxy.app import App
     except ModuleNotFoundError as error:
         raise explain_missing(command, error.name) from error
-    return lambda serve: App(serve, runtime=make_runtime(remembered=REMEMBERED), face=make_face)
+    return lambda serve: App(
+        serve, runtime=make_runtime(remembered=serve.cache_bytes), face=make_face
+    )
 
 
 # ── what is served ──────────────────────────────────────────────────────────────────────────────
@@ -241,6 +249,7 @@ def read(
     ]
     file = None if given.config is None else Path(given.config)
     configured = config.load(environment, named=file, options=options)
+    config.set_log_levels(environment, configured.settings.logging)
     last = behind if demo is None else (*behind, demo)
     return serving.read(configured, store=store or default_url(PROXY), behind=last)
 
@@ -287,62 +296,6 @@ def clients(root: str) -> list[tuple[str, str]]:
     ]
 
 
-class Discreet(logging.Formatter):
-    """Writes records without the secrets of configurations, tracebacks included.
-
-    One record is one line: what steers a terminal is escaped. With `as_json` it is a JSON object.
-    """
-
-    def __init__(self, *, as_json: bool = False) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._secrets: frozenset[str] = frozenset()
-        self._as_json = as_json
-
-    def learn(self, serve: Serve) -> None:
-        """Leave out the keys and tokens of a configuration from now on."""
-        keys = [one.api_key for one in serve.upstreams if one.api_key is not None]
-        secrets = {*keys, *serve.tokens.values()}
-        self._secrets |= secrets | {json.dumps(secret)[1:-1] for secret in secrets}
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line; of a traceback in text, the lines."""
-        if self._as_json:
-            return redact(json.dumps(self._object(record)), self._secrets)
-        request = getattr(record, "request", None)
-        if request is not None:
-            text = f"{self.formatTime(record)} {request.sentence()}"
-        else:
-            text = super().format(record)
-        return redact("\n".join(map(glyphs.clean, text.split("\n"))), self._secrets)
-
-    def _object(self, record: logging.LogRecord) -> dict[str, Any]:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        found: dict[str, Any] = {"time": at, "level": record.levelname.lower()}
-        request = getattr(record, "request", None)
-        if request is not None:
-            return {**found, "event": "request", **request.fields()}
-        found |= {"event": "log", "logger": record.name, "message": record.getMessage()}
-        if record.exc_info:
-            found["traceback"] = self.formatException(record.exc_info)
-        return found
-
-
-def _start_logging(held: ExitStack, given: argparse.Namespace) -> Discreet:
-    """Have what is logged written to stderr until the end; return how."""
-    handler = logging.StreamHandler(sys.stderr)
-    discreet = Discreet(as_json=given.log_format == "json")
-    handler.setFormatter(discreet)
-    logging.getLogger().addHandler(handler)
-    held.callback(logging.getLogger().removeHandler, handler)
-    requests = logging.getLogger("ullage.proxy.requests")
-    held.callback(requests.setLevel, requests.level)
-    if given.quiet:
-        requests.setLevel(logging.WARNING)
-    else:
-        requests.setLevel(logging.DEBUG if given.verbose else logging.INFO)
-    return discreet
-
-
 # ── serving ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -369,7 +322,7 @@ class Ending(Protocol):
 
 def serve_pages(app: Any, listening: socket.socket, drain_s: float) -> int:
     """Run pages alone until a signal; return the exit code."""
-    return _run_application(app, listening, drain_s, lambda: None)
+    return _run_application(make_server(app, drain_s), app, listening, drain_s, lambda: None)
 
 
 def _run_server(
@@ -382,18 +335,20 @@ def _run_server(
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, reload_settings, app, again)
 
-    return _run_application(app, listening, serve.drain_s, prepare, serve.leave_s)
+    from ullage.proxy.pages import OPEN
+
+    server = make_server(app, serve.drain_s, serve.leave_s, limit_connections(app, serve, OPEN))
+    return _run_application(server, app, listening, serve.drain_s, prepare)
 
 
 def _run_application(
+    server: LeavingServer,
     app: Any,
     listening: socket.socket,
     drain_s: float,
     prepare: Callable[[], None],
-    leave_s: float = 0.0,
 ) -> int:
     """Run the web server until a signal; return the exit code."""
-    server = make_server(app, drain_s, leave_s)
     ending = threading.Timer(math.ceil(drain_s) + GRACE_S, _end_process)
     ending.daemon = True
 
@@ -420,12 +375,29 @@ def _run_application(
     return 0 if server.started else 1
 
 
-def make_server(app: Any, drain_s: float, leave_s: float = 0.0) -> LeavingServer:
+def limit_connections(app: App, serve: Serve, always: tuple[str, ...]) -> ConnectionLimits:
+    """Return what connections to a proxy may take, by its configuration."""
+    from ullage.cli.listening import ConnectionLimits
+
+    return ConnectionLimits(
+        serve.most_connections,
+        serve.head_bytes,
+        serve.head_s,
+        serve.body_s,
+        serve.reader_s,
+        always,
+        app.meters.refuse,
+    )
+
+
+def make_server(
+    app: Any, drain_s: float, leave_s: float = 0.0, limits: ConnectionLimits | None = None
+) -> LeavingServer:
     """Return the web server of an application, not yet begun."""
     import uvicorn
 
     from ullage.cli.leaving import LeavingServer
-    from ullage.cli.listening import Bounded
+    from ullage.cli.listening import STANDARD, Bounded
 
     settings = uvicorn.Config(
         app,
@@ -441,7 +413,7 @@ def make_server(app: Any, drain_s: float, leave_s: float = 0.0) -> LeavingServer
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(drain_s),
     )
-    return LeavingServer(settings, leave_s)
+    return LeavingServer(settings, leave_s, limits or STANDARD)
 
 
 async def _watch_end(server: LeavingServer, ending: threading.Timer, app: Ending) -> None:
@@ -458,7 +430,7 @@ async def _watch_end(server: LeavingServer, ending: threading.Timer, app: Ending
 
 def _end_process() -> None:
     """End the process whatever still runs in it: a store that hangs, work that nobody can end."""
-    desk.say("ullage: what still ran was broken off")
+    log.error("what still ran was broken off")
     os._exit(1)
 
 
@@ -483,7 +455,7 @@ def reload_settings(app: App, again: Callable[[], Serve]) -> None:
     try:
         serve = again()
     except ConfigurationError as error:
-        desk.say(f"ullage: the configuration stays as it was: {error}")
+        log.warning("the configuration stays as it was: %s", error)
         return
     kept = app.serve
     app.reload(serve)
@@ -497,8 +469,15 @@ def reload_settings(app: App, again: Callable[[], Serve]) -> None:
         "leave_s",
         "drain_s",
         "most_requests",
+        "most_connections",
+        "head_bytes",
+        "head_s",
+        "body_s",
+        "reader_s",
+        "cache_conversations",
+        "cache_bytes",
     )
     changed = [name for name in fixed if getattr(serve, name) != getattr(kept, name)]
-    desk.say("the configuration was read again")
+    log.info("the configuration was read again")
     if changed:
-        desk.say(f"not before the next start: {', '.join(changed)}")
+        log.warning("not before the next start: %s", ", ".join(changed))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ullage.cli import desk
+from ullage.cli import desk, logs
 from ullage.cli.face import add_sources, find_replays, make_sources
 from ullage.config.serving import SHORTEST, loopback
 from ullage.core.errors import ConfigurationError
@@ -49,6 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the variable with the token that browsers must show; needed beyond this machine",
     )
+    logs.add_options(parser)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -63,14 +64,18 @@ def run(given: argparse.Namespace) -> int:
         raise explain_missing("ullage ui", error.name) from error
     sources = make_sources(given)
     listening = bind_socket(given.host, given.port)
-    with listening, _lend_queue(given) as queue:
+    with ExitStack() as held, listening, _lend_queue(given) as queue:
+        logs.begin_logging(held, given)
         names = ", ".join(source.name for source in sources)
         pages = {} if queue is None else {"pages": {"/ullage/queue": "what waits and runs"}}
         about = About(f"watches {names}", lambda _: pages, find_replays(), queue)
         app = Alone(LiveDesk(sources), about, host=given.host, token=token)
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(given.host, given.host)  # noqa: S104
-        desk.say(f"watching {names}: http://{host}:{listening.getsockname()[1]}/")
-        return serve_pages(app, listening, DRAIN_S)
+        address = f"http://{host}:{listening.getsockname()[1]}/"
+        logs.announce(given, "started", [f"watching {names}: {address}"], address=address)
+        code = serve_pages(app, listening, DRAIN_S)
+        logs.announce(given, "ended", [], code=code)
+        return code
 
 
 @contextmanager

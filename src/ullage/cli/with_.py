@@ -225,11 +225,10 @@ def _start_logging(
     held: ExitStack, given: argparse.Namespace, found: Serve, heard: EndListener
 ) -> None:
     """Have what is logged kept for the end, and written to the file that was named."""
-    from ullage.cli.serve import Discreet
+    from ullage.cli import logs
 
-    root = logging.getLogger()
     handlers: list[logging.Handler] = [heard]
-    discreet = Discreet()
+    discreet = logs.Discreet()
     discreet.learn(found)
     if given.log is not None:
         try:
@@ -241,9 +240,7 @@ def _start_logging(
         held.callback(file.close)
         handlers.append(file)
     for handler in handlers:
-        handler.setFormatter(discreet)
-        root.addHandler(handler)
-        held.callback(root.removeHandler, handler)
+        logs.add_handler(held, handler, discreet)
     requests = logging.getLogger("ullage.proxy.requests")
     held.callback(requests.setLevel, requests.level)
     requests.setLevel(logging.INFO)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from ullage.agent import Agent
-from ullage.cli import desk
+from ullage.cli import desk, logs
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.storage.postgres_url import hide_password
@@ -52,6 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port", type=int, metavar="PORT", help="serve Prometheus text on 127.0.0.1"
     )
+    logs.add_options(parser)
     desk.add_model(parser)
     desk.add_work(parser)
 
@@ -76,7 +78,9 @@ def run(given: argparse.Namespace) -> int:
     from ullage.workers.counters import JobMetrics
 
     with ExitStack() as held:
+        logs.begin_logging(held, given)
         agents = _find_agents(given, held)
+        logs.apply_levels(given)
         metrics = JobMetrics()
         worker = TurnWorker(
             store,
@@ -92,22 +96,25 @@ def run(given: argparse.Namespace) -> int:
             from ullage.cli.scraping import serve_metrics
 
             held.enter_context(serve_metrics(given.metrics_port, metrics, store, engine))
-        desk.say(f"works for the {engine} queue of {hide_password(store)}; Ctrl-C drains")
-        asyncio.run(_work(worker))
+        where = hide_password(store)
+        said = f"works for the {engine} queue of {where}; Ctrl-C drains"
+        logs.announce(given, "started", [said], engine=engine, store=where)
+        asyncio.run(_work(worker, partial(logs.announce, given)))
+        logs.announce(given, "ended", [])
     return 0
 
 
-async def _work(worker: Any) -> None:
+async def _work(worker: Any, announce: Callable[[str, list[str]], None]) -> None:
     told = 0
 
     def hear() -> None:
         nonlocal told
         told += 1
         if told == 1:
-            desk.say("drains: takes no job more")
+            announce("draining", ["drains: takes no job more"])
             worker.drain()
         else:
-            desk.say("leaves what is under way to other workers")
+            announce("leaving", ["leaves what is under way to other workers"])
             worker.leave()
 
     loop = asyncio.get_running_loop()
@@ -121,7 +128,8 @@ def _find_agents(given: argparse.Namespace, held: ExitStack) -> Agent | Mapping[
     """Return the agents that the arguments name."""
     if given.agents is None:
         agent = desk.make_agent(given, held.enter_context(desk.lend_provider(given)))
-        desk.say_guides(agent)
+        if given.log_format == "text":
+            desk.say_guides(agent)
         return agent
     module, _, name = given.agents.partition(":")
     try:

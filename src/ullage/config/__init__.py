@@ -10,6 +10,7 @@ from ullage.config.settings import Configured, Settings, SummarizerSettings
 from ullage.config.sources import (
     credentials,
     files,
+    get_logger,
     given_options,
     load,
     set_log_levels,
@@ -23,6 +24,7 @@ __all__ = [
     "SummarizerSettings",
     "credentials",
     "files",
+    "get_logger",
     "given_options",
     "load",
     "set_log_levels",

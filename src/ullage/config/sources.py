@@ -123,24 +123,34 @@ def given_options(written: Sequence[str]) -> Iterator[None]:
         _GIVEN.reset(token)
 
 
-def set_log_levels(environment: Mapping[str, str] | None = None) -> None:
-    """Set logger levels by the environment: ULLAGE_LOG for all, ULLAGE_LOG_WINDOWS for one room.
+def set_log_levels(
+    environment: Mapping[str, str] | None = None, levels: Mapping[str, str] | None = None
+) -> None:
+    """Set logger levels: by the settings, over these by ULLAGE_LOG (all) and ULLAGE_LOG_WINDOWS.
 
     Raises ConfigurationError for an unknown level.
     """
     environment = os.environ if environment is None else environment
+    for room, level in (levels or {}).items():
+        get_logger(room).setLevel(level.upper())
     for name in sorted(environment):
         if name != LOG and not name.startswith(f"{LOG}_"):
             continue
         room = name.removeprefix(LOG).removeprefix("_").lower()
         level = environment[name].upper()
         if level not in LEVELS:
-            levels = [one.lower() for one in LEVELS]
+            names = [one.lower() for one in LEVELS]
             raise ConfigurationError(
-                f"${name} is {environment[name]!r:.80}, expected one of {', '.join(levels)}; "
-                f"{suggest(level.lower(), levels)}".removesuffix("; ")
+                f"${name} is {environment[name]!r:.80}, expected one of {', '.join(names)}; "
+                f"{suggest(level.lower(), names)}".removesuffix("; ")
             )
-        logging.getLogger(f"ullage.{room}" if room else "ullage").setLevel(level)
+        get_logger(room).setLevel(level)
+
+
+def get_logger(room: str) -> logging.Logger:
+    """Return the logger of a room; "all" and "" stand for that of the package."""
+    names = {"": "ullage", "all": "ullage", "requests": "ullage.proxy.requests"}
+    return logging.getLogger(names.get(room, f"ullage.{room}"))
 
 
 def credentials(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:

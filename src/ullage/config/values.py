@@ -50,7 +50,7 @@ def make_configured(parsed: Parsed) -> Configured:
     given: dict[str, Any] = {
         key: value
         for key, value in _set(table).items()
-        if key not in ("policy", "shares", "pins", "summarizer", "serve")
+        if key not in ("policy", "shares", "pins", "summarizer", "logging", "serve")
     }
     for key in ("context_windows", "base_models"):
         if key in given:
@@ -65,6 +65,8 @@ def make_configured(parsed: Parsed) -> Configured:
         with naming(lambda _: parsed.place("shares")):
             allocate(LARGEST, shares)  # raises for invalid shares
         given["shares"] = MappingProxyType(shares)
+    if table.logging is not None:
+        given["logging"] = MappingProxyType(_set(table.logging))
     if table.summarizer is not None:
         with naming(lambda _: parsed.place("summarizer")):
             given["summarizer"] = _summarizer(table.summarizer, table.base_url)

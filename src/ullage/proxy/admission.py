@@ -56,10 +56,12 @@ class Admission:
     requests: Counter[str] = field(default_factory=Counter)
     sizes: Counter[str] = field(default_factory=Counter)
     _line: FairLine = field(init=False)
+    _places: int = field(init=False)
     _paces: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._line = FairLine(self.bounds.most_requests)
+        self._places = self.bounds.most_requests
+        self._line = FairLine(self._places)
 
     @asynccontextmanager
     async def admit(self, client: str) -> AsyncIterator[Admitted]:
@@ -81,6 +83,11 @@ class Admission:
     def size(self) -> int:
         """Bytes of requests under way."""
         return self.sizes.total()
+
+    @property
+    def crowding(self) -> float:
+        """How many requests wait for each that is let in."""
+        return self._line.length / self._places
 
     def take_bytes(self, client: str, size: int) -> None:
         """Take bytes for a client; raises RequestRefused where that is over a bound."""

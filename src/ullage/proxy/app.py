@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ullage.guard.planning import load_dialects
 from ullage.live.source import Viewer
+from ullage.logs import begin_work
 from ullage.proxy import head as heads
 from ullage.proxy import journal, pages, routes
 from ullage.proxy.admission import Admission
@@ -114,7 +117,7 @@ class App:
     ) -> None:
         load_dialects()
         self.serve = serve
-        self.ledger = Ledger()
+        self.ledger = Ledger(serve.cache_conversations)
         self.runtime = runtime if runtime is not None else default()
         sharing = Sharing()
         self.replicas = Replicas(sharing, self.runtime)
@@ -130,7 +133,12 @@ class App:
         self._asgi: Any = None
         self.metrics = metrics.enable(self.runtime)
         self.meters = metrics.ProxyMeters(self.metrics.registry)
-        self.watch = ConversationWatch(self.runtime, reads=serve.reads_text)
+        self.watch = ConversationWatch(
+            self.runtime,
+            reads=serve.reads_text,
+            most=serve.cache_conversations,
+            most_bytes=serve.page_bytes,
+        )
         self.face = None if face is None else face(self)
         self.admission = Admission(serve, self.meters.refuse)
         self.pages = pages.Pages(
@@ -140,6 +148,7 @@ class App:
             pages.Readiness(pages.reaching(self.runtime.transport)),
             self._find_away,
             lambda: self.is_leaving,
+            lambda: self.admission.crowding,
         )
 
     def reload(self, serve: Serve) -> None:
@@ -185,7 +194,8 @@ class App:
     def kept(self) -> Keeping:
         """The store as guards have it; what is in memory outlives a change of configuration."""
         if self._kept is None:
-            self._kept = Keeping(self.store, StoreLimits(ttl_s=self.serve.ttl_s))
+            near = self.serve.cache_conversations
+            self._kept = Keeping(self.store, StoreLimits(ttl_s=self.serve.ttl_s), near)
         return self._kept
 
     def show(self, call: ProxyCall, plan: Plan, end: RequestEnd) -> None:
@@ -202,8 +212,10 @@ class App:
     def _render(self) -> str:
         if self._kept is not None:
             self.meters.store(self._kept.away_s, self._kept.backlog + self.replicas.backlog)
-        waiting = 0 if self._workers is None else self._workers.waiting
-        self.meters.load(waiting, self.admission.size)
+        workers = self._workers
+        waiting, pids = (0, []) if workers is None else (workers.waiting, workers.pids)
+        resident = sum(map(_measure_resident, [os.getpid(), *pids]))
+        self.meters.load(waiting, self.admission.size, resident)
         return self.metrics.render()
 
     @property
@@ -244,9 +256,11 @@ class App:
             await self._asgi(scope, receive, send)
 
     async def _http(self, scope: Any, receive: Any, send: Any) -> None:
-        channel = Channel(receive, send, self.serve.idle_s)
         began, path = time.perf_counter(), str(scope["path"])
         line = journal.RequestLine(scope["method"], path[:LONGEST_PATH])
+        line.request_id = journal.choose_id(scope["headers"])
+        begin_work(line.context)
+        channel = Channel(receive, send, self.serve.idle_s, line.request_id)
         try:
             await self._answer_request(scope, channel, line)
         finally:
@@ -391,6 +405,15 @@ class App:
             self._store = self._kept = self._guarding = None
             with contextlib.suppress(OSError, TimeoutError):
                 await asyncio.wait_for(desk_of(own).writes.run(own.close), SETTLE_S)
+
+
+def _measure_resident(process: int) -> int:
+    """Return the bytes of memory that a process holds; 0 where there is no /proc."""
+    try:
+        pages_held = int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages_held * os.sysconf("SC_PAGE_SIZE")
 
 
 def _open_to(origins: tuple[str, ...], app: Any) -> Any:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ullage.proxy import answers
 from ullage.proxy.body import RequestRefused
+
+ECHO: Final = b"x-ullage-request-id"
+"""The header of an answer with the id by which the log knows its request; `x-request-id` is the
+upstream's own, which its support asks for."""
 
 
 class Gone(Exception):  # noqa: N818 - the client left; nobody is there to be told
@@ -20,8 +24,11 @@ class Gone(Exception):  # noqa: N818 - the client left; nobody is there to be to
 class Channel:
     """The client's side of a request: its body comes in, one answer goes out."""
 
-    def __init__(self, receive: Any, send: Any, patience_s: float | None = None) -> None:
+    def __init__(
+        self, receive: Any, send: Any, patience_s: float | None = None, request_id: str = ""
+    ) -> None:
         self.receive = receive
+        self._id = request_id.encode()
         self._patience_s = patience_s
         self.begun = False
         self.ended = False
@@ -38,6 +45,8 @@ class Channel:
         """
         if message["type"] == "http.response.start":
             self.begun, self.status = True, message["status"]
+            if self._id:
+                message["headers"] = [*message["headers"], (ECHO, self._id)]
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._send(message)

@@ -40,7 +40,7 @@ from ullage.proxy.opened import (
 )
 from ullage.proxy.relay import EventRelay, LineRelay
 from ullage.proxy.rounds import RoundRelay
-from ullage.proxy.standing import describe
+from ullage.proxy.standing import SHOWN, describe
 from ullage.proxy.upstream import Response, Sent, Unreached, UpstreamBroken, discreet
 from ullage.proxy.watching import RequestEnd
 from ullage.proxy.workers import WorkerLost
@@ -217,6 +217,8 @@ class Exchange:
         meters.overhead(took)
         if plan.fault:
             meters.fault()
+        if plan.about is not None and plan.about.name:
+            self._line.conversation = plan.about.name[:SHOWN]
         over = None
         with self._apart():
             over = guarding.cut_in_silence(call, plan)

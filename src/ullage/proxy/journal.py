@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,11 +30,17 @@ PRODUCT: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:/[A-Za-z0-9!#$%&'*+.
 """The first product of a User-Agent (RFC 9110, 10.1.5): tokens, without anything that steers."""
 
 
+ID_HEADER: Final = b"x-request-id"
+ID: Final = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
+"""An id of a client that is taken over: what neither steers a terminal nor needs quotes."""
+
+
 @dataclass(slots=True)
 class RequestLine:
     """What is told of one request.
 
-    `client` is the name of its token, else what it calls itself. `conversation` is the short id,
+    `request_id` is the client's own, else one made here. `client` is the name of its token, else
+    what it calls itself. `conversation` is the short id,
     `used` and `window` are tokens, `before` and `after` those of a compaction that this request
     led to. `asked` and `given` are tokens of output, where they were lowered. `answered` are calls
     of added tools. `cramped` says that the window is too small for what must stay. `left` tells
@@ -41,6 +49,7 @@ class RequestLine:
 
     method: str
     path: str
+    request_id: str = ""
     client: str = ""
     status: int = LEFT
     seconds: float = 0.0
@@ -65,6 +74,16 @@ class RequestLine:
         found = {**asdict(self), "seconds": round(self.seconds, 3), "share": self.share}
         return {name: value for name, value in found.items() if value not in (None, "", False)}
 
+    def context(self) -> dict[str, Any]:
+        """Return what other lines of the log say of the request that they belong to."""
+        found = {
+            "request_id": self.request_id,
+            "conversation": self.conversation,
+            "upstream": self.upstream,
+            "model": self.model,
+        }
+        return {name: value for name, value in found.items() if value}
+
     @property
     def share(self) -> float | None:
         """How much of the window is used, None where either is unknown."""
@@ -75,7 +94,7 @@ class RequestLine:
     def sentence(self) -> str:
         """Return the line for people."""
         parts = [str(self.status), f"{self.method} {self.path}"]
-        parts += [self.client or "-", self.conversation or "-"]
+        parts += [self.client or "-", self.conversation or "-", self.request_id or "-"]
         if self.used is not None:
             full = f" {self.used / self.window:.0%}" if self.window else ""
             window = short(self.window) if self.window else "?"
@@ -99,6 +118,14 @@ def name_client(agent: str, token: str | None) -> str:
         return token[:NAMED]
     found = PRODUCT.match(agent)
     return found[0][:NAMED] if found is not None else ""
+
+
+def choose_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the id of a request: its own `x-request-id` where that can be one, else a new one."""
+    for name, value in headers:
+        if name == ID_HEADER and ID.fullmatch(value):
+            return value.decode("ascii")
+    return secrets.token_hex(8)
 
 
 def write(line: RequestLine, *, page: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.storage import MemoryStore, StoreLimits
@@ -36,9 +37,9 @@ class Keeping:
 
     is_sheltered = True
 
-    def __init__(self, store: Store, limits: StoreLimits) -> None:
+    def __init__(self, store: Store, limits: StoreLimits, near: int = MOST) -> None:
         self._store = shelter(store, limits)
-        self.conversations = WrittenBehind(self._store, limits)
+        self.conversations = WrittenBehind(self._store, replace(limits, most=near))
         self.desk = desk_of(store)
 
     @property
@@ -89,7 +90,7 @@ class WrittenBehind:
 
     def __init__(self, store: Store, limits: StoreLimits) -> None:
         self._store = store
-        self._near = MemoryStore(limits)
+        self._near, self._most = MemoryStore(limits), limits.most
         self._before: OrderedDict[str, Conversation] = OrderedDict()
         self._waiting: OrderedDict[str, Conversation] = OrderedDict()
         self._writing: asyncio.Task[None] | None = None
@@ -145,7 +146,7 @@ class WrittenBehind:
 
     def _remember(self, prefix: str, conversation: Conversation) -> None:
         self._before[prefix] = conversation
-        if len(self._before) > MOST:
+        if len(self._before) > self._most:
             self._before.popitem(last=False)
 
     async def _write_all(self) -> None:

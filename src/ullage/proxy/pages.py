@@ -45,6 +45,9 @@ DOCS: Final = "ullage serve --help, and docs/proxy.md of the source"
 HTML: Final = "text/html; charset=utf-8"
 
 JSON: Final = "application/json"
+CROWDED: Final = 1.0
+"""Requests that wait for each that is let in, from which on others do better elsewhere."""
+
 FRESH_S: Final = 60.0
 """For how long an upstream that answered counts as reachable."""
 
@@ -115,7 +118,7 @@ class Pages:
 
     `metrics` returns the text for Prometheus, `upstreams` those that are served now, `away_s` for
     how many seconds the store has been away, None where it is there. `leaving` tells whether the
-    process is about to end.
+    process is about to end, `crowding` how many requests wait for each that is let in.
     """
 
     ledger: Ledger
@@ -124,6 +127,7 @@ class Pages:
     readiness: Readiness
     away_s: Callable[[], float | None] = lambda: None
     leaving: Callable[[], bool] = lambda: False
+    crowding: Callable[[], float] = lambda: 0.0
 
     async def __call__(self, scope: SearchArea, receive: Receive, send: Send) -> None:
         """Answer one request; its body, if any, is not read."""
@@ -192,16 +196,17 @@ class Pages:
         return 200, HTML, text.encode()
 
     async def _ready(self) -> tuple[int, str, bytes]:
-        """Say whether requests can be served: an upstream answers, and the process is to stay.
+        """Say whether requests can be served: an upstream answers, few wait, the process stays.
 
         A store that is away stops nobody: memory stands in for it.
         """
         if self.leaving():
             return 503, JSON, _json({"status": "leaving"})
         away_s, upstreams = self.away_s(), await self.readiness.of(self.upstreams())
-        ready = any(upstreams.values())
+        crowded = self.crowding() >= CROWDED
+        ready = any(upstreams.values()) and not crowded
         told = {
-            "status": "ready" if ready else "not ready",
+            "status": "ready" if ready else "overloaded" if crowded else "not ready",
             "store": away_s is None,
             "store_away_s": away_s,
             "upstreams": upstreams,

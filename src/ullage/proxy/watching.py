@@ -53,14 +53,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ullage.proxy")
 
 SOURCE: Final = "proxy"
-CONVERSATIONS: Final = 2_000
 REQUESTS: Final = 500
 EVENTS: Final = 300
 READABLE: Final = 500
 """Conversations whose last request is kept, to be looked into."""
-
-READABLE_BYTES: Final = 24 * 1024 * 1024
-"""Bytes of these requests in all."""
 
 REVIEWED: Final = 4
 """Compactions of each that are kept to be reviewed."""
@@ -102,8 +98,11 @@ class RequestEnd:
 class ConversationWatch:
     """Keeps what the pages show. Fed by requests, read from threads; `feed` has the rows."""
 
-    def __init__(self, runtime: Runtime, *, reads: bool = False) -> None:
-        self.feed = RowFeed(CONVERSATIONS)
+    def __init__(
+        self, runtime: Runtime, *, reads: bool = False, most: int = 1_000, most_bytes: int = 2**24
+    ) -> None:
+        self.feed = RowFeed(most)
+        self._most, self._most_bytes = most, most_bytes
         self.reads = reads
         self._runtime = runtime
         self._tracks: OrderedDict[str, _Track] = OrderedDict()
@@ -126,7 +125,7 @@ class ConversationWatch:
             track = _Track(row, question, call.form.dialect)
         self._tracks[name] = track
         track.question, track.dialect = question, call.form.dialect
-        while len(self._tracks) > CONVERSATIONS:
+        while len(self._tracks) > self._most:
             self._forget(self._tracks.popitem(last=False)[0])
         made = self._note_compaction(name, track, plan, end.at)
         note = self._explain_break(name, track, plan, usage, prices, made=made)
@@ -217,7 +216,7 @@ class ConversationWatch:
         held.view, held.port, held.size = plan.view, plan.port, size
         self._readable[name] = held
         while len(self._readable) > 1 and (
-            len(self._readable) > READABLE or self._held > READABLE_BYTES
+            len(self._readable) > READABLE or self._held > self._most_bytes
         ):
             self._forget(next(iter(self._readable)))
 

@@ -132,6 +132,9 @@ REQUESTS_WAITING: Final = Described(
     "ullage_requests_waiting", "Requests that wait for their turn in a worker."
 )
 REQUEST_BYTES: Final = Described("ullage_request_bytes", "Bytes of requests under way.")
+RESIDENT_BYTES: Final = Described(
+    "ullage_resident_bytes", "Memory of the proxy and its workers (RSS), 0 where none can be read."
+)
 WORKERS_ENDED_TOTAL: Final = Described(
     "ullage_workers_ended_total", "Workers that were ended because their work took too long."
 )
@@ -283,6 +286,7 @@ class ProxyMeters:
         self.refused = counter(REQUESTS_REFUSED_TOTAL)
         self.requests_waiting = registry.gauge(REQUESTS_WAITING)
         self.request_bytes = registry.gauge(REQUEST_BYTES)
+        self.resident_bytes = registry.gauge(RESIDENT_BYTES)
         self.workers_ended = counter(WORKERS_ENDED_TOTAL)
 
     def request(self, model: str | None, outcome: Outcome) -> None:
@@ -309,10 +313,11 @@ class ProxyMeters:
         """Count a worker whose work took too long."""
         self.workers_ended.add()
 
-    def load(self, waiting: int, size: int) -> None:
-        """Set how many requests wait for a worker, and the bytes of those under way."""
+    def load(self, waiting: int, size: int, resident: int) -> None:
+        """Set how many requests wait for a worker, the bytes of those under way, and of memory."""
         self.requests_waiting.set(waiting)
         self.request_bytes.set(size)
+        self.resident_bytes.set(resident)
 
     def store(self, away_s: float | None, waiting: int) -> None:
         """Set for how long the store has been away, and how many changes wait for it."""

@@ -7,6 +7,7 @@ neither runs a finished turn again nor repeats a call whose result is recorded. 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -26,6 +27,7 @@ from ullage.core.errors import (
     UnknownSession,
 )
 from ullage.core.session.log.event import Event
+from ullage.logs import begin_work
 from ullage.storage.log import LEASE_S
 from ullage.storage.threaded import SHARED
 from ullage.workers.engine import MOST_DEATHS
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from ullage.agent.session import Told
     from ullage.core.session.turn.effects import Ended
     from ullage.storage.log import EventLog
+
+log = logging.getLogger("ullage.workers")
 
 LOOK_S: Final = 0.2
 """Seconds between two tries to become a session's writer."""
@@ -84,6 +88,17 @@ class Performance:
 
     async def run(self) -> JobOutcome | None:
         """Run the job; None where it is to be run again, here or elsewhere."""
+        job, began = self.job, time.monotonic()
+        begin_work(lambda: {"job": job.id, "session": job.session, "tenant": job.tenant})
+        outcome = await self._run_job()
+        fields: dict[str, Any] = {"state": outcome.state if outcome else "given_back"}
+        if outcome is not None and outcome.reason:
+            fields["reason"] = outcome.reason
+        fields["seconds"] = round(time.monotonic() - began, 3)
+        log.info("a job ended", extra={"event": "job", "fields": fields})
+        return outcome
+
+    async def _run_job(self) -> JobOutcome | None:
         if self._is_ended():
             return self._describe_stop()
         refused = self._refuse()
