@@ -166,6 +166,10 @@ bench: setup ## measure ullage beside its peers, each peer in a venv of its own
 bench-proxy: setup ## measure the guard proxy beside a direct call, nginx and LiteLLM's proxy
 	@$(PY) -m bench.proxy $(ARGS)
 
+.PHONY: soak
+soak: setup ## a real proxy under mixed traffic, its memory watched; fails where it creeps (ARGS='--minutes 30')
+	@$(PY) -m bench.proxy.soak $(ARGS)
+
 .PHONY: bench-replay
 bench-replay: setup ## replay a corpus of 357,161 calls under four policies (a quarter of an hour)
 	@$(PY) -m bench.replay $(ARGS)

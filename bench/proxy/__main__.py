@@ -88,6 +88,7 @@ def run(rig: Rig, there: list[Contender], plan: Plan) -> dict[str, Any]:
     warm = replace(bodies.small(), name="warm", count=20, rate=50.0)
     rig.round(there, warm)
     del rig.readings["warm"]
+    start_mb = {who.name: who.program.resident_mb() for who in there if who.program}
     for number in range(plan.rounds):
         # Whose turn it is first, changes from round to round.
         turn = there[number % len(there) :] + there[: number % len(there)]
@@ -107,7 +108,7 @@ def run(rig: Rig, there: list[Contender], plan: Plan) -> dict[str, Any]:
     for number in range(plan.crowd_rounds):
         _say(number, bodies.crowd())
         rig.round(_keeping_up(rig, there), bodies.crowd())
-    results: dict[str, Any] = {"readings": _ordered(rig, there)}
+    results: dict[str, Any] = {"readings": _ordered(rig, there), "start_mb": start_mb}
     ours = [contender for contender in proxies if contender.name == OURS]
     if plan.soak_min and ours:
         results["soak"] = rounds.soaked(rig, ours[0], bodies.soak())

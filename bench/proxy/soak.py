@@ -4,8 +4,9 @@ Short and long conversations, streams, clients that leave, large bodies for work
 that compacts; most conversations end after a few turns and others take their place, so that every
 cache fills. Memory is that of the proxy's own process (RSS), and of its workers beside it (PSS),
 every five seconds. The slope counts from the moment on at which twice as many conversations were
-begun as the largest cache holds, and at least a third of the time is over. It fails over 1 MB an
-hour. All goes over the loopback, at a bounded pace.
+begun, and twice as much text was sent for the first time, as the largest caches hold, and at least
+a third of the time is over. It fails over 1 MB an hour. All goes over the loopback, at a bounded
+pace.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ STEP_S: Final = 5.0
 LIMIT_MB_H: Final = 1.0
 MOST_CONVERSATIONS: Final = 1_000
 """What the caches of conversations hold by default (`serve.cache_conversations`)."""
+
+MOST_TEXT: Final = 8 * 1024 * 1024
+"""Characters that the largest cache of texts holds by default (`serve.cache_bytes`)."""
+
+LINE: Final = 12
+"""Words of a line: what is kept of lines and sentences is bounded by their number."""
 
 CLIENTS: Final = 12
 CONFIG: Final = """\
@@ -63,6 +70,7 @@ class Traffic:
     pace_s: float
     dice: random.Random
     begun: int = 0
+    said: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
     def count(self, what: str) -> None:
@@ -70,18 +78,24 @@ class Traffic:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def say(self, words: int) -> str:
-        """Return a text of so many words, another one each time."""
-        return f"{self.dice.getrandbits(64):x} " + " ".join(self.dice.choices(WORDS, k=words))
+        """Return a text of so many words, in lines of which no two are the same."""
+        self.said += words * 5
+        dice = self.dice
+        lines = range(0, words, LINE)
+        return "\n".join(
+            f"{dice.getrandbits(32):x} {' '.join(dice.choices(WORDS, k=LINE))}" for _ in lines
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Memory in MB, some seconds after the start, and how many conversations had begun."""
+    """Memory in MB some seconds after the start, conversations and characters until then."""
 
     at_s: float
     rss: float
     children: float
     begun: int
+    said: int
 
 
 async def run_client(traffic: Traffic, session: aiohttp.ClientSession) -> None:
@@ -100,7 +114,7 @@ async def run_client(traffic: Traffic, session: aiohttp.ClientSession) -> None:
             body = {"model": model, "messages": said, "stream": streams, "max_tokens": 64}
             await send_request(traffic, session, body, leaves=leaves)
             said.append({"role": "assistant", "content": traffic.say(40)})
-            said.append({"role": "user", "content": traffic.say(150)})
+            said.append({"role": "user", "content": traffic.say(400 if kind == "long" else 150)})
             await asyncio.sleep(dice.expovariate(1 / traffic.pace_s))
 
 
@@ -133,7 +147,7 @@ async def watch_proxy(
         first, *children = list_tree(program.pid)
         held = sum(_read_mb(child, "smaps_rollup", "Pss:") for child in children)
         rss = _read_mb(first, "status", "VmRSS:")
-        samples.append(Sample(round(at, 1), rss, held, traffic.begun))
+        samples.append(Sample(round(at, 1), rss, held, traffic.begun, traffic.said))
         if len(samples) % 12 == 1:
             now = samples[-1]
             print(f"{at / 60:5.1f} min  {now.rss:6.1f} MB  workers {now.children:6.1f} MB  "
@@ -151,7 +165,8 @@ def _read_mb(process: int, file: str, name: str) -> float:
 
 def is_full(sample: Sample, minutes: float) -> bool:
     """Tell whether every cache was full at a sample."""
-    return sample.begun >= 2 * MOST_CONVERSATIONS and sample.at_s >= minutes * 60 / 3
+    full = sample.begun >= 2 * MOST_CONVERSATIONS and sample.said >= 2 * MOST_TEXT
+    return full and sample.at_s >= minutes * 60 / 3
 
 
 async def load_proxy(
@@ -210,7 +225,7 @@ def soak(options: argparse.Namespace, folder: Path) -> int:
                 return 2
             samples, traffic = asyncio.run(load_proxy(proxy, port, options))
     if options.write is not None:
-        rows = [[s.at_s, s.rss, s.children, s.begun] for s in samples]
+        rows = [[s.at_s, s.rss, s.children, s.begun, s.said] for s in samples]
         options.write.write_text(json.dumps(rows), "utf-8")
     return report(samples, traffic, options.minutes)
 

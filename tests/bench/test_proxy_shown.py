@@ -27,6 +27,7 @@ def results(**more: Any) -> dict[str, Any]:
     rows = {
         "direct": [reading(0.001), reading(0.002), reading(0.009)],
         "ullage": [reading(0.0015, cpu=0.1), reading(0.0026, cpu=0.1), reading(0.01, cpu=0.1)],
+        "bare relay": [reading(0.001, cpu=0.05)] * 3,
         "LiteLLM": [reading(0.011, cpu=2), reading(0.012, cpu=2), reading(0.019, cpu=2)],
     }
     held = {"ullage": [reading(1, before_mb=100.0, most_mb=120.0)]}
@@ -49,15 +50,18 @@ def test_cpu_is_divided_over_all_rounds():
 
 
 def test_the_section_has_every_workload_and_its_targets():
-    text = shown.section(results())
+    text = shown.section(results(start_mb={"ullage": 140.0}))
     assert text.startswith(shown.HEAD + "\n")
     for line in (
         "| ullage | 2.60 | 5.20 | 0.60 | 1.20 | 1.00 | 0 |",
         "| 1 KB, added p50 | 1 ms | 0.60 ms | yes |",
+        "| 1 KB, CPU a request | 0.5 ms | 1.0 ms | **no** |",
+        "| 1 KB, CPU over the bare relay's | 2.2 times | 2.0 times | yes |",
+        "| memory at the start | 150 MB | 140 MB | yes |",
         "| stream, CPU a chunk | 80 µs | 100 µs | **no** |",
         "| memory a stream | 64 KB | 200 KB | **no** |",
-        "| LiteLLM over ullage: 1 KB, 20 a second, added p50 | 5 | 16.7 | yes |",
-        "| LiteLLM over ullage: 1 KB, 20 a second, CPU | 5 | 20.0 | yes |",
+        "| LiteLLM over ullage: 1 KB, 20 a second, added p50 | 8 | 16.7 | yes |",
+        "| LiteLLM over ullage: 1 KB, 20 a second, CPU | 8 | 20.0 | yes |",
     ):
         assert line in text.splitlines()
 

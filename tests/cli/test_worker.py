@@ -96,6 +96,28 @@ def test_a_turn_is_submitted_run_and_shown(
     assert "done" in capsys.readouterr().out
 
 
+def test_each_line_of_a_worker_is_json_and_a_jobs_line_names_it(
+    store: str, tmp_path: Path, model: Thinking, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["submit", "Do job one.", "--session", "s", "--store", store]) == 0
+    job = capsys.readouterr().out.strip()
+
+    def wait() -> None:
+        with JobQueue(store) as queue:
+            row = queue.find(job)
+            assert row is not None
+            assert queue.ticket(row).result(30).ok
+
+    words = [*serve(model, tmp_path), "--log-format", "json", "--log-level", "debug"]
+    assert work(store, *words, when=wait) == 0
+    lines = capsys.readouterr().err
+    found = [json.loads(line) for line in lines.splitlines()]
+    assert [one["event"] for one in found if one["room"] == "serve"][0::2] == ["started", "ended"]
+    (ended,) = [one for one in found if one["event"] == "job"]
+    assert (ended["job"], ended["session"], ended["state"]) == (job, "s", "done")
+    assert "Do job one" not in lines
+
+
 def test_limits_are_set_and_jobs_cancelled(store: str, capsys: pytest.CaptureFixture[str]):
     given = ["--store", store]
     assert main(["queue", "--tenant", "a", "--most-waiting", "1", *given]) == 0

@@ -64,7 +64,7 @@ class Discreet(logging.Formatter):
             return self._redactor.text(json.dumps(self._make_object(record)))
         request = getattr(record, "request", None)
         if request is not None:
-            text = f"{self.formatTime(record)} {request.sentence()}"
+            text = f"{self.formatTime(record)} {request}"
         else:
             fields = "".join(f"  {key}={value}" for key, value in _find_fields(record).items())
             first, *rest = super().format(record).split("\n")

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -46,6 +47,9 @@ KEEP_ALIVE_S: Final = 75
 COLLECTED: Final = (5_000, 20, 50)
 """Thresholds of the garbage collector: a whole collection holds all requests up for 25 ms, and
 nothing here leaves cycles behind that would be worth it more often."""
+
+TIDY_S: Final = 120.0
+"""Seconds between two whole collections: where each was left to chance, memory crept."""
 
 GRACE_S: Final = 1.5
 """Seconds after `drain_s` in which all is closed; what then still runs is broken off."""
@@ -152,6 +156,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Serve until a signal; exits with 0 after an orderly end."""
     make = load_application()
+    bound_memory()
     with ExitStack() as held:
         demo = None
         if given.demo is not None:
@@ -194,6 +199,18 @@ def _set_levels(given: argparse.Namespace) -> None:
     if requests is not None:
         config.get_logger("requests").setLevel(requests)
     logs.apply_levels(given)
+
+
+def bound_memory() -> None:
+    """Have the process keep little of the memory that is freed in it, and open all files it may."""
+    from ullage.proxy import memory
+
+    memory.bound_arenas()
+    if sys.platform != "win32":
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def load_application(command: str = "ullage serve") -> Callable[[Serve], App]:
@@ -358,8 +375,10 @@ def _run_application(
         gc.collect()
         gc.freeze()  # what was loaded by now stays: no collection need look at it again
         gc.set_threshold(*COLLECTED)
+        tidying = asyncio.create_task(_tidy_memory())
         await server.serve(sockets=[listening])
         watch.cancel()
+        tidying.cancel()
 
     # uvicorn raises the signals that ended it once more: they were answered by then.
     before = {
@@ -426,6 +445,16 @@ async def _watch_end(server: LeavingServer, ending: threading.Timer, app: Ending
         await asyncio.sleep(LOOK_S)
     ending.start()
     app.end_streams()
+
+
+async def _tidy_memory() -> None:
+    """Collect what the collector has left, and give free memory back, now and then."""
+    from ullage.proxy import memory
+
+    while True:
+        await asyncio.sleep(TIDY_S)
+        gc.collect()
+        memory.give_back()
 
 
 def _end_process() -> None:

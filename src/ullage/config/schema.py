@@ -268,7 +268,7 @@ class ServeTable(Table, frozen=True, kw_only=True):
     reader_s: how long a client may read nothing of its answer, in seconds (120)
     cache_conversations: the most conversations that are kept in memory (1000)
     cache_bytes: the most bytes of messages that are kept as they were read (8388608)
-    page_bytes: the most bytes of requests that are kept for the pages to show (16777216)
+    page_bytes: the most bytes of requests that are kept for the pages to show (4194304)
     client_requests: the most requests of one client under way (500)
     client_bytes: the most bytes of requests of one client under way (268435456)
     client_rate: how many requests one client may begin a second (any number)

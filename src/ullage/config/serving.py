@@ -179,7 +179,7 @@ class Serve:
     reader_s: float = 120.0
     cache_conversations: int = 1_000
     cache_bytes: int = 8 * MIB
-    page_bytes: int = 16 * MIB
+    page_bytes: int = 4 * MIB
     client_requests: int = 500
     client_bytes: int = 256 * MIB
     client_rate: float | None = None

@@ -13,14 +13,13 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ullage.guard.planning import load_dialects
 from ullage.live.source import Viewer
 from ullage.logs import begin_work
 from ullage.proxy import head as heads
-from ullage.proxy import journal, pages, routes
+from ullage.proxy import journal, memory, pages, routes
 from ullage.proxy.admission import Admission
 from ullage.proxy.asked import list_doors
 from ullage.proxy.body import RequestRefused
@@ -214,7 +213,7 @@ class App:
             self.meters.store(self._kept.away_s, self._kept.backlog + self.replicas.backlog)
         workers = self._workers
         waiting, pids = (0, []) if workers is None else (workers.waiting, workers.pids)
-        resident = sum(map(_measure_resident, [os.getpid(), *pids]))
+        resident = sum(map(memory.measure, [os.getpid(), *pids]))
         self.meters.load(waiting, self.admission.size, resident)
         return self.metrics.render()
 
@@ -405,15 +404,6 @@ class App:
             self._store = self._kept = self._guarding = None
             with contextlib.suppress(OSError, TimeoutError):
                 await asyncio.wait_for(desk_of(own).writes.run(own.close), SETTLE_S)
-
-
-def _measure_resident(process: int) -> int:
-    """Return the bytes of memory that a process holds; 0 where there is no /proc."""
-    try:
-        pages_held = int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages_held * os.sysconf("SC_PAGE_SIZE")
 
 
 def _open_to(origins: tuple[str, ...], app: Any) -> Any:

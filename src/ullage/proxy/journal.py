@@ -91,7 +91,7 @@ class RequestLine:
             return None
         return round(self.used / self.window, 3)
 
-    def sentence(self) -> str:
+    def __str__(self) -> str:
         """Return the line for people."""
         parts = [str(self.status), f"{self.method} {self.path}"]
         parts += [self.client or "-", self.conversation or "-", self.request_id or "-"]
@@ -132,4 +132,4 @@ def write(line: RequestLine, *, page: bool) -> None:
     """Hand a line to whoever listens; pages of the proxy's own are of little interest."""
     level = logging.DEBUG if page else logging.INFO
     if log.isEnabledFor(level):
-        log.log(level, "%s", line.sentence(), extra={"request": line})
+        log.log(level, "%s", line, extra={"request": line})

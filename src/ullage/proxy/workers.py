@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import hashlib
 import itertools
 import logging
-import os
 import sys
 import time
 from collections import OrderedDict
@@ -21,6 +19,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.proxy import memory
 from ullage.proxy.body import RequestRefused
 from ullage.proxy.frames import Done, ProxyReply, Tell, WorkerAsk, WorkerJob, aread, pack
 from ullage.proxy.line import FairLine
@@ -362,14 +361,7 @@ class Workers:
         if self._ends:
             self._tidy_later()
         else:
-            _give_memory_back()
-
-
-def _give_memory_back() -> None:
-    """Have the C library return what a burst of large bodies left free, where it can (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
+            memory.give_back()
 
 
 def _drop_error(future: asyncio.Future[Any]) -> None:

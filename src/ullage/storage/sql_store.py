@@ -238,6 +238,7 @@ class SqlRecords:
         self.database, self.engine, self.now = database, engine, now
         self._where, self._limits = where, limits
         self._touched: dict[int, float] = {}
+        self._grown: dict[str, int] = {}
 
     def read_first(self, kind: str, scope: str, names: Sequence[str]) -> bytes | None:
         """Return the body of the first of these names that has one; it counts as used."""
@@ -286,10 +287,21 @@ class SqlRecords:
             with self.engine.touch_noted(writer, noted):
                 yield writer
             for added in grown:
-                self._drop_excess(writer, added)
+                if self._is_check_due(added):
+                    self._drop_excess(writer, added)
         for row, used in noted.items():
             if self._touched.get(row) == used:
                 self._touched.pop(row, None)
+
+    def _is_check_due(self, kind: str) -> bool:
+        """Tell whether a kind may have grown by a hundredth of its limit: to count it takes long.
+
+        The first write looks, and each one of originals, which are bounded by their size.
+        """
+        grown = self._grown.get(kind, self._limits.most) + 1
+        due = kind == "original" or grown * 100 >= self._limits.most
+        self._grown[kind] = 0 if due else grown
+        return due
 
     def _drop_excess(self, writer: Writer, kind: str) -> None:
         """Forget what is out of time or over the limits, never the newest of its kind."""
