@@ -171,7 +171,7 @@ def test_an_error_is_told_by_its_places_and_kinds_and_ours_by_their_words(as_jso
     line = form.format(record)
     begin_work(dict)
     assert SECRET not in line
-    for part in ("KeyError", "OSError: disk is full", "j1"):
+    for part in ("Traceback", "KeyError", "OSError: disk is full", "j1"):
         assert part in line
     if as_json:
         found = json.loads(line)

@@ -98,8 +98,7 @@ def _describe_error(error: BaseException | None) -> Iterator[str]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if len(seen) > 1:
-            yield "which came from:"
+        yield "Traceback (most recent call last):" if len(seen) == 1 else "which came from:"
         yield from "".join(traceback.format_tb(error.__traceback__)).splitlines()
         words = f": {error}" if isinstance(error, SAFE) else ""
         yield f"{type(error).__name__}{words}"
