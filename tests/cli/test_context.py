@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.importers.writing import assistant, lines, user
-from ullage.cli.context import encodable, is_coloured, what_if
+from ullage.cli.context import is_coloured, what_if
+from ullage.cli.lines import is_encodable
 from ullage.cli.main import main
 from ullage.core.errors import ConfigurationError
 
@@ -337,10 +338,10 @@ def test_an_output_that_cannot_take_a_sign_gets_ascii(
 
 
 def test_what_an_output_can_take_is_told_by_its_encoding() -> None:
-    assert encodable("ctx · ±", "utf-8")
-    assert encodable("ctx · ±", None)
-    assert encodable("ctx · ±", "cp1252")
-    assert not encodable("█", "cp1252")
+    assert is_encodable("ctx · ±", "utf-8")
+    assert is_encodable("ctx · ±", None)
+    assert is_encodable("ctx · ±", "cp1252")
+    assert not is_encodable("█", "cp1252")
 
 
 def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,7 +235,7 @@ def test_ctrl_c_twice_ends_all_processes_at_once_without_a_traceback(tmp_path: P
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
-    assert run.returncode == 130
+    assert run.returncode in (130, -signal.SIGINT)  # either is 130 to a shell
     assert b"Traceback" not in said
 
 

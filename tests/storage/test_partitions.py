@@ -90,7 +90,7 @@ def test_a_log_with_data_goes_into_partitions_and_back(log: PostgresLog, url: st
         other.head("a")
         made = log.partitions.begin(every)
         assert made[0].name == "events_before"
-        assert len(made) == 4 or made[1].end - made[0].end < DAY
+        assert len(made) in (3, 4)  # in the last hour of a day the first one has the next, too
         assert all(one.end == two.first for one, two in pairwise(made))
         assert log.partitions.find_every() == every
         for writer in (log, other):

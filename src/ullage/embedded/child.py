@@ -13,6 +13,7 @@ import os
 import select
 import sys
 import threading
+import time
 from typing import Any, NoReturn
 
 _ORPHAN_CHECK_S = 1.0
@@ -101,7 +102,9 @@ def _serve(wishes: dict[str, Any]) -> Any:  # the wheel carries no types
     try:
         return xllamacpp.Server(params)
     except RuntimeError as error:
-        # The cause stands in the log above; a traceback would push it out of the tail.
+        # The cause stands in the log above; a traceback would push it out of the tail. llama.cpp
+        # writes its log in a thread of its own.
+        time.sleep(0.5)
         sys.exit(f"ullage: {error}")
 
 
