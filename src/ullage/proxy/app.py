@@ -135,7 +135,7 @@ class App:
         self.watch = ConversationWatch(
             self.runtime,
             reads=serve.reads_text,
-            most=serve.cache_conversations,
+            most=2 * serve.cache_conversations,  # pages know them longer than requests need
             most_bytes=serve.page_bytes,
         )
         self.face = None if face is None else face(self)

@@ -99,7 +99,7 @@ class ConversationWatch:
     """Keeps what the pages show. Fed by requests, read from threads; `feed` has the rows."""
 
     def __init__(
-        self, runtime: Runtime, *, reads: bool = False, most: int = 1_000, most_bytes: int = 2**22
+        self, runtime: Runtime, *, reads: bool = False, most: int = 2_000, most_bytes: int = 2**22
     ) -> None:
         self.feed = RowFeed(most)
         self._most, self._most_bytes = most, most_bytes
