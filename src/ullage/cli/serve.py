@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -158,6 +158,7 @@ def run(given: argparse.Namespace) -> int:
     make = load_application()
     bound_memory()
     with ExitStack() as held:
+        discreet = logs.begin_logging(held, given)
         demo = None
         if given.demo is not None:
             window = given.window or desk.roomy(given.demo)
@@ -165,7 +166,6 @@ def run(given: argparse.Namespace) -> int:
             demo = Upstream("demo", server.base_url, server="llama.cpp")
             said = f"{given.demo} on llama.cpp, a window of {window:,} tokens"
             logs.announce(given, "demo", [said], model=given.demo, window=window)
-        discreet = logs.begin_logging(held, given)
         serve = read(given, os.environ, demo)
         discreet.learn(serve)
         app = make(serve)
@@ -210,7 +210,8 @@ def bound_memory() -> None:
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        with suppress(OSError, ValueError):  # some systems have a further bound of their own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def load_application(command: str = "ullage serve") -> Callable[[Serve], App]:
@@ -505,6 +506,7 @@ def reload_settings(app: App, again: Callable[[], Serve]) -> None:
         "reader_s",
         "cache_conversations",
         "cache_bytes",
+        "page_bytes",
     )
     changed = [name for name in fixed if getattr(serve, name) != getattr(kept, name)]
     log.info("the configuration was read again")
