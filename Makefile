@@ -28,7 +28,7 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --
 	--exclude-newer $(shell date -u -d '$(COOLDOWN) days ago' +%Y-%m-%dT00:00:00Z))
 ARGS ?=
 # Files of tests that run side by side; each worker starts servers of its own.
-WORKERS ?= 3
+WORKERS ?= 2
 # Hypothesis draws its examples from this seed. It is fixed here, so that a newcomer's run is the one
 # that we saw pass; `make nightly`, which `.ci/run` calls too, draws seeds and prints them.
 SEED ?= 1
