@@ -49,9 +49,12 @@ BEFORE: Final = 45
 """Characters that are shown of a line before the fact in it."""
 
 CHECKED: Final = """
-  sent, search: looked up by this program in the request, and in what was left out of it.
-  answer: the model's own. 135 million parameters cannot answer from what they are told; half a
-  billion answer most of it: ullage demo --model qwen2.5-coder-0.5b (491 MB, once)."""
+  sent, search: looked up by this program in the request, and in what was left out of it;
+  answer: the model's own."""
+
+LARGER: Final = """
+  So small a model mostly cannot answer from what it is told; a larger one does better:
+  ullage demo --model qwen2.5-coder-0.5b (491 MB, once)."""
 
 NEXT: Final = """
 next:
@@ -102,6 +105,8 @@ def run(given: argparse.Namespace) -> int:
         )
         kept = play(side, scenario.SYSTEM, turns, watch.show)
         watch.finish()
+        if given.model == MODEL:
+            _say(LARGER)
         full = count(kept.history, base_url=server.base_url).tokens
     report = _report(window.tokens(), full, (plain, kept), time.perf_counter() - started)
     print(json.dumps(report, indent=2) if given.json else _table(report))
