@@ -316,10 +316,9 @@ class Incoming:
 
     async def next(self) -> bytes | None:
         """Return the bytes that arrive next, None at the end. Raises Broken."""
-        library = load_library()
         try:
             return await anext(self._source, None)
-        except (library.HTTPError, OSError) as error:
+        except (load_library().HTTPError, OSError) as error:
             broken = _translate_error(self._what, error)
         raise broken
 
@@ -427,12 +426,10 @@ def _make_pull(what: HttpRequest, response: httpx2.Response) -> Pull:
 
 
 def _blocks(what: HttpRequest, response: httpx2.Response) -> Iterator[bytes]:
-    library = load_library()
-
     try:
         yield from response.iter_bytes()  # as they come: what came before a break is kept
         return
-    except (library.HTTPError, OSError) as error:
+    except (load_library().HTTPError, OSError) as error:
         broken = _translate_error(what, error)
     raise broken
 

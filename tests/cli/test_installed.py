@@ -147,3 +147,9 @@ def test_without_an_installation_it_says_where_ullage_runs_from(site, capsys, mo
     monkeypatch.setattr(sys, "path", [])
     assert main(["doctor", "--verify"]) == 1
     assert f"it runs from {site / 'ullage'}; install it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [("--watch",), ("--once",), ("--ports", "80"), ("--store", "s")])
+def test_what_asks_servers_or_stores_is_no_part_of_it(more, capsys) -> None:
+    assert main(["doctor", "--verify", *more]) == 1
+    assert "another `ullage doctor`" in capsys.readouterr().err

@@ -21,8 +21,10 @@ from ullage.core.session.permissions import Consent, Grant
 from ullage.core.session.tools import Pending
 
 TERMINAL: Final = "/dev/tty"
-OPENED: Final[int] = os.O_RDONLY | getattr(os, "O_NOCTTY", 0)  # Windows has neither
 """The terminal that a program was started from, also where its stdin is a pipe."""
+
+OPENED: Final[int] = os.O_RDONLY | getattr(os, "O_NOCTTY", 0)
+"""How it is opened. Windows has neither the file nor the flag."""
 
 LINE: Final = "| "
 REST: Final = ": "

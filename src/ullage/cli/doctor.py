@@ -142,14 +142,19 @@ def _ports(text: str) -> list[int]:
 
 def run(given: argparse.Namespace) -> int:
     """Print the report; that nothing answers is an answer too, so the exit code is 0."""
+    if given.verify:
+        if given.watch or given.once or given.ports or given.store:
+            raise ConfigurationError(
+                "--verify looks at installed files alone: give --watch, --once, --ports and "
+                "--store to another `ullage doctor`"
+            )
+        from ullage.cli import installed
+
+        return installed.run(given.verify, as_json=given.json)
     if given.watch or given.once:
         from ullage.cli import watch
 
         return watch.run(given)
-    if given.verify:
-        from ullage.cli import installed
-
-        return installed.run(given.verify, as_json=given.json)
     found, problems = _load_settings()
     settings = found.settings
     urls = [] if settings.offline else _urls(given.ports, settings.base_url)

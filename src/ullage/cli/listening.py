@@ -46,7 +46,7 @@ class ConnectionLimits:
     body_s: float = 120.0
     reader_s: float = 120.0
     always: tuple[str, ...] = ()
-    tell: Callable[[str], object] = repr
+    tell: Callable[[str], None] | None = None
 
 
 STANDARD: Final = ConnectionLimits()
@@ -243,7 +243,8 @@ class Bounded(HttpToolsProtocol):
             return self.config.loaded_app
         if self.url.partition(b"?")[0].decode("latin-1") in limits.always:
             return self.config.loaded_app
-        limits.tell("most_connections")
+        if limits.tell is not None:
+            limits.tell("most_connections")
         return refuse_crowded
 
     def _answering(self) -> list[RequestResponseCycle]:

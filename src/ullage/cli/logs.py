@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage import config
 from ullage.cli import desk, glyphs
+from ullage.config import sources
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.errors.nearest import suggest
 from ullage.core.messages.redaction import Redactor
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ullage.serve")
 
-LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+LEVELS: Final = tuple(map(str.lower, sources.LEVELS))
 SAFE: Final = (ConfigurationError, OSError, StoreError)
 """Errors whose words are our own or the system's: a line may repeat them."""
 

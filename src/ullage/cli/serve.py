@@ -156,7 +156,10 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Serve until a signal; exits with 0 after an orderly end."""
     make = load_application()
-    bound_memory()
+    from ullage.proxy import memory
+
+    memory.bound_arenas()
+    raise_file_limit()
     with ExitStack() as held:
         discreet = logs.begin_logging(held, given)
         demo = None
@@ -201,11 +204,8 @@ def _set_levels(given: argparse.Namespace) -> None:
     logs.apply_levels(given)
 
 
-def bound_memory() -> None:
-    """Have the process keep little of the memory that is freed in it, and open all files it may."""
-    from ullage.proxy import memory
-
-    memory.bound_arenas()
+def raise_file_limit() -> None:
+    """Let this process have as many open files, connections among them, as the system allows it."""
     if sys.platform != "win32":
         import resource
 
