@@ -48,9 +48,6 @@ COLLECTED: Final = (5_000, 20, 50)
 """Thresholds of the garbage collector: a whole collection holds all requests up for 25 ms, and
 nothing here leaves cycles behind that would be worth it more often."""
 
-TIDY_S: Final = 120.0
-"""Seconds between two whole collections: where each was left to chance, memory crept."""
-
 GRACE_S: Final = 1.5
 """Seconds after `drain_s` in which all is closed; what then still runs is broken off."""
 
@@ -376,10 +373,8 @@ def _run_application(
         gc.collect()
         gc.freeze()  # what was loaded by now stays: no collection need look at it again
         gc.set_threshold(*COLLECTED)
-        tidying = asyncio.create_task(_tidy_memory())
         await server.serve(sockets=[listening])
         watch.cancel()
-        tidying.cancel()
 
     # uvicorn raises the signals that ended it once more: they were answered by then.
     before = {
@@ -446,16 +441,6 @@ async def _watch_end(server: LeavingServer, ending: threading.Timer, app: Ending
         await asyncio.sleep(LOOK_S)
     ending.start()
     app.end_streams()
-
-
-async def _tidy_memory() -> None:
-    """Collect what the collector has left, and give free memory back, now and then."""
-    from ullage.proxy import memory
-
-    while True:
-        await asyncio.sleep(TIDY_S)
-        gc.collect()
-        memory.give_back()
 
 
 def _end_process() -> None:
