@@ -29,6 +29,13 @@ OLLAMA = "/api/chat"
 @contextmanager
 def listening(app: App) -> Iterator[str]:
     """Serve an app on a free port of the loopback; yield its address."""
+    with running(app) as server:
+        yield _address_of(server)
+
+
+@contextmanager
+def running(app: App) -> Iterator[uvicorn.Server]:
+    """Serve an app on a free port of the loopback; yield its server."""
     config = uvicorn.Config(app, "127.0.0.1", 0, log_config=None, timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -36,7 +43,7 @@ def listening(app: App) -> Iterator[str]:
     try:
         eventually(lambda: server.started or not thread.is_alive())
         assert server.started, "the proxy did not start"
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield server
     finally:
         server.should_exit = True
         thread.join(10)
@@ -50,14 +57,26 @@ class Proxy:
     url: str
     app: App
     client: httpx2.Client
+    server: uvicorn.Server
 
     def post(self, path: str, body: Any, **headers: str) -> httpx2.Response:
-        """Send a body: bytes as they are, anything else as JSON."""
-        return posted(self.client, self.url + path, body, **headers)
+        """Send a body: bytes as they are, anything else as JSON. Waits for what is noted of it."""
+        answer = posted(self.client, self.url + path, body, **headers)
+        self.settle()
+        return answer
+
+    def settle(self) -> None:
+        """Wait until no request is under way: much is noted behind the last byte of an answer.
+
+        Goes on after a second: another client may hold a stream open.
+        """
+        with suppress(AssertionError):
+            eventually(lambda: not self.server.server_state.tasks, within_s=1.0)
 
     def shown(self, name: str, **labels: str) -> float:
         """Return a number of the page of metrics, 0 where it is not there."""
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        self.settle()
         found = 0.0
         for line in self.client.get(f"{self.url}/metrics").text.splitlines():
             if line.startswith((f"{name}{{", f"{name} ")) and all(w in line for w in wanted):
@@ -87,10 +106,15 @@ def proxied(
         given["upstreams"] = (Upstream("main", base_url),)
     app = App(Serve(**given), runtime=runtime or Runtime(), store=store or MemoryStore())
     with (
-        listening(app) as url,
+        running(app) as server,
         httpx2.Client(timeout=20, trust_env=False) as client,
     ):
-        yield Proxy(url, app, client)
+        yield Proxy(_address_of(server), app, client, server)
+
+
+def _address_of(server: uvicorn.Server) -> str:
+    """Return where a server listens."""
+    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
 
 
 def asked(server: FaultServer, method: str = "POST") -> list[Request]:
