@@ -82,12 +82,18 @@ demo: $(VENV)/.run-project ## a guarded and an unguarded conversation on a real 
 	@$(VENV)/bin/ullage demo $(ARGS)
 
 .PHONY: test
-test: lint types contracts gates ## every gate, then the test suite with its coverage budget
+test: lint types contracts gates ## every gate, then the test suite
 	@echo "== test"
+	@$(PY) -m tests.support.browser
+	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) -n $(WORKERS) --dist loadfile $(ARGS)
+
+.PHONY: coverage
+coverage: setup ## the coverage budget: the suite without what is marked slow, few examples a property
+	@echo "== coverage"
 	@mkdir -p build
 	@$(PY) -m tests.support.browser
-	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) -n $(WORKERS) --dist loadfile --cov --cov-report= \
-		--cov-report=json:build/coverage.json $(ARGS)
+	@$(PYTEST) --hypothesis-profile=few --hypothesis-seed=$(SEED) -n $(WORKERS) --dist loadfile \
+		-m "not long and not slow" --cov --cov-report= --cov-report=json:build/coverage.json $(ARGS)
 	@$(PY) -m tools.coverage_gate build/coverage.json
 
 .PHONY: test-long

@@ -1,4 +1,4 @@
-"""How hard Hypothesis tries: `short` for `make test`, `long` for `make test-long`.
+"""How hard Hypothesis tries: in `make test` (short), `make coverage` (few), `make test-long`.
 
 `tests/conftest.py` loads `short`. A test that sets `max_examples` itself is out of its reach, so
 tests of laws leave that alone. The seed is not set here: the Makefile says it (`SEED`).
@@ -20,4 +20,5 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("few", settings.get_profile(SHORT), max_examples=10)
 settings.register_profile("long", settings.get_profile(SHORT), max_examples=10_000)

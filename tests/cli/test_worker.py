@@ -77,7 +77,7 @@ def test_a_turn_is_submitted_run_and_shown(
         with JobQueue(store) as queue:
             row = queue.find(out.strip())
             assert row is not None
-            assert queue.ticket(row).result(30).ok
+            assert queue.ticket(row).result(60).ok
         came.append(main(["submit", "Do job two.", "--session", "s", "--wait", *given]))
         came.append(main(["submit", "Do job three.", "--session", "t", "--events", *given]))
         came.append(main(["submit", "Do job four.", "--agent", "x", "--wait", "--json", *given]))
@@ -106,7 +106,7 @@ def test_each_line_of_a_worker_is_json_and_a_jobs_line_names_it(
         with JobQueue(store) as queue:
             row = queue.find(job)
             assert row is not None
-            assert queue.ticket(row).result(30).ok
+            assert queue.ticket(row).result(60).ok
 
     words = [*serve(model, tmp_path), "--log-format", "json", "--log-level", "debug"]
     assert work(store, *words, when=wait) == 0
@@ -148,7 +148,7 @@ def test_the_numbers_of_a_worker_can_be_scraped(store: str, model: Thinking, tmp
             except OSError:
                 threading.Event().wait(0.1)
         with JobQueue(store) as queue:
-            assert queue.submit("s", "Do job one.", tenant="a").result(30).ok
+            assert queue.submit("s", "Do job one.", tenant="a").result(60).ok
         pages.append(urllib.request.urlopen(f"{root}/metrics", timeout=5).read().decode())
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{root}/other", timeout=5)

@@ -76,7 +76,6 @@ class Proxy:
     def shown(self, name: str, **labels: str) -> float:
         """Return a number of the page of metrics, 0 where it is not there."""
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
-        self.settle()
         found = 0.0
         for line in self.client.get(f"{self.url}/metrics").text.splitlines():
             if line.startswith((f"{name}{{", f"{name} ")) and all(w in line for w in wanted):

@@ -118,7 +118,7 @@ def test_a_turn_runs_and_its_events_come_to_whoever_listens(
         ticket = await agent.asubmit(queue, "s", "Do job one.", tenant="a")
         following = asyncio.create_task(collect(ticket.events()))
         with make_worker(store, tmp_path, model.base_url, engine):
-            outcome = await ticket.aresult(30)
+            outcome = await ticket.aresult(60)
             told: list[Event | Live] = await following
         assert outcome.text == "The job one is done."
         return told
@@ -183,14 +183,14 @@ def test_a_session_that_somebody_else_writes_to_is_waited_for(
             ticket = queue.submit("s", "Do job one.")
             eventually(lambda: sum(row.running for row in queue.report().tenants) == 1)
             held.close()
-            assert ticket.result(30).state == "done"
+            assert ticket.result(60).state == "done"
 
 
 def test_what_a_worker_cannot_run_fails_with_a_reason(
     queue: JobQueue, store: str, engine: str, tmp_path: Path, plain_model: Thinking
 ):
     with make_worker(store, tmp_path, plain_model.base_url, engine):
-        outcome = queue.submit("s", "Do job one.", agent="nobody").result(30)
+        outcome = queue.submit("s", "Do job one.", agent="nobody").result(60)
         assert (outcome.state, outcome.reason) == ("failed", "configuration")
         assert "no agent 'nobody'" in outcome.error
 

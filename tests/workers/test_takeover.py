@@ -34,7 +34,7 @@ def test_a_submitted_turn_is_run_by_a_worker_and_its_answer_comes_back(
     with JobQueue(crew.store, engine) as queue:
         ticket = queue.submit("s", "Do job one.", tenant="a")
         member = crew.start()
-        outcome = ticket.result(30)
+        outcome = ticket.result(60)
         assert (outcome.state, outcome.text) == ("done", "The job one is done.")
         assert end(member) == 0, crew.said()
     assert set(crew.count_effects().values()) == {1}
@@ -62,7 +62,7 @@ def finish(crew: Crew, queue: JobQueue, job: str, lost_at: float, free_at: float
         eventually(is_taken_over)
         row = queue.find(job)
         assert row is not None
-        outcome = queue.ticket(row).result(30)
+        outcome = queue.ticket(row).result(60)
         assert outcome.state == "done", (outcome, crew.said())
         assert time.monotonic() > lost_at
         counted = check_log(log, "s")

@@ -102,14 +102,8 @@ def make_call(serve: Serve, head: RequestHead, form: GuardedPath, body: Body) ->
     """Return a request as a call: whom it is for, and by which rule. Raises RequestRefused."""
     upstream, model = find_upstream(serve, body, form.model)
     head = head.knowing(upstream)
-    rule, beside = serve.rule(model, head.client), 0
-    said = body.fields.get(form.fields.messages)
-    if form.fields.takes_text and isinstance(said, str):
-        body.history = [{"role": "user", "content": said}]  # what the API makes of a text
-    options = form.spoken.options
-    if form.fields.single and options is not None:
-        messages, beside = options.read_single(body.fields)
-        body.history = list(messages)
+    rule, beside = serve.rule(model, head.client), fill_history(form, body)
+    if form.fields.single:
         rule = replace(rule, policy=Policy.off())
     return ProxyCall(
         form,
@@ -124,6 +118,18 @@ def make_call(serve: Serve, head: RequestHead, form: GuardedPath, body: Body) ->
         head.client,
         head.other,
     )
+
+
+def fill_history(form: GuardedPath, body: Body) -> int:
+    """Read the history of a body that has it elsewhere; return tokens that its server holds."""
+    said, options = body.fields.get(form.fields.messages), form.spoken.options
+    if form.fields.takes_text and isinstance(said, str):
+        body.history = [{"role": "user", "content": said}]  # what the API makes of a text
+    if not form.fields.single or options is None:
+        return 0
+    messages, beside = options.read_single(body.fields)
+    body.history = list(messages)
+    return beside
 
 
 def _streams(form: GuardedPath, body: Body) -> bool:

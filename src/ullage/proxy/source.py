@@ -69,11 +69,12 @@ class ProxySource:
 
     def _undo(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
         del options
-        view, port = self._watch.find_last(name)
-        done = None if port is None else port.undo(view.request, self._watch.find_dialect(name))
+        held = self._watch.find_last(name)
+        request, port = held.read_came(), held.port
+        done = None if port is None else port.undo(request, self._watch.find_dialect(name))
         if done is None:
             raise NotPossible(f"conversation {name} has no compaction that can be undone")
-        named = self._name(name, view.request.messages)
+        named = self._name(name, request.messages)
         self._app.guarding.steer(named, lambda steering: steering.spare(named, yes=True))
         self._watch.note_undone(name, self._now())
         return {"undone": True, "before": done.tokens_after, "after": done.tokens_before}
@@ -116,9 +117,9 @@ class ProxySource:
         return self._app.runtime.now()
 
     def _recall(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        view, _ = self._watch.find_last(name)
+        read = self._watch.find_last(name).read_transcript(self._app.runtime)
         reference = str(options.get("reference", ""))
-        sent = "\n".join(message.text for message in view.prepared.sent.messages)
+        sent = "\n".join(message.text for message in read.messages)
         if reference not in find_references(sent):
             raise NotPossible(f"no placeholder of conversation {name} is called {reference:.30}")
         return {"reference": reference, "text": recall(reference, store=self._app.kept)}

@@ -37,13 +37,14 @@ from ullage.live.values import (
     share_cached,
 )
 from ullage.live.waste import list_waste
+from ullage.proxy.held import HeldRequest, hold_request
 from ullage.runtime import Measurable
 from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.guard.request import Request
     from ullage.core.tokens.cost import Price
-    from ullage.guard.port import Port
     from ullage.guard.view import View
     from ullage.proxy.call import ProxyCall
     from ullage.proxy.guarding import Plan
@@ -66,12 +67,12 @@ TITLE: Final = 120
 
 @dataclass(slots=True)
 class _Readable:
-    """The last request of a conversation as it was sent, and its compactions."""
+    """The last request of a conversation, and those that were compacted, each with its edits."""
 
-    view: View
-    port: Port | None = None
+    last: HeldRequest
+    made: OrderedDict[int, tuple[Checkpoint, HeldRequest]] = field(default_factory=OrderedDict)
     size: int = 0
-    made: OrderedDict[int, tuple[Checkpoint, Sequence[Any]]] = field(default_factory=OrderedDict)
+    """Bytes of text."""
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ class ConversationWatch:
         track.question, track.dialect = question, call.form.dialect
         while len(self._tracks) > self._most:
             self._forget(self._tracks.popitem(last=False)[0])
-        made = self._note_compaction(name, track, plan, end.at)
+        made = self._note_compaction(call, plan, name, end.at)
         note = self._explain_break(name, track, plan, usage, prices, made=made)
         request = LiveRequest(
             end.at,
@@ -143,12 +144,13 @@ class ConversationWatch:
             note,
         )
         _insert(track.requests, request)
-        self._keep_readable(name, plan, len(call.body.raw))
+        self._keep_readable(name, call, plan)
         self._note_end(track, request, note)
         track.row = self._draw_row(track, entry, call, plan)
         self.feed.put(track.row)
 
-    def _note_compaction(self, name: str, track: _Track, plan: Plan, at: float) -> bool:
+    def _note_compaction(self, call: ProxyCall, plan: Plan, name: str, at: float) -> bool:
+        track = self._tracks[name]
         standing = plan.standing
         made = standing.made if standing is not None else None
         if made is None:
@@ -172,8 +174,9 @@ class ConversationWatch:
         text = f"compacted {made.before:,} -> {made.after:,} tokens ({made.strategy})"
         track.events.append(LiveEvent(at, "compaction", text, len(track.requests) + 1))
         if checkpoint is not None and view is not None and self.reads:
-            held = self._readable.setdefault(name, _Readable(view))
-            held.made[number] = (checkpoint, view.request.messages)
+            request = hold_request(call, plan, view)
+            held = self._readable.setdefault(name, _Readable(request))
+            held.made[number] = (checkpoint, request)
             while len(held.made) > REVIEWED:
                 held.made.popitem(last=False)
         return True
@@ -202,18 +205,23 @@ class ConversationWatch:
         held, view = self._readable.get(name), plan.view
         found = None
         if held is not None and view is not None:
-            found = find_break(_list_sent(held.view), _list_sent(view))
+            before = held.last.read_sent()
+            found = find_break(
+                _list_sent(before, before.messages), _list_sent(view.request, view.messages)
+            )
         why = "it had expired, or the provider let it go" if found is None else found.describe()
         return f"the cache was lost, {again:,} tokens were read anew; {why}{price}"
 
-    def _keep_readable(self, name: str, plan: Plan, size: int) -> None:
+    def _keep_readable(self, name: str, call: ProxyCall, plan: Plan) -> None:
         if plan.view is None or not self.reads:
             self._forget(name)  # what is held is an earlier request, not this one
             return
-        held = self._readable.pop(name, None) or _Readable(plan.view)
-        size *= 1 + len(held.made)  # of each, about as many bytes
+        request = hold_request(call, plan, plan.view)
+        held = self._readable.pop(name, None) or _Readable(request)
+        held.last = request
+        size = request.size + sum([made.size for _, made in held.made.values()])
         self._held += size - held.size
-        held.view, held.port, held.size = plan.view, plan.port, size
+        held.size = size
         self._readable[name] = held
         while len(self._readable) > 1 and (
             len(self._readable) > READABLE or self._held > self._most_bytes
@@ -294,8 +302,8 @@ class ConversationWatch:
             )
         else:
             try:
-                report = self._report(track, held.view)
-                waste = self._find_waste(track, held.view, report)
+                report = self._report(track, held.last)
+                waste = self._find_waste(track, held.last, report)
             except UllageError as error:
                 notes.append(f"what fills the window cannot be told: {error}")
         can = {"forget"} | (set() if held is None else {"again", "pin", "recall", "undo"})
@@ -317,27 +325,28 @@ class ConversationWatch:
             raise UnknownConversation(f"the proxy knows no conversation {name:.60} (any more)")
         return found
 
-    def _report(self, track: _Track, view: View) -> Mapping[str, Any]:
+    def _report(self, track: _Track, held: HeldRequest) -> Mapping[str, Any]:
         last = track.requests[-1] if track.requests else None
+        request = held.read_sent()
         found = context(
-            view.messages,
+            request.messages,
             usage=None if last is None else last.usage,
-            window=view.window,
-            max_tokens=view.prepared.max_tokens,
+            window=held.window,
+            max_tokens=held.max_tokens,
             model=track.question.model,
-            tools=view.request.tools,
-            system=view.request.system or view.request.apart,
+            tools=request.tools,
+            system=request.system or request.apart,
             dialect=track.dialect,
             runtime=self._runtime,
         )
         return {**found.to_dict(), "compaction_at": track.row.compaction_at}
 
-    def _find_waste(self, track: _Track, view: View, report: Mapping[str, Any]) -> Any:
+    def _find_waste(self, track: _Track, held: HeldRequest, report: Mapping[str, Any]) -> Any:
         runtime = self._runtime
         meter = runtime.meter(track.question, track.dialect)
         prices = runtime.windows.prices(track.question)
-        messages = view.prepared.sent.messages
-        return list_waste(report, messages, view.request.tools or (), meter, prices)
+        messages = held.read_transcript(runtime).messages
+        return list_waste(report, messages, held.read_sent().tools or (), meter, prices)
 
     def review(self, name: str, number: int, *, reads: bool) -> CompactionReview:
         """Return a compaction as a change; raises UnknownConversation, NotPossible."""
@@ -354,35 +363,32 @@ class ConversationWatch:
                 f"{REVIEWED} compactions of the last conversations, where text may be shown and no "
                 "worker read the request"
             )
-        checkpoint, messages = kept
+        checkpoint, request = kept
         codec = self._runtime.codec_for(track.dialect)
-        history = self._runtime.read(Measurable(list(messages), dialect=track.dialect))
+        messages = list(request.read_came().messages)
+        history = self._runtime.read(Measurable(messages, dialect=track.dialect))
         meter = self._runtime.meter(track.question, track.dialect)
         told = track.compactions[number - 1]
         return review_script(history, checkpoint.script, (codec, meter), told, shows_text=reads)
 
-    def find_last(self, name: str) -> tuple[View, Port | None]:
-        """Return the last request of a conversation and its guard's port.
-
-        Raises NotPossible where it is not kept.
-        """
+    def find_last(self, name: str) -> HeldRequest:
+        """Return the last request of a conversation; raises NotPossible where it is not kept."""
         self._find(name)
         held = self._readable.get(name)
         if held is None:
             raise NotPossible(f"the last request of conversation {name} is not kept here")
-        return held.view, held.port
+        return held.last
 
     def find_messages(self, name: str, number: str = "") -> Sequence[Any]:
         """Return what came in with a compaction, by its number, or else with the last request.
 
         Raises UnknownConversation, NotPossible.
         """
-        view, _ = self.find_last(name)
-        made = self._readable[name].made
+        last, made = self.find_last(name), self._readable[name].made
         kept = made.get(int(number)) if number.isdecimal() and len(number) < 10 else None
         if number and kept is None:
             raise NotPossible(f"the messages of compaction {number:.20} are not kept here")
-        return view.request.messages if kept is None else kept[1]
+        return (last if kept is None else kept[1]).read_came().messages
 
     def find_question(self, name: str) -> Question:
         """Return whose window a conversation has."""
@@ -394,21 +400,23 @@ class ConversationWatch:
 
     def list_messages(self, name: str) -> tuple[LiveMessage, ...]:
         """Return the messages of the last request, as they were sent; raises as `find_last`."""
-        view, track = self.find_last(name)[0], self._find(name)
-        return list_messages(view.prepared.sent, self._runtime.meter(track.question, track.dialect))
+        held, track = self.find_last(name), self._find(name)
+        meter = self._runtime.meter(track.question, track.dialect)
+        return list_messages(held.read_transcript(self._runtime), meter)
 
     def preview(self, name: str, policy: str) -> dict[str, Any]:
         """Plan a compaction of the last request under a policy; nothing is changed."""
-        view, track = self.find_last(name)[0], self._find(name)
+        held, track = self.find_last(name), self._find(name)
+        request = held.read_came()
         try:
             made = compact(
-                view.request.messages,
+                request.messages,
                 policy=policy or "ladder",
                 dialect=track.dialect,
                 model=track.question.model,
-                window=view.window,
-                system=view.request.system or view.request.apart,
-                tools=view.request.tools,
+                window=held.window,
+                system=request.system or request.apart,
+                tools=request.tools,
                 runtime=self._runtime,
                 target_ratio=0.5,
             )
@@ -451,9 +459,8 @@ def _insert(requests: deque[LiveRequest], request: LiveRequest) -> None:
     requests.extend(reversed(later))
 
 
-def _list_sent(view: View) -> list[tuple[str, Any]]:
-    request = view.request
-    return list_parts(request.tools, request.system or request.apart, view.messages)
+def _list_sent(request: Request, messages: Sequence[Any]) -> list[tuple[str, Any]]:
+    return list_parts(request.tools, request.system or request.apart, messages)
 
 
 def _count_faults(plan: Plan) -> int:

@@ -86,6 +86,8 @@ DIFFS: Final = frozenset({"diff", "log", "show"})
 
 def read_git(command: str) -> GitCall | None:
     """Return a command that is one plain call of git, known to read or to write no settings."""
+    if not command.lstrip().startswith("git") or len(command) > GIT_MOST:
+        return None
     try:
         found = shlex.split(command)
     except ValueError:
@@ -100,6 +102,9 @@ def read_git(command: str) -> GitCall | None:
         GitCall((subcommand, *rest), writes=True) if subcommand in WRITERS and not risky else None
     )
 
+
+GIT_MOST: Final = 100_000
+"""Characters of a call of git: the time that a longer one takes to be read grows as its square."""
 
 RISKY: Final = ("--exec", "-x", "--upload-pack", "--receive-pack", "--output", "--template", "-i")
 """Options by which git starts a program, or writes where it is told."""

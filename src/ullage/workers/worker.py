@@ -163,6 +163,9 @@ class Teller:
     async def flush(self) -> None:
         """Tell what is held."""
         held: list[News] = [*self._held]
+        telling = self._telling
         self._held, self._telling = [], None
+        if telling is not None and telling is not asyncio.current_task():
+            telling.cancel()  # it waits for more, and there is nothing left for it to tell
         if held:
             await self._engine.tell(held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,15 @@ from ullage.core.facts.salience import (
 from ullage.core.facts.segments import cut_result
 from ullage.core.facts.sheet import Facts, render
 from ullage.core.messages.transcript import Message
+
+
+def test_what_was_worked_out_of_a_history_ends_with_its_last_use() -> None:
+    """A cycle would keep it until a whole collection: 25 MB in a proxy that compacts."""
+    spread = WordSpread(CODEC.read([said("user", "Write to port 5432 of Hamlet.")]).messages)
+    assert spread.words["Hamlet"].capital
+    gone = weakref.ref(spread)
+    del spread
+    assert gone() is None
 
 
 def weighed(raws: Iterable[dict[str, Any]]) -> list[Valued]:

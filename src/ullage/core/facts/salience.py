@@ -9,7 +9,7 @@ to be kept. It chooses nothing and knows no tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -71,14 +71,34 @@ class _Word(NamedTuple):
 
 
 class _Words(dict[str, _Word]):
-    """Words as written, each judged when it is asked for first."""
+    """Words as written, each judged when it is asked for first.
 
-    def __init__(self, judge: Callable[[str], _Word]) -> None:
-        self._judge = judge
+    `spread` has in how many of `number` messages a word stands, `last` where one that a person or a
+    model uses stands last, `small` which words stand without a capital letter.
+    """
+
+    def __init__(self, learned: Weights) -> None:
+        self._learned = learned
+        self.spread: Counter[str] = Counter()
+        self.last: dict[str, int] = {}
+        self.small: set[str] = set()
+        self.number = 0
 
     def __missing__(self, word: str) -> _Word:
-        known = self[word] = self._judge(word)
+        lower, plain = word.casefold(), word.isalpha()
+        spread, capital = self.spread[lower], word[0].isupper() and lower not in self.small
+        rarity = max(1.0 - log(max(spread, 1)) / (log(self.number + 1.0) or 1.0), 0.0)
+        worth = rarity * self._judge_form(word, capital=capital)
+        last = self.last.get(lower, -1) if spread > 1 else -1
+        known = self[word] = _Word(lower, worth, not plain, capital, last)
         return known
+
+    def _judge_form(self, word: str, *, capital: bool) -> float:
+        if _has_digit(word):
+            return self._learned.number
+        if not word.isalpha():
+            return self._learned.signed
+        return self._learned.name if capital else 1.0
 
 
 class WordSpread:
@@ -87,37 +107,16 @@ class WordSpread:
     def __init__(self, messages: Sequence[Message], learned: Weights = LEARNED) -> None:
         self.learned = learned
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
-        self.spread: Counter[str] = Counter()
         self.pairs: Counter[tuple[str, str]] = Counter()
-        self.words = _Words(self._judge)
-        self._last: dict[str, int] = {}
-        self._small: set[str] = set()
-        number = 0
+        self.words = words = _Words(learned)
         for index, message in enumerate(messages):
             for turn in _list_turns(message):
-                number += 1
-                self.spread.update(turn.words)
+                words.number += 1
+                words.spread.update(turn.words)
                 self.pairs.update(turn.pairs)
-                self._last.update(dict.fromkeys(turn.own, index))
-                self._small.update(turn.small)
-        self._top = log(number + 1.0) or 1.0
-        self._often = max(OFTEN[0], OFTEN[1] * number)
-
-    def _judge(self, word: str) -> _Word:
-        lower, plain = word.casefold(), word.isalpha()
-        spread, capital = self.spread[lower], word[0].isupper() and lower not in self._small
-        rarity = max(1.0 - log(max(spread, 1)) / self._top, 0.0)
-        last = self._last.get(lower, -1) if spread > 1 else -1
-        return _Word(
-            lower, rarity * self._judge_form(word, capital=capital), not plain, capital, last
-        )
-
-    def _judge_form(self, word: str, *, capital: bool) -> float:
-        if _has_digit(word):
-            return self.learned.number
-        if not word.isalpha():
-            return self.learned.signed
-        return self.learned.name if capital else 1.0
+                words.last.update(dict.fromkeys(turn.own, index))
+                words.small.update(turn.small)
+        self._often = max(OFTEN[0], OFTEN[1] * words.number)
 
     def judge_wear(self, words: Sequence[str]) -> float:
         """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
@@ -138,7 +137,7 @@ class WordSpread:
 
     def may_be_taken_up(self, message: Message, place: int) -> bool:
         """Tell whether any name or number of a tool's message is used later: most have none."""
-        last = self._last
+        last = self.words.last
         names = (name for turn in _list_turns(message) for name in turn.names)
         return any(last.get(name, -1) > place for name in names)
 

@@ -6,7 +6,8 @@ size, and which tiers people were told of. It knows no store and holds no messag
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.checkpoint import chain, pick_known
@@ -111,7 +112,7 @@ class Conversation:
         That is the process's, and goes along with the next change. Effort that was not spent is
         none.
         """
-        return _find_lasting(self) == _find_lasting(before or Conversation(self.scope, ""))
+        return _list_lasting(self) == _list_lasting(before or Conversation(self.scope, ""))
 
     def narrow(self, window: Window, now: float) -> Window:
         """Return a window under the bound that is suspected, as long as that was not long ago."""
@@ -161,12 +162,13 @@ class Conversation:
             raise StoreError(f"a stored conversation is corrupt ({error}): remove it") from error
 
 
-def _find_lasting(found: Conversation) -> Conversation:
-    spent = found.effort.recoveries or found.effort.fruitless
-    return replace(
-        found,
-        prefix="",
-        effort=found.effort if spent else Effort(),
-        shown=replace(found.shown, told=found.shown.told - {"none"}),
-        learned=NOTHING,
-    )
+_PASSING: Final = frozenset(("prefix", "effort", "shown", "learned"))
+_lasting: Final = attrgetter(*[f.name for f in fields(Conversation) if f.name not in _PASSING])
+_lasting_shown: Final = attrgetter(*[f.name for f in fields(Shown) if f.name != "told"])
+
+
+def _list_lasting(found: Conversation) -> tuple[Any, ...]:
+    """Return what of a state is worth to be written. Asked twice for each request: no copies."""
+    effort, shown = found.effort, found.shown
+    spent = effort if effort.recoveries or effort.fruitless else None
+    return (*_lasting(found), spent, _lasting_shown(shown), shown.told - {"none"})

@@ -1,0 +1,79 @@
+"""The last request of a conversation, held as bytes and read again when somebody looks into it.
+
+What a guard made of a request weighs ten to forty times its body: of hundreds of conversations that
+nobody looks at, the body is all that is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from ullage.proxy import body as bodies
+from ullage.proxy.body import Body
+from ullage.proxy.call import ProxyCall, fill_history, make_request
+from ullage.runtime import Measurable
+
+if TYPE_CHECKING:
+    from ullage.core.guard.request import Request
+    from ullage.core.messages.transcript import Transcript
+    from ullage.core.tokens.window import Window
+    from ullage.guard.port import Port
+    from ullage.guard.view import View
+    from ullage.proxy.guarding import Plan
+    from ullage.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRequest:
+    """A request as bytes: as it came, and as it was sent.
+
+    `call` is it without its text, `port` is the one of its guard, if it was guarded here.
+    """
+
+    call: ProxyCall
+    came: bytes
+    sent: bytes
+    window: Window
+    max_tokens: int | None
+    port: Port | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the text that is held; a request that was sent as it came is held once."""
+        return len(self.came) + (0 if self.sent is self.came else len(self.sent))
+
+    def read_came(self) -> Request:
+        """Return the request as it came."""
+        return self._read(self.came)
+
+    def read_sent(self) -> Request:
+        """Return the request as it was sent."""
+        return self._read(self.sent)
+
+    def read_transcript(self, runtime: Runtime) -> Transcript:
+        """Return the messages as they were sent, read."""
+        messages = list(self.read_sent().messages)
+        return runtime.read(Measurable(messages, dialect=self.call.form.dialect))
+
+    def _read(self, raw: bytes) -> Request:
+        form = self.call.form
+        body = bodies.read(raw, form.fields.messages, _UNBOUND)
+        fill_history(form, body)
+        return make_request(replace(self.call, body=body))
+
+
+_UNBOUND: Final = bodies.Bounds(1 << 40, 1 << 40, 1 << 20)
+"""What is read again was within the bounds when it came."""
+
+
+def hold_request(call: ProxyCall, plan: Plan, view: View) -> HeldRequest:
+    """Return a request that was planned, as what is held of it."""
+    return HeldRequest(
+        replace(call, body=Body(b"")),
+        call.body.raw,
+        plan.body,
+        view.window,
+        view.prepared.max_tokens,
+        plan.port,
+    )
