@@ -111,9 +111,9 @@ def _extract(message: Message) -> _Extract:
     """Return what a message gives, worked out once for each message."""
     if message.role not in ("user", "assistant"):
         return _NOTHING
-    known: _Extract | None = message.memo.get(_KEY)
+    known: _Extract | None = message.derived.get(_KEY)
     if known is None:
-        known = message.memo[_KEY] = _read(message)
+        known = message.derived[_KEY] = _read(message)
     return known
 
 

@@ -24,6 +24,10 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 BESIDE: Final = 500
 """Bytes, about, that the copy of a message takes besides its text."""
 
+MOST_DERIVED: Final = 8
+"""Histories of which it is kept what was worked out of their messages for a compaction, which
+weighs 20 to 50 times as much as their text."""
+
 MOST_STEPS: Final = 4
 """Lengths of a history whose numbers are kept: where an answer or two are taken back, what was
 derived before those still holds."""
@@ -77,6 +81,11 @@ class Reading(NamedTuple):
     def weight(self) -> int:
         """Its weight in bytes, about."""
         return self.steps[0].weight
+
+    def forget_derived(self) -> None:
+        """Let go of what was worked out of its messages."""
+        for message in self.messages:
+            message.forget_derived()
 
     def find_step(self, length: int) -> Derived:
         """Return the longest step of `length` messages at most."""
@@ -161,6 +170,10 @@ class Readings:
         while gone < len(kept) and total > self._most:
             total -= kept[gone].weight
             gone += 1
+        newest = {id(reading) for reading in kept[max(gone, len(kept) + 1 - MOST_DERIVED) :]}
+        for reading in self._kept[-MOST_DERIVED:]:
+            if id(reading) not in newest and not known.holds(reading):
+                reading.forget_derived()
         self._kept = (*kept[gone:], made)
 
 
