@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletionMessage
 
 from ullage.core.messages.readings import (
     BESIDE,
-    MOST_DERIVED,
+    MOST_FINDINGS,
     MOST_READINGS,
     MOST_STEPS,
     Readings,
@@ -255,11 +255,11 @@ def test_the_oldest_go_where_there_are_too_many_bytes_and_the_newest_stays():
     assert read(chat(41, "c")) == [40]
 
 
-def derived(readings: Readings, history: list[Any]) -> list[Message]:
+def work_out(readings: Readings, history: list[Any]) -> list[Message]:
     """Read a history and note something of each message, as a compaction does."""
     read = readings.read(tuple(history), RULES, lambda raw, _: Message("user", (_part(raw),)))
     for message in read.messages:
-        message.derived["words"] = len(message.text)
+        message.findings["words"] = len(message.text)
     return list(read.messages)
 
 
@@ -269,23 +269,23 @@ def _part(raw: Any) -> Part:
 
 def test_what_was_worked_out_lasts_for_the_newest_histories_alone():
     readings = Readings()
-    first = derived(readings, chat(4, "first"))
-    for number in range(MOST_DERIVED - 1):
-        derived(readings, chat(3, f"{number} "))
-    assert all(message.derived for message in first)
-    grown = derived(readings, chat(6, "first"))  # it is the newest again, with all of its messages
+    first = work_out(readings, chat(4, "first"))
+    for number in range(MOST_FINDINGS - 1):
+        work_out(readings, chat(3, f"{number} "))
+    assert all(message.findings for message in first)
+    grown = work_out(readings, chat(6, "first"))  # it is the newest again, with all of its messages
     assert all(a is b for a, b in zip(first, grown, strict=False))
-    for number in range(MOST_DERIVED - 1):
-        derived(readings, chat(3, f"{number} "))
-    assert all(message.derived for message in grown)
-    derived(readings, chat(3, "one more "))
-    assert not any(message.derived for message in grown)
-    assert len(readings) == MOST_DERIVED + 1
+    for number in range(MOST_FINDINGS - 1):
+        work_out(readings, chat(3, f"{number} "))
+    assert all(message.findings for message in grown)
+    work_out(readings, chat(3, "one more "))
+    assert not any(message.findings for message in grown)
+    assert len(readings) == MOST_FINDINGS + 1
 
 
 def test_what_was_worked_out_goes_with_a_history_that_is_too_many():
     readings = Readings(20 * BESIDE)
-    first = derived(readings, chat(8, "a"))
-    derived(readings, chat(30, "b"))
+    first = work_out(readings, chat(8, "a"))
+    work_out(readings, chat(30, "b"))
     assert len(readings) == 1
-    assert not any(message.derived for message in first)
+    assert not any(message.findings for message in first)

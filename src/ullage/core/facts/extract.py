@@ -111,9 +111,9 @@ def _extract(message: Message) -> _Extract:
     """Return what a message gives, worked out once for each message."""
     if message.role not in ("user", "assistant"):
         return _NOTHING
-    known: _Extract | None = message.derived.get(_KEY)
+    known: _Extract | None = message.findings.get(_KEY)
     if known is None:
-        known = message.derived[_KEY] = _read(message)
+        known = message.findings[_KEY] = _read(message)
     return known
 
 

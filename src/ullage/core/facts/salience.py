@@ -170,7 +170,7 @@ def _list_turns(message: Message) -> Sequence[_Turn]:
 
     A block that stands for earlier messages has a line for each of them.
     """
-    known: Sequence[_Turn] | None = message.derived.get(_KEY)
+    known: Sequence[_Turn] | None = message.findings.get(_KEY)
     if known is None:
         if summarises(message):
             held = parse(message.text)[0]
@@ -180,7 +180,7 @@ def _list_turns(message: Message) -> Sequence[_Turn]:
             known = [_list_words(author, cut_line(line)) for author, line in lines]
         else:
             known = [_read_message(message)]
-        message.derived[_KEY] = known
+        message.findings[_KEY] = known
     return known
 
 

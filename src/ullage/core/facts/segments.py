@@ -107,9 +107,9 @@ def find_words(text: str) -> list[str]:
 
 def cut_message(message: Message) -> Sequence[Segment]:
     """Return the segments of a message, worked out once for each message."""
-    known: Sequence[Segment] | None = message.derived.get(_KEY)
+    known: Sequence[Segment] | None = message.findings.get(_KEY)
     if known is None:
-        known = message.derived[_KEY] = tuple(islice(_cut(message), SEGMENTS_MOST))
+        known = message.findings[_KEY] = tuple(islice(_cut(message), SEGMENTS_MOST))
     return known
 
 
@@ -131,9 +131,9 @@ def _cut(message: Message) -> Iterator[Segment]:
 def cut_part(message: Message, part: int) -> Sequence[Segment]:
     """Return the lines of a part that a tool returned, worked out once for each message."""
     key = f"{_KEY} {part}"
-    known: Sequence[Segment] | None = message.derived.get(key)
+    known: Sequence[Segment] | None = message.findings.get(key)
     if known is None:
-        known = message.derived[key] = tuple(cut_result(message.parts[part].text))
+        known = message.findings[key] = tuple(cut_result(message.parts[part].text))
     return known
 
 

@@ -24,7 +24,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 BESIDE: Final = 500
 """Bytes, about, that the copy of a message takes besides its text."""
 
-MOST_DERIVED: Final = 8
+MOST_FINDINGS: Final = 8
 """Histories of which it is kept what was worked out of their messages for a compaction, which
 weighs 20 to 50 times as much as their text."""
 
@@ -82,10 +82,10 @@ class Reading(NamedTuple):
         """Its weight in bytes, about."""
         return self.steps[0].weight
 
-    def forget_derived(self) -> None:
+    def forget_findings(self) -> None:
         """Let go of what was worked out of its messages."""
         for message in self.messages:
-            message.forget_derived()
+            message.forget_findings()
 
     def find_step(self, length: int) -> Derived:
         """Return the longest step of `length` messages at most."""
@@ -170,10 +170,10 @@ class Readings:
         while gone < len(kept) and total > self._most:
             total -= kept[gone].weight
             gone += 1
-        newest = {id(reading) for reading in kept[max(gone, len(kept) + 1 - MOST_DERIVED) :]}
-        for reading in self._kept[-MOST_DERIVED:]:
+        newest = {id(reading) for reading in kept[max(gone, len(kept) + 1 - MOST_FINDINGS) :]}
+        for reading in self._kept[-MOST_FINDINGS:]:
             if id(reading) not in newest and not known.holds(reading):
-                reading.forget_derived()
+                reading.forget_findings()
         self._kept = (*kept[gone:], made)
 
 

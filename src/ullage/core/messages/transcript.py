@@ -138,7 +138,7 @@ class Message:
     """One message in neutral form.
 
     `memo` keeps derived numbers, such as token counts, by the key of whoever derived them; it is
-    no part of the value. What weighs more than the text itself is kept in `derived`.
+    no part of the value. What weighs more than the text itself is kept in `findings`.
     """
 
     role: str
@@ -158,17 +158,17 @@ class Message:
         object.__setattr__(self, "is_compaction", native)
 
     @property
-    def derived(self) -> dict[str, Any]:
+    def findings(self) -> dict[str, Any]:
         """What was worked out of the text for a compaction, by the key of whoever did.
 
         It weighs 20 to 50 times as much as the text; `Readings` lets go of it.
         """
-        known: dict[str, Any] = self.memo.setdefault(_DERIVED, {})
+        known: dict[str, Any] = self.memo.setdefault(_FINDINGS, {})
         return known
 
-    def forget_derived(self) -> None:
+    def forget_findings(self) -> None:
         """Let go of what was worked out of the text: it is worked out again where it is needed."""
-        self.memo.pop(_DERIVED, None)
+        self.memo.pop(_FINDINGS, None)
 
     @property
     def digest(self) -> bytes:
@@ -221,7 +221,7 @@ def digest(
     return h.digest()
 
 
-_DERIVED = "derived"
+_FINDINGS = "findings"
 _DIGEST = "digest"
 _REPLACED = "replaced"
 _MEDIA = "media"
