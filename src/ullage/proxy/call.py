@@ -103,7 +103,7 @@ def make_call(serve: Serve, head: RequestHead, form: GuardedPath, body: Body) ->
     upstream, model = find_upstream(serve, body, form.model)
     head = head.knowing(upstream)
     rule, beside = serve.rule(model, head.client), fill_history(form, body)
-    if form.fields.single:
+    if form.fields.single and form.spoken.options is not None:
         rule = replace(rule, policy=Policy.off())
     return ProxyCall(
         form,

@@ -144,6 +144,8 @@ class Readings:
             if len(reading.copies) <= step.size:
                 continue
             shared = _count_shared(raws, reading.copies, longest)
+            if not shared:
+                continue
             if shared > longest:
                 found, longest = reading, shared
             begun = reading.find_step(shared)
