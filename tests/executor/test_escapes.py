@@ -259,6 +259,8 @@ def test_git_settings_are_read_only_even_for_git(executor: Executor, space: Path
         ("git 'unfinished", None),
         ("git", None),
         ("gitk", None),
+        (" 'git' commit -m x", True),
+        ('g"it" commit -m x', True),
         (f"git commit -m {'x' * 1_000_000}", None),
     ],
 )

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.proxy.serving import PATHS, conversation
+from tests.proxy.serving import CHAT, PATHS, WHOLE, asked, conversation, proxied
+from tests.support.faults import FaultServer, of_json
 from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.proxy import body as bodies
 from ullage.proxy import routes
 from ullage.proxy.call import ProxyCall, fill_history
 from ullage.proxy.guarding import Guarding
-from ullage.proxy.held import hold_request
+from ullage.proxy.held import count_bytes, hold_request
 from ullage.proxy.ledger import Ledger
 from ullage.runtime import Runtime
 from ullage.storage.memory import MemoryStore
@@ -43,11 +44,11 @@ def test_what_is_read_again_is_what_was_sent(dialect: str, turns: int) -> None:
     runtime = Runtime()
     guarding = Guarding(Serve((UPSTREAM,), usage="passive"), runtime, MemoryStore(), Ledger())
     apart = {APART[dialect]: "Be brief."} if dialect in APART else {}
-    asked = call(dialect, conversation(dialect, turns, tools=[TOOLS[dialect]], **apart))
-    plan = asyncio.run(guarding.plan(asked))
+    made = call(dialect, conversation(dialect, turns, tools=[TOOLS[dialect]], **apart))
+    plan = asyncio.run(guarding.plan(made))
     view = plan.view
     assert view is not None
-    held = hold_request(asked, plan, view)
+    held = hold_request(made, plan, view)
     came, sent = held.read_came(), held.read_sent()
     assert (came.messages, came.tools, came.system) == (
         view.request.messages, view.request.tools, view.request.system,
@@ -58,13 +59,30 @@ def test_what_is_read_again_is_what_was_sent(dialect: str, turns: int) -> None:
     assert [each.text for each in read.messages] == [e.text for e in view.prepared.sent.messages]
     compacted = view.compaction is not None
     assert compacted == (turns == 30)
-    assert held.size == len(asked.body.raw) + (len(plan.body) if compacted else 0)
+    size = len(made.body.raw) + (len(plan.body) if compacted else 0)
+    assert count_bytes([held, hold_request(made, plan, view)]) == size
 
 
 def test_a_prompt_that_is_a_text_is_read_as_the_message_that_it_is() -> None:
     guarding = Guarding(Serve((UPSTREAM,)), Runtime(), MemoryStore(), Ledger())
-    asked = call("openai_responses", {"model": "m", "input": "What of this?"})
-    plan = asyncio.run(guarding.plan(asked))
+    made = call("openai_responses", {"model": "m", "input": "What of this?"})
+    plan = asyncio.run(guarding.plan(made))
     assert plan.view is not None
-    held = hold_request(asked, plan, plan.view)
+    held = hold_request(made, plan, plan.view)
     assert held.read_came().messages == [{"role": "user", "content": "What of this?"}]
+
+
+def test_another_policy_is_tried_with_the_tools_that_were_added() -> None:
+    before = []
+    for tools in (False, True):
+        rules = (ModelRule(window=4096, recall_tools=tools),)
+        with (
+            FaultServer({CHAT: of_json(WHOLE["openai_chat"])}) as upstream,
+            proxied(upstream.root_url, rules=rules) as proxy,
+        ):
+            proxy.post(CHAT, conversation("openai_chat", 30, stream=False))
+            (entry,) = proxy.app.ledger.all()
+            before.append(proxy.app.watch.preview(entry.id, "")["before"])
+            (sent,) = asked(upstream)
+            assert ("ullage_recall" in sent.body.decode()) == tools
+    assert before[1] > before[0] + 100

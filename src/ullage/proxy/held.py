@@ -15,6 +15,8 @@ from ullage.proxy.call import ProxyCall, fill_history, make_request
 from ullage.runtime import Measurable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ullage.core.guard.request import Request
     from ullage.core.messages.transcript import Transcript
     from ullage.core.tokens.window import Window
@@ -38,11 +40,6 @@ class HeldRequest:
     max_tokens: int | None
     port: Port | None
 
-    @property
-    def size(self) -> int:
-        """Bytes of the text that is held; a request that was sent as it came is held once."""
-        return len(self.came) + (0 if self.sent is self.came else len(self.sent))
-
     def read_came(self) -> Request:
         """Return the request as it came."""
         return self._read(self.came)
@@ -65,6 +62,12 @@ class HeldRequest:
 
 _UNBOUND: Final = bodies.Bounds(1 << 40, 1 << 40, 1 << 20)
 """What is read again was within the bounds when it came."""
+
+
+def count_bytes(held: Iterable[HeldRequest]) -> int:
+    """Return the bytes of the text of requests; what several have in common is held once."""
+    texts = {id(text): len(text) for each in held for text in (each.came, each.sent)}
+    return sum(texts.values())
 
 
 def hold_request(call: ProxyCall, plan: Plan, view: View) -> HeldRequest:

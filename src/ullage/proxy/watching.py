@@ -37,7 +37,7 @@ from ullage.live.values import (
     share_cached,
 )
 from ullage.live.waste import list_waste
-from ullage.proxy.held import HeldRequest, hold_request
+from ullage.proxy.held import HeldRequest, count_bytes, hold_request
 from ullage.runtime import Measurable
 from ullage.windows import Question
 
@@ -219,7 +219,7 @@ class ConversationWatch:
         request = hold_request(call, plan, plan.view)
         held = self._readable.pop(name, None) or _Readable(request)
         held.last = request
-        size = request.size + sum([made.size for _, made in held.made.values()])
+        size = count_bytes([request, *(made for _, made in held.made.values())])
         self._held += size - held.size
         held.size = size
         self._readable[name] = held
@@ -408,6 +408,7 @@ class ConversationWatch:
         """Plan a compaction of the last request under a policy; nothing is changed."""
         held, track = self.find_last(name), self._find(name)
         request = held.read_came()
+        tools = held.read_sent().tools  # those that were added take room as well
         try:
             made = compact(
                 request.messages,
@@ -416,7 +417,7 @@ class ConversationWatch:
                 model=track.question.model,
                 window=held.window,
                 system=request.system or request.apart,
-                tools=request.tools,
+                tools=tools,
                 runtime=self._runtime,
                 target_ratio=0.5,
             )

@@ -16,9 +16,9 @@ from openai.types.chat import ChatCompletionMessage
 
 from ullage.core.messages.readings import (
     BESIDE,
-    MOST_FINDINGS,
     MOST_READINGS,
     MOST_STEPS,
+    OVERTAKEN,
     Readings,
 )
 from ullage.core.messages.transcript import Message, Part, Rules
@@ -270,17 +270,33 @@ def _part(raw: Any) -> Part:
 def test_what_was_worked_out_lasts_for_the_newest_histories_alone():
     readings = Readings()
     first = work_out(readings, chat(4, "first"))
-    for number in range(MOST_FINDINGS - 1):
+    for number in range(OVERTAKEN[0] - 1):
         work_out(readings, chat(3, f"{number} "))
     assert all(message.findings for message in first)
     grown = work_out(readings, chat(6, "first"))  # it is the newest again, with all of its messages
     assert all(a is b for a, b in zip(first, grown, strict=False))
-    for number in range(MOST_FINDINGS - 1):
+    for number in range(OVERTAKEN[0] - 1):
         work_out(readings, chat(3, f"{number} "))
     assert all(message.findings for message in grown)
     work_out(readings, chat(3, "one more "))
     assert not any(message.findings for message in grown)
-    assert len(readings) == MOST_FINDINGS + 1
+    assert len(readings) == OVERTAKEN[0] + 1
+
+
+def test_what_is_worked_out_of_a_history_that_was_overtaken_goes_too():
+    """A large request may be compacted in a thread while many small ones are read."""
+    readings = Readings()
+    slow = readings.read(
+        tuple(chat(6, "slow")), RULES, lambda raw, _: Message("user", (_part(raw),))
+    )
+    for number in range(OVERTAKEN[0]):
+        work_out(readings, chat(3, f"{number} "))
+    for message in slow.messages:
+        message.findings["words"] = 1
+    for number in range(MOST_READINGS - OVERTAKEN[0] - 1):
+        work_out(readings, chat(3, f"later {number} "))
+    assert len(readings) == MOST_READINGS
+    assert not any(message.findings for message in slow.messages)
 
 
 def test_what_was_worked_out_goes_with_a_history_that_is_too_many():

@@ -24,9 +24,10 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 BESIDE: Final = 500
 """Bytes, about, that the copy of a message takes besides its text."""
 
-MOST_FINDINGS: Final = 8
-"""Histories of which it is kept what was worked out of their messages for a compaction, which
-weighs 20 to 50 times as much as their text."""
+OVERTAKEN: Final = (8, 16, 32)
+"""Newer histories with which one is let go of what was worked out of its messages for a compaction:
+that weighs 20 to 50 times as much as their text. More than once, since a slow compaction may go on
+when its history was overtaken."""
 
 MOST_STEPS: Final = 4
 """Lengths of a history whose numbers are kept: where an answer or two are taken back, what was
@@ -172,11 +173,10 @@ class Readings:
         while gone < len(kept) and total > self._most:
             total -= kept[gone].weight
             gone += 1
-        newest = {id(reading) for reading in kept[max(gone, len(kept) + 1 - MOST_FINDINGS) :]}
-        for reading in self._kept[-MOST_FINDINGS:]:
-            if id(reading) not in newest and not known.holds(reading):
-                reading.forget_findings()
-        self._kept = (*kept[gone:], made)
+        others = kept[gone:]
+        for reading in (*kept[:gone], *(others[-age] for age in OVERTAKEN if age <= len(others))):
+            reading.forget_findings()
+        self._kept = (*others, made)
 
 
 class _Found(NamedTuple):
