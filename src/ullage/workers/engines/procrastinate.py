@@ -57,6 +57,10 @@ WAIT_S: Final = 5.0
 VERSION: Final = "ullage jobs 1"
 """What the schema's comment says; another one is of another ullage."""
 
+ANSWER_S: Final = 15.0
+"""Seconds that an answer of the database is waited for: a worker that waited without end for one
+that was lost took no job more."""
+
 STATES: Final[Mapping[str, JobState]] = {
     "todo": "waiting",
     "doing": "running",
@@ -310,12 +314,16 @@ class ProcrastinateEngine:
     async def _list(self, sql: LiteralString, **values: Any) -> list[dict[str, Any]]:
         await self._open()
         try:
-            rows: list[dict[str, Any]] = await self._connector.execute_query_all_async(
-                sql, **values
-            )
+            async with asyncio.timeout(ANSWER_S):
+                rows: list[dict[str, Any]] = await self._connector.execute_query_all_async(
+                    sql, **values
+                )
             return rows
         except ConnectorException as error:
             raise self._explain(error) from error
+        except TimeoutError:
+            said = f"it gave no answer in {ANSWER_S:g} s"
+            raise StoreAway(f"the queue in {self.url} cannot be used: {said}") from None
 
     def _explain(self, error: Exception) -> StoreAway:
         said = str(error.__cause__ or error).strip().partition("\n")[0]
