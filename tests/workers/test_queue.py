@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.agent.thinking import Thinking
@@ -15,9 +16,10 @@ from tests.support.waiting import eventually
 from tests.workers.crew import across
 from tests.workers.hands import make_agent, make_worker
 from ullage.agent import Event, Live, Session
-from ullage.core.errors import ConfigurationError, QueueFull
+from ullage.core.errors import ConfigurationError, QueueFull, StoreError
 from ullage.storage.opening import open_log
 from ullage.workers import JobQueue, TenantLimits
+from ullage.workers.engines import procrastinate
 from ullage.workers.job import make_job
 from ullage.workers.opening import choose_engine, open_engine
 
@@ -258,3 +260,17 @@ def test_a_job_that_cannot_be_is_refused(more: dict[str, object], said: str):
 def test_limits_below_nothing_are_refused():
     with pytest.raises(ConfigurationError, match="0 or more"):
         TenantLimits(running=-1)
+
+
+def test_a_database_that_gives_no_answer_is_away(
+    find_store: FindStore, monkeypatch: pytest.MonkeyPatch
+):
+    store = find_store("procrastinate")
+    monkeypatch.setattr(procrastinate, "ANSWER_S", 0.3)
+    with closing(JobQueue(store, engine="procrastinate")) as queue:
+        assert queue.find("none") is None
+        with psycopg.connect(store) as held:
+            held.execute("LOCK TABLE ullage_jobs.procrastinate_jobs IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(StoreError, match=r"it gave no answer in 0\.3 s"):
+                queue.find("none")
+        assert queue.find("none") is None
