@@ -91,7 +91,7 @@ test: lint types contracts gates ## every gate, then the test suite
 coverage: setup ## the coverage budget: the suite without what is marked slow, few examples a property
 	@# It judges what was run, not whether it passed: that is what `make test` is for.
 	@echo "== coverage"
-	@mkdir -p build
+	@mkdir -p build && rm -f build/coverage.json
 	@$(PY) -m tests.support.browser
 	@$(PYTEST) --hypothesis-profile=few --hypothesis-seed=$(SEED) -n $(WORKERS) --dist loadfile \
 		-m "not long and not slow" --cov --cov-report= --cov-report=json:build/coverage.json $(ARGS) \

@@ -1,7 +1,7 @@
 """The last request of a conversation, held as bytes and read again when somebody looks into it.
 
-What a guard made of a request weighs ten to forty times its body: of hundreds of conversations that
-nobody looks at, the body is all that is kept.
+What a guard makes of a request weighs more than its body: of hundreds of conversations that nobody
+looks at, the body is all that is kept.
 """
 
 from __future__ import annotations

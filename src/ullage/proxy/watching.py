@@ -302,8 +302,9 @@ class ConversationWatch:
             )
         else:
             try:
-                report = self._report(track, held.last)
-                waste = self._find_waste(track, held.last, report)
+                request = held.last.read_sent()
+                report = self._report(track, held.last, request)
+                waste = self._find_waste(track, request, report)
             except UllageError as error:
                 notes.append(f"what fills the window cannot be told: {error}")
         can = {"forget"} | (set() if held is None else {"again", "pin", "recall", "undo"})
@@ -325,9 +326,8 @@ class ConversationWatch:
             raise UnknownConversation(f"the proxy knows no conversation {name:.60} (any more)")
         return found
 
-    def _report(self, track: _Track, held: HeldRequest) -> Mapping[str, Any]:
+    def _report(self, track: _Track, held: HeldRequest, request: Request) -> Mapping[str, Any]:
         last = track.requests[-1] if track.requests else None
-        request = held.read_sent()
         found = context(
             request.messages,
             usage=None if last is None else last.usage,
@@ -341,12 +341,12 @@ class ConversationWatch:
         )
         return {**found.to_dict(), "compaction_at": track.row.compaction_at}
 
-    def _find_waste(self, track: _Track, held: HeldRequest, report: Mapping[str, Any]) -> Any:
+    def _find_waste(self, track: _Track, request: Request, report: Mapping[str, Any]) -> Any:
         runtime = self._runtime
         meter = runtime.meter(track.question, track.dialect)
         prices = runtime.windows.prices(track.question)
-        messages = held.read_transcript(runtime).messages
-        return list_waste(report, messages, held.read_sent().tools or (), meter, prices)
+        read = runtime.read(Measurable(list(request.messages), dialect=track.dialect))
+        return list_waste(report, read.messages, request.tools or (), meter, prices)
 
     def review(self, name: str, number: int, *, reads: bool) -> CompactionReview:
         """Return a compaction as a change; raises UnknownConversation, NotPossible."""

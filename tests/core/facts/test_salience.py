@@ -26,7 +26,7 @@ from ullage.core.messages.transcript import Message
 
 
 def test_what_was_worked_out_of_a_history_ends_with_its_last_use() -> None:
-    """A cycle would keep it until a whole collection: 25 MB in a proxy that compacts."""
+    """A cycle would keep it until the next whole collection of garbage."""
     spread = WordSpread(CODEC.read([said("user", "Write to port 5432 of Hamlet.")]).messages)
     assert spread.words["Hamlet"].capital
     gone = weakref.ref(spread)

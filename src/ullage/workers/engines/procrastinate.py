@@ -58,8 +58,8 @@ VERSION: Final = "ullage jobs 1"
 """What the schema's comment says; another one is of another ullage."""
 
 ANSWER_S: Final = 15.0
-"""Seconds that an answer of the database is waited for: a worker that waited without end for one
-that was lost took no job more."""
+"""Seconds that an answer of the database is waited for: a worker took no job more while one that
+was lost was waited for without end."""
 
 STATES: Final[Mapping[str, JobState]] = {
     "todo": "waiting",
@@ -230,7 +230,7 @@ class ProcrastinateEngine:
 
     async def enlist(self, post: Post) -> int:
         """Make a worker known; return its number."""
-        await self._list(OLD, kept=KEPT_S)
+        await self._run(OLD, {"kept": KEPT_S}, None)  # of a large queue this may take long
         row = await self._ask(
             "SELECT enlist_worker(%(name)s, %(owner)s, %(slots)s, %(lease)s) AS worker",
             name=post.name,
@@ -312,9 +312,15 @@ class ProcrastinateEngine:
         return (await self._list(sql, **values))[0]
 
     async def _list(self, sql: LiteralString, **values: Any) -> list[dict[str, Any]]:
+        return await self._run(sql, values, ANSWER_S)
+
+    async def _run(
+        self, sql: LiteralString, values: dict[str, Any], within_s: float | None
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a query; raises StoreAway where they do not come in time."""
         await self._open()
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(within_s):
                 rows: list[dict[str, Any]] = await self._connector.execute_query_all_async(
                     sql, **values
                 )
@@ -322,7 +328,7 @@ class ProcrastinateEngine:
         except ConnectorException as error:
             raise self._explain(error) from error
         except TimeoutError:
-            said = f"it gave no answer in {ANSWER_S:g} s"
+            said = f"it gave no answer in {within_s:g} s"
             raise StoreAway(f"the queue in {self.url} cannot be used: {said}") from None
 
     def _explain(self, error: Exception) -> StoreAway:
