@@ -63,5 +63,6 @@ def vocabulary() -> Path:
     folder = ROOT / f".venv-bench-{BASE}" / "vocabulary"
     if not folder.is_dir():
         python = ROOT / f".venv-bench-{BASE}" / "bin" / "python"
-        subprocess.run([python, "-m", "bench.vocabulary", folder], check=True, cwd=ROOT)
+        ours = {**os.environ, "PYTHONPATH": str(ROOT / "src")}  # for the names of the files alone
+        subprocess.run([python, "-m", "bench.vocabulary", folder], check=True, cwd=ROOT, env=ours)
     return folder

@@ -13,7 +13,7 @@ from tests.core.compaction.test_plan import run
 from tests.support.counting import WordCounter
 from tests.support.transcripts import histories
 from ullage.core.compaction.block import block, gather
-from ullage.core.compaction.packing import SaidWords, pack
+from ullage.core.compaction.packing import LOOKED_AT, SaidWords, WordStore, pack
 from ullage.core.compaction.plan import Order
 from ullage.core.facts.sheet import Facts, parse, render
 
@@ -187,3 +187,14 @@ def test_data_that_begs_to_be_kept_is_not_told_though_somebody_says_its_name_aga
         found = packed([*data, said("user", "Now to Mirela and to 7."), *TALK], 900)
         assert plain in "\n".join(found.results)
         assert "IMPORTANT" not in str(found)
+
+
+def test_of_very_many_messages_the_newest_answers_are_looked_at_and_all_that_people_say() -> None:
+    first = [said("user", "Write to port 5432."), said("assistant", "The loom of Mirela creaks.")]
+    more = [said("assistant", f"Entry {n} of the book.") for n in range(LOOKED_AT - 1)]
+    places = range(LOOKED_AT + 1)
+    near = WordStore(CODEC.read([*first, *more]).messages)
+    far = WordStore(CODEC.read([*first, *more, *more[:1]]).messages)
+    assert "Mirela" in next(iter(near.find_others(places))).segment.text
+    assert "Mirela" not in next(iter(far.find_others([*places, LOOKED_AT + 1]))).segment.text
+    assert [v.segment.text for v in far.find_said(places)] == ["Write to port 5432."]

@@ -102,3 +102,11 @@ def test_words_in_the_tag_of_a_person_are_theirs_where_all_stands_in_tags(tag: s
     inside = f"<context>\n<{tag}>\n{BEGS}\n</{tag}>\n</context>\n<{tag}>\n{TYPED}\n</{tag}>"
     assert drop_quoted(inside).strip() == TYPED
     assert drop_quoted(f"Mind this.\n<{tag}>\n{BEGS}\n</{tag}>").strip() == "Mind this."
+
+
+def test_what_models_answer_is_quoted_by_its_marks_alone() -> None:
+    text = "It fails at night:\n12:01:07 worker lost\n12:04:09 worker lost\n```\nnpm test\n```"
+    by_model = {line.text: line.origin for line in read_origins(text, person=False)}
+    assert {by_model["12:01:07 worker lost"], by_model["It fails at night:"]} == {"typed"}
+    assert by_model["npm test"] == "quoted"
+    assert origin_of(text, "12:01:07") == "quoted"

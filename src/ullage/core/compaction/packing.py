@@ -56,6 +56,10 @@ before it says nothing new, unless it has another name or number."""
 GAP: Final = " \u2026 "
 """Stands between two segments of a message where something was left out."""
 
+LOOKED_AT: Final = 2_000
+"""Messages, the newest of those that go, of which what nobody typed is looked at: as many as a
+window of 300,000 tokens held of coding agents (`bench/transcript.py`)."""
+
 FRAME: Final = 2.0
 """Tokens that a segment takes besides its own: its bullet, or its gap."""
 
@@ -88,8 +92,11 @@ class WordStore:
                 yield from filter(is_said, self._weigh(place))
 
     def find_others(self, places: Iterable[int]) -> Iterator[Valued]:
-        """Yield what models answered, tools returned and people pasted at these places."""
-        for place in places:
+        """Yield what models answered, tools returned and people pasted at the last of these places.
+
+        What stands before `LOOKED_AT` messages of those that go is far away, and was told by then.
+        """
+        for place in [*places][-LOOKED_AT:]:
             yield from filterfalse(is_said, self._weigh(place))
 
     def list_typed(self, places: Sequence[int]) -> Iterator[RestWords]:
@@ -298,8 +305,9 @@ class _Pack:
         if self.prose.carries(line.text, line.rare) and not is_verbatim(line):
             self.in_prose.add((line.message, line.place))
             return True
-        orders = line.section == "results" and gives_orders(line.text, used=True)
-        return orders or self._is_told(line)
+        if self._is_told(line):
+            return True
+        return line.section == "results" and gives_orders(line.text, used=True)
 
     def _is_told(self, line: _Line) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""

@@ -41,11 +41,12 @@ HEADINGS: Final = 2
 """Headings of a message behind its first words from which on it holds a document."""
 
 
-def read_origins(text: str) -> list[TextLine]:
+def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
     """Return the lines of a text without those that only open or close a quotation.
 
     A fence, a tag that is closed, and a pair of rulers end where they end; one ruler, a ruler with
-    a title, and the head of a mail (fields, an address in one of them) quote all that follows.
+    a title, and the head of a mail (fields, an address in one of them) quote all that follows. Only
+    a `person` pastes: models quote within marks.
     """
     lines = text.splitlines()
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
@@ -65,6 +66,8 @@ def read_origins(text: str) -> list[TextLine]:
             continue
         quoted = fenced or tag or ruled or number >= rest
         found.append(TextLine(line, "quoted" if quoted else _judge(number, document)))
+    if not person:
+        return found
     marked = [line if origin == "typed" or not line.strip() else QUOTED for line, origin in found]
     pasted = find_pasted(marked)
     return [

@@ -37,6 +37,10 @@ OFTEN: Final = (6, 0.05)
 """Messages in which a pair of words has come before it is a turn of phrase: so many, and so large
 a share of them all."""
 
+TOOLS: Final = 4_000
+"""Messages of tools of which the words are counted; of more, every second one, or third. A word's
+rarity goes by a logarithm, and people's and models' own words are all read."""
+
 FIRST: Final = -1_000_000
 """Stands for the position of what was said before the first message."""
 
@@ -109,7 +113,11 @@ class WordSpread:
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.words = words = _Words(learned)
+        tools = [n for n, message in enumerate(messages) if find_author(message) == "tool"]
+        left_out = {*tools}.difference(tools[:: 1 + len(tools) // TOOLS])
         for index, message in enumerate(messages):
+            if index in left_out:
+                continue
             for turn in _list_turns(message):
                 words.number += 1
                 words.spread.update(turn.words)
@@ -117,6 +125,8 @@ class WordSpread:
                 words.last.update(dict.fromkeys(turn.own, index))
                 words.small.update(turn.small)
         self._often = max(OFTEN[0], OFTEN[1] * words.number)
+        small = words.small
+        self._names = frozenset(w for w in words.last if not w.isalpha() or w not in small)
 
     def judge_wear(self, words: Sequence[str]) -> float:
         """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
@@ -137,9 +147,8 @@ class WordSpread:
 
     def may_be_taken_up(self, message: Message, place: int) -> bool:
         """Tell whether any name or number of a tool's message is used later: most have none."""
-        last = self.words.last
-        names = (name for turn in _list_turns(message) for name in turn.names)
-        return any(last.get(name, -1) > place for name in names)
+        last, names = self.words.last, self._names
+        return any(last[w] > place for turn in _list_turns(message) for w in turn.words & names)
 
 
 LEAST_WORDS: Final = 2
@@ -153,8 +162,7 @@ def _has_digit(word: str) -> bool:
 class _Turn(NamedTuple):
     """Who says which words in a message, which of them are their own, and the pairs of these.
 
-    `small` are those of their own that stand without a capital letter. `names` are those of a tool
-    that may be names or numbers.
+    `small` are those of their own that stand without a capital letter.
     """
 
     author: Author
@@ -162,7 +170,6 @@ class _Turn(NamedTuple):
     own: frozenset[str] = frozenset()
     small: frozenset[str] = frozenset()
     pairs: frozenset[tuple[str, str]] = frozenset()
-    names: frozenset[str] = frozenset()
 
 
 def _list_turns(message: Message) -> Sequence[_Turn]:
@@ -195,10 +202,8 @@ def _read_message(message: Message) -> _Turn:
         return _list_words(author, cut_message(message))
     found = set[str]().union(*map(find_words, list_texts(message)))
     words = frozenset(map(str.casefold, found))
-    if author == "assistant":
-        return _Turn(author, words, words, words & found)
-    names = (word.casefold() for word in found if not word.isalpha() or word[0].isupper())
-    return _Turn(author, words, names=frozenset(names))
+    own = author == "assistant"
+    return _Turn(author, words, words, words & found) if own else _Turn(author, words)
 
 
 def _list_words(author: Author, segments: Iterable[Segment]) -> _Turn:
