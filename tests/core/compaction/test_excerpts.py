@@ -156,3 +156,45 @@ def test_a_long_task_stays_whole_where_clearing_is_enough() -> None:
     assert ullage.count(history[:1], model=MODEL).tokens > target / 3
     assert (made.reached, made.strategy) == (True, "clear")
     assert made.messages[0] is history[0]
+
+
+def talk(wishes: int, answer: str) -> list[dict[str, Any]]:
+    history = [said("user", "Help me with the cellar."), said("assistant", "Gladly.")]
+    for number in range(wishes):
+        history.append(said("user", f"Shelf {number} belongs to Mirela{number}, row {number * 7}."))
+        history.append(said("assistant", NOTED))
+    return [*history, said("user", "Which shelves are free?"), said("assistant", answer)]
+
+
+NOTED = "Fine, I have made a note of it, and of the rest too. " * 6
+ANSWER = "The ninth one is free, and behind it there is room for three more casks. " * 12
+
+
+def cut_to(history: list[dict[str, Any]], target: int, **more: Any) -> list[Any]:
+    made = ullage.compact(history, model=MODEL, target_tokens=target, **more)
+    assert made.reached
+    ullage.validate(list(made.messages))
+    return [raw["content"] for raw in made.messages]
+
+
+def test_an_answer_at_the_end_makes_way_for_what_people_said() -> None:
+    *_, block, request, answer = cut_to(talk(30, ANSWER), 600)
+    assert (request, len(answer) < len(ANSWER) / 2) == ("Which shelves are free?", True)
+    assert "tokens left out here" in answer
+    assert sum(f"belongs to Mirela{n}," in block for n in range(30)) == 30
+
+
+def test_an_answer_at_the_end_stays_whole_where_all_that_people_said_fits_beside_it() -> None:
+    assert cut_to(talk(30, ANSWER), 1_200)[-1] == ANSWER
+
+
+@pytest.mark.parametrize("target", [500, 700, 1_200])
+def test_an_answer_is_not_shortened_that_is_short_or_pinned(target: int) -> None:
+    assert cut_to(talk(30, "The ninth one."), target)[-1] == "The ninth one."
+    history = talk(30, ANSWER)
+    assert cut_to(history, target, pins=[len(history) - 1])[-1] == ANSWER
+
+
+def test_the_current_request_is_not_shortened_for_what_was_said_before() -> None:
+    history = talk(30, "The ninth one.")
+    assert cut_to([*history, said("user", ANSWER)], 700)[-1] == ANSWER

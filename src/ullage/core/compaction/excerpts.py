@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.packing import estimate
+from ullage.core.compaction.room import HEAD, MARGIN
 from ullage.core.compaction.strategies import excerpt
 from ullage.core.facts.salience import gives_orders
 
@@ -62,7 +63,13 @@ def quote_used(draft: PlanDraft, strategy: Strategy) -> None:
     quote_results(draft, min(share, left) if left >= 0 else share, used=True)
 
 
-def excerpt_task(draft: PlanDraft) -> None:
+def shorten_ends(draft: PlanDraft) -> None:
+    """Shorten the task and an answer at the end, each where it takes too much of the target."""
+    _shorten_task(draft)
+    _shorten_answer(draft)
+
+
+def _shorten_task(draft: PlanDraft) -> None:
     """Shorten a task that takes too much of the target, where messages have to go all the same.
 
     Where its shortening alone would do, the messages go and the task stays as it is.
@@ -71,6 +78,21 @@ def excerpt_task(draft: PlanDraft) -> None:
     draft.take("excerpt", excerpt.shorten_task(draft.situation))
     if draft.fits:
         draft.restore(before)
+
+
+def _shorten_answer(draft: PlanDraft) -> None:
+    """Shorten an answer at the end where people's words in front of it do not fit beside it.
+
+    What people said comes before what models answered, and the newest unit stays whatever is left.
+    """
+    now = draft.situation
+    if now.total <= now.target or not now.units:
+        return
+    stays = now.pins.union(now.units[-1])
+    room = now.target - now.fixed - sum(now.sizes[i] for i in stays)
+    typed = draft.words.list_typed([i for i in range(len(draft.said)) if i not in stays])
+    if sum(estimate(rest.text) for rest in typed) * MARGIN + HEAD > room:
+        draft.take("excerpt", excerpt.shorten_answer(now))
 
 
 USED_SHARE: Final = 0.06

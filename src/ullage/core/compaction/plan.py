@@ -20,7 +20,7 @@ from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.draft import PlanDraft
 from ullage.core.compaction.dropping import TAILS
 from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_clear, reference
-from ullage.core.compaction.excerpts import excerpt_task, quote_results, quote_used
+from ullage.core.compaction.excerpts import quote_results, quote_used, shorten_ends
 from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
@@ -443,7 +443,7 @@ def _try_strategies(
         if strategy.prose or (trial.fits and not strategy.always):
             continue
         if strategy.drops:
-            excerpt_task(trial)
+            shorten_ends(trial)
         if strategy.drops and not trial.reserve:
             trial.hold(count_reserve(trial, split_room(trial, reserve)))
             if not trial.reserve:  # no block will be written: one that is there goes on as it is

@@ -67,7 +67,7 @@ def split_room(draft: PlanDraft, most: int) -> int:
     room = now.target - (now.total - kept) + draft.reserve
     share = TAIL_SHARE if now.keep is None else 1.0  # so many messages are the caller's word
     least = min(_count_tail(now), int(room * share))
-    block = float(_HEAD)
+    block = float(HEAD)
     others = 0.0
     for unit, size in zip(units, sizes, strict=True):
         if kept + block + min(others, room * OTHERS_SHARE) <= room:
@@ -83,7 +83,7 @@ def split_room(draft: PlanDraft, most: int) -> int:
         others += 0.0 if said else size
     found = max(min(room - kept, most), min(name_alone(draft), most))
     # where a block's head alone would fill the room, rules are kept and the target is missed
-    share = max(room // 2, _HEAD) if room >= _HEAD else most // 2
+    share = max(room // 2, HEAD) if room >= HEAD else most // 2
     if found >= share:
         return found
     rules = count_reserve(draft, most, carried.rules) + carried.NOTICE
@@ -136,7 +136,7 @@ head. Below it what there is to hold is packed, to see whether any of it fits.""
 MARGIN: Final = 1.1
 """What people's words take in a block beside their own estimate: marks and line ends. By hand."""
 
-_HEAD: Final = 96
+HEAD: Final = 96
 """Tokens of a block before its first line: its header, its frame, and the headings."""
 
 

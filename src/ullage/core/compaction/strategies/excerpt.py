@@ -1,8 +1,8 @@
 """excerpt: what alone is too big for the target keeps its head and its tail.
 
-Applies to the results of the newest response (a tool that returned a whole file) and to the task
-when it takes too much of the target and is not pinned; never to the current request. It
-knows no other strategy.
+Applies to the results of the newest response (a tool that returned a whole file), to an answer that
+nobody has replied to yet, and to the task when it takes too much of the target and is not pinned;
+never to the current request. It knows no other strategy.
 """
 
 from __future__ import annotations
@@ -66,6 +66,22 @@ def shorten_task(situation: Situation) -> Script:
 TASK_SHARE: Final = 1 / 3
 """The share of the target that goes to the task as it was; what is left out of it may stand in the
 block, sentence by sentence."""
+
+
+def shorten_answer(situation: Situation) -> Script:
+    """Return the shortening of an answer at the end that takes much of the target."""
+    last = situation.units[-1][-1]
+    tokens = max(int(situation.target * ANSWER_SHARE), FLOOR)
+    said = situation.transcript.messages[last].role == "assistant"
+    if not said or last in situation.pins or situation.sizes[last] <= tokens:
+        return Script()
+    edits: list[Clear] = []
+    _shorten(situation, last, _longest(situation, last), tokens, edits)
+    return Script.of(edits)
+
+
+ANSWER_SHARE: Final = 0.1
+"""The share of the target that an answer at the end keeps where people's words do not fit."""
 
 
 def shorten_newest(situation: Situation) -> Script:
