@@ -11,8 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
-from ullage.core.compaction.packing import estimate
-from ullage.core.compaction.room import HEAD, MARGIN
+from ullage.core.compaction.packing import HEAD, MARGIN, estimate
 from ullage.core.compaction.strategies import excerpt
 from ullage.core.facts.salience import gives_orders
 

@@ -63,6 +63,12 @@ window of 300,000 tokens held of coding agents (`bench/transcript.py`)."""
 FRAME: Final = 2.0
 """Tokens that a segment takes besides its own: its bullet, or its gap."""
 
+MARGIN: Final = 1.1
+"""What people's words take in a block beside their own estimate: marks and line ends. By hand."""
+
+HEAD: Final = 96
+"""Tokens of a block before its first line: its header, its frame, and the headings."""
+
 BYTES: Final = 4.2
 """Bytes of UTF-8 that a token has about: 3.9 to 4.2 of English, German, Chinese and Japanese by
 o200k_base, up to 7 of Hindi and Arabic. For the order, and for how much room is kept."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import block as carried
 from ullage.core.compaction.dropping import free
-from ullage.core.compaction.packing import estimate
+from ullage.core.compaction.packing import HEAD, MARGIN, estimate
 from ullage.core.messages.transcript import summarises
 from ullage.core.tokens.counting import text_size
 
@@ -132,12 +132,6 @@ whole messages have it."""
 _SURE: Final = 192
 """Tokens from which on a block has room for something, whatever it is to hold: twice its
 head. Below it what there is to hold is packed, to see whether any of it fits."""
-
-MARGIN: Final = 1.1
-"""What people's words take in a block beside their own estimate: marks and line ends. By hand."""
-
-HEAD: Final = 96
-"""Tokens of a block before its first line: its header, its frame, and the headings."""
 
 
 def name_alone(draft: PlanDraft) -> int:
