@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
-from ullage.proxy.keeping import MOST, Keeping, WrittenBehind
-from ullage.storage import MemoryStore
+from ullage.proxy.keeping import AT_ONCE, MOST, Keeping, WrittenBehind
+from ullage.storage import MemoryStore, open_store
 from ullage.storage.protocol import STANDARD
 
 
@@ -87,6 +89,28 @@ def test_no_more_than_a_number_waits_to_be_written() -> None:
     asyncio.run(kept.settle())
     assert store.conversations.load("s", ["p4"]) is None
     assert store.conversations.load("s", ["p5"]) == make("p5")
+
+
+def test_what_changes_soon_after_a_write_shares_the_next_transaction(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:{tmp_path / 's.db'}")
+    kept, written = Keeping(store, STANDARD).conversations, list[int]()
+    save_all = store.conversations.save_all  # type: ignore[attr-defined]  # SQL stores have it
+
+    def count(conversations: Sequence[Conversation]) -> None:
+        written.append(len(conversations))
+        save_all(conversations)
+
+    store.conversations.save_all = count  # type: ignore[attr-defined]
+    names = [f"p{n}" for n in range(AT_ONCE + 20)]
+
+    async def talk() -> None:
+        await save(kept, make("first"))
+        await save(kept, *map(make, names))
+
+    asyncio.run(talk())
+    assert written == [1, AT_ONCE, 20]
+    assert all(store.conversations.load("s", [name]) == make(name) for name in names)
+    store.close()
 
 
 def test_what_another_replica_wrote_meanwhile_is_read_where_the_conversation_grew_by_more() -> None:

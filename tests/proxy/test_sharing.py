@@ -14,14 +14,14 @@ from tests.support.waiting import eventually
 from ullage.core.errors import StoreError
 from ullage.proxy import sharing
 from ullage.proxy.sharing import Sharing
-from ullage.storage import MemoryStore, Store, open_store, shelter
+from ullage.storage import MemoryStore, Store, open_store, patience
 from ullage.storage.sqlite import SqliteStore
 
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "LOOK_S", 0.02)
-    monkeypatch.setattr(shelter, "ANSWER_S", 30.0)
+    monkeypatch.setattr(patience, "ANSWER_S", 30.0)
 
 
 class Ear:

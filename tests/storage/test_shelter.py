@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tests.support.clock import FakeClock
 from tests.support.postgres import Server, obtain
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import StoreError
-from ullage.storage import MemoryStore, open_store
+from ullage.storage import MemoryStore, open_store, patience
 from ullage.storage import shelter as room
 from ullage.storage.bodies import DamagedRecord
 from ullage.storage.postgres_database import Connection
@@ -238,7 +238,7 @@ def test_an_event_loop_waits_a_moment_once_and_catches_up_by_itself() -> None:
         began = time.monotonic()
         made = await kept.checkpoints.asave(checkpoint("p", 1))
         waited = time.monotonic() - began
-        assert room.ANSWER_S * 0.9 <= waited < 10
+        assert patience.ANSWER_S * 0.9 <= waited < 10
         before = time.monotonic()
         for n in range(200):
             assert await kept.checkpoints.aload("s", ["p"]) == made
@@ -356,19 +356,31 @@ def test_a_statement_that_goes_on_too_long_is_ended_by_the_server(
     store.close()
 
 
+@pytest.mark.parametrize("wait", [patience.wait_for_answer, patience.wait_for_thread])
 def test_a_loop_that_was_held_up_hears_an_answer_that_has_long_come(
-    monkeypatch: pytest.MonkeyPatch,
+    wait: Callable[[Awaitable[int]], Awaitable[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "ANSWER_S", 0.2)
+    monkeypatch.setattr(patience, "ANSWER_S", 0.2)
     threads = Threads("ullage-test", 1)
 
     async def ask() -> int:
         asyncio.get_running_loop().call_later(0.01, time.sleep, 0.5)
-        return await room.wait_for_answer(threads.run(lambda: 7))
+        return await wait(threads.run(lambda: 7))
 
     async def wait_in_vain() -> None:
-        await room.wait_for_answer(asyncio.Event().wait())
+        await wait(asyncio.Event().wait())
 
     assert asyncio.run(ask()) == 7
     with pytest.raises(TimeoutError):
         asyncio.run(wait_in_vain())
+
+
+def test_who_leaves_while_a_thread_is_asked_is_gone_at_once() -> None:
+    async def leave() -> None:
+        asked = asyncio.ensure_future(patience.wait_for_thread(asyncio.Event().wait()))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asked
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(leave())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.storage import MemoryStore, StoreLimits
 from ullage.storage.shelter import Shelter, shelter
-from ullage.storage.threaded import conversations_of, desk_of
+from ullage.storage.threaded import conversations_of, desk_of, save_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,13 @@ says to it. One that grew by more may have been another replica's meanwhile."""
 
 MOST: Final = 1_000
 """Conversations that wait to be written; of more, those that changed longest ago are left out."""
+
+
+AT_ONCE: Final = 100
+"""Of these, how many are written in one transaction."""
+
+REST_S: Final = 0.05
+"""Seconds from one transaction to the next: under load, what changes meanwhile shares one."""
 
 
 class Keeping:
@@ -85,7 +92,8 @@ class Keeping:
 class WrittenBehind:
     """What is remembered of conversations: in memory at once, in the store soon after.
 
-    One writer at a time; what changed again meanwhile is written once.
+    One writer at a time, which rests between two transactions; what changed again meanwhile is
+    written once.
     """
 
     def __init__(self, store: Store, limits: StoreLimits) -> None:
@@ -94,6 +102,7 @@ class WrittenBehind:
         self._before: OrderedDict[str, Conversation] = OrderedDict()
         self._waiting: OrderedDict[str, Conversation] = OrderedDict()
         self._writing: asyncio.Task[None] | None = None
+        self._rests_until = 0.0
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Return what is kept under the first of `prefixes` that has something, or None."""
@@ -150,10 +159,14 @@ class WrittenBehind:
             self._before.popitem(last=False)
 
     async def _write_all(self) -> None:
-        conversations = conversations_of(self._store)
+        conversations, now = conversations_of(self._store), asyncio.get_running_loop().time
         while self._waiting:
-            _, conversation = self._waiting.popitem(last=False)
-            await conversations.asave(conversation)
+            await asyncio.sleep(max(self._rests_until - now(), 0))
+            many = min(len(self._waiting), AT_ONCE)
+            await save_together(
+                conversations, [self._waiting.popitem(last=False)[1] for _ in range(many)]
+            )
+            self._rests_until = now() + REST_S
 
 
 def _list_unknown(prefixes: Sequence[str], found: Conversation | None) -> Sequence[str]:

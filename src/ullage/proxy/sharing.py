@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ullage.core.errors import StoreError
 from ullage.storage.notes import Notes, SharedNote, notes_of
-from ullage.storage.shelter import wait_for_answer
+from ullage.storage.patience import wait_for_answer
 from ullage.storage.threaded import SHARED, Desk, desk_of
 
 if TYPE_CHECKING:

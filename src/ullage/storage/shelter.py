@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ullage.core.errors import StoreError, UllageError
@@ -20,6 +21,7 @@ from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage.bodies import DamagedRecord
 from ullage.storage.memory import MemoryStore
+from ullage.storage.patience import ANSWER_S, wait_for_answer, wait_for_thread
 from ullage.storage.protocol import STANDARD, StoreLimits
 from ullage.storage.threaded import (
     AT_ONCE,
@@ -31,6 +33,7 @@ from ullage.storage.threaded import (
     desk_of,
     originals_of,
     run_at_once,
+    save_together,
 )
 
 if TYPE_CHECKING:
@@ -50,14 +53,6 @@ log = logging.getLogger("ullage.storage")
 
 Result = TypeVar("Result")
 
-ANSWER_S: Final = 1.0
-"""Seconds that an event loop waits for a store's answer. What a thread asks for takes as long as
-the store's own waits."""
-
-PIECES: Final = 10
-"""Pieces of that time. Of a loop that is held up, or has too little of the processor, each takes
-longer: such a loop hears of the time before it hears of an answer that has long come."""
-
 FIRST_S: Final = 1.0
 """Seconds after a failure until the store is tried again; twice as long each time."""
 
@@ -73,33 +68,28 @@ CHARACTERS: Final = 64 * 1024 * 1024
 """Characters of originals among them."""
 
 
-async def wait_for_answer(asked: Awaitable[Result]) -> Result:
-    """Return the answer of a store; raises TimeoutError beyond `ANSWER_S`, and what it raises."""
-    import asyncio
-
-    task = asyncio.ensure_future(asked)
-    try:
-        for _ in range(PIECES):
-            done, _ = await asyncio.wait({task}, timeout=ANSWER_S / PIECES)
-            if done:
-                return task.result()
-        raise TimeoutError
-    finally:
-        task.cancel()
-
-
 @dataclass(frozen=True, slots=True)
 class _Doors:
-    """The three parts of a store, and whether its calls block the caller."""
+    """The three parts of a store, whether its calls block the caller, or threads of ours."""
 
     checkpoints: AsyncCheckpoints
     conversations: AsyncConversations
     originals: AsyncOriginals
     blocking: bool
 
-    async def wait_for(self, asked: Awaitable[Result]) -> Result:
+    def wait_for(self, asked: Awaitable[Result]) -> Awaitable[Result]:
         """Return the answer; raises TimeoutError beyond `ANSWER_S` where nobody is blocked."""
-        return await (asked if self.blocking else wait_for_answer(asked))
+        if self.blocking:
+            return asked
+        return wait_for_thread(asked) if self._is_threaded else wait_for_answer(asked)
+
+    @property
+    def _is_threaded(self) -> bool:
+        return (
+            type(self.checkpoints) is ThreadedCheckpoints
+            and type(self.conversations) is ThreadedConversations
+            and type(self.originals) is ThreadedOriginals
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,24 +468,33 @@ class ShelteredConversations:
         """Do as `save`."""
         await self._shelter.aask(self._save(conversation))
 
+    async def asave_all(self, conversations: Sequence[Conversation]) -> None:
+        """Save several, at once where the store can."""
+        await self._shelter.aask(self._save(*conversations))
+
     def _load(self, scope: str, prefixes: Sequence[str]) -> Asked[Conversation | None]:
         return (
             lambda doors: doors.conversations.aload(scope, prefixes),
             lambda: self._near.load(scope, prefixes),
         )
 
-    def _save(self, conversation: Conversation) -> Asked[None]:
+    def _save(self, *conversations: Conversation) -> Asked[None]:
         async def work(doors: _Doors) -> None:
-            self._near.save(conversation)
-            await doors.conversations.asave(conversation)
+            for conversation in conversations:
+                self._near.save(conversation)
+            await save_together(doors.conversations, conversations)
 
         def near() -> None:
-            self._near.save(conversation)
-            change = _Change(lambda doors: doors.conversations.asave(conversation))
-            name = ("conversation", conversation.scope, conversation.prefix)
-            self._shelter.defer(name, change)
+            for conversation in conversations:
+                self._near.save(conversation)
+                name = ("conversation", conversation.scope, conversation.prefix)
+                self._shelter.defer(name, _Change(partial(_save_later, conversation)))
 
         return work, near
+
+
+def _save_later(conversation: Conversation, doors: _Doors) -> Awaitable[None]:
+    return doors.conversations.asave(conversation)
 
 
 class ShelteredOriginals:

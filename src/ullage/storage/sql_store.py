@@ -431,13 +431,18 @@ class SqlConversations:
 
     def save(self, conversation: Conversation) -> None:
         """Keep the state of a conversation in place of what was kept under its prefix."""
-        kind, scope, records = "conversation", conversation.scope, self._records
-        place, body = (
-            records.make_place(kind, scope, conversation.prefix),
-            seal(conversation.to_dict()),
-        )
-        with records.writing(kind, scope, grown=[kind]) as writer:
-            writer.execute(records.engine.statements.state, records.make_row(place, body))
+        self.save_all([conversation])
+
+    def save_all(self, conversations: Sequence[Conversation]) -> None:
+        """Do so for several, with one transaction a scope."""
+        kind, records = "conversation", self._records
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for one in conversations:
+            place = records.make_place(kind, one.scope, one.prefix)
+            rows.setdefault(one.scope, []).append(records.make_row(place, seal(one.to_dict())))
+        for scope, held in rows.items():
+            with records.writing(kind, scope, grown=[kind] * len(held)) as writer:
+                writer.executemany(records.engine.statements.state, held)
 
 
 class KeptPassages(Index, Protocol):

@@ -150,6 +150,28 @@ class ThreadedConversations:
         """Do as `save`."""
         await self._desk.writes.run(self._blocking.save, conversation)
 
+    async def asave_all(self, conversations: Sequence[Conversation]) -> None:
+        """Save several as one piece of work."""
+        await self._desk.writes.run(_save_all, self._blocking, conversations)
+
+
+def _save_all(blocking: Conversations, conversations: Sequence[Conversation]) -> None:
+    """Save several: in one transaction where the store has a way to."""
+    if hasattr(blocking, "save_all"):
+        blocking.save_all(conversations)
+        return
+    for conversation in conversations:
+        blocking.save(conversation)
+
+
+async def save_together(awaited: AsyncConversations, conversations: Sequence[Conversation]) -> None:
+    """Save several conversations: at once where they can be, else one by one."""
+    if hasattr(awaited, "asave_all"):
+        await awaited.asave_all(conversations)
+        return
+    for conversation in conversations:
+        await awaited.asave(conversation)
+
 
 class ThreadedOriginals:
     """The texts that placeholders stand for, asked for in threads."""
