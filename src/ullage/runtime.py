@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.learned import Learned
     from ullage.core.messages.size import Size
     from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
-    from ullage.core.tokens.calibration import Calibration, ReportedSize
+    from ullage.core.tokens.calibration import ReportedSize
     from ullage.core.tokens.counting import Measure, Meter
     from ullage.counters import Vocabulary
     from ullage.storage import Store
@@ -257,12 +257,13 @@ class Runtime(Unpicklable):
         learned = None
         if not _is_exact(known, hosted=hosted):
             learned = self.lessons.find(question.own_key).calibration
-        key = (known, hosted, question.model, dialect, learned)
-        meter = self._meters.get(key)
+        key = (known, hosted, question.model, dialect)
+        meter = self._meters.get((*key, learned))
         if meter is None:
             if len(self._meters) >= MOST_METERS:
                 self._meters.clear()
-            meter = self._meters[key] = self._meter(known, hosted, question.model, dialect, learned)
+            plain = self._meters[key] = self._meters.get(key) or self._meter(*key)
+            meter = self._meters[*key, learned] = calibrate_meter(plain, learned)
         if alone:
             self._plain[question.model, dialect] = meter
         return meter
@@ -273,7 +274,6 @@ class Runtime(Unpicklable):
         hosted: bool,  # noqa: FBT001 - a fact of the question, not a switch
         model: str | None,
         dialect: DialectName,
-        learned: Calibration | None,
     ) -> Meter:
         from ullage.core.dialects.framing import UNKNOWN_TEMPLATE
         from ullage.core.messages.media import image_rule
@@ -286,8 +286,7 @@ class Runtime(Unpicklable):
         if _is_exact(known, hosted=hosted):
             return Meter(counter, framing, EXACT, "exact", seen=self._tools)
         scale = EXACT if known.exact and known.family else band(known.family)
-        meter = Meter(counter, framing, scale, "estimate", seen=self._tools)
-        return calibrate_meter(meter, learned)
+        return Meter(counter, framing, scale, "estimate", seen=self._tools)
 
     def is_loaded(self, question: Question, dialect: DialectName) -> bool:
         """Tell whether a request for a model can be read and measured without loading anything."""

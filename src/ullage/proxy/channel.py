@@ -6,7 +6,7 @@ It knows neither upstreams nor guards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from ullage.proxy import answers
@@ -17,8 +17,16 @@ ECHO: Final = b"x-ullage-request-id"
 upstream's own, which its support asks for."""
 
 
+UNWATCHED_S: Final = 0.02
+"""Seconds after which a client is watched: most short requests are over by then."""
+
+
 class Gone(Exception):  # noqa: N818 - the client left; nobody is there to be told
     """The client is not there any more."""
+
+
+class Left(Gone):
+    """The client left while work was done for it."""
 
 
 class Channel:
@@ -74,10 +82,37 @@ class Channel:
             if not message.get("more_body"):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def wait_until_left(self) -> None:
-        """Return once the client has gone."""
+    async def run_watched(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work as long as the client is there; raises Left, the work cancelled.
+
+        The client of work that is soon over is not watched.
+        """
+        worker = asyncio.current_task()
+        assert worker is not None  # noqa: S101 - this is a coroutine, and some task runs it
+        others, watchers = worker.cancelling(), list[asyncio.Task[None]]()
+
+        def begin() -> None:
+            watchers.append(asyncio.ensure_future(self._watch(worker)))
+
+        timer = asyncio.get_running_loop().call_later(UNWATCHED_S, begin)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not self.gone or worker.uncancel() > others:
+                raise
+            raise Left from None
+        finally:
+            timer.cancel()
+            for watcher in watchers:
+                watcher.cancel()
+
+    async def _watch(self, worker: asyncio.Task[Any]) -> None:
+        """Cancel the worker once the client has gone."""
         while (await self.receive())["type"] != "http.disconnect":
             continue
+        if not self.ended:
+            self.gone = True
+            worker.cancel()
 
     async def begin(self, status: int, headers: Any) -> None:
         """Send the head of the answer."""

@@ -23,7 +23,7 @@ from ullage.proxy import head as heads
 from ullage.proxy.answering import Answering
 from ullage.proxy.body import Body, RequestRefused
 from ullage.proxy.call import ProxyCall, find_upstream, make_call
-from ullage.proxy.channel import Channel, Gone
+from ullage.proxy.channel import Channel, Gone, Left
 from ullage.proxy.far import check_far, read_far
 from ullage.proxy.guarding import SMALL, Plan, trouble
 from ullage.proxy.journal import LEFT, RequestLine
@@ -133,28 +133,13 @@ class Exchange:
         return await THREADS.run(bodies.read, raw, name, bounds)
 
     async def _run_watched(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work as long as the client is there; raises Gone, the work cancelled."""
-        worker = asyncio.current_task()
-        assert worker is not None  # noqa: S101 - this is a coroutine, and some task runs it
-        others, channel = worker.cancelling(), self._channel
-
-        async def watch() -> None:
-            await channel.wait_until_left()
-            if not channel.ended:
-                channel.gone = True
-                worker.cancel()
-
-        watcher = asyncio.ensure_future(watch())
+        """Do the work as long as the client is there; raises Left, the work cancelled."""
         try:
-            await work
-        except asyncio.CancelledError:
-            if not channel.gone or worker.uncancel() > others:
-                raise
-            if channel.begun:
+            await self._channel.run_watched(work)
+        except Left:
+            if self._channel.begun:
                 self._app.meters.stream_aborted("client")
-            raise Gone from None
-        finally:
-            watcher.cancel()
+            raise
 
     async def _send(self, upstream: Upstream, data: bytes, *, changed: bool = False) -> Response:
         head = self._head

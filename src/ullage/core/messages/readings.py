@@ -141,7 +141,8 @@ class Readings:
         said, that one has the messages, and what was derived of them is its own.
         """
         found, longest, step, giver = NOTHING, 0, START, NOTHING
-        for reading in reversed(self._kept):
+        first = raws[:1]
+        for reading in [other for other in self._kept if first == other.copies[:1]][::-1]:
             if len(reading.copies) <= step.size:
                 continue
             shared = _count_shared(raws, reading.copies, longest)
@@ -166,8 +167,8 @@ class Readings:
         steps = [known.limit(s) for s in known.giver.steps if 0 < s.size <= begun.size]
         steps = [step for step in steps if step.size < size]
         made = Reading(copies, messages, (Derived(size, memo, weight), *steps)[:MOST_STEPS])
-        kept = [other for other in self._kept if not known.holds(other)]
-        total = made.weight + sum([reading.weight for reading in kept])
+        kept = known.leave(self._kept)
+        total = made.weight + sum([reading.steps[0].weight for reading in kept])
         gone = max(len(kept) + 1 - MOST_READINGS, 0)
         total -= sum([reading.weight for reading in kept[:gone]])
         while gone < len(kept) and total > self._most:
@@ -213,11 +214,14 @@ class _Found(NamedTuple):
             return step
         return step._replace(memo=limit_memo(step.memo, self.length))
 
-    def holds(self, other: Reading) -> bool:
-        """Tell whether the history goes on with all of a reading."""
-        if other is self.reading:
-            return len(other.copies) == self.length
-        return other is self.giver and len(other.copies) == self.step.size
+    def leave(self, kept: tuple[Reading, ...]) -> list[Reading]:
+        """Return readings without those that the history goes on with all of."""
+        gone = set[int]()
+        if len(self.reading.copies) == self.length:
+            gone.add(id(self.reading))
+        if len(self.giver.copies) == self.step.size:
+            gone.add(id(self.giver))
+        return [other for other in kept if id(other) not in gone]
 
 
 def _count_shared(raws: tuple[Raw, ...], copies: tuple[Raw, ...], least: int) -> int:
