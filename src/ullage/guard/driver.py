@@ -144,12 +144,32 @@ class Driver:
         """
         await self.aopen()
         answer: Any = None
-        while True:
-            step = await self._aadvance(steps, answer) if beside else _advance(steps, answer)
-            if isinstance(step, _Done):
-                result: Result = step.result
-                return result
-            answer = await self._aanswer(step)
+        ahead: _Ahead | None = None
+        try:
+            while True:
+                step = await self._aadvance(steps, answer) if beside else _advance(steps, answer)
+                if isinstance(step, _Done):
+                    result: Result = step.result
+                    return result
+                if ahead is None and isinstance(step, NeedRecall):
+                    ahead = self._look_ahead(step.next)
+                if ahead is not None and step == ahead.need:
+                    answer, ahead = await ahead.task, None
+                else:
+                    answer = await self._aanswer(step)
+        finally:
+            if ahead is not None:
+                ahead.task.cancel()
+
+    def _look_ahead(self, need: NeedLoad | None) -> _Ahead | None:
+        """Begin to look for what will be needed: a store answers both questions in one go."""
+        import asyncio
+
+        if need is None or self.store.url == MEMORY:
+            return None
+        task = asyncio.ensure_future(self._aperform_in_store(need))
+        task.add_done_callback(_take_error)
+        return _Ahead(need, task)
 
     async def _aadvance(self, steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
         """Take steps on in a thread, as far as what they need is in memory."""
@@ -348,6 +368,20 @@ def _advance(steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
         return steps.send(answer)
     except StopIteration as done:
         return _Done(done.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What is looked for before it is needed."""
+
+    need: NeedLoad
+    task: asyncio.Task[Any]
+
+
+def _take_error(task: asyncio.Task[Any]) -> None:
+    """Ask for an error that nobody may ask for any more: asyncio warns of such."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Background:

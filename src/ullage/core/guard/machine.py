@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from ullage.core.guard.events import OverShare
 from ullage.core.guard.learned import NOTHING
-from ullage.core.guard.request import Need, NeedRecall, NeedWindow, Preparing, Request, Setup
+from ullage.core.guard.request import (
+    Need,
+    NeedLoad,
+    NeedRecall,
+    NeedWindow,
+    Preparing,
+    Request,
+    Setup,
+)
 from ullage.core.guard.stages.bind import bind
 from ullage.core.guard.stages.compact import compact_if_allowed, compact_request, leave
 from ullage.core.guard.stages.decide import decide, decide_ahead, decide_by_hand, find_overruns
@@ -80,7 +88,9 @@ def open_request(
     MalformedHistoryError and ConfigurationError (a pin on a message that was repaired).
     """
     read = read_request(setup, request)
-    recalled: Conversation | None = yield NeedRecall(setup.conversation_scope, read.prefixes[::-1])
+    known_by = read.prefixes[::-1]
+    soon = NeedLoad(setup.checkpoint_scope, known_by)
+    recalled: Conversation | None = yield NeedRecall(setup.conversation_scope, known_by, soon)
     if recalled is not None and recalled.learned is not NOTHING:
         setup, before = setup.with_learned(recalled.learned), setup
         read = read if setup is before else read_request(setup, request)

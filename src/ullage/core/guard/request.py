@@ -92,10 +92,14 @@ class NeedLoad:
 
 @dataclass(frozen=True, slots=True)
 class NeedRecall:
-    """Send what is remembered under the first of these prefix hashes with something, or None."""
+    """Send what is remembered under the first of these prefix hashes with something, or None.
+
+    `next` is what will most likely be needed then: a driver may look for it meanwhile.
+    """
 
     scope: str
     prefixes: tuple[str, ...]
+    next: NeedLoad | None = None
 
 
 @dataclass(frozen=True, slots=True)
