@@ -3,9 +3,12 @@
 import os
 import shutil
 import signal
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpcore2
 import pytest
 from hypothesis import settings
 
@@ -30,6 +33,27 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         patch.setenv("ULLAGE_CACHE_DIR", str(folder))
         patch.setenv("COLUMNS", "80")  # what is drawn depends on the width of nobody's terminal
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def roots_read_once() -> Iterator[None]:
+    """Read the root certificates once: clients of SDKs read them anew each, 25 ms of computing.
+
+    Who names others by the environment gets a context of its own.
+    """
+    make = httpcore2.default_ssl_context
+    made: dict[tuple[object, ...], ssl.SSLContext] = {}
+
+    def get(**how: Any) -> ssl.SSLContext:
+        named = [os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
+        key = (*how.items(), *named)
+        if key not in made:
+            made[key] = make(**how)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", get)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -188,6 +188,7 @@ def test_no_style_lets_a_fault_quote_the_key(ask, auth, key) -> None:
 class _Elsewhere(http.server.BaseHTTPRequestHandler):
     """Sends everybody to `target`."""
 
+    disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
     target = ""
 
     def do_GET(self) -> None:

@@ -215,8 +215,8 @@ def test_a_summary_that_is_waited_for_shows_a_sign_and_the_answers(tmp_path: Pat
     ("typed", "sign"), [("/window", r"asking the server \d+ s"), ("/context", r"counting \d+ s")]
 )
 def test_what_a_chat_waits_for_shows_its_seconds(tmp_path: Path, typed: str, sign: str) -> None:
-    slow = Answer(status=404, blocks=(b"{", b"}"), pause_s=2.5)
-    with FaultServer({"*": slow}) as server:
+    slow, quick = Answer(status=404, blocks=(b"{}",), pause_s=2.5), Answer(404, (b"{}",))
+    with FaultServer({"*": (slow, quick)}) as server:
         words = [
             "chat",
             "--plain",

@@ -413,19 +413,20 @@ set -g status-interval 1
 set -g status-left-length 60
 set -g status-left "#({left})"
 """
-    conf.write_bytes(dotfiles.install("tmux", before.encode(), program))
+    hurried = b"\nset -g status-interval 1\n"  # what is installed has tmux look every 15 seconds
+    conf.write_bytes(dotfiles.install("tmux", before.encode(), program) + hurried)
     tmux = [str(shutil.which("tmux")), "-L", f"ullage-{os.getpid()}"]
     environ = {**os.environ, "HOME": str(home), "TMUX_TMPDIR": str(home), "SHELL": "/bin/sh"}
     run: Any = {"env": environ, "capture_output": True, "timeout": 30}
     start = [*tmux, "-u", "-f", str(conf), "new-session", "-c", str(home / "app")]
-    try:
-        with Terminal(start, environ, columns=200) as screen:
+    with Terminal(start, environ, columns=200) as screen:
+        try:
             screen.until(r"#\[fg=red\]x#\(touch pwned\)")
             screen.until(r"ctx 50k \(window unknown\)")
             subprocess.run([*tmux, "source-file", str(conf)], check=True, **run)
             held = subprocess.run([*tmux, "show", "-gv", "status-right"], check=True, **run)
-    finally:
-        subprocess.run([*tmux, "kill-server"], check=False, **run)
+        finally:
+            subprocess.run([*tmux, "kill-server"], check=False, **run)
     assert held.stdout.count(b"statusline") == 1
     assert not (home / "app" / "pwned").exists()
 

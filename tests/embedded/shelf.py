@@ -94,6 +94,7 @@ class _Http(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
     protocol_version = "HTTP/1.1"
     server: _Http
 

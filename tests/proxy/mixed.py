@@ -216,6 +216,7 @@ class _Http(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
     server: _Http
 
     def log_message(self, *args: object) -> None:

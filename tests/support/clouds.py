@@ -51,6 +51,7 @@ def running() -> Iterator[Cloud]:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
     server: Cloud
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of its base

@@ -112,6 +112,7 @@ def _strip(value: Any) -> Any:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
     server: Compacting
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of its base

@@ -79,6 +79,7 @@ def find_fault(body: Body) -> str:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
     server: Mistral
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of its base

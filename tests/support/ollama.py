@@ -200,6 +200,8 @@ def _join(lines: Iterator[Fields]) -> Fields:
 
 def _handler(server: Ollama) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
+
         def do_GET(self) -> None:
             known = {
                 "/api/tags": server.listed,

@@ -158,6 +158,7 @@ def _find_orphan(messages: Sequence[Body]) -> str | None:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
     server: Preserving
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of its base

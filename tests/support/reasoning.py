@@ -104,6 +104,7 @@ class Thinker(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # else each answer waits for an ACK: 40 ms
     server: Thinker
 
     def log_message(self, *_: object) -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -131,30 +132,70 @@ def lint(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def file_of(copy: Path, module: str) -> Path:
-    """Return the file of a module in the copy, made with its packages where there is none."""
-    path = copy / "src" / Path(*module.split("."))
-    if (path / "__init__.py").exists():
-        return path / "__init__.py"
-    for parent in reversed(path.relative_to(copy / "src").parents):
-        package = copy / "src" / parent
-        if parent.parts and not package.with_suffix(".py").exists():
-            package.mkdir(exist_ok=True)
-            (package / "__init__.py").touch()
-    path.with_suffix(".py").touch()
-    return path.with_suffix(".py")
+class Seeded:
+    """The copy, spoilt by one test and then put right: import-linter reads again what changed."""
+
+    def __init__(self, copy: Path) -> None:
+        self.copy = copy
+        self._made: list[Path] = []
+        self._spoilt: list[tuple[Path, bytes, int]] = []
+
+    def file_of(self, module: str) -> Path:
+        """Return the file of a module, made with its packages where there is none."""
+        path = self.copy / "src" / Path(*module.split("."))
+        if (path / "__init__.py").exists():
+            return path / "__init__.py"
+        for parent in reversed(path.relative_to(self.copy / "src").parents):
+            package = self.copy / "src" / parent
+            if parent.parts and not package.with_suffix(".py").exists():
+                self._make(package, folder=True)
+                self._make(package / "__init__.py")
+        self._make(path.with_suffix(".py"))
+        return path.with_suffix(".py")
+
+    def seed(self, importer: str, imported: str) -> None:
+        """Have a module import another one, in a function."""
+        path = self.file_of(importer)
+        self._spoilt.append((path, path.read_bytes(), path.stat().st_mtime_ns))
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"\n\ndef seeded() -> None:\n    import {imported}\n")
+
+    def put_right(self) -> None:
+        """Undo what was made and spoilt."""
+        for path, whole, changed_ns in reversed(self._spoilt):
+            path.write_bytes(whole)
+            os.utime(path, ns=(changed_ns, changed_ns))
+        for path in reversed(self._made):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+    def _make(self, path: Path, *, folder: bool = False) -> None:
+        if not path.exists():
+            path.mkdir() if folder else path.touch()
+            self._made.append(path)
 
 
 @pytest.fixture
-def seeded(copy: Path, tmp_path: Path) -> Path:
-    """A copy of the copy, to be spoilt by one test."""
-    return Path(shutil.copytree(copy, tmp_path / "seeded", ignore=shutil.ignore_patterns(".*")))
+def seeded(copy: Path) -> Iterator[Seeded]:
+    """The copy, to be spoilt by one test."""
+    made = Seeded(copy)
+    yield made
+    made.put_right()
 
 
 def test_the_copy_itself_keeps_every_contract(copy):
     done = lint(copy)
     assert done.returncode == 0, done.stdout
     assert f"{len(CONTRACTS)} kept, 0 broken" in done.stdout
+
+
+def test_the_copy_that_was_put_right_keeps_every_contract(copy):
+    spoilt = Seeded(copy)
+    spoilt.file_of("ullage.stray.more")
+    spoilt.seed("ullage.core.errors", "ullage.transport")
+    assert lint(copy, "--contract", "floors").returncode == 1
+    spoilt.put_right()
+    assert not (copy / "src" / "ullage" / "stray").exists()
+    assert lint(copy).returncode == 0
 
 
 def test_every_contract_has_a_seed():
@@ -164,10 +205,9 @@ def test_every_contract_has_a_seed():
 @pytest.mark.parametrize(("contract", "importer", "imported"), SEEDS)
 def test_a_seeded_import_breaks_its_contract(seeded, contract, importer, imported):
     if imported.startswith("ullage"):
-        file_of(seeded, imported)
-    with file_of(seeded, importer).open("a", encoding="utf-8") as file:
-        file.write(f"\n\ndef seeded() -> None:\n    import {imported}\n")
-    done = lint(seeded, "--contract", contract)
+        seeded.file_of(imported)
+    seeded.seed(importer, imported)
+    done = lint(seeded.copy, "--contract", contract)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "BROKEN" in done.stdout
     assert importer in done.stdout

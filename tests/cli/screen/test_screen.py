@@ -142,7 +142,8 @@ def test_reasoning_folds_and_is_unfolded_by_a_key_or_by_number(room: Room) -> No
 
 
 def test_the_sign_of_life_counts_seconds_while_nothing_comes(room: Room) -> None:
-    late = sse(chunk({"content": "Here."}), usage(60), "[DONE]", pause_s=2.5)
+    events = b"".join(sse(chunk({"content": "Here."}), usage(60), "[DONE]").blocks)
+    late = Answer(200, (events,), "text/event-stream", pause_s=2.5)
     with chat(room, late) as (shown, _):
         shown.type("hi")
         assert "(esc interrupts)" in shown.until("waiting 2 s")
