@@ -206,11 +206,14 @@ def took(read: Callable[[str], object], unit: str, size: int, tries: int) -> flo
 def grows(read: Callable[[str], object], unit: str) -> str:
     """Return how a reader's time grows with a unit where that is more than linear, else nothing."""
     size = SIZE
-    while took(read, unit, 4 * size, 1) < FLOOR_S:
+    while (four := took(read, unit, 4 * size, 1)) < FLOOR_S:
         size *= 4
         if 4 * size > LARGEST:
             return ""
-    one, four = took(read, unit, size, 3), took(read, unit, 4 * size, 3)
+    one = took(read, unit, size, 3)
+    if four < MOST * max(one, FLOOR_S / 8):
+        return ""  # what disturbs a measurement only adds to it
+    four = min(four, took(read, unit, 4 * size, 2))
     if four < MOST * max(one, FLOOR_S / 8):
         return ""
     sixteen = took(read, unit, 16 * size, 1)  # so is what is only uneven
