@@ -29,6 +29,8 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --
 ARGS ?=
 # Files of tests that run side by side; each worker starts servers of its own.
 WORKERS ?= 2
+# Files are handed out as tests/conftest.py orders them, the heaviest first.
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Hypothesis draws its examples from this seed. It is fixed here, so that a newcomer's run is the one
 # that we saw pass; `make nightly`, which `.ci/run` calls too, draws seeds and prints them.
 SEED ?= 1
@@ -85,7 +87,7 @@ demo: $(VENV)/.run-project ## a guarded and an unguarded conversation on a real 
 test: lint types contracts gates ## every gate, then the test suite
 	@echo "== test"
 	@$(PY) -m tests.support.browser
-	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) $(SPREAD) $(ARGS)
 
 .PHONY: coverage
 coverage: setup ## the coverage budget: the suite without what is marked slow, few examples a property
@@ -93,7 +95,7 @@ coverage: setup ## the coverage budget: the suite without what is marked slow, f
 	@echo "== coverage"
 	@mkdir -p build && rm -f build/coverage.json
 	@$(PY) -m tests.support.browser
-	@$(PYTEST) --hypothesis-profile=few --hypothesis-seed=$(SEED) -n $(WORKERS) --dist loadfile \
+	@$(PYTEST) --hypothesis-profile=few --hypothesis-seed=$(SEED) $(SPREAD) \
 		-m "not long and not slow" --cov --cov-report= --cov-report=json:build/coverage.json $(ARGS) \
 		|| test $$? -eq 1
 	@$(PY) -m tools.coverage_gate build/coverage.json
@@ -126,7 +128,7 @@ nightly: setup ## every property with SEEDS=50 drawn seeds; what fails names its
 	@echo "== nightly"
 	@failed=; for run in $$(seq $(SEEDS)); do \
 		seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "== run $$run, seed $$seed"; \
-		$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$$seed -n $(WORKERS) --dist loadfile \
+		$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$$seed $(SPREAD) \
 			-m "hypothesis and not long" $(ARGS) || failed="$$failed $$seed"; \
 	done; test -z "$$failed" || { echo "failed: make test SEED=... with$$failed" >&2; exit 1; }
 
