@@ -413,8 +413,7 @@ set -g status-interval 1
 set -g status-left-length 60
 set -g status-left "#({left})"
 """
-    hurried = b"\nset -g status-interval 1\n"  # what is installed has tmux look every 15 seconds
-    conf.write_bytes(dotfiles.install("tmux", before.encode(), program) + hurried)
+    conf.write_bytes(dotfiles.install("tmux", before.encode(), program))
     tmux = [str(shutil.which("tmux")), "-L", f"ullage-{os.getpid()}"]
     environ = {**os.environ, "HOME": str(home), "TMUX_TMPDIR": str(home), "SHELL": "/bin/sh"}
     run: Any = {"env": environ, "capture_output": True, "timeout": 30}

@@ -26,7 +26,7 @@ RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/chat"
 TICK_S: Final = 0.005
-GRACE_S: Final = 0.5
+GRACE_S: Final = 2.0
 
 
 class PromptServer(uvicorn.Server):
