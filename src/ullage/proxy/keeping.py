@@ -102,7 +102,7 @@ class WrittenBehind:
         self._before: OrderedDict[str, Conversation] = OrderedDict()
         self._waiting: OrderedDict[str, Conversation] = OrderedDict()
         self._writing: asyncio.Task[None] | None = None
-        self._rests_until = 0.0
+        self._rests_until, self._rest_s = 0.0, REST_S
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Return what is kept under the first of `prefixes` that has something, or None."""
@@ -139,6 +139,7 @@ class WrittenBehind:
 
     async def settle(self) -> None:
         """Wait until all that is to be written is written, or cannot be."""
+        self._rest_s = 0.0  # nothing comes that could share a transaction
         while self._waiting or not (self._writing is None or self._writing.done()):
             if self._writing is None or self._writing.done():
                 self._writing = asyncio.get_running_loop().create_task(self._write_all())
@@ -166,7 +167,7 @@ class WrittenBehind:
             await save_together(
                 conversations, [self._waiting.popitem(last=False)[1] for _ in range(many)]
             )
-            self._rests_until = now() + REST_S
+            self._rests_until = now() + self._rest_s
 
 
 def _list_unknown(prefixes: Sequence[str], found: Conversation | None) -> Sequence[str]:

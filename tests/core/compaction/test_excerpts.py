@@ -198,3 +198,30 @@ def test_an_answer_is_not_shortened_that_is_short_or_pinned(target: int) -> None
 def test_the_current_request_is_not_shortened_for_what_was_said_before() -> None:
     history = talk(30, "The ninth one.")
     assert cut_to([*history, said("user", ANSWER)], 700)[-1] == ANSWER
+
+
+def test_no_more_of_an_answer_goes_than_is_missing() -> None:
+    *_, block, _, answer = cut_to(talk(30, ANSWER), 690)
+    assert len(ANSWER) / 2 < len(answer) < len(ANSWER)
+    assert sum(f"belongs to Mirela{n}," in block for n in range(30)) >= 29
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"<think>{ANSWER}</think>{ANSWER}",
+        [{"type": "text", "text": ANSWER}, {"type": "text", "text": ANSWER}],
+        [{"type": "text", "text": ANSWER}, {"type": "refusal", "refusal": ANSWER}],
+    ],
+)
+def test_an_answer_with_thoughts_or_of_several_parts_stays_whole(answer: Any) -> None:
+    history = [*talk(30, "")[:-1], {"role": "assistant", "content": answer}]
+    assert cut_to(history, 900)[-1] == answer
+
+
+def test_an_answer_is_shortened_once() -> None:
+    history = talk(30, ANSWER)
+    first = ullage.compact(history, model=MODEL, target_tokens=600)
+    assert "tokens left out here" in str(first.messages[-1]["content"])
+    again = ullage.compact(list(first.messages), model=MODEL, target_tokens=450)
+    assert again.messages[-1] == first.messages[-1]

@@ -12,7 +12,6 @@ from tests.core.compaction.situations import CODEC, said, tool_step
 from ullage.core.facts.salience import (
     ANSWER_MOST,
     QUESTION_MOST,
-    TOOLS,
     Valued,
     WordSpread,
     find_author,
@@ -33,17 +32,6 @@ def test_what_was_worked_out_of_a_history_ends_with_its_last_use() -> None:
     gone = weakref.ref(spread)
     del spread
     assert gone() is None
-
-
-def test_of_very_many_results_some_are_read_and_all_that_people_say() -> None:
-    said_last = [said("user", "Write to port 5432 of Hamlet.")]
-    few, many = (
-        WordSpread(read([m for n in range(k) for m in tool_step(f"c{n}", "hoop")] + said_last))
-        for k in (TOOLS - 1, TOOLS)
-    )
-    assert few.words.spread["hoop"] == TOOLS - 1
-    assert many.words.spread["hoop"] == TOOLS // 2
-    assert few.words.spread["hamlet"] == many.words.spread["hamlet"] == 1
 
 
 def weighed(raws: Iterable[dict[str, Any]]) -> list[Valued]:

@@ -90,8 +90,9 @@ def _shorten_answer(draft: PlanDraft) -> None:
     stays = now.pins.union(now.units[-1])
     room = now.target - now.fixed - sum(now.sizes[i] for i in stays)
     typed = draft.words.list_typed([i for i in range(len(draft.said)) if i not in stays])
-    if sum(estimate(rest.text) for rest in typed) * MARGIN + HEAD > room:
-        draft.take("excerpt", excerpt.shorten_answer(now))
+    missing = int(sum(estimate(rest.text) for rest in typed) * MARGIN + HEAD) - room
+    if missing > 0:
+        draft.take("excerpt", excerpt.shorten_answer(now, missing))
 
 
 USED_SHARE: Final = 0.06

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Transcript
     from ullage.core.tokens.counting import Counter
 
-CUT_MARK: Final = "\n[ullage: about {tokens:,} tokens left out here{named}]\n"
+CUT: Final = "[ullage: about "
+CUT_MARK: Final = "\n" + CUT + "{tokens:,} tokens left out here{named}]\n"
 """Stands where the middle of a text was left out."""
 
 

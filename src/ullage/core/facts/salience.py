@@ -37,10 +37,6 @@ OFTEN: Final = (6, 0.05)
 """Messages in which a pair of words has come before it is a turn of phrase: so many, and so large
 a share of them all."""
 
-TOOLS: Final = 4_000
-"""Messages of tools of which the words are counted; of more, every second one, or third. A word's
-rarity goes by a logarithm, and people's and models' own words are all read."""
-
 FIRST: Final = -1_000_000
 """Stands for the position of what was said before the first message."""
 
@@ -113,11 +109,7 @@ class WordSpread:
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.words = words = _Words(learned)
-        tools = [n for n, message in enumerate(messages) if find_author(message) == "tool"]
-        left_out = {*tools}.difference(tools[:: 1 + len(tools) // TOOLS])
         for index, message in enumerate(messages):
-            if index in left_out:
-                continue
             for turn in _list_turns(message):
                 words.number += 1
                 words.spread.update(turn.words)

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script
-from ullage.core.compaction.situation import shorten
+from ullage.core.compaction.situation import CUT, shorten
 from ullage.core.compaction.strategy import Strategy
+from ullage.core.messages.thoughts import drop_thoughts
 
 if TYPE_CHECKING:
     from ullage.core.compaction.situation import Situation
@@ -68,15 +69,22 @@ TASK_SHARE: Final = 1 / 3
 block, sentence by sentence."""
 
 
-def shorten_answer(situation: Situation) -> Script:
-    """Return the shortening of an answer at the end that takes much of the target."""
+def shorten_answer(situation: Situation, missing: int) -> Script:
+    """Return the shortening of an answer at the end that takes much of the target.
+
+    As many tokens go as are missing, if its share allows that. An answer of several parts, with
+    thoughts in it or one that was shortened before stays as it is.
+    """
     last = situation.units[-1][-1]
-    tokens = max(int(situation.target * ANSWER_SHARE), FLOOR)
-    said = situation.transcript.messages[last].role == "assistant"
-    if not said or last in situation.pins or situation.sizes[last] <= tokens:
+    message = situation.transcript.messages[last]
+    plain = message.role == "assistant" and [part.kind for part in message.parts] == ["text"]
+    if not plain or message.calls or len(situation.units[-1]) > 1 or last in situation.pins:
         return Script()
+    text, size = message.parts[0].text, situation.tokens(last, 0)
+    tokens = max(int(situation.target * ANSWER_SHARE), FLOOR, size - missing)
     edits: list[Clear] = []
-    _shorten(situation, last, _longest(situation, last), tokens, edits)
+    if size > tokens and drop_thoughts(text) == text and CUT not in text:
+        _shorten(situation, last, 0, tokens, edits)
     return Script.of(edits)
 
 
