@@ -183,7 +183,7 @@ def chat_edit(folder: Path) -> str:
         with pane(room, room.command(server, "chat", "Mend the count")) as shown:
             shown.until("of casks now.")
             shown.type("/unfold 1")
-            return shown.until("    return sum(casks)\n\nbuild>")  # the screen is whole
+            return shown.until("    return sum(casks)\n\nbuild>\n ctx=")  # the screen is whole
 
 
 def chat_narrow(folder: Path) -> str:
@@ -193,7 +193,7 @@ def chat_narrow(folder: Path) -> str:
         command = room.command(server, "chat", "What is in the cellar?")
         with pane(room, command, columns=40) as shown:
             shown.until("That is all of it.")
-            return shown.until("ctx=40")
+            return shown.until("build>\n ctx=40")  # the screen is whole
 
 
 CHATS = {
