@@ -1,7 +1,8 @@
-"""Lines of cleared results that stand behind their placeholders: what was used of them, and more.
+"""What stands in part: lines of cleared results, a long task, an answer at the end.
 
-What later messages name of a result comes first, then what tells most, until the target is full. It
-clears nothing and knows no strategy.
+Of results, what later messages name comes first, then what tells most, until the target is full;
+lines stand behind the placeholders. It clears nothing, and says when the ends are shortened, not
+how.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _shorten_answer(draft: PlanDraft) -> None:
     if now.total <= now.target or not now.units:
         return
     stays = now.pins.union(now.units[-1])
-    room = now.target - now.fixed - sum(now.sizes[i] for i in stays)
+    room = now.target - now.fixed + draft.reserve - sum(now.sizes[i] for i in stays)
     typed = draft.words.list_typed([i for i in range(len(draft.said)) if i not in stays])
     missing = int(sum(estimate(rest.text) for rest in typed) * MARGIN + HEAD) - room
     if missing > 0:

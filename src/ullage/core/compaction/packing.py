@@ -57,8 +57,8 @@ GAP: Final = " \u2026 "
 """Stands between two segments of a message where something was left out."""
 
 LOOKED_AT: Final = 2_000
-"""Messages, the newest of those that go, of which what nobody typed is looked at: as many as a
-window of 300,000 tokens held of coding agents (`bench/transcript.py`)."""
+"""Of so many messages that go, the newest, what nobody typed is looked at: a transcript of
+300,000 tokens has as many (`bench/transcript.py`)."""
 
 FRAME: Final = 2.0
 """Tokens that a segment takes besides its own: its bullet, or its gap."""
@@ -98,9 +98,9 @@ class WordStore:
                 yield from filter(is_said, self._weigh(place))
 
     def find_others(self, places: Iterable[int]) -> Iterator[Valued]:
-        """Yield what models answered, tools returned and people pasted at the last of these places.
+        """Yield what models answered, tools returned and people pasted at these places.
 
-        What stands before `LOOKED_AT` messages of those that go is far away, and was told by then.
+        Of more than `LOOKED_AT` places it is that of the last ones: the others are far away.
         """
         for place in [*places][-LOOKED_AT:]:
             yield from filterfalse(is_said, self._weigh(place))

@@ -70,10 +70,10 @@ block, sentence by sentence."""
 
 
 def shorten_answer(situation: Situation, missing: int) -> Script:
-    """Return the shortening of an answer at the end that takes much of the target.
+    """Return the shortening of an answer at the end by the tokens that are missing.
 
-    As many tokens go as are missing, if its share allows that. An answer of several parts, with
-    thoughts in it or one that was shortened before stays as it is.
+    `ANSWER_SHARE` of the target stays. An answer of several parts, with thoughts in it, or one that
+    was shortened before stays whole.
     """
     last = situation.units[-1][-1]
     message = situation.transcript.messages[last]
