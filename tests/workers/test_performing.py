@@ -14,7 +14,7 @@ from tests.workers.hands import make_agent
 from ullage.agent import Draft, Session
 from ullage.core.errors import CorruptLog, StoreAway
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.workers.engine import MOST_DEATHS, Post, Taken
+from ullage.workers.engine import MOST_DEATHS, Lent, Post, Taken
 from ullage.workers.engines.sqlite import SqliteEngine
 from ullage.workers.job import JobOutcome, JobRow, TurnJob, make_job
 from ullage.workers.performing import Performance, read_end
@@ -136,20 +136,23 @@ class Failing(SqliteEngine):
         return await super().enlist(post)
 
     async def take(self, worker: int) -> Taken | None:
-        self.fail_once("take")
-        return await super().take(worker)
+        taken = await super().take(worker)
+        self.fail_once("take")  # the answer is lost, what was done is not
+        return taken
 
-    async def settle(self, worker: int, taken: Taken, outcome: JobOutcome | None) -> bool:
+    async def settle(
+        self, worker: int, number: int, attempt: int, outcome: JobOutcome | None
+    ) -> bool:
         self.fail_once("settle")
-        return await super().settle(worker, taken, outcome)
+        return await super().settle(worker, number, attempt, outcome)
 
     async def beat(self, worker: int, *, draining: bool) -> bool:
         self.fail_once("beat")
         return await super().beat(worker, draining=draining)
 
-    async def list_cancelled(self, worker: int) -> list[int]:
+    async def list_lent(self, worker: int) -> list[Lent]:
         self.fail_once("list")
-        return await super().list_cancelled(worker)
+        return await super().list_lent(worker)
 
 
 class Crashing:
@@ -223,7 +226,7 @@ def test_what_a_dead_worker_left_is_given_back(tmp_path: Path):
         assert await engine.reap() == 1
         assert not await engine.beat(worker, draining=False)
         assert taken[1] is not None
-        assert not await engine.settle(worker, taken[1], None)
+        assert not await engine.settle(worker, taken[1].number, taken[1].attempt, None)
         rows = [await engine.find(each) for each in ids]
         await engine.aclose()
         return [(row.state, row.attempts) for row in rows if row is not None]

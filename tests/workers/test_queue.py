@@ -19,7 +19,9 @@ from ullage.agent import Event, Live, Session
 from ullage.core.errors import ConfigurationError, QueueFull, StoreError
 from ullage.storage.opening import open_log
 from ullage.workers import JobQueue, TenantLimits
+from ullage.workers.engine import Post
 from ullage.workers.engines import procrastinate
+from ullage.workers.engines.procrastinate import ProcrastinateEngine
 from ullage.workers.job import make_job
 from ullage.workers.opening import choose_engine, open_engine
 
@@ -195,6 +197,26 @@ def test_what_a_worker_cannot_run_fails_with_a_reason(
         outcome = queue.submit("s", "Do job one.", agent="nobody").result(60)
         assert (outcome.state, outcome.reason) == ("failed", "configuration")
         assert "no agent 'nobody'" in outcome.error
+
+
+def test_a_job_that_comes_while_a_worker_takes_one_is_run(find_store: FindStore):
+    async def run(store: str) -> None:
+        engine = open_engine(store, "procrastinate")
+        assert isinstance(engine, ProcrastinateEngine)
+        worker = await engine.enlist(Post("one", 1))
+        with psycopg.connect(store) as held:
+            held.execute("SELECT pg_advisory_xact_lock(hashtext('ullage_jobs.take'))")
+            taking = asyncio.create_task(engine.take(worker))
+            waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            await asyncio.to_thread(eventually, lambda: bool(held.execute(waits).fetchone()))
+            job = await engine.submit(make_job("s", "Do job one."))
+        taken = await taking
+        await engine.aclose()
+        assert taken is not None
+        assert taken.deaths == 0
+        assert taken.job.id == job
+
+    asyncio.run(run(find_store("procrastinate")))
 
 
 def test_a_worker_leaves_at_once_what_it_is_told_to_leave(

@@ -132,6 +132,14 @@ class Taken(NamedTuple):
     job: TurnJob
 
 
+class Lent(NamedTuple):
+    """A job that the queue has down as a worker's, and whether it is to be cancelled."""
+
+    number: int
+    attempt: int
+    cancelled: bool
+
+
 class PulledEngine(Protocol):
     """Single steps of a worker; each is durable when it returns."""
 
@@ -154,12 +162,14 @@ class PulledEngine(Protocol):
         """
         ...
 
-    async def settle(self, worker: int, taken: Taken, outcome: JobOutcome | None) -> bool:
+    async def settle(
+        self, worker: int, number: int, attempt: int, outcome: JobOutcome | None
+    ) -> bool:
         """Record how a job ended, or give it back; False where it is this worker's no more."""
         ...
 
-    async def list_cancelled(self, worker: int) -> list[int]:
-        """Return the numbers of the worker's jobs that are to be cancelled."""
+    async def list_lent(self, worker: int) -> list[Lent]:
+        """Return the jobs that the queue has down as the worker's."""
         ...
 
     async def reap(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from ullage.core.errors import StoreError
-from ullage.workers.engine import Perform, Post, PulledEngine, Running, Taken
+from ullage.workers.engine import Lent, Perform, Post, PulledEngine, Running, Taken
 from ullage.workers.job import JobOutcome
 
 log = logging.getLogger("ullage.workers")
@@ -97,9 +97,16 @@ class PullLoop:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _hear_news(self) -> None:
+        """Hear of cancellations; give back what was lent here and is not known here.
+
+        An answer that was lost leaves such a job, and nobody else would run it while this worker
+        gives signs of life. No job is being taken while this looks.
+        """
         await self._engine.wait(POLL_S)
         try:
-            await self._hear_cancellations()
+            for lost in await self._hear_cancellations():
+                log.warning("job %s was lent here and not heard of: it is given back", lost.number)
+                await self._engine.settle(self._worker, lost.number, lost.attempt, None)
         except StoreError as error:
             await self._rest(error)
 
@@ -117,7 +124,9 @@ class PullLoop:
 
     async def _settle(self, taken: Taken, outcome: JobOutcome | None) -> None:
         try:
-            await self._insist(lambda: self._engine.settle(self._worker, taken, outcome))
+            await self._insist(
+                lambda: self._engine.settle(self._worker, taken.number, taken.attempt, outcome)
+            )
         finally:
             del self._under_way[taken.number, taken.attempt]
             self._freed.set()
@@ -144,11 +153,15 @@ class PullLoop:
                 log.warning("no sign of life could be given: %s", error)
             await asyncio.sleep(every)
 
-    async def _hear_cancellations(self) -> None:
-        cancelled = set(await self._engine.list_cancelled(self._worker))
-        for (number, _), running in list(self._under_way.items()):
-            if number in cancelled:
+    async def _hear_cancellations(self) -> list[Lent]:
+        """Cancel what is to be cancelled; return the jobs lent here that are not under way."""
+        known = dict(self._under_way)  # before the look: what ends meanwhile is known
+        lent = await self._engine.list_lent(self._worker)
+        for each in lent:
+            running = known.get((each.number, each.attempt))
+            if running is not None and each.cancelled:
                 running.cancel()
+        return [each for each in lent if (each.number, each.attempt) not in known]
 
     def _leave_all(self) -> None:
         """Let go of all jobs: they were given to others when this worker was taken for dead."""

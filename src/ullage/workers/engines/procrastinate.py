@@ -23,7 +23,7 @@ from procrastinate.schema import SchemaManager
 from ullage.core.errors import StoreAway, StoreError
 from ullage.storage.log import Owner, dead
 from ullage.storage.postgres_url import hide_password
-from ullage.workers.engine import KEPT_S, News, Perform, Post, Taken, make_full_error
+from ullage.workers.engine import KEPT_S, Lent, News, Perform, Post, Taken, make_full_error
 from ullage.workers.job import (
     STANDARD_LIMITS,
     JobOutcome,
@@ -58,8 +58,7 @@ VERSION: Final = "ullage jobs 1"
 """What the schema's comment says; another one is of another ullage."""
 
 ANSWER_S: Final = 15.0
-"""Seconds that an answer of the database is waited for: a worker took no job more while one that
-was lost was waited for without end."""
+"""Seconds that an answer of the database is waited for before it is taken for away."""
 
 STATES: Final[Mapping[str, JobState]] = {
     "todo": "waiting",
@@ -250,40 +249,46 @@ class ProcrastinateEngine:
         return bool((await self._ask(sql, worker=worker, draining=draining))["known"])
 
     async def take(self, worker: int) -> Taken | None:
-        """Take the next job of the tenant whose turn it is."""
+        """Take the next job of the tenant whose turn it is.
+
+        The function sees jobs that were submitted since the statement began, which what it is
+        joined with does not: such a job has no deaths yet.
+        """
         rows = await self._list(
             "SELECT j.id, j.attempts, j.args::text AS body, s.deaths "
-            "FROM take_turn(%(worker)s, %(most)s) AS j JOIN starts AS s ON s.job = j.id",
+            "FROM take_turn(%(worker)s, %(most)s) AS j LEFT JOIN starts AS s ON s.job = j.id",
             worker=worker,
             most=STANDARD_LIMITS.running,
         )
         if not rows:
             return None
         row = rows[0]
-        return Taken(row["id"], row["attempts"], row["deaths"], read_job(row["body"]))
+        return Taken(row["id"], row["attempts"], row["deaths"] or 0, read_job(row["body"]))
 
-    async def settle(self, worker: int, taken: Taken, outcome: JobOutcome | None) -> bool:
+    async def settle(
+        self, worker: int, number: int, attempt: int, outcome: JobOutcome | None
+    ) -> bool:
         """Record how a job ended, or give it back."""
         row = await self._ask(
             "SELECT settle_turn(%(id)s, %(worker)s, %(attempt)s, %(status)s, %(outcome)s, "
             "%(said)s) AS mine",
-            id=taken.number,
+            id=number,
             worker=worker,
-            attempt=taken.attempt,
+            attempt=attempt,
             status=None if outcome is None else STATUSES[outcome.state],
             outcome=None if outcome is None else outcome.to_text(),
             said=dict(CANCELLED),
         )
         return bool(row["mine"])
 
-    async def list_cancelled(self, worker: int) -> list[int]:
-        """Return the numbers of the worker's jobs that are to be cancelled."""
+    async def list_lent(self, worker: int) -> list[Lent]:
+        """Return the jobs that the queue has down as the worker's."""
         rows = await self._list(
-            "SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND abort_requested "
-            "AND worker_id = %(worker)s",
+            "SELECT id, attempts, abort_requested FROM procrastinate_jobs "
+            "WHERE status = 'doing' AND worker_id = %(worker)s",
             worker=worker,
         )
-        return [row["id"] for row in rows]
+        return [Lent(row["id"], row["attempts"], row["abort_requested"]) for row in rows]
 
     async def reap(self) -> int:
         """Give back the jobs of workers that are dead or were silent too long."""

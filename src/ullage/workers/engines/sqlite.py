@@ -17,7 +17,16 @@ from typing import Any, Final, TypeVar
 from ullage.storage.database import Database
 from ullage.storage.log import Owner, dead
 from ullage.threads import Threads
-from ullage.workers.engine import KEPT_S, News, Perform, Post, Taken, lend_looks, make_full_error
+from ullage.workers.engine import (
+    KEPT_S,
+    Lent,
+    News,
+    Perform,
+    Post,
+    Taken,
+    lend_looks,
+    make_full_error,
+)
 from ullage.workers.job import (
     ENDED,
     STANDARD_LIMITS,
@@ -103,7 +112,7 @@ TAKE: Final = (
     "UPDATE jobs SET state = 'running', worker = ?, attempt = attempt + 1 WHERE number = ?"
 )
 OLD: Final = "DELETE FROM jobs WHERE ended > 0 AND ended < ?"
-CANCELLED: Final = "SELECT cancelled FROM jobs WHERE"
+CANCELLED: Final = "SELECT cancelled, session FROM jobs WHERE"
 BACK: Final = "UPDATE jobs SET state = 'waiting', worker = NULL WHERE"
 END: Final = "UPDATE jobs SET state = ?, ended = ?, outcome = ? WHERE"
 LOST: Final = """
@@ -277,17 +286,20 @@ class SqliteEngine:
             return None
         return await self._write(lambda connection: _take(connection, worker))
 
-    async def settle(self, worker: int, taken: Taken, outcome: JobOutcome | None) -> bool:
+    async def settle(
+        self, worker: int, number: int, attempt: int, outcome: JobOutcome | None
+    ) -> bool:
         """Record how a job ended, or give it back."""
 
         def step(connection: Connection) -> bool:
-            mine = (taken.number, worker, taken.attempt)
+            mine = (number, worker, attempt)
             found = list(connection.execute(f"{CANCELLED} {MINE}", mine))
             if not found:
                 return False
             ended = outcome
-            if ended is None and found[0][0]:
-                ended = make_cancelled(taken.job.session)
+            cancelled, session = found[0]
+            if ended is None and cancelled:
+                ended = make_cancelled(session)
             if ended is None:
                 back = f"{BACK} {MINE}"
                 connection.execute(back, mine)
@@ -298,10 +310,11 @@ class SqliteEngine:
 
         return await self._write(step)
 
-    async def list_cancelled(self, worker: int) -> list[int]:
-        """Return the numbers of the worker's jobs that are to be cancelled."""
-        sql = "SELECT number FROM jobs WHERE state = 'running' AND worker = ? AND cancelled"
-        return [number for (number,) in await self._read(sql, (worker,))]
+    async def list_lent(self, worker: int) -> list[Lent]:
+        """Return the jobs that the queue has down as the worker's."""
+        sql = "SELECT number, attempt, cancelled FROM jobs WHERE state = 'running' AND worker = ?"
+        rows = await self._read(sql, (worker,))
+        return [Lent(number, attempt, bool(cancelled)) for number, attempt, cancelled in rows]
 
     async def reap(self) -> int:
         """Give back the jobs of workers that are dead or were silent too long."""
