@@ -14,7 +14,7 @@ from tests.workers.hands import make_agent
 from ullage.agent import Draft, Session
 from ullage.core.errors import CorruptLog, StoreAway
 from ullage.storage.log_sqlite import SqliteLog
-from ullage.workers.engine import MOST_DEATHS, Lent, Post, Taken
+from ullage.workers.engine import MOST_DEATHS, Loan, Post, Taken
 from ullage.workers.engines.sqlite import SqliteEngine
 from ullage.workers.job import JobOutcome, JobRow, TurnJob, make_job
 from ullage.workers.performing import Performance, read_end
@@ -150,7 +150,7 @@ class Failing(SqliteEngine):
         self.fail_once("beat")
         return await super().beat(worker, draining=draining)
 
-    async def list_lent(self, worker: int) -> list[Lent]:
+    async def list_lent(self, worker: int) -> list[Loan]:
         self.fail_once("list")
         return await super().list_lent(worker)
 

@@ -132,7 +132,7 @@ class Taken(NamedTuple):
     job: TurnJob
 
 
-class Lent(NamedTuple):
+class Loan(NamedTuple):
     """A job that the queue has down as a worker's, and whether it is to be cancelled."""
 
     number: int
@@ -168,7 +168,7 @@ class PulledEngine(Protocol):
         """Record how a job ended, or give it back; False where it is this worker's no more."""
         ...
 
-    async def list_lent(self, worker: int) -> list[Lent]:
+    async def list_lent(self, worker: int) -> list[Loan]:
         """Return the jobs that the queue has down as the worker's."""
         ...
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from ullage.core.errors import StoreError
-from ullage.workers.engine import Lent, Perform, Post, PulledEngine, Running, Taken
+from ullage.workers.engine import Loan, Perform, Post, PulledEngine, Running, Taken
 from ullage.workers.job import JobOutcome
 
 log = logging.getLogger("ullage.workers")
@@ -153,7 +153,7 @@ class PullLoop:
                 log.warning("no sign of life could be given: %s", error)
             await asyncio.sleep(every)
 
-    async def _hear_cancellations(self) -> list[Lent]:
+    async def _hear_cancellations(self) -> list[Loan]:
         """Cancel what is to be cancelled; return the jobs lent here that are not under way."""
         known = dict(self._under_way)  # before the look: what ends meanwhile is known
         lent = await self._engine.list_lent(self._worker)

@@ -23,7 +23,7 @@ from procrastinate.schema import SchemaManager
 from ullage.core.errors import StoreAway, StoreError
 from ullage.storage.log import Owner, dead
 from ullage.storage.postgres_url import hide_password
-from ullage.workers.engine import KEPT_S, Lent, News, Perform, Post, Taken, make_full_error
+from ullage.workers.engine import KEPT_S, Loan, News, Perform, Post, Taken, make_full_error
 from ullage.workers.job import (
     STANDARD_LIMITS,
     JobOutcome,
@@ -281,14 +281,14 @@ class ProcrastinateEngine:
         )
         return bool(row["mine"])
 
-    async def list_lent(self, worker: int) -> list[Lent]:
+    async def list_lent(self, worker: int) -> list[Loan]:
         """Return the jobs that the queue has down as the worker's."""
         rows = await self._list(
             "SELECT id, attempts, abort_requested FROM procrastinate_jobs "
             "WHERE status = 'doing' AND worker_id = %(worker)s",
             worker=worker,
         )
-        return [Lent(row["id"], row["attempts"], row["abort_requested"]) for row in rows]
+        return [Loan(row["id"], row["attempts"], row["abort_requested"]) for row in rows]
 
     async def reap(self) -> int:
         """Give back the jobs of workers that are dead or were silent too long."""

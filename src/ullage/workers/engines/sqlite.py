@@ -19,7 +19,7 @@ from ullage.storage.log import Owner, dead
 from ullage.threads import Threads
 from ullage.workers.engine import (
     KEPT_S,
-    Lent,
+    Loan,
     News,
     Perform,
     Post,
@@ -310,11 +310,11 @@ class SqliteEngine:
 
         return await self._write(step)
 
-    async def list_lent(self, worker: int) -> list[Lent]:
+    async def list_lent(self, worker: int) -> list[Loan]:
         """Return the jobs that the queue has down as the worker's."""
         sql = "SELECT number, attempt, cancelled FROM jobs WHERE state = 'running' AND worker = ?"
         rows = await self._read(sql, (worker,))
-        return [Lent(number, attempt, bool(cancelled)) for number, attempt, cancelled in rows]
+        return [Loan(number, attempt, bool(cancelled)) for number, attempt, cancelled in rows]
 
     async def reap(self) -> int:
         """Give back the jobs of workers that are dead or were silent too long."""
