@@ -87,8 +87,8 @@ def counting(results: Row) -> str:
         "others are handed the list:\n\n"
         + _table(["", *heads], more)
         + "\nTokens found, as a multiple of the judge's lower bound. What OpenAI adds around calls "
-        "and results is not published: the judge adds nothing, ullage 6 and 2 tokens each:\n\n"
-        + _table(["", *heads], total)
+        "and results is not published: the judge adds nothing, ullage what was reported "
+        "([counters](counters.md#calls-and-their-results)):\n\n" + _table(["", *heads], total)
     )
 
 
@@ -288,8 +288,9 @@ def losses(results: Row) -> str:
         "it is handed; `ullage.count` looks at every message each time, because callers do edit "
         "theirs. fastokens counts faster and takes four times as long to load; ullage takes it for "
         "the families for which it has no vocabulary of its own. ullage's results use less of the "
-        "budget: it keeps to the upper edge of its band, in which every call and result has room "
-        "for its id and framing, of which the judge counts nothing; in the loop its default policy "
+        "budget: it keeps to the upper edge of its band, in which calls and results have what is "
+        "reported to stand around them and JSON's escapes in the results of several calls in one "
+        "message, of which the judge counts nothing; in the loop its default policy "
         "makes room for many turns at once, so that the requests after a compaction extend one "
         "another. A block of facts "
         "costs a look at every message that goes, once in its life; who wants the bare trim says "

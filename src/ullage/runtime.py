@@ -281,9 +281,12 @@ class Runtime(Unpicklable):
         from ullage.counters.bands import band
 
         counter = self.vocabularies.counter(known.name)
-        framing = dialects.find(dialect).framing if hosted else UNKNOWN_TEMPLATE
+        exact, found = _is_exact(known, hosted=hosted), dialects.find(dialect)
+        framing = found.framing if hosted else UNKNOWN_TEMPLATE
+        if exact and found.own_framing is not None:
+            framing = found.own_framing
         framing = replace(framing, image=image_rule(model))
-        if _is_exact(known, hosted=hosted):
+        if exact:
             return Meter(counter, framing, EXACT, "exact", seen=self._tools)
         scale = EXACT if known.exact and known.family else band(known.family)
         return Meter(counter, framing, scale, "estimate", seen=self._tools)

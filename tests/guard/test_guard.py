@@ -379,7 +379,7 @@ def test_a_guard_tells_its_window_and_who_said_it(runtime, tiny_server) -> None:
 
 
 def test_off_gauges_and_checks_and_changes_nothing(runtime) -> None:
-    guard = ullage.Guard(MODEL, window=5000, policy=ullage.Policy.off(), runtime=runtime)
+    guard = ullage.Guard(MODEL, window=4200, policy=ullage.Policy.off(), runtime=runtime)
     history = log_of(60)
     with pytest.raises(ullage.ContextTooLargeError):
         guard.prepare(history)

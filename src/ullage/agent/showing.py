@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ullage.agent.session import Live
-from ullage.core.compaction.plan import explain_reason
+from ullage.core.compaction.reasons import explain_reason
 from ullage.core.guard.events import (
     CacheBust,
     Compacted,

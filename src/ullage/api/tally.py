@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from ullage.core.dialects.registry import parse_name, recognise
 from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import DialectName, Message
+from ullage.core.tokens.bundles import find_opening
 from ullage.core.tokens.counting import Count, Measure, Meter, measure
 from ullage.core.values.pickling import Unpicklable
 from ullage.runtime import Measurable, RequestOptions, parse_options, system_text
@@ -70,8 +71,10 @@ class Tally(Unpicklable):
     def _put(self, body: Measurable, messages: Sequence[Any]) -> None:
         transcript = self._runtime.read(replace(body, messages=messages))
         meter = self._runtime.meter(self._question, transcript.rules.dialect)
-        new, held = measure(transcript, meter).total, self._total
-        self._total = Size(held.low + new.low, held.best + new.best, held.high + new.high)
+        before = self._messages[find_opening(self._messages, len(self._messages)) :]
+        whole = replace(transcript, messages=(*before, *transcript.messages), memo={})
+        sizes = measure(whole, meter).sizes[len(before) :]
+        self._total = Size(*map(sum, zip(self._total, *sizes, strict=True)))
         self._messages += transcript.messages
 
     def count(self) -> Count:

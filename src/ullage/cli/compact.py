@@ -22,8 +22,9 @@ from ullage.api.context import strip_window_mark
 from ullage.cli import desk, lines, notes, offline, origin, progress
 from ullage.config.settings import SAME
 from ullage.core.compaction.checkpoint import Checkpoint
-from ullage.core.compaction.plan import Outcome, explain_reason
+from ullage.core.compaction.plan import Outcome
 from ullage.core.compaction.policy import Policy
+from ullage.core.compaction.reasons import explain_reason
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, UnknownSession
 from ullage.core.summary.flaws import BY_RULE, explain_flaw, name_strategies

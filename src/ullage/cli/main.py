@@ -109,7 +109,10 @@ class Command(Protocol):
 
 
 def parser(only: str | None = None) -> Parser:
-    """Return the parser of the command line, whole or with one command, which is then loaded."""
+    """Return the parser of the command line: whole, with one command, or with none where it is "".
+
+    What it has is loaded.
+    """
     top = Parser(
         prog="ullage",
         description="Keeps conversations with language models inside their context window.",
@@ -120,7 +123,7 @@ def parser(only: str | None = None) -> Parser:
     commands = top.add_subparsers(
         help=argparse.SUPPRESS, dest="command", metavar="COMMAND", required=True, prog=top.prog
     )
-    for name in COMMANDS if only is None else (only,):
+    for name in COMMANDS if only is None else filter(None, (only,)):
         command = _command(name)
         sub = commands.add_parser(name, description=command.SUMMARY)
         top.inner[name] = sub
@@ -252,6 +255,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     named = words[0] if words and words[0] in COMMANDS else None
+    if words and words[0] == "--version":
+        named = ""
     given = argparse.Namespace()
     try:
         if not words and not _shows_top():

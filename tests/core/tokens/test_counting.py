@@ -17,6 +17,7 @@ from ullage.core.compaction.checkpoint import chain
 from ullage.core.dialects.anthropic import FRAMING as MESSAGES
 from ullage.core.dialects.framing import UNKNOWN_TEMPLATE, Framing
 from ullage.core.dialects.openai_chat import FRAMING as CHAT
+from ullage.core.dialects.openai_chat import OWN_FRAMING
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.dialects.openai_responses import FRAMING as RESPONSES
 from ullage.core.messages import media
@@ -44,7 +45,7 @@ SCALES = st.lists(EDGES, min_size=3, max_size=3).map(lambda edges: Scale(*sorted
 METERS = st.builds(
     Meter,
     st.builds(WordCounter),
-    st.sampled_from([CHAT, RESPONSES, MESSAGES, UNKNOWN_TEMPLATE]),
+    st.sampled_from([CHAT, OWN_FRAMING, RESPONSES, MESSAGES, UNKNOWN_TEMPLATE]),
     st.one_of(st.just(Scale()), SCALES),
     st.sampled_from(["exact", "calibrated", "estimate"]),
 )
@@ -237,6 +238,8 @@ def test_a_plain_history_that_comes_again_is_not_counted_again():
         {"call": Size(1, 2, 99)},
         {"result": Size(1, 2, 99)},
         {"loose": True},
+        {"ids": False},
+        {"names_twice": True},
         {"tool": Size(1, 2, 99)},
         {"tools": Size(1, 2, 99)},
         {"image": ImageRule("other", (1, 2, 99))},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ullage.core.compaction.edits import Clear, Script, apply_clear
 from ullage.core.compaction.packing import WordStore
 from ullage.core.tokens import counting
-from ullage.core.tokens.counting import MEDIA
+from ullage.core.tokens.texts import MEDIA
 
 if TYPE_CHECKING:
     from ullage.core.compaction.situation import Situation
@@ -89,7 +89,7 @@ class PlanDraft:
             for edit in script.clears:
                 if edit.message in self.script.drops:
                     continue  # it is left out already: the edit falls away
-                sizes[edit.message] += now.count(edit.text) - self._tokens(edit)
+                sizes[edit.message] += now.count(edit.text, edit.message) - self._tokens(edit)
                 text, written[edit.message] = apply_clear(written[edit.message], edit)
                 earlier.setdefault((edit.message, edit.part), text)
             messages, now = tuple(written), replace(now, earlier=earlier)

@@ -110,7 +110,7 @@ def quote_results(draft: PlanDraft, room: int, *, used: bool = False) -> None:
     rooms: dict[int, int] = {}
     lines = (line for line in _list_lines(draft, edits) if line.used or not used)
     for line in sorted(lines, key=lambda line: -line.worth):
-        cost = draft.situation.count(f"\n{line.text}\n{GAP}")
+        cost = draft.situation.count(f"\n{line.text}\n{GAP}", edits[line.edit].message)
         if line.edit not in rooms:
             rooms[line.edit] = _count_whole(draft, edits[line.edit]) // 2
         left = rooms[line.edit]
@@ -147,7 +147,7 @@ def _list_lines(draft: PlanDraft, edits: list[Clear]) -> Iterator[_Line]:
 
 def _count_whole(draft: PlanDraft, edit: Clear) -> int:
     """Return the tokens of the result that an edit clears: of that, half may come back."""
-    return draft.situation.count(draft.said[edit.message].parts[edit.part].text)
+    return draft.situation.count(draft.said[edit.message].parts[edit.part].text, edit.message)
 
 
 def _place(edit: Clear) -> tuple[int, int]:
@@ -171,7 +171,7 @@ def _rewrite(draft: PlanDraft, longer: dict[Clear, Clear]) -> None:
     now = draft.situation
     sizes = list(now.sizes)
     for old, new in longer.items():
-        sizes[new.message] += now.count(new.text) - now.count(old.text)
+        sizes[new.message] += now.count(new.text, new.message) - now.count(old.text, new.message)
     draft.situation = replace(now, sizes=sizes)
     draft.script = _exchange(draft.script, longer)
     draft.steps = [(name, _exchange(script, longer)) for name, script in draft.steps]

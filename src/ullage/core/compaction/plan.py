@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ullage.core.compaction import block as carried
 from ullage.core.compaction import laws, strategies
@@ -25,6 +25,7 @@ from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
 from ullage.core.compaction.prose import LEAST_PROSE, make_job, name_summary, settle_prose
+from ullage.core.compaction.reasons import Reason
 from ullage.core.compaction.room import (
     NAMED,
     SPREAD,
@@ -42,7 +43,7 @@ from ullage.core.facts import extract as facts
 from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import summarises
 from ullage.core.summary import request as summary
-from ullage.core.tokens import counting
+from ullage.core.tokens import bundles, counting
 from ullage.core.tokens.counting import Count, text_size
 from ullage.core.values.shown import line
 
@@ -53,30 +54,7 @@ if TYPE_CHECKING:
     from ullage.core.summary.request import Written
     from ullage.core.tokens.counting import Measure, Meter
 
-Reason = Literal[
-    "nothing_to_compact",
-    "would_inflate",
-    "would_not_last",
-    "cannot_reach_target",
-    "cannot_compact",
-    "law_broken",
-]
-WORDS: Final[Mapping[str, str]] = {
-    "nothing_to_compact": "nothing can be left out",
-    "would_inflate": "what would stand in its place is larger",
-    "cannot_reach_target": "what must stay is larger than the target",
-    "cannot_compact": "what must stay is larger than the window takes",
-    "law_broken": "a rule of the wire would be broken",
-}
-"""Reasons in words for people."""
-
 Asking = Generator[tuple["SummaryRequest", ...], "Sequence[Answer | None]", "Outcome"]
-
-
-def explain_reason(reason: str) -> str:
-    """Return a reason in words; what follows its name stays as it is."""
-    name, colon, rest = reason.partition(":")
-    return WORDS.get(name, name) + colon + rest
 
 
 BLOCKS: Final = (1.0, 0.5, 0.25, 0.0)
@@ -325,6 +303,7 @@ def make_situation(
         traits=order.traits,
         name_of=reference if order.named else None,
         verbatim=order.pins,
+        bundled=bundles.list_bundled(transcript.messages, meter),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ullage.core.tokens import counting
+from ullage.core.tokens import bundles, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +46,7 @@ class Situation:
     their results are. `name_of` names a text that is left out, None where nothing keeps it;
     `earlier` has the texts of parts, by message and part, that this plan has edited already.
     `verbatim` are the pins of the caller: not even the task is shortened where it is one of them.
+    `bundled` are messages whose results are handed on as JSON strings (`tokens.bundles`).
     """
 
     transcript: Transcript
@@ -62,19 +63,24 @@ class Situation:
     name_of: Callable[[str], str] | None = None
     earlier: Mapping[tuple[int, int], str] = field(default_factory=dict)
     verbatim: frozenset[int] = frozenset()
+    bundled: frozenset[int] = frozenset()
 
     @property
     def total(self) -> int:
         """The upper edge of the whole."""
         return self.fixed + sum(self.sizes)
 
-    def count(self, text: str) -> int:
-        """Return the tokens of a text."""
+    def count(self, text: str, message: int = -1) -> int:
+        """Return the tokens of a text, as it is handed on where it stands in that message."""
+        if message in self.bundled:
+            return bundles.count_text(text, self.counter)
         return self.counter.count(text)
 
     def tokens(self, message: int, part: int, call: int = -1) -> int:
         """Return the tokens of one part's text, or of one call's arguments."""
-        return counting.piece(self.transcript.messages[message], self.counter, part, call)
+        if message in self.bundled:
+            return bundles.count_escaped(self.transcript.messages[message], part, self.counter)
+        return texts.piece(self.transcript.messages[message], self.counter, part, call)
 
     def referring(self, mark: str, text: str) -> str:
         """Return the mark that stands for a text, naming it where it can be read back."""

@@ -218,7 +218,8 @@ class Dialect:
     conversations. `join_turns` returns messages in which user and assistant
     take turns, for an endpoint that refuses others. `read_edits` returns what a request, by its
     fields, asks the provider to leave out; `native` is how it is asked for a compaction alone.
-    `added_tools` is how tools may be added to a request that somebody else made.
+    `own_framing` is that of the provider's own models, where more is known of it. `added_tools`
+    is how tools may be added to a request that somebody else made.
     """
 
     name: str
@@ -236,6 +237,7 @@ class Dialect:
     endpoint: Endpoint
     errors: Errors
     aliases: tuple[str, ...] = ()
+    own_framing: Framing | None = None
     reports: frozenset[str] = frozenset()
     report_rank: int = 0
     options: Options | None = None

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ullage.core.messages.media import UNKNOWN_IMAGE, ImageRule
 from ullage.core.messages.size import Size
+
+
+class Bundle(NamedTuple):
+    """Tokens around several calls of one message, where these are rendered in a form of their own.
+
+    `once` is for all of them, `call` and `result` for each; results stand in it as JSON strings.
+    """
+
+    once: Size
+    call: Size
+    result: Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +27,9 @@ class Framing:
     Message, role, name and reply figures are those OpenAI publishes for its chat models (OpenAI
     cookbook, "How to count tokens with tiktoken"); for text-only messages they are exact. What is
     added around calls, results and tools is not published, so it is a band. `tool` is for each
-    tool beside its schema, `tools` once where there are any.
+    tool beside its schema, `tools` once where there are any. `ids` says that ids of calls may be
+    rendered, `names_twice` that a call's name stands with its result again; `bundle` is what
+    several calls of one message take, None where that is as much as calls alone.
 
     Where the template is unknown, `slack` and `opening` are tokens that a message and the whole
     may cost beyond that, and `loose` says that calls and tools may not be rendered at all.
@@ -34,6 +47,9 @@ class Framing:
     slack: int = 0
     opening: int = 0
     loose: bool = False
+    ids: bool = True
+    names_twice: bool = False
+    bundle: Bundle | None = None
 
 
 UNKNOWN_TEMPLATE: Final = Framing(

@@ -15,10 +15,12 @@ from itertools import accumulate, islice
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
-from ullage.core.dialects.framing import Framing
+from ullage.core.dialects.framing import Bundle, Framing
 from ullage.core.messages import media
 from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import Media
+from ullage.core.tokens.bundles import MARK, count_bundled, find_bundled, widen
+from ullage.core.tokens.texts import MEDIA, list_texts
 from ullage.core.values.shown import table
 
 if TYPE_CHECKING:
@@ -94,8 +96,10 @@ class Meter:
     def __post_init__(self) -> None:
         f = self.framing
         sizes = (*f.call, *f.result, *f.tool, *f.tools)
-        added = (f.message, f.role, f.name, f.slack, *sizes, f.image.name, f.loose)
-        object.__setattr__(self, "key", "/".join([self.counter.key, *map(str, added)]))
+        added = (f.message, f.role, f.name, f.slack, *sizes, f.image.name, f.loose, f.ids)
+        more = (f.names_twice, *(f.bundle or ()))
+        key = "/".join([self.counter.key, *map(str, (*added, *more))])
+        object.__setattr__(self, "key", key if f.bundle is None else key + MARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class Measure:
     @property
     def sizes(self) -> tuple[Size, ...]:
         """The size of each message, in the counter's own tokens; nothing for what is replaced."""
-        return tuple(_sizes(self.messages, self.key, self.replaced))
+        return tuple(_sizes(self.messages, 0, self.key, self.replaced))
 
     def raw(self) -> Size:
         """Return the whole in the counter's own tokens."""
@@ -314,11 +318,12 @@ def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
     new = messages[done:] if done else messages
     if not new:
         return cast("_Known", known)
-    try:
-        sizes = _sizes(new, key, max(replaced - done, 0))
-    except KeyError:
-        _count([m for m in new if key not in m.memo], meter)
-        sizes = _sizes(new, key, max(replaced - done, 0))
+    unseen = [m for m in new if key not in m.memo]
+    if unseen:
+        _count(unseen, meter)
+    if meter.framing.bundle is not None:
+        count_bundled(messages, done, meter, meter.framing.bundle)
+    sizes = _sizes(messages, done, key, max(replaced - done, 0))
     # three passes: zip(*sizes) makes an iterator a message, which the garbage collector then walks
     low, best, edges = (array("q", [size[edge] for size in sizes]) for edge in range(3))
     total = _sum(known.total, Size(sum(low), sum(best), sum(edges)))
@@ -327,18 +332,23 @@ def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
     return known
 
 
-def _sizes(messages: Sequence[Message], key: str, replaced: int) -> list[Size]:
-    """Return the known size of each message; of the first `replaced` only operator text counts."""
-    sizes: list[Size] = [m.memo[key] for m in messages]
+def _sizes(messages: Sequence[Message], start: int, key: str, replaced: int) -> list[Size]:
+    """Return the known size of each message from `start` on.
+
+    Of the first `replaced` of these only operator text counts.
+    """
+    sizes: list[Size] = [m.memo[key] for m in (messages[start:] if start else messages)]
+    if key.endswith(MARK):
+        widen(sizes, messages, start, key)
     if replaced:
-        first = messages[:replaced]
+        first = messages[start : start + replaced]
         sizes[:replaced] = [sizes[i] if m.is_system else _NOTHING for i, m in enumerate(first)]
     return sizes
 
 
 def _count(unseen: Sequence[Message], meter: Meter) -> None:
     """Count messages for the first time and keep their sizes beside them."""
-    texts = [_texts(m) for m in unseen]
+    texts = [list_texts(m) for m in unseen]
     counts = iter(meter.counter.count_many([text for each in texts for text in each]))
     pieces = meter.counter.key
     for m, each in zip(unseen, texts, strict=True):
@@ -347,20 +357,6 @@ def _count(unseen: Sequence[Message], meter: Meter) -> None:
 
 
 _NOTHING: Final = Size(0, 0, 0)
-
-
-def piece(message: Message, counter: Counter, part: int, call: int = -1) -> int:
-    """Return the tokens of one part's text, or of one call's arguments; known if it was measured.
-
-    Exactly one of `part` and `call` is the index of what is meant; the other is -1.
-    """
-    known = message.memo.get(counter.key)
-    if known is None:
-        text = message.parts[part].text if call < 0 else message.calls[call].arguments
-        return counter.count(text)
-    before = message.parts if call >= 0 else message.parts[:part]
-    place = sum(p.kind not in MEDIA for p in before)
-    return cast("int", known[place if call < 0 else place + 3 * call + 1])
 
 
 def _sum(one: Size, other: Size) -> Size:
@@ -372,7 +368,7 @@ def part(measured: Measure, messages: int) -> Size:
     if messages == len(measured.messages):
         return measured.raw()
     left = max(measured.replaced - messages, 0)
-    since = _sizes(measured.messages[messages:], measured.key, left)
+    since = _sizes(measured.messages, messages, measured.key, left)
     low, best, high = (sum(edges) for edges in zip(*since, strict=True))
     raw = measured.raw()
     return Size(raw.low - low, raw.best - best, raw.high - high)
@@ -402,13 +398,23 @@ def shares(messages: Sequence[Message], meter: Meter) -> list[list[Share]]:
 
     The pieces of a message add up to its size in a `Measure`.
     """
-    texts = [text for message in messages for text in _texts(message)]
+    texts = [text for message in messages for text in list_texts(message)]
     counts = iter(meter.counter.count_many(texts))
-    return [_shares(message, counts, meter.framing) for message in messages]
+    found = [_shares(message, counts, meter.framing) for message in messages]
+    bundle = meter.framing.bundle
+    if bundle is not None:
+        _count([m for m in messages if meter.key not in m.memo], meter)
+        count_bundled(messages, 0, meter, bundle)
+        for place in find_bundled(messages):
+            alone, more = (messages[place].memo[meter.key + end] for end in ("", MARK))
+            first = found[place][0]
+            since = Size(*(of - one for of, one in zip(more, alone, strict=True)))
+            found[place][0] = first._replace(size=_sum(first.size, since))
+    return found
 
 
 def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[Share]:
-    """Take the counts of `_texts(message)` off the iterator `counts`, piece by piece."""
+    """Take the counts of `list_texts(message)` off the iterator `counts`, piece by piece."""
     head = framing.message + framing.role
     found: list[Share] = []
     for part in message.parts:
@@ -416,8 +422,9 @@ def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[S
         if size is None:
             size = _flat(next(counts))
         found.append(Share(part.kind, part.answers if part.kind == "result" else None, size))
+    bundle = framing.bundle if len(message.calls) > 1 else None
     for call in message.calls:
-        found.append(Share("call", call.name, _call(counts, framing)))
+        found.append(Share("call", call.name, _call(counts, framing, bundle)))
     if message.name:
         head += framing.name + next(counts)
     for index, share in enumerate(found):
@@ -425,22 +432,12 @@ def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[S
             found[index] = share._replace(size=_sum(share.size, _result(counts, framing)))
     first = found[0] if found else Share("text", None, _NOTHING)
     framed = _sum(first.size, Size(head, head, head + framing.slack))
+    framed = framed if bundle is None else _sum(framed, bundle.once)
     return [first._replace(size=framed), *found[1:]]
 
 
-def _texts(message: Message) -> list[str]:
-    """Return the texts of a message in the order in which `_message_size` takes their counts."""
-    texts = [p.text for p in message.parts if p.kind not in MEDIA]
-    for call in message.calls:
-        texts += (call.name, call.arguments, call.id)
-    if message.name:
-        texts.append(message.name)
-    texts += [p.answers or "" for p in message.parts if p.kind == "result"]
-    return texts
-
-
 def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> Size:
-    """Take the counts of `_texts(message)` off the iterator `counts` and add the framing."""
+    """Take the counts of `list_texts(message)` off the iterator `counts` and add the framing."""
     low = framing.message + framing.role
     between = above = results = 0  # what the best value and the upper edge are over `low`
     for part in message.parts:
@@ -453,8 +450,13 @@ def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> 
             continue
         low += next(counts)
         results += kind == "result"
+    bundle = framing.bundle if len(message.calls) > 1 else None
+    if bundle is not None:
+        low += bundle.once.low
+        between += bundle.once.best - bundle.once.low
+        above += bundle.once.high - bundle.once.low
     for _ in message.calls:
-        size = _call(counts, framing)
+        size = _call(counts, framing, bundle)
         low += size.low
         between += size.best - size.low
         above += size.high - size.low
@@ -468,22 +470,23 @@ def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> 
     return Size(low, low + between, low + above + framing.slack)
 
 
-def _call(counts: Iterator[int], framing: Framing) -> Size:
-    """Return the size of a call: name and arguments; whether the id is sent is not published."""
-    text = next(counts) + next(counts)
-    added = framing.call
+def _call(counts: Iterator[int], framing: Framing, bundle: Bundle | None) -> Size:
+    """Return the size of a call: its name and arguments, and its id where that may be rendered."""
+    name, arguments, id_ = next(counts), next(counts), next(counts)
+    added, text = framing.call, name + arguments
+    if bundle is not None:
+        added = bundle.call
+    again = name if framing.names_twice and bundle is None else 0
     least = 0 if framing.loose else text + added.low
-    return Size(least, text + added.best, text + added.high + next(counts))
+    most = text + again + added.high
+    return Size(least, text + again + added.best, most + id_ if framing.ids else most)
 
 
 def _result(counts: Iterator[int], framing: Framing) -> Size:
     """Return what a result costs beyond its text."""
-    added = framing.result
-    return Size(added.low, added.best, added.high + next(counts))
+    added, id_ = framing.result, next(counts)
+    return Size(added.low, added.best, added.high + id_ if framing.ids else added.high)
 
-
-MEDIA: Final = frozenset({"image", "audio", "file", "sealed"})
-"""Parts that are no text: their size goes by a formula."""
 
 CIPHER: Final = (0.0, 3 / 16, 3 / 8)
 """Tokens of what is sealed for each character of base64: of 3 bytes in 4 characters a token has

@@ -117,8 +117,8 @@ def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: li
     now = situation.transcript.messages[index].parts[part].text
     whole = situation.earlier.get((index, part), now)
     named = f"; recall {situation.name_of(whole)}" if situation.name_of is not None else ""
-    text = shorten(whole, tokens, situation.count, named)
-    freed = situation.count(now) - situation.count(text)
+    text = shorten(whole, tokens, lambda one: situation.count(one, index), named)
+    freed = situation.count(now, index) - situation.count(text, index)
     if freed <= 0:
         return 0
     edits.append(Clear(index, part, -1, text))

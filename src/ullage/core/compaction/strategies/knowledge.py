@@ -45,7 +45,7 @@ def plan(positions: frozenset[int], surplus: int, situation: Situation) -> Scrip
                 continue
             tokens = situation.tokens(index, position)
             text = situation.referring(MARK.format(tokens=tokens), part.text)
-            freed = tokens - situation.count(text)
+            freed = tokens - situation.count(text, index)
             if freed > 0:
                 edits.append(Clear(index, position, -1, text))
                 over -= freed
