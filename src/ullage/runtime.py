@@ -56,6 +56,9 @@ MOST_TOOLS: Final = 200
 
 MOST_METERS: Final = 1_000
 
+OPEN_WEIGHTS: Final = "o200k_harmony"
+"""The vocabulary of OpenAI's models that others serve, by a template that is public."""
+
 
 class Messages(dict[Any, "Message"]):
     """Messages that were read before, by content; beyond `most` bytes, about, all are forgotten."""
@@ -283,7 +286,7 @@ class Runtime(Unpicklable):
         counter = self.vocabularies.counter(known.name)
         exact, found = _is_exact(known, hosted=hosted), dialects.find(dialect)
         framing = found.framing if hosted else UNKNOWN_TEMPLATE
-        if exact and found.own_framing is not None:
+        if exact and known.name != OPEN_WEIGHTS and found.own_framing is not None:
             framing = found.own_framing
         framing = replace(framing, image=image_rule(model))
         if exact:

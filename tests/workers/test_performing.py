@@ -214,6 +214,82 @@ def test_an_engine_that_is_away_for_a_moment_costs_no_job(tmp_path: Path):
     assert state == "waiting"
 
 
+class Forgetful(SqliteEngine):
+    """A queue whose answer to the first take is lost, though the job was taken."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(log)
+        self.lost = False
+
+    async def take(self, worker: int) -> Taken | None:
+        taken = await super().take(worker)
+        if taken is not None and not self.lost:
+            self.lost = True
+            raise StoreAway("the answer is lost")
+        return taken
+
+
+class Quick(Crashing):
+    """A job that takes a tenth of a second, and says what UTF-8 cannot carry."""
+
+    async def run(self) -> JobOutcome | None:
+        await asyncio.sleep(0.1)
+        return JobOutcome(state="done", session="s", text="half a pair \ud83d")
+
+
+def test_a_job_whose_loan_was_not_heard_of_is_run_while_the_worker_is_busy(tmp_path: Path):
+    async def run() -> tuple[list[JobOutcome | None], int]:
+        engine = Forgetful(tmp_path / "log.db")
+        first = await engine.submit(make_job("s0", "wait"))
+        ids = [first] + [await engine.submit(make_job(f"s{n}", "wait")) for n in range(1, 40)]
+        post, begun = Post("one", 1, lease_s=1.0, drain_s=5.0), list[str]()
+
+        def begin(job: TurnJob, _deaths: int) -> Quick:
+            begun.append(job.id)
+            return Quick(job)
+
+        working = asyncio.create_task(PullLoop(engine, post, begin).run())
+        row = await reach(engine, first, "done")
+        left = sum(row.waiting for row in (await engine.report()).tenants)
+        post.draining.set()
+        await working
+        await engine.aclose()
+        assert begun.count(first) == 1
+        assert len(set(begun)) == len(begun) <= len(ids)
+        return [row.outcome], left
+
+    (outcome,), left = asyncio.run(run())
+    assert left > 0  # it was not the last: its turn came while others waited
+    assert outcome is not None
+    assert outcome.text == "half a pair ?"
+
+
+class Refusing(SqliteEngine):
+    """A queue that cannot write what a job came to."""
+
+    async def settle(
+        self, worker: int, number: int, attempt: int, outcome: JobOutcome | None
+    ) -> bool:
+        if outcome is not None and outcome.state == "done":
+            raise ValueError("this cannot be written")
+        return await super().settle(worker, number, attempt, outcome)
+
+
+def test_an_outcome_that_cannot_be_written_fails_the_job_once(tmp_path: Path):
+    async def run() -> str:
+        engine = Refusing(tmp_path / "log.db")
+        job = await engine.submit(make_job("s", "wait"))
+        post = Post("one", 1, lease_s=1.0, drain_s=1.0)
+        working = asyncio.create_task(PullLoop(engine, post, lambda job, _: Quick(job)).run())
+        row = await reach(engine, job, "failed")
+        post.draining.set()
+        await working
+        await engine.aclose()
+        return "" if row.outcome is None else row.outcome.error
+
+    assert asyncio.run(run()) == "the worker failed: ValueError: this cannot be written"
+
+
 def test_what_a_dead_worker_left_is_given_back(tmp_path: Path):
     async def run() -> list[Any]:
         engine = SqliteEngine(tmp_path / "log.db")

@@ -9,7 +9,6 @@ from typing import Any, Unpack
 from ullage.core.dialects.registry import parse_name, recognise
 from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import DialectName, Message
-from ullage.core.tokens.bundles import find_opening
 from ullage.core.tokens.counting import Count, Measure, Meter, measure
 from ullage.core.values.pickling import Unpicklable
 from ullage.runtime import Measurable, RequestOptions, parse_options, system_text
@@ -41,6 +40,7 @@ class Tally(Unpicklable):
         self._body = body
         self._messages: list[Message] = []
         self._total = Size(0, 0, 0)
+        self._asking: tuple[Message, ...] = ()  # what the results that come next answer
         self._meter: Meter | None = None
         self._empty: Measure | None = None
 
@@ -60,6 +60,7 @@ class Tally(Unpicklable):
             self._put(self._body, messages)
         else:
             earlier, self._messages, self._total = self._undecided or (), [], Size(0, 0, 0)
+            self._asking = ()
             self._body = replace(self._body, dialect=dialect)
             self._put(self._body, (*earlier, *messages))
         if dialect is not None:
@@ -71,11 +72,12 @@ class Tally(Unpicklable):
     def _put(self, body: Measurable, messages: Sequence[Any]) -> None:
         transcript = self._runtime.read(replace(body, messages=messages))
         meter = self._runtime.meter(self._question, transcript.rules.dialect)
-        before = self._messages[find_opening(self._messages, len(self._messages)) :]
-        whole = replace(transcript, messages=(*before, *transcript.messages), memo={})
-        sizes = measure(whole, meter).sizes[len(before) :]
+        whole = replace(transcript, messages=(*self._asking, *transcript.messages), memo={})
+        sizes = measure(whole, meter).sizes[len(self._asking) :]
         self._total = Size(*map(sum, zip(self._total, *sizes, strict=True)))
         self._messages += transcript.messages
+        last = next((m for m in reversed(transcript.messages) if not m.results), None)
+        self._asking = self._asking if last is None else (last,)
 
     def count(self) -> Count:
         """Return the count of everything added so far, with system text, tools and the reply."""

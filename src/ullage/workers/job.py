@@ -71,7 +71,13 @@ class JobOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def to_text(self) -> str:
         """Return it as JSON."""
-        return msgspec.json.encode(self).decode()
+        clean = {name: _clean(getattr(self, name)) for name in ("text", "error")}
+        return msgspec.json.encode(msgspec.structs.replace(self, **clean)).decode()
+
+
+def _clean(text: str) -> str:
+    """Return a text as UTF-8 can carry it: half a pair of surrogates becomes a mark."""
+    return text.encode("utf-8", "replace").decode()
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from ullage.core.errors import StoreError
-from ullage.workers.engine import Loan, Perform, Post, PulledEngine, Running, Taken
+from ullage.workers.engine import Perform, Post, PulledEngine, Running, Taken
 from ullage.workers.job import JobOutcome
 
 log = logging.getLogger("ullage.workers")
@@ -44,6 +44,7 @@ class PullLoop:
         self._under_way: dict[tuple[int, int], Running] = {}  # by number and attempt
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
+        self._taking = False
 
     async def run(self) -> None:
         """Work until the post drains and nothing is under way."""
@@ -68,11 +69,14 @@ class PullLoop:
         """Take one job if there is a slot for it; tell whether there was."""
         if len(self._under_way) >= self._post.slots:
             return False
+        self._taking = True
         try:
             taken = await self._engine.take(self._worker)
         except StoreError as error:
             await self._rest(error)
             return False
+        finally:
+            self._taking = False
         if taken is None:
             return False
         running = self._perform(taken.job, taken.deaths)
@@ -97,39 +101,31 @@ class PullLoop:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _hear_news(self) -> None:
-        """Hear of cancellations; give back what was lent here and is not known here.
-
-        An answer that was lost leaves such a job, and nobody else would run it while this worker
-        gives signs of life. No job is being taken while this looks.
-        """
         await self._engine.wait(POLL_S)
         try:
-            for lost in await self._hear_cancellations():
-                log.warning("job %s was lent here and not heard of: it is given back", lost.number)
-                await self._engine.settle(self._worker, lost.number, lost.attempt, None)
+            await self._look_after_loans()
         except StoreError as error:
             await self._rest(error)
 
     async def _work_off(self, taken: Taken, running: Running) -> None:
         """Run a job to its end, and settle it however long the engine is away."""
         try:
-            outcome = await running.run()
-        except Exception as error:
-            said = f"the worker failed: {type(error).__name__}: {error}"
-            where = taken.job.session
-            failed = JobOutcome(state="failed", session=where, reason="crashed", error=said)
-            await self._settle(taken, failed)
-            raise
-        await self._settle(taken, outcome)
-
-    async def _settle(self, taken: Taken, outcome: JobOutcome | None) -> None:
-        try:
-            await self._insist(
-                lambda: self._engine.settle(self._worker, taken.number, taken.attempt, outcome)
-            )
+            try:
+                await self._settle(taken, await running.run())
+            except Exception as error:
+                said = f"the worker failed: {type(error).__name__}: {error}"
+                where = taken.job.session
+                failed = JobOutcome(state="failed", session=where, reason="crashed", error=said)
+                await self._settle(taken, failed)
+                raise
         finally:
             del self._under_way[taken.number, taken.attempt]
             self._freed.set()
+
+    async def _settle(self, taken: Taken, outcome: JobOutcome | None) -> None:
+        await self._insist(
+            lambda: self._engine.settle(self._worker, taken.number, taken.attempt, outcome)
+        )
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -147,21 +143,26 @@ class PullLoop:
                     self._worker = await self._engine.enlist(self._post)
                 if await self._engine.reap():
                     self._freed.set()
-                if draining:
-                    await self._hear_cancellations()
+                await self._look_after_loans()
             except StoreError as error:
                 log.warning("no sign of life could be given: %s", error)
             await asyncio.sleep(every)
 
-    async def _hear_cancellations(self) -> list[Loan]:
-        """Cancel what is to be cancelled; return the jobs lent here that are not under way."""
-        known = dict(self._under_way)  # before the look: what ends meanwhile is known
-        lent = await self._engine.list_lent(self._worker)
-        for each in lent:
-            running = known.get((each.number, each.attempt))
+    async def _look_after_loans(self) -> None:
+        """Cancel what is to be cancelled; give back what was lent here and is not known here.
+
+        An answer that was lost leaves such a job, and nobody else would run it while this worker
+        gives signs of life. What is being taken, or ended since the look, is no such job.
+        """
+        known = dict(self._under_way)
+        for each in await self._engine.list_lent(self._worker):
+            key = (each.number, each.attempt)
+            running = known.get(key)
             if running is not None and each.cancelled:
                 running.cancel()
-        return [each for each in lent if (each.number, each.attempt) not in known]
+            if key not in known and key not in self._under_way and not self._taking:
+                log.warning("job %s was lent here and not heard of: it is given back", key[0])
+                await self._engine.settle(self._worker, *key, None)
 
     def _leave_all(self) -> None:
         """Let go of all jobs: they were given to others when this worker was taken for dead."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -58,10 +59,10 @@ def test_calls_take_what_was_reported(model: str, count: int, reported: int):
 def test_a_call_and_its_result_take_what_was_reported():
     # Source: github.com/forestwanglin/openai-java, issue 5 (2024): 35, which has no room for ids
     asked = ask(1, "get_current_weather", '{\n  "location": "Boston, MA"\n}', "29 degree celcius")
-    assert ullage.count(asked, model="gpt-4").tokens == 35
     asked[1]["name"] = "get_current_weather"  # as it was sent
-    found = ullage.count(asked, model="gpt-4")
-    assert found.low <= 35 <= found.high
+    assert ullage.count(asked, model="gpt-4").tokens == 35
+    del asked[1]["name"]  # it stands with the result by its call
+    assert ullage.count(asked, model="gpt-4").tokens == 35
 
 
 def test_results_of_several_calls_in_one_message_are_counted_as_json():
@@ -80,9 +81,30 @@ def test_results_of_several_calls_in_one_message_are_counted_as_json():
 
 def test_a_model_of_others_is_not_counted_so():
     messages = ask(3, "get", "{}", KOREAN)
-    for model, url in (("deepseek-chat", None), ("gpt-4.1", "http://127.0.0.1:9/v1")):
+    open_weights = ("openai/gpt-oss-120b", "https://api.groq.com/openai/v1")
+    local = ("gpt-4.1", "http://127.0.0.1:9/v1")
+    for model, url in (("deepseek-chat", None), open_weights, local):
         found = ullage.count(messages, model=model, base_url=url)
         assert found.tokens < 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "table\ttest\ttype\ttitle\tstatus\n" * 200,  # a tab and a word are often one token
+        json.dumps([{"name": "ada", "city": "Rome"}] * 200, separators=(",", ":")),
+        "\x1b[32mok\x1b[0m half \ud83d of a pair\n" * 100,
+        "",
+    ],
+    ids=["tabs", "json", "escapes", "empty"],
+)
+def test_bundled_results_are_counted_as_the_very_strings(text: str):
+    together = ullage.count(ask(3, "get", "{}", text), model="gpt-4o")
+    empty = ullage.count(ask(3, "get", "{}", ""), model="gpt-4o")
+    string = int(ullage.count_text(json.dumps(text), model="gpt-4o"))
+    assert together.tokens - empty.tokens == 3 * (
+        string - int(ullage.count_text('""', model="gpt-4o"))
+    )
 
 
 TURNS = st.lists(

@@ -72,9 +72,7 @@ class Situation:
 
     def count(self, text: str, message: int = -1) -> int:
         """Return the tokens of a text, as it is handed on where it stands in that message."""
-        if message in self.bundled:
-            return bundles.count_text(text, self.counter)
-        return self.counter.count(text)
+        return self.counter.count(bundles.escape(text) if message in self.bundled else text)
 
     def tokens(self, message: int, part: int, call: int = -1) -> int:
         """Return the tokens of one part's text, or of one call's arguments."""

@@ -28,8 +28,8 @@ class Framing:
     cookbook, "How to count tokens with tiktoken"); for text-only messages they are exact. What is
     added around calls, results and tools is not published, so it is a band. `tool` is for each
     tool beside its schema, `tools` once where there are any. `ids` says that ids of calls may be
-    rendered, `names_twice` that a call's name stands with its result again; `bundle` is what
-    several calls of one message take, None where that is as much as calls alone.
+    rendered, `names_twice` that a call's name stands with its result, whether that has it or not;
+    `bundle` is what several calls of one message take, None where that is as much as calls alone.
 
     Where the template is unknown, `slack` and `opening` are tokens that a message and the whole
     may cost beyond that, and `loose` says that calls and tools may not be rendered at all.

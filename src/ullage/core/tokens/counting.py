@@ -426,7 +426,8 @@ def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[S
     for call in message.calls:
         found.append(Share("call", call.name, _call(counts, framing, bundle)))
     if message.name:
-        head += framing.name + next(counts)
+        named = framing.name + next(counts)
+        head += 0 if framing.names_twice and message.results else named
     for index, share in enumerate(found):
         if share.kind == "result":
             found[index] = share._replace(size=_sum(share.size, _result(counts, framing)))
@@ -461,7 +462,8 @@ def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> 
         between += size.best - size.low
         above += size.high - size.low
     if message.name:
-        low += framing.name + next(counts)
+        named = framing.name + next(counts)
+        low += 0 if framing.names_twice and message.results else named
     for _ in range(results):
         size = _result(counts, framing)
         low += size.low
