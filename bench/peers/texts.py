@@ -74,7 +74,9 @@ class Fastokens(Counting):
 
     def __init__(self) -> None:
         library = import_module("fastokens")
-        (file,) = Path(environ["TIKTOKEN_CACHE_DIR"]).iterdir()
+        # of the vocabularies in the folder, o200k_base is the largest file
+        files = Path(environ["TIKTOKEN_CACHE_DIR"]).iterdir()
+        file = max(files, key=lambda each: each.stat().st_size)
         encode = library.Tokenizer.from_tiktoken(str(file), encoding=NAME).encode_ordinary
         self.count = lambda text: len(encode(text))
 
