@@ -163,6 +163,12 @@ def test_only_results_that_share_a_message_of_calls_are_bundled(turns: list[tupl
     assert not bundles.list_bundled(read(messages).messages, Meter(WordCounter(), FRAMING))
 
 
+def test_a_result_that_was_edited_is_counted_when_it_is_asked_for():
+    message, counter = read(ask(2, "get", "{}", "a é\n")).messages[1], WordCounter()
+    assert bundles.count_escaped(message, 0, counter) == counter.count(json.dumps("a é\n"))
+    assert bundles.count_escaped(message, 0, counter) == counter.count(json.dumps("a é\n"))
+
+
 def test_a_bundled_result_that_goes_frees_what_it_took():
     said = {"role": "user", "content": "Look at the three pages."}
     rest = {"role": "user", "content": "And now?"}
