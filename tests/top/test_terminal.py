@@ -40,6 +40,7 @@ def test_ullage_alone_shows_the_conversations_and_ends_by_a_key(tmp_path: Path):
         pane.tmux("send-keys", "-l", "cent")
         pane.until("1 of 2 conversations")
         pane.tmux("send-keys", "Enter")
+        pane.until("q Quit")  # the rows have the keys again
         pane.tmux("resize-window", "-x", "60")
         pane.until("12%")
         pane.tmux("send-keys", "q")
