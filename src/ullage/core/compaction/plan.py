@@ -43,7 +43,7 @@ from ullage.core.facts import extract as facts
 from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import summarises
 from ullage.core.summary import request as summary
-from ullage.core.tokens import bundles, counting
+from ullage.core.tokens import counting, parallel
 from ullage.core.tokens.counting import Count, text_size
 from ullage.core.values.shown import line
 
@@ -303,7 +303,7 @@ def make_situation(
         traits=order.traits,
         name_of=reference if order.named else None,
         verbatim=order.pins,
-        bundled=bundles.list_bundled(transcript.messages, meter),
+        parallel=parallel.list_parallel(transcript.messages, meter),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ullage.core.tokens import bundles, texts
+from ullage.core.tokens import parallel, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Situation:
     their results are. `name_of` names a text that is left out, None where nothing keeps it;
     `earlier` has the texts of parts, by message and part, that this plan has edited already.
     `verbatim` are the pins of the caller: not even the task is shortened where it is one of them.
-    `bundled` are messages whose results are handed on as JSON strings (`tokens.bundles`).
+    `parallel` are messages whose results are handed on as JSON strings (`tokens.parallel`).
     """
 
     transcript: Transcript
@@ -63,7 +63,7 @@ class Situation:
     name_of: Callable[[str], str] | None = None
     earlier: Mapping[tuple[int, int], str] = field(default_factory=dict)
     verbatim: frozenset[int] = frozenset()
-    bundled: frozenset[int] = frozenset()
+    parallel: frozenset[int] = frozenset()
 
     @property
     def total(self) -> int:
@@ -72,12 +72,12 @@ class Situation:
 
     def count(self, text: str, message: int = -1) -> int:
         """Return the tokens of a text, as it is handed on where it stands in that message."""
-        return self.counter.count(bundles.escape(text) if message in self.bundled else text)
+        return self.counter.count(parallel.escape(text) if message in self.parallel else text)
 
     def tokens(self, message: int, part: int, call: int = -1) -> int:
         """Return the tokens of one part's text, or of one call's arguments."""
-        if message in self.bundled:
-            return bundles.count_escaped(self.transcript.messages[message], part, self.counter)
+        if message in self.parallel:
+            return parallel.count_escaped(self.transcript.messages[message], part, self.counter)
         return texts.piece(self.transcript.messages[message], self.counter, part, call)
 
     def referring(self, mark: str, text: str) -> str:

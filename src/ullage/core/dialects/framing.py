@@ -9,7 +9,7 @@ from ullage.core.messages.media import UNKNOWN_IMAGE, ImageRule
 from ullage.core.messages.size import Size
 
 
-class Bundle(NamedTuple):
+class ParallelFraming(NamedTuple):
     """Tokens around several calls of one message, where these are rendered in a form of their own.
 
     `once` is for all of them, `call` and `result` for each; results stand in it as JSON strings.
@@ -29,7 +29,7 @@ class Framing:
     added around calls, results and tools is not published, so it is a band. `tool` is for each
     tool beside its schema, `tools` once where there are any. `ids` says that ids of calls may be
     rendered, `names_twice` that a call's name stands with its result, whether that has it or not;
-    `bundle` is what several calls of one message take, None where that is as much as calls alone.
+    `parallel` is what several calls of one message take, None where that is as much as calls alone.
 
     Where the template is unknown, `slack` and `opening` are tokens that a message and the whole
     may cost beyond that, and `loose` says that calls and tools may not be rendered at all.
@@ -49,7 +49,7 @@ class Framing:
     loose: bool = False
     ids: bool = True
     names_twice: bool = False
-    bundle: Bundle | None = None
+    parallel: ParallelFraming | None = None
 
 
 UNKNOWN_TEMPLATE: Final = Framing(

@@ -15,11 +15,11 @@ from itertools import accumulate, islice
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
-from ullage.core.dialects.framing import Bundle, Framing
+from ullage.core.dialects.framing import Framing, ParallelFraming
 from ullage.core.messages import media
 from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import Media
-from ullage.core.tokens.bundles import MARK, count_bundled, find_bundled, widen
+from ullage.core.tokens.parallel import MARK, count_parallel, find_parallel, widen
 from ullage.core.tokens.texts import MEDIA, list_texts
 from ullage.core.values.shown import table
 
@@ -97,9 +97,9 @@ class Meter:
         f = self.framing
         sizes = (*f.call, *f.result, *f.tool, *f.tools)
         added = (f.message, f.role, f.name, f.slack, *sizes, f.image.name, f.loose, f.ids)
-        more = (f.names_twice, *(f.bundle or ()))
+        more = (f.names_twice, *(f.parallel or ()))
         key = "/".join([self.counter.key, *map(str, (*added, *more))])
-        object.__setattr__(self, "key", key if f.bundle is None else key + MARK)
+        object.__setattr__(self, "key", key if f.parallel is None else key + MARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +321,7 @@ def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
     unseen = [m for m in new if key not in m.memo]
     if unseen:
         _count(unseen, meter)
-    if meter.framing.bundle is not None:
-        count_bundled(messages, done, meter, meter.framing.bundle)
+    count_parallel(messages, done, meter)
     sizes = _sizes(messages, done, key, max(replaced - done, 0))
     # three passes: zip(*sizes) makes an iterator a message, which the garbage collector then walks
     low, best, edges = (array("q", [size[edge] for size in sizes]) for edge in range(3))
@@ -401,11 +400,10 @@ def shares(messages: Sequence[Message], meter: Meter) -> list[list[Share]]:
     texts = [text for message in messages for text in list_texts(message)]
     counts = iter(meter.counter.count_many(texts))
     found = [_shares(message, counts, meter.framing) for message in messages]
-    bundle = meter.framing.bundle
-    if bundle is not None:
+    if meter.framing.parallel is not None:
         _count([m for m in messages if meter.key not in m.memo], meter)
-        count_bundled(messages, 0, meter, bundle)
-        for place in find_bundled(messages):
+        count_parallel(messages, 0, meter)
+        for place in find_parallel(messages):
             alone, more = (messages[place].memo[meter.key + end] for end in ("", MARK))
             first = found[place][0]
             since = Size(*(of - one for of, one in zip(more, alone, strict=True)))
@@ -422,9 +420,9 @@ def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[S
         if size is None:
             size = _flat(next(counts))
         found.append(Share(part.kind, part.answers if part.kind == "result" else None, size))
-    bundle = framing.bundle if len(message.calls) > 1 else None
+    parallel = framing.parallel if len(message.calls) > 1 else None
     for call in message.calls:
-        found.append(Share("call", call.name, _call(counts, framing, bundle)))
+        found.append(Share("call", call.name, _call(counts, framing, parallel)))
     if message.name:
         named = framing.name + next(counts)
         head += 0 if framing.names_twice and message.results else named
@@ -433,7 +431,7 @@ def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[S
             found[index] = share._replace(size=_sum(share.size, _result(counts, framing)))
     first = found[0] if found else Share("text", None, _NOTHING)
     framed = _sum(first.size, Size(head, head, head + framing.slack))
-    framed = framed if bundle is None else _sum(framed, bundle.once)
+    framed = framed if parallel is None else _sum(framed, parallel.once)
     return [first._replace(size=framed), *found[1:]]
 
 
@@ -451,13 +449,13 @@ def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> 
             continue
         low += next(counts)
         results += kind == "result"
-    bundle = framing.bundle if len(message.calls) > 1 else None
-    if bundle is not None:
-        low += bundle.once.low
-        between += bundle.once.best - bundle.once.low
-        above += bundle.once.high - bundle.once.low
+    parallel = framing.parallel if len(message.calls) > 1 else None
+    if parallel is not None:
+        low += parallel.once.low
+        between += parallel.once.best - parallel.once.low
+        above += parallel.once.high - parallel.once.low
     for _ in message.calls:
-        size = _call(counts, framing, bundle)
+        size = _call(counts, framing, parallel)
         low += size.low
         between += size.best - size.low
         above += size.high - size.low
@@ -472,13 +470,13 @@ def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> 
     return Size(low, low + between, low + above + framing.slack)
 
 
-def _call(counts: Iterator[int], framing: Framing, bundle: Bundle | None) -> Size:
+def _call(counts: Iterator[int], framing: Framing, parallel: ParallelFraming | None) -> Size:
     """Return the size of a call: its name and arguments, and its id where that may be rendered."""
     name, arguments, id_ = next(counts), next(counts), next(counts)
     added, text = framing.call, name + arguments
-    if bundle is not None:
-        added = bundle.call
-    again = name if framing.names_twice and bundle is None else 0
+    if parallel is not None:
+        added = parallel.call
+    again = name if framing.names_twice and parallel is None else 0
     least = 0 if framing.loose else text + added.low
     most = text + again + added.high
     return Size(least, text + again + added.best, most + id_ if framing.ids else most)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects import names
 from ullage.core.dialects.dialect import Dialect, Endpoint, Errors, Fields, Routes, Shape
-from ullage.core.dialects.framing import Bundle, Framing
+from ullage.core.dialects.framing import Framing, ParallelFraming
 from ullage.core.dialects.openai import break_off, find_cache_key, report, write_too_large
 from ullage.core.dialects.rounds import AddedTools
 from ullage.core.messages.fields import field_of
@@ -29,7 +29,7 @@ OWN_FRAMING: Final = Framing(
     result=Size(0, 0, 2),
     ids=False,
     names_twice=True,
-    bundle=Bundle(once=Size(0, 19, 24), call=Size(0, 4, 8), result=Size(0, 3, 6)),
+    parallel=ParallelFraming(once=Size(0, 19, 24), call=Size(0, 4, 8), result=Size(0, 3, 6)),
 )
 """Of OpenAI's own models. What calls add was found by those who compared with reported usage:
 langchain4j's OpenAiTokenCountEstimator (its tests ask the API), openai-java's issue 5 (a call with

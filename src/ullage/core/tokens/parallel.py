@@ -1,4 +1,4 @@
-"""Results of calls that were made in one message, where a server hands them on as JSON.
+"""Results of parallel calls (several in one message), where a server hands them on as JSON.
 
 OpenAI's Chat endpoint writes such results as JSON strings with each character beyond ASCII escaped;
 that of a call alone it does not. Sources: community.openai.com, topics 916758 (2024, GPT-3.5 to 4o)
@@ -19,16 +19,15 @@ from ullage.core.tokens.texts import piece
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ullage.core.dialects.framing import Bundle
     from ullage.core.messages.transcript import Message
     from ullage.core.tokens.counting import Counter, Meter
 
 MARK: Final = "+"
-"""Ends the key of a meter that knows bundles, and of a size in one."""
+"""Ends the key of a meter that knows of parallel calls, and of the size of a result of one."""
 
 
-def find_bundled(messages: Sequence[Message], start: int = 0) -> Iterator[int]:
-    """Yield the places, from `start` on, of results of calls that one message made together."""
+def find_parallel(messages: Sequence[Message], start: int = 0) -> Iterator[int]:
+    """Yield the places, from `start` on, of results of parallel calls: those of one message."""
     first = start
     while first and messages[first - 1].results:
         first -= 1
@@ -41,18 +40,18 @@ def find_bundled(messages: Sequence[Message], start: int = 0) -> Iterator[int]:
             yield place
 
 
-def list_bundled(messages: Sequence[Message], meter: Meter) -> frozenset[int]:
-    """Return the places of all bundled results, none for who hands them on as they are."""
-    return frozenset(() if meter.framing.bundle is None else find_bundled(messages))
+def list_parallel(messages: Sequence[Message], meter: Meter) -> frozenset[int]:
+    """Return the places of all results that are handed on as JSON strings."""
+    return frozenset(() if meter.framing.parallel is None else find_parallel(messages))
 
 
 def escape(text: str) -> str:
-    """Return a result as it is handed on in a bundle."""
+    """Return a result of parallel calls as it is handed on."""
     return json.dumps(text)
 
 
 def count_escaped(message: Message, part: int, counter: Counter) -> int:
-    """Return the tokens of a result as it is handed on in a bundle; counted once."""
+    """Return the tokens of a result of parallel calls as it is handed on; counted once."""
     if counter.key + MARK not in message.memo:
         _count([message], counter)
     return cast("int", message.memo[counter.key + MARK][part])
@@ -67,23 +66,26 @@ def _count(messages: Sequence[Message], counter: Counter) -> None:
         message.memo[counter.key + MARK] = dict(zip(found, islice(counts, len(found)), strict=True))
 
 
-def count_bundled(messages: Sequence[Message], start: int, meter: Meter, bundle: Bundle) -> None:
-    """Keep beside bundled results what they take; what each takes alone was counted before."""
+def count_parallel(messages: Sequence[Message], start: int, meter: Meter) -> None:
+    """Keep beside results of parallel calls what they take, from what each takes alone."""
+    framing = meter.framing.parallel
+    if framing is None:
+        return
     key, result, counter = meter.key, meter.framing.result, meter.counter
-    bundled = [messages[place] for place in find_bundled(messages, start)]
-    new = [message for message in bundled if key + MARK not in message.memo]
+    found = [messages[place] for place in find_parallel(messages, start)]
+    new = [message for message in found if key + MARK not in message.memo]
     _count(new, counter)
     for message in new:
         alone: Size = message.memo[key]
         best, high = alone.best, alone.high
         for part, escaped in message.memo[counter.key + MARK].items():
             more = max(escaped - piece(message, counter, part), 0)
-            best += more + bundle.result.best - result.best
-            high += more + bundle.result.high - result.high
+            best += more + framing.result.best - result.best
+            high += more + framing.result.high - result.high
         message.memo[key + MARK] = Size(alone.low, best, high)
 
 
 def widen(sizes: list[Size], messages: Sequence[Message], start: int, key: str) -> None:
-    """Put what bundled results take in place of what they take alone; they were counted before."""
-    for place in find_bundled(messages, start):
+    """Put what results of parallel calls take in place of what they take alone; both are known."""
+    for place in find_parallel(messages, start):
         sizes[place - start] = messages[place].memo[key + MARK]

@@ -14,7 +14,7 @@ from tests.support.counting import WordCounter
 from ullage.core.dialects.openai_chat import FRAMING, OWN_FRAMING
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.messages.transcript import Transcript
-from ullage.core.tokens import bundles
+from ullage.core.tokens import parallel
 from ullage.core.tokens.counting import Meter, measure
 
 METER = Meter(WordCounter(), OWN_FRAMING)
@@ -98,7 +98,7 @@ def test_a_model_of_others_is_not_counted_so():
     ],
     ids=["tabs", "json", "escapes", "empty"],
 )
-def test_bundled_results_are_counted_as_the_very_strings(text: str):
+def test_results_of_parallel_calls_are_counted_as_the_very_strings(text: str):
     together = ullage.count(ask(3, "get", "{}", text), model="gpt-4o")
     empty = ullage.count(ask(3, "get", "{}", ""), model="gpt-4o")
     string = int(ullage.count_text(json.dumps(text), model="gpt-4o"))
@@ -147,7 +147,9 @@ def test_a_history_that_grows_has_the_size_of_one_that_is_read_whole(
 
 
 @given(TURNS)
-def test_only_results_that_share_a_message_of_calls_are_bundled(turns: list[tuple[int, str]]):
+def test_only_results_of_calls_that_share_a_message_are_those_of_parallel_ones(
+    turns: list[tuple[int, str]],
+):
     messages = write(turns)
     calls = {
         each["id"]: len(message.get("tool_calls", ()))
@@ -159,17 +161,17 @@ def test_only_results_that_share_a_message_of_calls_are_bundled(turns: list[tupl
         for place, message in enumerate(messages)
         if calls.get(message.get("tool_call_id"), 0) > 1
     }
-    assert bundles.list_bundled(read(messages).messages, METER) == several
-    assert not bundles.list_bundled(read(messages).messages, Meter(WordCounter(), FRAMING))
+    assert parallel.list_parallel(read(messages).messages, METER) == several
+    assert not parallel.list_parallel(read(messages).messages, Meter(WordCounter(), FRAMING))
 
 
 def test_a_result_that_was_edited_is_counted_when_it_is_asked_for():
     message, counter = read(ask(2, "get", "{}", "a é\n")).messages[1], WordCounter()
-    assert bundles.count_escaped(message, 0, counter) == counter.count(json.dumps("a é\n"))
-    assert bundles.count_escaped(message, 0, counter) == counter.count(json.dumps("a é\n"))
+    assert parallel.count_escaped(message, 0, counter) == counter.count(json.dumps("a é\n"))
+    assert parallel.count_escaped(message, 0, counter) == counter.count(json.dumps("a é\n"))
 
 
-def test_a_bundled_result_that_goes_frees_what_it_took():
+def test_a_result_of_parallel_calls_that_goes_frees_what_it_took():
     said = {"role": "user", "content": "Look at the three pages."}
     rest = {"role": "user", "content": "And now?"}
     messages = [said, *ask(3, "get", '{"path": "a"}', KOREAN), *ask(1, "get", "{}", "ok"), rest]
