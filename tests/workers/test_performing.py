@@ -242,7 +242,7 @@ def test_a_job_whose_loan_was_not_heard_of_is_run_while_the_worker_is_busy(tmp_p
         engine = Forgetful(tmp_path / "log.db")
         first = await engine.submit(make_job("s0", "wait"))
         ids = [first] + [await engine.submit(make_job(f"s{n}", "wait")) for n in range(1, 40)]
-        post, begun = Post("one", 1, lease_s=1.0, drain_s=5.0), list[str]()
+        post, begun = Post("one", 1, lease_s=10.0, drain_s=5.0), list[str]()
 
         def begin(job: TurnJob, _deaths: int) -> Quick:
             begun.append(job.id)
