@@ -88,7 +88,7 @@ def ullage(place: Place) -> list[str | Path] | None:
     """Return the command of the guard proxy, its store in a file."""
     (place.folder / "config.toml").touch()
     store = ("--store", f"sqlite:{place.folder / 'sessions.db'}", "--window", str(WINDOW))
-    return [Path(sys.executable).parent / "ullage", "serve", *_between(place), *store]
+    return [Path(sys.executable).parent / "ullage", "serve", "-q", *_between(place), *store]
 
 
 def bare(place: Place) -> list[str | Path] | None:

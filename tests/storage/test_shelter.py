@@ -102,6 +102,23 @@ def test_a_store_in_memory_needs_no_shelter() -> None:
     assert shelter(kept) is kept
 
 
+def test_of_a_conversation_that_begins_memory_alone_is_asked() -> None:
+    store = SickStore()
+    store.heal()
+    kept = Shelter(store, opening=2)
+    made = kept.checkpoints.save(checkpoint("p", 1))
+    kept.near.conversations.save(talk("p"))
+    store.parts[0].beneath.save(checkpoint("q", 1))
+    tried = [part.tried for part in store.parts]
+    for prefixes in (["p"], ["q", "p"]):  # nobody else's is looked for
+        assert kept.checkpoints.load("s", prefixes) == made
+        assert asyncio.run(kept.checkpoints.aload("s", prefixes)) == made
+        assert kept.conversations.load("s", prefixes) == talk("p")
+        assert asyncio.run(kept.conversations.aload("s", prefixes)) == talk("p")
+    assert [part.tried for part in store.parts] == tried
+    assert kept.checkpoints.load("s", ["r", "q", "p"]) == checkpoint("q", 1)
+
+
 def test_threads_go_on_by_memory_and_write_what_changed_when_the_store_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -298,6 +315,7 @@ def own_server() -> Iterator[Server]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stopped", "away"])
 def test_a_database_that_hangs_or_is_gone_is_stood_in_for_and_loses_nothing(
     own_server: Server, how: str
@@ -331,6 +349,7 @@ def test_a_database_that_hangs_or_is_gone_is_stood_in_for_and_loses_nothing(
     again.close()
 
 
+@pytest.mark.slow
 def test_a_statement_without_an_answer_ends(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

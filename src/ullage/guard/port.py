@@ -346,12 +346,9 @@ class Port(Unpicklable):
     def _observe(self, view: View, response: Any) -> Observation:
         """Return what a response tells; that reasoning was dropped teaches the model's law."""
         report = extract_report(response)
-        setup = self._setup(view.prepared.sent.rules.dialect)
-        if self.driver.heard and not setup.prices:
-            setup = replace(setup, prices=self.driver.runtime.windows.prices(self.driver.question))
         if is_unbound(report):
             self._note_law("bound_thinking")
-            setup = self._setup(view.prepared.sent.rules.dialect)
+        setup = self._setup(view.prepared.sent.rules.dialect, priced=self.driver.heard)
         return observe(setup, view.prepared, report)
 
     def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
@@ -408,7 +405,8 @@ class Port(Unpicklable):
         """Run steps to their end; those of a large request in threads beside the event loop."""
         return await self.driver.arun(steps, beside=is_large(request))
 
-    def _setup(self, dialect: DialectName) -> Setup:
+    def _setup(self, dialect: DialectName, *, priced: bool = False) -> Setup:
+        """Return what holds for requests of a dialect; `priced` tells that prices are needed."""
         question, runtime, driver = self.driver.question, self.driver.runtime, self.driver
         setup = Setup(
             codec=runtime.codec_for(dialect),
@@ -424,7 +422,7 @@ class Port(Unpicklable):
             repairs=self.repairs,
             refuses=self.refuses,
             limits=runtime.find_limits(question),
-            prices=self._find_prices(),
+            prices=runtime.windows.prices(question) if priced else self._find_prices(),
             learned=runtime.lessons.find(question.own_key),
         )
         return setup.with_laws(runtime.find_laws(question))

@@ -7,8 +7,8 @@ by who listens to the logger.
 from __future__ import annotations
 
 import logging
+import random
 import re
-import secrets
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -125,7 +125,7 @@ def choose_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name == ID_HEADER and ID.fullmatch(value):
             return value.decode("ascii")
-    return secrets.token_hex(8)
+    return f"{random.getrandbits(64):016x}"
 
 
 def write(line: RequestLine, *, page: bool) -> None:

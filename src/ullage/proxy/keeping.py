@@ -2,7 +2,8 @@
 
 A checkpoint is written before it is used, and looked up with every request, since another replica
 may have made it. What is remembered from call to call is read from the store where a conversation
-did not go on from what this process had last, and written behind the answers. A store that is away
+did not go on from what this process had last, and written behind the answers. Of a conversation
+that begins nobody can know more than this process does: memory alone is asked. A store that is away
 is stood in for by memory (`storage.shelter`). It knows no requests.
 """
 
@@ -13,6 +14,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ullage.core.guard.request import OPENING
 from ullage.storage import MemoryStore, StoreLimits
 from ullage.storage.shelter import Shelter, shelter
 from ullage.storage.threaded import conversations_of, desk_of, save_together
@@ -45,7 +47,7 @@ class Keeping:
     is_sheltered = True
 
     def __init__(self, store: Store, limits: StoreLimits, near: int = MOST) -> None:
-        self._store = shelter(store, limits)
+        self._store = shelter(store, limits, OPENING)
         self.conversations = WrittenBehind(self._store, replace(limits, most=near))
         self.desk = desk_of(store)
 

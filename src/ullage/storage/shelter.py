@@ -158,6 +158,8 @@ class Shelter(Unpicklable):
 
     The `a...` methods wait `ANSWER_S` seconds for the store, once; then memory answers until the
     store is back. Of what changed meanwhile `MOST` changes are kept and written then.
+
+    Under `opening` prefixes or fewer a conversation begins: memory alone is asked of it.
     """
 
     instead = "take one that outlives it, ullage.open_store('sqlite:FILE'), and open it there too"
@@ -168,9 +170,10 @@ class Shelter(Unpicklable):
         store: Store,
         limits: StoreLimits = STANDARD,
         *,
+        opening: int = 0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.beneath = store
+        self.beneath, self.opening = store, opening
         self.outage = Outage(store.url, now)
         self.desk = desk_of(store)
         self.near = MemoryStore(replace(limits, most=min(limits.most, NEAR), characters=CHARACTERS))
@@ -219,6 +222,10 @@ class Shelter(Unpicklable):
         """Write what waits for the store, if it is there."""
         if self._changes:
             await self._write_changes(self._awaited)
+
+    def is_opening(self, prefixes: Sequence[str]) -> bool:
+        """Tell whether a conversation is at its beginning by the prefixes of its history."""
+        return len(prefixes) <= self.opening
 
     # --- for its three parts --------------------------------------------------------------------
 
@@ -330,11 +337,11 @@ class Shelter(Unpicklable):
             log.warning("%s", error)
 
 
-def shelter(store: Store, limits: StoreLimits = STANDARD) -> Store:
+def shelter(store: Store, limits: StoreLimits = STANDARD, opening: int = 0) -> Store:
     """Return a store that memory stands in for while it is away; one in memory as it is."""
     if getattr(store, "is_sheltered", False) or store.url == MemoryStore.url:
         return store
-    return Shelter(store, limits)
+    return Shelter(store, limits, opening=opening)
 
 
 class ShelteredCheckpoints:
@@ -346,10 +353,14 @@ class ShelteredCheckpoints:
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
         """Return what holds under the first of `prefixes` that has something, or None."""
+        if self._shelter.is_opening(prefixes):
+            return self._near.load(scope, prefixes)
         return self._shelter.ask(self._load(scope, prefixes))
 
     async def aload(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
         """Do as `load`."""
+        if self._shelter.is_opening(prefixes):
+            return self._near.load(scope, prefixes)
         return await self._shelter.aask(self._load(scope, prefixes))
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -454,10 +465,14 @@ class ShelteredConversations:
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Return what is kept under the first of `prefixes` that has something, or None."""
+        if self._shelter.is_opening(prefixes):
+            return self._near.load(scope, prefixes)
         return self._shelter.ask(self._load(scope, prefixes))
 
     async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Do as `load`."""
+        if self._shelter.is_opening(prefixes):
+            return self._near.load(scope, prefixes)
         return await self._shelter.aask(self._load(scope, prefixes))
 
     def save(self, conversation: Conversation) -> None:

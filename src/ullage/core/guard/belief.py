@@ -220,6 +220,8 @@ def _is_plausible(sent: Prepared, error: ErrorKind) -> bool:
 
 
 def _edges(sent: Prepared) -> tuple[int, int]:
+    if sent.measured.anchor is None:
+        return sent.count.low, sent.count.high
     plain = replace(sent.measured, anchor=None).count()
     return min(sent.count.low, plain.low), max(sent.count.high, plain.high)
 

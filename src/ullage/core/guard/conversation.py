@@ -122,12 +122,14 @@ class Conversation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
-        data = asdict(replace(self, learned=NOTHING))
-        if self.anchor is not None:
-            data["anchor"] = [self.anchor.tokens, *self.anchor.raw]
-        data["shown"]["told"] = sorted(self.shown.told)
-        data["learned"] = self.learned.to_dict()
-        return {**data, "version": VERSION}
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "anchor": None if self.anchor is None else [self.anchor.tokens, *self.anchor.raw],
+            "shown": {**asdict(self.shown), "told": sorted(self.shown.told)},
+            "effort": asdict(self.effort),
+            "learned": self.learned.to_dict(),
+            "version": VERSION,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
@@ -161,6 +163,11 @@ class Conversation:
         except (KeyError, TypeError) as error:
             raise StoreError(f"a stored conversation is corrupt ({error}): remove it") from error
 
+
+_PLAIN: Final = tuple(
+    f.name for f in fields(Conversation) if f.name not in ("anchor", "shown", "effort", "learned")
+)
+"""Fields that JSON carries as they are."""
 
 _PASSING: Final = frozenset(("prefix", "effort", "shown", "learned"))
 _lasting: Final = attrgetter(*[f.name for f in fields(Conversation) if f.name not in _PASSING])

@@ -165,7 +165,9 @@ def show(
     events: list[Event] = [ContextPressure(found, shown.tier, phase)]
     if due:
         events.append(Notice(f"{found.notice()}. {NEXT}"))
-    return replace(conversation, shown=shown), tuple(events)
+    if shown != conversation.shown:
+        conversation = replace(conversation, shown=shown)
+    return conversation, tuple(events)
 
 
 NEXT: Final = "Look first: ullage.compact(messages, target_ratio=0.6, dry_run=True)"

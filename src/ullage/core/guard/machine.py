@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ullage.core.guard.events import OverShare
 from ullage.core.guard.learned import NOTHING
 from ullage.core.guard.request import (
+    OPENING,
     Need,
     NeedLoad,
     NeedRecall,
@@ -89,7 +90,7 @@ def open_request(
     """
     read = read_request(setup, request)
     known_by = read.prefixes[::-1]
-    soon = NeedLoad(setup.checkpoint_scope, known_by)
+    soon = NeedLoad(setup.checkpoint_scope, known_by) if len(known_by) > OPENING else None
     recalled: Conversation | None = yield NeedRecall(setup.conversation_scope, known_by, soon)
     if recalled is not None and recalled.learned is not NOTHING:
         setup, before = setup.with_learned(recalled.learned), setup

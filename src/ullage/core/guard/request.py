@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects.families import NO_LIMITS
 from ullage.core.guard.learned import NOTHING, calibrate_meter
@@ -88,6 +88,10 @@ class NeedLoad:
 
     scope: str
     prefixes: tuple[str, ...]
+
+
+OPENING: Final = 2
+"""Messages of a conversation that begins: a system text, and what a person says."""
 
 
 @dataclass(frozen=True, slots=True)
