@@ -84,10 +84,16 @@ demo: $(VENV)/.run-project ## a guarded and an unguarded conversation on a real 
 	@$(VENV)/bin/ullage demo $(ARGS)
 
 .PHONY: test
-test: lint types contracts gates ## every gate, then the test suite
+test: lint types contracts gates ## every gate, then the test suite without what takes long
 	@echo "== test"
 	@$(PY) -m tests.support.browser
-	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) $(SPREAD) $(ARGS)
+	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) $(SPREAD) -m "not long and not slow" $(ARGS)
+
+.PHONY: test-slow
+test-slow: setup ## the tests of five seconds and more, which `make test` leaves out (ten minutes)
+	@echo "== test-slow"
+	@$(PY) -m tests.support.browser
+	@$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$(SEED) $(SPREAD) -m "slow and not long" $(ARGS)
 
 .PHONY: coverage
 coverage: setup ## the coverage budget: the suite without what is marked slow, few examples a property

@@ -159,6 +159,7 @@ def turn(n: int, rng: random.Random) -> list[dict[str, Any]]:
     return added
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twin", [False, True])
 def test_500_turns_with_a_fault_of_every_kind_end_and_lose_no_pinned_fact(twin: bool) -> None:
     rng = random.Random(7)

@@ -223,6 +223,7 @@ def grows(read: Callable[[str], object], unit: str) -> str:
     return f"{unit!r}: {told} s for 1, 4 and 16 times {size:,} characters"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "units",
     [

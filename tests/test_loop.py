@@ -250,6 +250,7 @@ def test_a_call_that_waits_for_its_store_ends_at_the_callers_deadline() -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_a_large_history_is_prepared_beside_the_loop() -> None:
     said = [{"role": ("user", "assistant")[n % 2], "content": f"{n} of it. "} for n in range(6_001)]
 

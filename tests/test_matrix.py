@@ -26,6 +26,7 @@ def check(came: Came) -> None:
     assert (came.missing, came.wrong, came.twice) == (0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("face", "kind"),
     [

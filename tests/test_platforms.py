@@ -8,6 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 POSIX = ("fcntl", "grp", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty")
 OURS = {"ullage.tools.confine", "ullage.tools.matcher"}
 """Run by path as processes of their own, beside tools that need POSIX."""
@@ -26,6 +28,7 @@ for found in pkgutil.walk_packages(ullage.__path__, "ullage."):
 """
 
 
+@pytest.mark.slow
 def test_without_the_modules_of_posix_everything_else_is_imported() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CODE], capture_output=True, text=True, check=True

@@ -227,6 +227,7 @@ def killing(workers: Workers, model: Thinking, steps: Counter[str], tmp_path: Pa
     return Killing(workers, model, steps, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_steps_that_are_killed_at_are_all_that_a_turn_has(steps: Counter[str]):
     assert set(steps) == NAMED
 

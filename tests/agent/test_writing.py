@@ -150,6 +150,7 @@ def start_later(server: postgres.Server) -> None:
     server.start()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_started_again_loses_no_answer():
     try:
         installation = postgres.obtain()

@@ -71,6 +71,7 @@ def billed(server) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_the_servers_count_is_what_it_bills(server, billed) -> None:
     runtime = ullage.Runtime()
     for seed, tokens in enumerate(billed):
@@ -93,6 +94,7 @@ def test_the_band_of_an_unknown_template_holds_what_is_billed(billed) -> None:
     assert inside >= ENOUGH * CONVERSATIONS
 
 
+@pytest.mark.slow
 def test_reports_of_a_conversation_narrow_its_band_and_the_band_holds(server) -> None:
     """An unknown vocabulary, 2.4 times as many tokens as the stand-in's, is learned on the way."""
     runtime = ullage.Runtime()

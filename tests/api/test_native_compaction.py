@@ -131,6 +131,7 @@ def list_messages(body: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_provider_that_compacts_in_time_is_left_alone(
     sdk: str, create: Create, server: Compacting
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_provider_that_compacts_in_time_is_left_alone(
     assert "[ullage:" not in str(server.sent)
 
 
+@pytest.mark.slow
 def test_behind_the_last_compaction_of_the_provider_ours_act(
     sdk: str, create: Create, server: Compacting
 ) -> None:
@@ -159,6 +161,7 @@ def test_behind_the_last_compaction_of_the_provider_ours_act(
     assert max(server.read) < WINDOW
 
 
+@pytest.mark.slow
 def test_the_strategy_native_has_the_provider_compact(
     sdk: str, create: Create, server: Compacting
 ) -> None:
@@ -175,6 +178,7 @@ def test_the_strategy_native_has_the_provider_compact(
     assert max(server.read) < WINDOW
 
 
+@pytest.mark.slow
 def test_a_provider_that_compacts_nothing_leaves_it_to_ours(
     sdk: str, create: Create, server: Compacting
 ) -> None:

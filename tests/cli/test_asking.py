@@ -40,6 +40,7 @@ def joined(text: str) -> str:
     return "".join(re.findall(r"^[|:] (.*?)\r?$", text, re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 80, 200])
 @pytest.mark.parametrize("rows", [6, 24])
 def test_the_dangerous_end_of_a_long_command_is_seen_before_the_question(

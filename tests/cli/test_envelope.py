@@ -78,6 +78,7 @@ def at(document: Any, keys: tuple[str, ...]) -> list[Any]:
     return document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", [(), ("body",), ("request",)], ids="+".join)
 @pytest.mark.parametrize("dialect", REQUESTS)
 def test_only_the_messages_of_a_request_change(
@@ -101,6 +102,7 @@ def test_only_the_messages_of_a_request_change(
     assert list(made) == list(document), "fields keep their order"
 
 
+@pytest.mark.slow
 def test_a_list_stays_a_list_and_lines_become_one(tmp_path: Path) -> None:
     path = tmp_path / "messages.json"
     for text in (json.dumps(talk(20)), "\n".join(map(json.dumps, talk(20)))):
@@ -116,6 +118,7 @@ def test_a_request_that_fits_comes_out_as_it_was() -> None:
     assert json.loads(done.stdout) == request
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_each_message_that_would_go(tmp_path: Path) -> None:
     result = {"role": "tool", "tool_call_id": "c", "content": "cask " * 900}
     call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}

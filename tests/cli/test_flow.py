@@ -184,6 +184,7 @@ def in_tmux(room: Room, command: Sequence[str], columns: int) -> str:
         run("kill-server")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 @pytest.mark.parametrize("columns", [40, 80, 200])
 @pytest.mark.parametrize("step", [1, 7])

@@ -15,6 +15,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.slow
 def test_the_command_alone_prints_a_grouped_help_with_five_examples() -> None:
     alone, asked = run(), run("--help")
     assert (alone.returncode, alone.stderr) == (0, "")

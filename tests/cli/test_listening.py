@@ -80,6 +80,7 @@ def serving(app: Answering, limits: ConnectionLimits) -> Iterator[int]:
             thread.join(30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "begun",
     [

@@ -98,6 +98,7 @@ def at(url: str) -> SimpleNamespace:
     return SimpleNamespace(root_url=url)
 
 
+@pytest.mark.slow
 def test_no_line_holds_a_secret_or_text(logged: list[str]) -> None:
     assert len(logged) > 40
     assert [line for line in logged if SECRET in line or KEY in line] == []
@@ -143,6 +144,7 @@ def test_levels_come_by_room_and_what_is_none_is_named(capsys: Any) -> None:
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_levels_of_the_file_hold_and_those_of_the_option_over_them(tmp_path: Path) -> None:
     file = tmp_path / "serve.toml"
     file.write_text('[logging]\nrequests = "error"\nserve = "error"\n')

@@ -153,6 +153,7 @@ def big_log(folder: Path) -> str:
     return recorded(folder, "cellar", long(1_000))
 
 
+@pytest.mark.slow
 def test_export_verify_and_import_of_a_long_session_show_a_bar(tmp_path: Path) -> None:
     store = big_log(tmp_path)
     path = str(tmp_path / "cellar.ndjson")

@@ -76,6 +76,7 @@ def test_the_same_command_goes_on_from_what_is_kept(
     assert len(kept.read_bytes().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_keeps_what_it_did(tmp_path: Path, cache: Path) -> None:
     for number in range(12):
         save(tmp_path / "sessions", f"{number:02}.json", 200, number + 1)

@@ -61,6 +61,7 @@ def test_an_answer_streams_on_a_terminal_and_is_there_once(room: Room):
     assert whole.count("word0 word1 word2 word3 word4 word5") == 1
 
 
+@pytest.mark.slow
 def test_until_the_first_token_there_is_a_sign_of_life_that_leaves_nothing_behind(room: Room):
     slow = sse(chunk({"content": "Here."}), "[DONE]", pause_s=2.5)
     with running(room, (called(("list", {})), slow), "run", "go") as (terminal, _):
@@ -75,6 +76,7 @@ def test_until_the_first_token_there_is_a_sign_of_life_that_leaves_nothing_behin
     assert "\r  waiting" in raw[raw.rfind("\n", 0, last) : last]  # all on one line
 
 
+@pytest.mark.slow
 def test_thinking_is_told_from_waiting(room: Room):
     thinking = sse(
         chunk({"reasoning_content": "Hm."}), chunk({"content": "Yes."}), "[DONE]", pause_s=1.6
@@ -84,6 +86,7 @@ def test_thinking_is_told_from_waiting(room: Room):
         assert "Yes." in terminal.rest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--json",), ("--quiet",)])
 def test_a_pipe_gets_the_answer_alone_and_whole(room: Room, words: tuple[str, ...]):
     answer = sse(chunk({"content": "a\x1b[2J "}), chunk({"content": "b" * 200}), "[DONE]")
@@ -98,6 +101,7 @@ def test_a_pipe_gets_the_answer_alone_and_whole(room: Room, words: tuple[str, ..
     assert b" s\n" not in done.stderr
 
 
+@pytest.mark.slow
 def test_with_the_answer_in_a_pipe_the_terminal_shows_that_it_comes(room: Room, tmp_path: Path):
     answer = sse(chunk({"content": "one "}), chunk({"content": "two"}), "[DONE]", pause_s=1.5)
     with (tmp_path / "out").open("wb") as out:
@@ -175,6 +179,7 @@ def test_ctrl_c_while_a_cut_off_turn_is_finished_keeps_the_chat(room: Room):
 # ── standard input ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "data", "prompt"),
     [
@@ -240,6 +245,7 @@ def test_a_pipe_that_stays_silent_is_told_of_and_can_be_left(room: Room):
         os.close(writing)
 
 
+@pytest.mark.slow
 def test_a_program_without_a_person_goes_on_without_a_silent_pipe(room: Room):
     with scripted(said("Yes.")) as server:
         process = subprocess.Popen(

@@ -138,6 +138,7 @@ def test_each_request_is_one_line_without_any_text_or_key(upstream: FaultServer)
     assert KEY not in everything
 
 
+@pytest.mark.slow
 def test_verbose_shows_pages_too_and_quiet_shows_no_request(upstream: FaultServer) -> None:
     with running(upstream, "-v") as proxy:
         proxy.client.get(f"{proxy.url}/healthz")

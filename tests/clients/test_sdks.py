@@ -162,6 +162,7 @@ def converse(talk: Talk) -> None:
             assert talk.answered(turn) == tinymodel.SENTENCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", [Chat, Responses, Messages])
 def test_a_conversation_of_five_windows_is_held_through_the_proxy_and_not_without(

@@ -26,6 +26,7 @@ def wrong(kind: str, name: str, total: int) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", megabytes.SHARES)
 def test_a_sample_of_every_class_counts_as_in_the_reference(kind: str, name: str) -> None:

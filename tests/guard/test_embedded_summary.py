@@ -24,6 +24,7 @@ TALK = [
 HISTORY = [*TALK, {"role": "user", "content": "What is next?"}]
 
 
+@pytest.mark.slow
 @pytest.mark.smollm2
 @pytest.mark.parametrize("target", [500, pytest.param(800, marks=pytest.mark.long)])
 def test_a_small_real_model_makes_no_compaction_worse(target: int) -> None:

@@ -253,6 +253,7 @@ def test_undo_brings_the_very_bytes_back_until_they_do_not_fit(tmp_path: Path):
             assert len(json.loads(behind.bodies[-1])["messages"]) < len(said)
 
 
+@pytest.mark.slow
 def test_nothing_that_others_wrote_runs(proxy: Served, browser: Browser):
     for text in EVIL:
         name = text.replace("\x1b", "").replace("\x9b", "")
@@ -351,6 +352,7 @@ def test_the_numbers_are_those_of_a_real_server(
 ANNA, BEN = "a-token-of-anna-0123456789", "a-token-of-ben-0123456789"
 
 
+@pytest.mark.slow
 def test_of_two_keys_nobody_sees_the_other(tmp_path: Path, browser: Browser):
     with Behind(answer) as behind:
         tokens: Any = {"tokens": {"anna": ANNA, "ben": BEN}}
@@ -398,6 +400,7 @@ def test_of_two_keys_nobody_sees_the_other(tmp_path: Path, browser: Browser):
             visit.close()
 
 
+@pytest.mark.slow
 def test_one_key_alone_reads_its_text_and_an_operator_sees_all(tmp_path: Path):
     with Behind(answer) as behind:
         one: Any = {"tokens": {"anna": ANNA}}
@@ -417,6 +420,7 @@ def test_one_key_alone_reads_its_text_and_an_operator_sees_all(tmp_path: Path):
             assert (row["title"], row["owner"]) == ("", "anna")
 
 
+@pytest.mark.slow
 def test_pages_can_be_turned_off_and_text_hidden(tmp_path: Path):
     with Behind(answer) as behind:
         off: Any = {"pages": False}
@@ -470,6 +474,7 @@ def test_what_a_worker_planned_is_not_told_by_an_earlier_request(tmp_path: Path)
         assert (told["report"], told["can"]) == (None, ["forget"])
 
 
+@pytest.mark.slow
 def test_requests_are_counted_on_where_the_ledger_forgot(tmp_path: Path):
     with Behind(answer) as behind, serving(tmp_path, [behind.url]) as served:
         said: list[Any] = [{"role": "user", "content": "It comes back."}]

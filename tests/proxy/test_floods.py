@@ -267,6 +267,7 @@ def bombs() -> Iterator[tuple[str, bytes, int]]:
     yield "a mark first", b"\xef\xbb\xbf" + BODY, 200
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BOUNDED, reason="needs the bounds of ullage.cli.listening")
 def test_bombs_get_their_status_in_bounded_memory_and_others_are_answered_meanwhile(
     proxy: Served, behind: Behind

@@ -67,6 +67,7 @@ def test_a_database_that_hangs_holds_nobody_up_and_loses_no_compaction() -> None
         store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_end_comes_in_time_whatever_the_store_and_the_upstream_do(tmp_path: Path) -> None:
     """`drain_s` and two seconds are promised; without a bound it is the store's 30 and more."""

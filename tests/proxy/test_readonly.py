@@ -57,6 +57,7 @@ def is_away(port: int) -> bool:
     return reply.json()["store"] is False
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_costs_no_request_and_no_compaction(disk: Path, tmp_path: Path):
     rules: Any = {"rules": [{"window": 8_000}], "store": f"sqlite:{disk / 'proxy.db'}"}
     with Behind(answer) as behind:

@@ -82,6 +82,7 @@ def told_before() -> list[dict[str, str]]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [1, 5, 60])
 @pytest.mark.parametrize(("dialect", "end"), [("openai_chat", "stop"), ("anthropic", "end_turn")])
 def test_tools_that_the_server_leaves_out_cost_no_answer(

@@ -144,6 +144,7 @@ def test_no_spelling_of_another_server_is_followed(rig: Rig, name: str):
         assert 400 <= reply.status < 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_of_the_upstream_is_not_followed_and_its_address_goes_nowhere(
     tmp_path: Path, status: int

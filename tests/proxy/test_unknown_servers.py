@@ -63,6 +63,7 @@ def cross() -> Iterator[Any]:
                 yield pytest.param(*case, id=f"{told}-{name}-{wording}", marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wording", "vocabulary", "reports"), list(cross()))
 def test_a_stranger_that_refuses_costs_one_call_and_no_turn(
     wording: Wording, vocabulary: Vocabulary, reports: bool
@@ -135,6 +136,7 @@ def test_a_server_that_cuts_in_silence_and_tells_nothing_is_told_of(
     assert "cut a prompt in silence" in caplog.text
 
 
+@pytest.mark.slow
 def test_four_slots_over_one_pool_are_held_to_their_share(llama_server: StartServer) -> None:
     server = llama_server(Launch(window=4 * WINDOW, slots=4, unified_pool=True))
     talks = [working(max_tokens=64) for _ in range(4)]

@@ -85,6 +85,7 @@ def test_what_was_done_is_not_done_again(folder: Path) -> None:
     assert {row.key for row in again}.isdisjoint(row.key for row in half)
 
 
+@pytest.mark.slow
 def test_a_session_that_kills_its_process_is_a_fault_and_takes_no_other_with_it(
     folder: Path,
 ) -> None:

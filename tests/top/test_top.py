@@ -156,6 +156,7 @@ def test_what_cannot_be_read_is_said():
     drive(Told([], ConfigurationError("the proxy is away")), steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_nothing_of_others_steers_the_terminal(width: int):
     rows = [
@@ -231,6 +232,7 @@ def test_sessions_of_this_machine_are_shown_down_to_a_compaction(tmp_path: Path)
     drive(Here(LiveDesk(sources)), steps, 120)
 
 
+@pytest.mark.slow
 def test_a_proxy_is_watched_from_afar_with_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -290,6 +290,7 @@ def test_an_outcome_that_cannot_be_written_fails_the_job_once(tmp_path: Path):
     assert asyncio.run(run()) == "the worker failed: ValueError: this cannot be written"
 
 
+@pytest.mark.slow
 def test_what_a_dead_worker_left_is_given_back(tmp_path: Path):
     async def run() -> list[Any]:
         engine = SqliteEngine(tmp_path / "log.db")

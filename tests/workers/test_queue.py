@@ -284,6 +284,7 @@ def test_limits_below_nothing_are_refused():
         TenantLimits(running=-1)
 
 
+@pytest.mark.slow
 def test_a_database_that_gives_no_answer_is_away(
     find_store: FindStore, monkeypatch: pytest.MonkeyPatch
 ):

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(
 MakeCrew = Callable[..., Crew]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", across(*ENGINES))
 def test_a_submitted_turn_is_run_by_a_worker_and_its_answer_comes_back(
     engine: str, make_crew: MakeCrew
@@ -80,6 +81,7 @@ def slow_model():
         yield server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", across("sqlite", "procrastinate"))
 def test_the_turn_of_a_killed_worker_goes_on_elsewhere_within_three_seconds(
     engine: str, make_crew: MakeCrew, slow_model: Thinking
@@ -96,6 +98,7 @@ def test_the_turn_of_a_killed_worker_goes_on_elsewhere_within_three_seconds(
         assert finish(crew, queue, ticket.id, now, now) < 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", across("procrastinate"))
 def test_a_worker_of_the_same_name_goes_on_with_what_it_left(
     engine: str, make_crew: MakeCrew, slow_model: Thinking
@@ -111,6 +114,7 @@ def test_a_worker_of_the_same_name_goes_on_with_what_it_left(
         finish(crew, queue, ticket.id, now, now)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", across("sqlite", "procrastinate"))
 def test_a_worker_that_was_stopped_past_its_lease_does_nothing_more(
     engine: str, make_crew: MakeCrew, slow_model: Thinking

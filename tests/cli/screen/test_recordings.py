@@ -22,6 +22,7 @@ def normalize(screen: str) -> list[str]:
     return [row.rstrip() for row in TELLS.sub("...", screen).rstrip().split("\n")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 @pytest.mark.parametrize("name", CHATS)
 def test_a_screen_is_as_it_was_recorded(name: str) -> None:

@@ -108,6 +108,7 @@ def test_an_answer_a_call_and_the_gauge_fit_the_terminal(room: Room, columns: in
     assert columns < 80 or "window: override" in rows[-1]
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_resized_while_an_answer_comes_shows_it_once(room: Room) -> None:
     with chat(room, slow(pause_s=0.08), columns=100, rows=30) as (shown, _):
         shown.type("Tell me")
@@ -309,6 +310,7 @@ def test_the_editor_writes_the_line(room: Room) -> None:
         assert bodies(server)[1]["messages"][-1]["content"] == "from the\neditor"
 
 
+@pytest.mark.slow
 def test_what_was_typed_comes_back_in_the_next_chat(room: Room) -> None:
     with chat(room, said("one")) as (shown, _):
         shown.type("remember the cellar")
@@ -354,6 +356,7 @@ def test_two_interrupts_of_an_empty_line_end_it(room: Room) -> None:
         shown.until("ended with 130")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_with_a_record_and_a_terminal_as_it_was(room: Room) -> None:
     with scripted(slow(pause_s=0.3)) as server:
         home = {**room.environment, "LC_ALL": "C.UTF-8"}
@@ -367,6 +370,7 @@ def test_a_signal_ends_it_with_a_record_and_a_terminal_as_it_was(room: Room) -> 
     assert len(room.events("turn_interrupted")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["--plain", "TERM=dumb", "a pipe"])
 def test_lines_stand_in_for_the_screen(room: Room, how: str) -> None:
     plain = ("--plain",) if how == "--plain" else ()
