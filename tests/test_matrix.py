@@ -13,6 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.casks import KINDS, Kind
 from tests.support.faces import FACES
@@ -41,6 +43,19 @@ def test_a_window_that_is_claimed_falsely_costs_one_request(
     came = play(face, kind, "claimed", tmp_path)
     check(came)
     assert came.over == 1
+
+
+@pytest.mark.slow
+@settings(max_examples=5)
+@given(kind=st.sampled_from(KINDS), place=st.integers(0, 10**6), name=st.integers(1, 120))
+def test_whatever_the_sizes_are_an_agent_keeps_the_rule(
+    tmp_path_factory: pytest.TempPathFactory, kind: Kind, place: int, name: int
+) -> None:
+    folder = tmp_path_factory.mktemp("cell") / ("d" * name)
+    folder.mkdir()
+    came = play("agent", kind, "claimed", folder, place=place)
+    check(came)
+    assert came.over <= 1
 
 
 @pytest.mark.parametrize("kind", ["silent", "cuts"])

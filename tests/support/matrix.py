@@ -47,10 +47,12 @@ class Came:
     largest: float = 0.0
 
 
-def play(face: str, kind: Kind, window: str, folder: Path, turns: int = TURNS) -> Came:
-    """Play a cell."""
+def play(
+    face: str, kind: Kind, window: str, folder: Path, turns: int = TURNS, place: int = 0
+) -> Came:
+    """Play a cell, with text from a place on."""
     true, claimed = WINDOWS[window]
-    came, text = Came(), pieces(true * GROWTH // turns)
+    came, text = Came(), pieces(true * GROWTH // turns, place)
     with serve(Cask(kind, true, claimed)) as server:
         for person in opened(face, server, folder):
             for turn in range(turns):

@@ -55,9 +55,10 @@ def read_all() -> str:
     return "\n\n".join(text for text in dict.fromkeys(found) if text)
 
 
-def pieces(size: int) -> Iterator[str]:
-    """Yield pieces of 0.5 to 1.5 times a size, for ever."""
-    text, place = read_all(), 0
+def pieces(size: int, place: int = 0) -> Iterator[str]:
+    """Yield pieces of 0.5 to 1.5 times a size, for ever, from a place in the text on."""
+    text = read_all()
+    place %= len(text)
     for share in cycle((1.0, 0.5, 1.5, 0.8, 1.2)):
         wanted = int(size * share)
         if place + wanted > len(text):

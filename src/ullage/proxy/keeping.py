@@ -37,8 +37,9 @@ MOST: Final = 1_000
 AT_ONCE: Final = 100
 """Of these, how many are written in one transaction."""
 
-REST_S: Final = 0.05
-"""Seconds from one transaction to the next: under load, what changes meanwhile shares one."""
+REST_S: Final = 0.25
+"""Seconds from one transaction to the next: under load, what changes meanwhile shares one. A model
+takes longer for an answer, so the conversation's next request finds it written."""
 
 
 class Keeping:

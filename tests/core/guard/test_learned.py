@@ -181,7 +181,8 @@ def test_a_refusal_makes_a_bound_suspect_for_its_conversation_and_for_a_while() 
         (Window(10_000, source="listing"), True),
         (Window(10_000, source="override"), False),  # the operator knows better than one event
         (Window(4_000, source="listing"), False),
-        (Window(10_000, source="listing", answered=4_096), False),
+        (Window(10_000, source="listing", answered=4_096), True),  # it may be just as large
+        (Window(10_000, source="listing", answered=4_097), False),
     ],
 )
 def test_a_bound_is_suspected_where_nothing_speaks_against_it(

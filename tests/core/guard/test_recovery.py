@@ -56,6 +56,31 @@ def test_an_overflow_is_recovered_to_half_of_the_named_limit() -> None:
     assert (claim.source, claim.tokens, claim.note, claim.grounds) == ("refusal", 800, "", "words")
 
 
+RULE = "From now on always write depths in fathoms, never in metres."
+
+
+@pytest.mark.parametrize("words", range(100, 220, 10))
+def test_a_rule_stays_where_half_of_the_window_has_no_room_for_it(words: int) -> None:
+    history = talk(24)
+    place = next(i for i, m in enumerate(history) if m["role"] == "user" and i > 2)
+    history[place] = {"role": "user", "content": RULE}
+    history[0] = {"role": "system", "content": "Be brief. " + "w " * words}
+    world, request = World(window(None)), Request(history)
+    sent = first(world, request)
+    made = recover(world, sent, ErrorKind("input", 500, sent.count.tokens), request)
+    assert made.count.high <= 375
+    assert RULE in " ".join(str(m["content"]) for m in made.messages)
+
+
+def test_what_stands_beside_the_messages_has_room_after_an_overflow() -> None:
+    tools = [{"type": "function", "function": {"name": f"look{n}"}} for n in range(12)]
+    world, request = World(window(None)), Request(talk(24), tools=tools)
+    sent = first(world, request)
+    made = recover(world, sent, ErrorKind("input", 800, sent.count.tokens), request)
+    assert made.measured.outside().best > 0.2 * 800
+    assert 400 < made.count.high < 700
+
+
 def test_an_overflow_that_names_nothing_teaches_a_ceiling_below_what_was_sent() -> None:
     world, request = World(window(2000)), Request(talk(24))
     sent = first(world, request)

@@ -28,7 +28,8 @@ class PlanDraft:
     """A plan in the making: the situation as it will be, and the edits that lead there.
 
     `reserve` are tokens kept free for the block, a part of the situation's `fixed`. `said` are the
-    messages as they were: what a block carries is found in them, and `words` are theirs.
+    messages as they were: what a block carries is found in them, and `words` are theirs. `missed`
+    are the counter tokens of the whole with rules and open tasks, where these had to give way.
     """
 
     situation: Situation
@@ -40,6 +41,7 @@ class PlanDraft:
     silent: set[int] = field(default_factory=set)
     flaws: list[str] = field(default_factory=list)
     words: WordStore = field(default_factory=lambda: WordStore(()))
+    missed: int = 0
 
     def run(self, strategy: Strategy) -> None:
         """Add what a strategy plans for the situation, unless it makes the whole larger."""

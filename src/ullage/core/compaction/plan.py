@@ -30,6 +30,7 @@ from ullage.core.compaction.room import (
     NAMED,
     SPREAD,
     count_reserve,
+    find_risen,
     name_alone,
     reach_by_name,
     restore_newest,
@@ -80,7 +81,8 @@ class Order:
     `traits` are those of tools (see `Situation`). With a `summariser` summaries are asked for, in
     requests of at most `window` tokens. `named` gives what is left out a name by which a store has
     it. With `tries` a task that nobody answered, before a newer request, may go where nothing else
-    fits. What is `paid` stands in the place of a summary: none is asked for again.
+    fits. What is `paid` stands in the place of a summary: none is asked for again. Up to `most`
+    tokens the target rises where rules and open tasks would have to go; 0 if it is the last word.
     """
 
     target: int
@@ -97,6 +99,7 @@ class Order:
     named: bool = False
     tries: bool = False
     paid: PaidProse | None = None
+    most: int = 0
 
     @property
     def runs(self) -> tuple[Strategy, ...]:
@@ -123,7 +126,7 @@ class Change:
 class Outcome:
     """The result of a compaction: the script and what it made, or the reason why nothing changed.
 
-    `reached` tells whether the upper edge is at or under the target. `violations` are laws that
+    `reached` tells whether the upper edge is at or under the `target`. `violations` are laws that
     the planned result would have broken: then nothing was changed. `block` is the text that stands
     for what was left out, `carried` what is in it, `written` how its prose came about. `originals`
     has what was left out, by name.
@@ -152,6 +155,8 @@ class Outcome:
     """The upper edge of each message before and after, in counter tokens."""
     room: int = 0
     """The tokens that a block of prose and facts might take, in counter tokens."""
+    target: int = 0
+    """The target that was planned for, in the model's tokens; it may have risen (`Order.most`)."""
 
     def __repr__(self) -> str:
         sizes = f"{self.before.tokens:,} -> {self.after.tokens:,} tokens"
@@ -195,6 +200,10 @@ def compact(
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
     start, draft = _start_plan(transcript, measured, meter, order)
+    risen = find_risen(draft, measured, order.target, order.most)
+    if risen:
+        order = replace(order, target=risen)
+        start, draft = _start_plan(transcript, measured, meter, order)
     hard = start.pins
     written = yield from _write_prose(draft, start, order)
     block, kept, written = _fit_block(draft, start, order, written)
@@ -234,6 +243,7 @@ def compact(
         was=transcript,
         edges=(start.sizes, counting.upper_edges(edited.transcript, meter)),
         room=start.block,
+        target=order.target,
     )
 
 
@@ -407,6 +417,7 @@ def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
         reserve = max(int(most * share), rules if share else 0, name)
         trial = _try_strategies(draft, order, 0.0, reserve, last=True)
         if trial.fits:
+            trial.missed = least.situation.total if rules and not share else 0
             return trial
         least = trial if share or not order.carry else least
     return least

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import block as carried
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.draft import PlanDraft
     from ullage.core.compaction.situation import Situation
     from ullage.core.messages.transcript import Message
+    from ullage.core.tokens.counting import Measure
 
 
 def count_reserve(
@@ -140,6 +142,15 @@ def name_alone(draft: PlanDraft) -> int:
         return 0
     header = carried.HEADER.format(n=len(draft.said), named=NAMED)
     return text_size(header, draft.meter) + SPREAD
+
+
+def find_risen(draft: PlanDraft, measured: Measure, target: int, most: int) -> int:
+    """Return the target with room for rules and open tasks that had to give way, in model tokens.
+
+    It is 0 where none had to, and where it would be over `most`.
+    """
+    risen = ceil((draft.missed + 1) * measured.scale.high) + measured.extra
+    return risen if draft.missed and target < risen <= most else 0
 
 
 def reach_by_name(draft: PlanDraft, text: str, kept: Carried, named: str) -> str:

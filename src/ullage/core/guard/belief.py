@@ -208,7 +208,7 @@ def is_about(sent: Prepared, error: ErrorKind) -> bool:
         return True
     if size is not None:
         return size + (sent.max_tokens or 0) >= limit  # a prompt as long as the window is too long
-    return limit > sent.window.answered
+    return limit >= sent.window.answered
 
 
 def _is_plausible(sent: Prepared, error: ErrorKind) -> bool:

@@ -25,8 +25,8 @@ from ullage.core.guard.effort import RECOVERIES
 from ullage.core.guard.events import Notice
 from ullage.core.guard.request import NeedUndo, NeedWindow, Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.compact import compact_request
-from ullage.core.guard.stages.decide import Due
-from ullage.core.guard.stages.measure import explain_immovable, scale_to
+from ullage.core.guard.stages.decide import Due, make_room
+from ullage.core.guard.stages.measure import Measured, explain_immovable, scale_to
 from ullage.core.guard.stages.view import prepare_view
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ def _smaller(
 ) -> Preparing:
     """Learn the limit, where the error is certainly one of size, and compact to half of it.
 
-    The limit holds for this turn, whatever the ledger makes of it.
+    It is more where tools and system text take much, or where rules would have to go. The limit
+    holds for this turn, whatever the ledger makes of it.
     """
     refused, proven = error.input_tokens or sent.count.tokens, None
     if error.certainty == "certain" and trigger != "transport_recovery":
@@ -143,7 +144,8 @@ def _smaller(
         )
     tails = setup.policy.recovery_tails
     keep = Keep(tails[min(spent, len(tails) - 1)])
-    due = Due(max(bound // 2, 1), DETERMINISTIC, trigger, keep=keep)
+    target, most = _find_targets(measured, bound, named=error.limit is not None)
+    due = Due(target, DETERMINISTIC, trigger, keep=keep, most=most)
     made = yield from compact_request(setup, request, measured, due)
     if made.outcome is None or made.measured.size.count().tokens >= refused:
         raise ContextTooLargeError(
@@ -157,6 +159,20 @@ def _smaller(
     conversation = replace(made.conversation, effort=effort, suspect=suspect)
     made = replace(made, conversation=conversation)
     return (yield from prepare_view(setup, request, made))
+
+
+def _find_targets(measured: Measured, bound: int, *, named: bool) -> tuple[int, int]:
+    """Return the tokens to compact to after a refusal, and up to which they may rise for rules.
+
+    A window that the server did not name may be far below what it refused.
+    """
+    share = make_room(HALF, measured, bound) if named else HALF
+    target = max(int(share * bound), 1)
+    return target, target + (bound - target) // (2 if named else 4)
+
+
+HALF: Final = 0.5
+"""The share of a window to compact to after a refusal."""
 
 
 def _rescale(setup: Setup, sent: Prepared, refused: int) -> Setup:

@@ -8,7 +8,7 @@ comes before. It knows no dialect: a codec hands in how one message is read.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice, takewhile
 from operator import eq
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -141,8 +141,8 @@ class Readings:
         said, that one has the messages, and what was derived of them is its own.
         """
         found, longest, step, giver = NOTHING, 0, START, NOTHING
-        first = raws[:1]
-        for reading in [other for other in self._kept if first == other.copies[:1]][::-1]:
+        first = raws[0] if raws else None
+        for reading in [other for other in self._kept if other.copies[0] == first][::-1]:
             if len(reading.copies) <= step.size:
                 continue
             shared = _count_shared(raws, reading.copies, longest)
@@ -168,9 +168,8 @@ class Readings:
         steps = [step for step in steps if step.size < size]
         made = Reading(copies, messages, (Derived(size, memo, weight), *steps)[:MOST_STEPS])
         kept = known.leave(self._kept)
-        total = made.weight + sum([reading.steps[0].weight for reading in kept])
         gone = max(len(kept) + 1 - MOST_READINGS, 0)
-        total -= sum([reading.weight for reading in kept[:gone]])
+        total = made.weight + sum([steps[0].weight for _, _, steps in kept[gone:]])
         while gone < len(kept) and total > self._most:
             total -= kept[gone].weight
             gone += 1
@@ -214,13 +213,15 @@ class _Found(NamedTuple):
             return step
         return step._replace(memo=limit_memo(step.memo, self.length))
 
-    def leave(self, kept: tuple[Reading, ...]) -> list[Reading]:
+    def leave(self, kept: tuple[Reading, ...]) -> Sequence[Reading]:
         """Return readings without those that the history goes on with all of."""
         gone = set[int]()
         if len(self.reading.copies) == self.length:
             gone.add(id(self.reading))
         if len(self.giver.copies) == self.step.size:
             gone.add(id(self.giver))
+        if not gone:
+            return kept
         return [other for other in kept if id(other) not in gone]
 
 

@@ -88,7 +88,7 @@ class Window:
         nothing against the operator's word.
         """
         bound = self.working_tokens
-        if self.source == "override" or tokens <= self.answered:
+        if self.source == "override" or tokens < self.answered:
             return self
         if bound is not None and bound <= tokens:
             return self

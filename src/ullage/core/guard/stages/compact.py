@@ -207,6 +207,7 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
         window=room,
         named=setup.keeps,
         tries=not was.replayed.script and bool(due.strategies) and was.is_beyond,
+        most=due.most,
     )
 
 
@@ -264,6 +265,8 @@ def _tighten(
     outcome = yield from ask_summaries(
         compact(before, size, meter, setup.codec, order), before.rules.dialect
     )
+    if outcome.target > wanted:  # for rules, which would have had to go
+        wanted = order.most
     now, left = was, ROUNDS
     while outcome.changed and not (fits and not outcome.reached):
         now = replace(now, edited=outcome.edited, size=_resize(now.size, outcome))

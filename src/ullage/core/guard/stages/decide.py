@@ -36,6 +36,7 @@ class Due:
 
     `keep` bounds the tail in messages. `first` are strategies that run before those of the policy,
     and alone where there are none. `surplus` are the tokens by which knowledge is over its share.
+    Where the target is too small for rules and open tasks, it rises up to `most`; 0 if it may not.
     One that `waits` is not made where its target is out of reach, as long as the request fits.
     """
 
@@ -46,6 +47,7 @@ class Due:
     first: tuple[Strategy, ...] = ()
     waits: bool = False
     surplus: int = 0
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     rung = None if settled else policy.rung(high / bound)
     ahead = rung is not None and setup.background and _waits(policy, rung)
     rung = None if ahead or _may_shrink(setup, request, measured, rung) else rung
-    target = bound
+    target = most = bound
     if rung is not None:
         deep, kept = _find_target(rung, measured, bound), known.kept_tokens if known else 0
         past = review_last(measured)
@@ -133,14 +135,16 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
         room = room_needed(policy, request, total)
         if high + room > total:
             rung = rung or min(policy.rungs, key=_at)
-            target = min(_find_target(rung, measured, bound), total - room)
+            most = total - room
+            target = min(_find_target(rung, measured, bound), most)
     if rung is None:
         return None, ahead
+    most = min(most, int(_find_middle(rung) * bound))
     trigger: Trigger = "preflight" if high >= policy.thresholds.critical * bound else "pressure"
     if known is not None and known.bound > bound:
         trigger = "model_switch"
     due = _of(policy, rung, max(target, 1))
-    return replace(due, trigger=trigger, waits=True), ahead
+    return replace(due, trigger=trigger, waits=True, most=most), ahead
 
 
 def review_last(measured: Measured) -> Aftermath | None:
@@ -206,9 +210,18 @@ def _find_target(rung: Rung, measured: Measured, bound: int) -> int:
 
     A target that tools and system text fill alone would leave nothing of the conversation.
     """
+    return int(min(make_room(rung.target, measured, bound), _find_middle(rung)) * bound)
+
+
+def make_room(share: float, measured: Measured, bound: int) -> float:
+    """Return the share of a window to compact to, with room beside tools and system text."""
     fixed = measured.size.outside().best
-    share = rung.target + (1 - rung.target) * max(fixed / bound - FIXED, 0.0)
-    return int(min(share, (rung.at + rung.target) / 2) * bound)
+    return share + (1 - share) * max(fixed / bound - FIXED, 0.0)
+
+
+def _find_middle(rung: Rung) -> float:
+    """Return the most of a window that a compaction leaves, so that the next is some turns off."""
+    return (rung.at + rung.target) / 2
 
 
 def _of(policy: Policy, rung: Rung, target: int) -> Due:
