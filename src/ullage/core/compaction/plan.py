@@ -200,8 +200,7 @@ def compact(
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
     start, draft = _start_plan(transcript, measured, meter, order)
-    risen = find_risen(draft, measured, order.target, order.most)
-    if risen:
+    if risen := find_risen(draft, measured, order.target, order.most):
         order = replace(order, target=risen)
         start, draft = _start_plan(transcript, measured, meter, order)
     hard = start.pins
