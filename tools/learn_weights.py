@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bench.corpus import Evidence, Style, load_styles, write_session
-from ullage.core.compaction.packing import estimate, is_said
+from ullage.core.compaction.packing import estimate, is_said, rank
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.facts.salience import WordSpread, weigh
 from ullage.core.facts.weights import LEARNED, Weights
@@ -46,16 +46,20 @@ GAIN: Final = 0.002
 """The least gain for which a weight is moved."""
 
 BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
-    **dict.fromkeys(("number", "signed", "name"), (1.0, 4.0)),
+    "plain": (4.0, 64.0),
+    "number": (4.0, 6.0),
+    **dict.fromkeys(("signed", "name"), (1.0, 6.0)),
     "taken_up": (1.4, 4.0),
     "question": (0.05, 1.0),
     "worn": (0.0, 1.0),
     "cue": (1.0, 4.0),
     "pasted": (0.05, 1.0),
     "bulk": (10.0, 400.0),
+    "length": (0.5, 1.0),
 }
-"""What the meaning of a weight allows. What later turns take up was worth keeping: made sessions
-take up by rote, and may not lower that. A message of few segments is no bulk."""
+"""What the meaning of a weight allows. What later turns take up was worth keeping, and a number
+tells as much as a name: made sessions take up and count by rote, and may not lower that. A message
+of few segments is no bulk."""
 
 
 class Session(NamedTuple):
@@ -114,7 +118,7 @@ def judge(sessions: Sequence[Session], learned: Weights) -> float:
         places = range(len(session.messages))
         weighed = (weigh(session.messages, place, spread) for place in places)
         told = list(filter(is_said, chain.from_iterable(weighed)))
-        told.sort(key=lambda valued: -valued.worth / estimate(valued.segment.text))
+        told.sort(key=lambda valued: -rank(valued.worth, valued.segment.text, learned))
         for share in SHARES:
             left, kept = session.tokens * share, []
             for valued in told:
@@ -245,7 +249,9 @@ def _report(learner: Learner, table: Weights, left_out: Mapping[str, Weights]) -
 NEUTRAL: Final[Mapping[str, float]] = {
     **dict.fromkeys(("number", "signed", "name", "taken_up", "question", "cue", "pasted"), 1.0),
     "worn": 0.0,
+    "plain": 1e9,
     "bulk": 1e9,
+    "length": 1.0,
 }
 
 if __name__ == "__main__":

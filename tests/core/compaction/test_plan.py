@@ -116,6 +116,16 @@ def test_a_newest_result_too_big_for_the_target_keeps_head_and_tail() -> None:
     assert "tokens left out here" in newest
 
 
+def test_a_history_without_anything_to_carry_fills_its_target() -> None:
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Count with me."}]
+    for n in range(200):
+        history.append({"role": "assistant", "content": "yes"})
+        history.append({"role": "user", "content": f"question {n}"})
+    made = run(history, Order(1000, 100, BOTH))
+    assert made.reached
+    assert made.after.high > 950
+
+
 def test_rules_of_old_messages_outlive_them() -> None:
     history = talk(30)
     history[3]["content"] = "Never touch main.py. " + "and so on " * 40

@@ -25,12 +25,14 @@ from ullage.core.facts.salience import (
     weigh_lines,
     weigh_result,
 )
-from ullage.core.facts.segments import cut_message, cut_part, split_sentences
+from ullage.core.facts.segments import GAP, cut_message, cut_part, split_sentences
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
+from ullage.core.facts.weights import LEARNED
 
 if TYPE_CHECKING:
     from ullage.core.facts.salience import Author, ResultLine, Valued
+    from ullage.core.facts.weights import Weights
     from ullage.core.messages.transcript import Message
 
 Count = Callable[[str], int]
@@ -52,9 +54,6 @@ RULES: Final = 0.35
 ALIKE: Final = 0.8
 """The share of its rare words that a segment may have in common with another one that is told,
 before it says nothing new, unless it has another name or number."""
-
-GAP: Final = " \u2026 "
-"""Stands between two segments of a message where something was left out."""
 
 LOOKED_AT: Final = 2_000
 """Of so many messages that go, the newest, what nobody typed is looked at: a transcript of
@@ -177,7 +176,12 @@ def is_said(valued: Valued) -> bool:
 
 
 def _order(line: _Line) -> float:
-    return -line.worth / estimate(line.text)
+    return -rank(line.worth, line.text)
+
+
+def rank(worth: float, text: str, learned: Weights = LEARNED) -> float:
+    """Return by what a segment is chosen: its worth for the room that it takes."""
+    return float(worth / estimate(text) ** learned.length)
 
 
 class RestWords(NamedTuple):

@@ -463,7 +463,8 @@ def _fit_block(
     """
     fitted = _block(draft, start, order, written)
     insert = fitted[0].inserts
-    if insert and written is None and restore_newest(draft, start, insert[0].text):
+    text = insert[0].text if insert else ""
+    if written is None and restore_newest(draft, start, text):
         fitted = _block(draft, start, order, written)
     insert = fitted[0].inserts
     size = text_size(insert[0].text, draft.meter) if insert else 0

@@ -1,7 +1,8 @@
 """What a segment of a conversation is worth keeping, by evidence that needs no language.
 
-Rare words, numbers and names carry; turns of phrase that come again carry little; what later
-messages take up was worth keeping; what a person wrote comes before what a model answered. Of what
+Numbers and names carry, and rare words up to a point: small talk has as many of them as a fact.
+Turns of phrase that come again carry little; what later messages take up was worth keeping; what
+a person wrote comes before what a model answered. Of what
 tools returned and people pasted, only what was taken up is worth anything: it is data, and may ask
 to be kept. It chooses nothing and knows no tokens.
 """
@@ -11,10 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import log
+from math import exp, log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.segments import (
+    GAP,
     Segment,
     cut_line,
     cut_message,
@@ -58,47 +60,49 @@ class Valued(NamedTuple):
 class _Word(NamedTuple):
     """What is known of a word as written, wherever it stands.
 
-    `worth` is what it tells, `named` whether it is a name or a number by its form alone, `capital`
-    whether it begins with a capital letter wherever people and models use it, `last` where one of
-    them uses it last (-1: it stands in one message alone).
+    `rarity` is 1 for one that stands in one message, 0 for one that stands in all; `form` what it
+    is as it is written: a capital letter counts where people and models use no small one. `last`
+    is where one of them uses it last (-1: it stands in one message alone).
     """
 
     lower: str
-    worth: float
-    named: bool
-    capital: bool
+    rarity: float
+    form: int
     last: int
 
 
+PLAIN: Final = 0
+NUMBER: Final = 1
+SIGNED: Final = 2
+CAPITAL: Final = 3
+"""Forms of words: of letters alone, with a digit, with a sign within, with a capital letter."""
+
+
 class _Words(dict[str, _Word]):
-    """Words as written, each judged when it is asked for first.
+    """Words as written, each looked at when it is asked for first.
 
     `spread` has in how many of `number` messages a word stands, `last` where one that a person or a
     model uses stands last, `small` which words stand without a capital letter.
     """
 
-    def __init__(self, learned: Weights) -> None:
-        self._learned = learned
+    def __init__(self) -> None:
         self.spread: Counter[str] = Counter()
         self.last: dict[str, int] = {}
         self.small: set[str] = set()
         self.number = 0
 
     def __missing__(self, word: str) -> _Word:
-        lower, plain = word.casefold(), word.isalpha()
-        spread, capital = self.spread[lower], word[0].isupper() and lower not in self.small
+        lower = word.casefold()
+        spread = self.spread[lower]
         rarity = max(1.0 - log(max(spread, 1)) / (log(self.number + 1.0) or 1.0), 0.0)
-        worth = rarity * self._judge_form(word, capital=capital)
         last = self.last.get(lower, -1) if spread > 1 else -1
-        known = self[word] = _Word(lower, worth, not plain, capital, last)
+        known = self[word] = _Word(lower, rarity, self._find_form(word, lower), last)
         return known
 
-    def _judge_form(self, word: str, *, capital: bool) -> float:
-        if _has_digit(word):
-            return self._learned.number
-        if not word.isalpha():
-            return self._learned.signed
-        return self._learned.name if capital else 1.0
+    def _find_form(self, word: str, lower: str) -> int:
+        if word.isalpha():
+            return CAPITAL if word[0].isupper() and lower not in self.small else PLAIN
+        return NUMBER if _has_digit(word) else SIGNED
 
 
 class WordSpread:
@@ -108,7 +112,7 @@ class WordSpread:
         self.learned = learned
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
         self.pairs: Counter[tuple[str, str]] = Counter()
-        self.words = words = _Words(learned)
+        self.words = words = _Words()
         for index, message in enumerate(messages):
             for turn in _list_turns(message):
                 words.number += 1
@@ -132,8 +136,8 @@ class WordSpread:
         """Tell whether a person or a model uses a rare name or number of these words later."""
         known = self.words
         for number, word in enumerate(words):
-            _, worth, named, capital, last = known[word]
-            if last > place and worth > _COMMON and (named or (capital and number > 0)):
+            _, rarity, form, last = known[word]
+            if form and last > place and rarity > _COMMON / 2 and (form != CAPITAL or number > 0):
                 return True
         return False
 
@@ -321,11 +325,21 @@ def weigh_lines(
     `first` is the position of the first line.
     """
     for number, line in enumerate(lines, first):
-        for place, whole in enumerate(cut_line(line)):
+        for place, whole in _list_places(line):
             segment = _drop_worn(whole, spread) if author == "user" else whole
             worth, rare = _weigh_segment(segment, -1, spread)
             share = spread.shares[author] * _judge_origin(segment, author, spread.learned)
             yield Valued(segment, number, place, author, worth * share, rare)
+
+
+def _list_places(line: str) -> Iterator[tuple[int, Segment]]:
+    """Yield the segments of a line with their places; a gap in it takes one."""
+    place = 0
+    for piece in line.split(GAP):
+        for segment in cut_line(piece):
+            yield place, segment
+            place += 1
+        place += 1
 
 
 def _drop_worn(segment: Segment, spread: WordSpread) -> Segment:
@@ -358,22 +372,24 @@ def _weigh_words(
     """Return the worth of a segment, that of each of its words, and which of these are names."""
     words = segment.words
     rare: dict[str, float] = {}
-    names: set[str] = set()
     if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
-        return 0.0, rare, names
-    learned, known, first = spread.learned, spread.words, True
-    for word in words:
-        lower, worth, named, capital, last = known[word]
-        if first and capital and not named:
-            worth /= learned.name  # a sentence begins with a capital letter
-        elif named or capital:
-            names.add(lower)
-        first = False
-        if last > index and worth > _COMMON and (named or capital):
-            worth *= learned.taken_up
-        if worth > rare.get(lower, 0.0):
-            rare[lower] = worth
-    worth = sum(rare.values())
+        return 0.0, rare, ()
+    learned, known = spread.learned, spread.words
+    told: tuple[dict[str, float], ...] = ({}, {}, {}, {})
+    for number, word in enumerate(words):
+        lower, rarity, form, last = known[word]
+        if form == CAPITAL and not number:
+            form = PLAIN  # a sentence begins with a capital letter
+        if form and last > index and rarity > _COMMON / 2:
+            rarity *= learned.taken_up
+        told[form][lower] = rarity
+    plain, *named = told
+    worth = learned.plain * (1.0 - exp(-sum(plain.values()) / learned.plain))
+    for group, weight in zip(named, (learned.number, learned.signed, learned.name), strict=True):
+        worth += weight * sum(sorted(group.values())[-MOST_NAMED:])
+        rare |= {word: rarity * 2 for word, rarity in group.items()}
+    names = frozenset(rare)
+    rare |= {word: rarity for word, rarity in plain.items() if word not in names}
     if segment.question:
         worth *= learned.question
     if not segment.is_quoted:
@@ -381,6 +397,9 @@ def _weigh_words(
         worth *= 1.0 - learned.worn * spread.judge_wear(lowered) ** 2
     return worth, rare, names
 
+
+MOST_NAMED: Final = 3
+"""Names, or numbers, of a segment that count: a list of more is no better."""
 
 NAMED: Final = "="
 """Stands before a rare word that is a name or a number: another one says another thing."""

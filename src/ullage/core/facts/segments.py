@@ -36,7 +36,7 @@ SEGMENTS_MOST: Final = 2_000
 LONGEST: Final = 600
 """Characters of a segment; a longer line without an end of a sentence is data."""
 
-DEPENDENT: Final = 48
+DEPENDENT: Final = 40
 """Characters below which a sentence without a number or a name in it needs the one before it."""
 
 DEPENDENT_UNSPACED: Final = 12
@@ -147,9 +147,12 @@ def cut_result(text: str) -> Iterator[Segment]:
     for line in _shorten(text, TOOL_MOST).splitlines():
         bare = " ".join(line.split())
         for told in [bare] if len(bare) <= LINE_MOST else _split_line(bare, "typed"):
-            if words := find_words(told):
+            if not told.startswith(MARKED) and (words := find_words(told)):
                 yield Segment(told[:LONGEST], tuple(words), "quoted")
 
+
+MARKED: Final = "[ullage: "
+"""Begins what stands in the place of what was left out: nothing that anybody said."""
 
 LINE_MOST: Final = 240
 """Characters of a line of data from which on it is a paragraph."""
@@ -185,6 +188,10 @@ def cut_text(text: str, *, person: bool = True) -> Iterator[Segment]:
 
 LINE_KEPT: Final = 1_000
 """Characters of a line of a block up to which its segments are kept: nearly all have fewer."""
+
+
+GAP: Final = " \u2026 "
+"""Stands in a line of a block between two segments of a message where something was left out."""
 
 
 def cut_line(line: str) -> Sequence[Segment]:

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 class Weights(NamedTuple):
     """What each kind of evidence counts; `salience` says how they work together.
 
-    `number`, `signed`, `name`: a rare word with a digit, with a sign within, with a capital letter
-    where no sentence begins, beside one of letters alone. `taken_up`: a rare word that a later
+    `plain`: what rare words of letters alone come to at most, however many they are. `number`,
+    `signed`, `name`: a rare word with a digit, with a sign within, with a capital letter where no
+    sentence begins, beside one of letters alone. `length`: to which power the tokens of a segment
+    divide its worth. `taken_up`: a rare word that a later
     message uses. `question`: a question beside a statement. `worn`: how much a segment loses whose
     every pair of words came in other messages. `cue`: how much each two points of a sentence's
     cues of a rule count, from `CUED` on. `document`, `pasted`: what may be, and what is, somebody
@@ -21,6 +23,7 @@ class Weights(NamedTuple):
     less. `assistant`, `tool`: their text beside a person's.
     """
 
+    plain: float
     number: float
     signed: float
     name: float
@@ -31,21 +34,24 @@ class Weights(NamedTuple):
     document: float
     pasted: float
     bulk: float
+    length: float
     assistant: float
     tool: float
 
 
 LEARNED: Final = Weights(
-    number=1.41,
+    plain=12.0,
+    number=4.0,
     signed=2.12,
-    name=2.97,
+    name=4.0,
     taken_up=1.4,
     question=0.35,
     worn=0.95,
-    cue=1.64,
+    cue=1.4,
     document=0.5,
     pasted=0.25,
-    bulk=40.0,
+    bulk=14.14,
+    length=0.76,
     assistant=0.3,
     tool=0.3,
 )
