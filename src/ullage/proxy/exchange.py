@@ -202,6 +202,9 @@ class Exchange:
         meters.overhead(took)
         if plan.fault:
             meters.fault()
+        if plan.unguarded is not None:
+            self._line.unguarded = plan.unguarded.reason
+            self._app.unguarded.note(call, plan.unguarded)
         if plan.about is not None and plan.about.name:
             self._line.conversation = plan.about.name[:SHOWN]
         over = None
