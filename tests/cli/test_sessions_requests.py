@@ -116,7 +116,8 @@ def test_a_session_of_a_real_server_is_replayed_and_compacted_against_its_window
     assert run("compact", found["session"], *options, *model) == 0
     shown = capsys.readouterr().out
     # counted by the server: no "at most"
-    assert re.search(r"nothing changed: nothing can be left out; [\d,]+ tokens$", shown.strip())
+    said = r"nothing changed: the conversation is already below the target of 1,843 tokens: "
+    assert re.search(said + r"[\d,]+ tokens$", shown.strip())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_a_session_is_compacted_and_its_next_request_is_small(run: Run, url, cap
     assert len(after) < before / 3
     assert not laws.protocol(OpenAIChat().read(sent["messages"]))
     assert run("compact", "casks", "--target", "90000") == 0
-    assert "nothing changed: nothing can be left out" in capsys.readouterr().out
+    assert "is already below the target of 90,000 tokens: " in capsys.readouterr().out
 
 
 def test_a_session_goes_to_a_share_of_its_window(run: Run, capsys: Capture):
@@ -199,7 +200,7 @@ def test_a_model_summarises_where_one_is_named(run: Run, url: str, capsys: Captu
 
 def test_a_session_that_is_small_already_is_left_as_it_is(run: Run, capsys: Capture):
     assert run("compact", "casks", "--window", "272000") == 0
-    assert "nothing changed: nothing can be left out" in capsys.readouterr().out
+    assert "is already below the target of 163,200 tokens: " in capsys.readouterr().out
 
 
 def test_a_missed_target_is_told(run: Run, capsys: Capture):

@@ -15,6 +15,7 @@ from tests.support.faults import FaultServer, of_json
 from tests.voyage import log_of
 from ullage import config
 from ullage.core.compaction.policy import Policy, Rung
+from ullage.core.guard.events import Event, Notice
 from ullage.core.tokens.budget import SHARES
 from ullage.core.tokens.gauge import Thresholds
 from ullage.providers import Provider
@@ -139,3 +140,28 @@ def test_the_window_report_names_the_point_of_the_policy_of_the_file(
     runtime = runtime_of(f"[context_windows]\n'{MODEL}' = 10000\n{rung}", tmp_path)
     found = ullage.context(log_of(3), model=MODEL, runtime=runtime)
     assert found.compaction_at == int(share * 10_000)
+
+
+# --- what a notice proposes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [None, "gpt-4o", "a model that nobody knows"])
+def test_the_call_that_a_notice_of_pressure_proposes_runs_as_it_is_written(
+    model: str | None,
+) -> None:
+    messages = [
+        {"role": role, "content": f"{turn}: " + "so it is, and so it was before. " * 6}
+        for turn in range(10)
+        for role in ("user", "assistant")
+    ]
+    messages.append({"role": "user", "content": "and now?"})
+    told: list[Event] = []
+    options: Any = {"window": 1_500, "policy": "off", "runtime": Runtime()}
+    ullage.Guard(model, on_event=told.append, **options).prepare(messages)
+    (notice,) = [event.text for event in told if isinstance(event, Notice)]
+    named = "" if model is None else f"model={model!r}, "
+    assert f"ullage.compact(messages, {named}window=1500, target_ratio=0.6" in notice
+    call = notice.partition("Look first: ")[2]
+    found = eval(call, {"ullage": ullage, "messages": messages})
+    assert found.before.high > 900 >= found.after.high
+    assert found.messages == messages

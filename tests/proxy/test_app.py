@@ -195,8 +195,11 @@ def test_a_guard_that_fails_costs_nobody_the_answer() -> None:
     ):
         got = proxy.post(CHAT, body)
         assert proxy.shown("ullage_guard_faults_total") == 1
+        assert proxy.shown("ullage_unguarded_requests_total", reason="guard_failed") == 1
     assert (got.status_code, got.content) == (200, sent(streamed("openai_chat")))
-    assert [n for n in got.headers if n.startswith("x-ullage")] == ["x-ullage-request-id"]
+    told = {n: v for n, v in got.headers.items() if n.startswith("x-ullage")}
+    assert told.pop("x-ullage-request-id")
+    assert told == {"x-ullage-unguarded": "guard_failed"}
     assert [request.body for request in asked(upstream)] == [body]
 
 

@@ -81,6 +81,7 @@ PROXY = {
     "ullage_store_away_seconds": set(),
     "ullage_store_waiting_changes": set(),
     "ullage_guard_faults_total": set(),
+    "ullage_unguarded_requests_total": {"model", "reason"},
 }
 FULL = Assessment(True, "warning", 0.85, 850, 1_000, "estimated")
 CUT = TruncationDetected(Truncation(("short",), 10, 2_000, 10))
@@ -296,6 +297,7 @@ def test_a_proxy_counts_what_no_event_says():
     meters.pressure("m", "warning", "warning")
     meters.stream_aborted("client")
     meters.fault()
+    meters.leave_unguarded("m", "malformed_history")
     meters.store(2.5, 3)
     meters.load(4, 5_000, 6_000)
     meters.refuse("most_bytes")
@@ -311,13 +313,14 @@ def test_a_proxy_counts_what_no_event_says():
     assert meters.transitions.value(model="m", tier="warning") == 1
     assert meters.streams_aborted.value(side="client") == 1
     assert meters.guard_faults.value() == 1
+    assert meters.unguarded.value(model="m", reason="malformed_history") == 1
     assert (meters.store_away.value(), meters.store_waiting.value()) == (2.5, 3)
     meters.store(None, 0)
     assert meters.store_away.value() == 0
     assert (meters.requests_waiting.value(), meters.request_bytes.value()) == (4, 5_000)
     assert meters.refused.value(bound="most_bytes") == 1
     assert meters.workers_ended.value() == 1
-    assert registry.render().count("# HELP") == 14
+    assert registry.render().count("# HELP") == 15
 
 
 def test_a_window_is_said_by_one_source_at_a_time():

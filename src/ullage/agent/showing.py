@@ -18,7 +18,7 @@ from ullage.core.guard.events import (
     Notice,
     SummaryProgress,
 )
-from ullage.core.guard.learning import NEXT
+from ullage.core.guard.learning import LOOK
 from ullage.core.summary.flaws import name_strategies
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def show_event(session: Session, event: Event) -> None:
         data = {**found.to_dict(), "tier": tier, "phase": event.phase, "meter": found.meter()}
         session.publish(Live(session.name, "context_pressure", data))
     elif isinstance(event, Notice):
-        text = event.text.replace(NEXT, f"Look first: ullage compact {session.name} --dry-run")
+        text, look, _ = event.text.partition(LOOK)
+        text += look and f"{look}ullage compact {session.name} --dry-run"
         session.publish(Live(session.name, "status", {"text": text}))
     elif isinstance(event, Compacted):
         made = event.checkpoint

@@ -164,15 +164,15 @@ def compact(
 def compact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compaction[Any]:
     """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
 
-    Give `target_tokens`, or `target_ratio` with a `window` or a `model` of known window. Other
-    options: `policy`, `summarizer` ("same" asks `model` at `base_url` with `api_key`), `pins`
-    (positions), `tools`, `system`, `model`, `dialect` (found out from the shape where it is not
-    given), `dry_run`, `runtime`, `report`, which is told how many requests for a summary are
-    answered, and `store`: what is left out is kept there, and placeholders name it (see
-    `ullage.recall`). What the summarizer failed with is in `faults`. Raises CompactionError
-    for a missing or senseless target; ConfigurationError for a pin that is no position;
-    ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError for what is no
-    list of messages.
+    Give `target_tokens`, or `target_ratio`, a share of the window, with a `window` or a `model`
+    of known window. Other options: `policy`, `summarizer` ("same" asks `model` at `base_url`
+    with `api_key`), `pins` (positions), `tools`, `system`, `model`, `dialect` (found out from
+    the shape where it is not given), `dry_run`, `runtime`, `report`, which is told how many
+    requests for a summary are answered, and `store`: what is left out is kept there, and
+    placeholders name it (see `ullage.recall`). What the summarizer failed with is in `faults`.
+    Raises CompactionError for a missing or senseless target; ConfigurationError for a pin that
+    is no position; ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError
+    for what is no list of messages.
     """
     job = _Job(messages, **options)
     asking = job.start(window_of(job.summarizer))

@@ -24,11 +24,10 @@ from ullage.config.settings import SAME
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.plan import Outcome
 from ullage.core.compaction.policy import Policy
-from ullage.core.compaction.reasons import explain_reason
+from ullage.core.compaction.reasons import explain_unchanged, name_most
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, UnknownSession
 from ullage.core.summary.flaws import BY_RULE, explain_flaw, name_strategies
-from ullage.core.tokens.counting import Count
 from ullage.importers.files import is_file
 from ullage.runtime import default
 from ullage.tools import Executor, Sandbox
@@ -52,7 +51,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "there is no such file, the name of a session or its beginning",
     )
     parser.add_argument("--target", type=int, metavar="TOKENS", help="the size to reach")
-    parser.add_argument("--ratio", type=float, help=f"the share of the window to reach ({RATIO})")
+    parser.add_argument(
+        "--ratio",
+        type=float,
+        help=f"the size to reach as a share of the window, not of the file ({RATIO})",
+    )
     desk.add_policy(parser)
     desk.add_summarizer(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
@@ -145,8 +148,9 @@ def _report(done: Compacting, given: argparse.Namespace, model: str) -> int:
     """Print what was done, or would be; return the exit code."""
     outcome, count = done.view.compaction, done.view.prepared.count
     if outcome is None:
-        print(f"nothing changed: {explain_reason(done.reason)}; {_most(count)}")
-        return 0 if count.high <= _target(done, given) else 1
+        target = _target(done, given)
+        print(f"nothing changed: {explain_unchanged(done.reason, target, count)}")
+        return 0 if count.high <= target else 1
     print(_format_outcome(outcome, dry=given.dry_run))
     if given.dry_run:
         _list(outcome)
@@ -283,19 +287,15 @@ def _pays(made: Checkpoint, model: str | None) -> str:
 def _format_outcome(found: Outcome, *, dry: bool) -> str:
     """Return what was done, or would be, in one line."""
     if not found.changed:
-        return f"nothing changed: {explain_reason(found.reason or '')}; {_most(found.before)}"
+        why = explain_unchanged(found.reason or "", found.target, found.before)
+        return f"nothing changed: {why}"
     edits = Counter(type(edit).__name__.lower() for edit in found.script.edits())
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(edits.items()))
     did = "would go" if dry else "went"
     missed = "" if found.reached else f"; missed: {found.reason}"
     how = name_strategies(found.strategy, found.fallback_reason)
     how = f"by {how}" if found.fallback_reason is None else f"and is {how}"
-    return f"{_most(found.before)} {did} to {found.after.high:,} {how} ({kinds}){missed}"
-
-
-def _most(count: Count) -> str:
-    """Return the upper edge, by which windows are held, and that it is one."""
-    return f"{'at most ' if count.high != count.tokens else ''}{count.high:,} tokens"
+    return f"{name_most(found.before)} {did} to {found.after.high:,} {how} ({kinds}){missed}"
 
 
 def _write(name: str | None, messages: list[Any]) -> None:

@@ -83,7 +83,7 @@ examples:
   ullage context --from claude --last         what fills the window of your last session
   ullage chat --embedded --no-tools           talk to a small model that runs here
   ullage serve --upstream http://HOST:8080    a guard for every client of a server
-  ullage compact request.json --ratio 0.5     a request made smaller, by the laws
+  ullage compact request.json --ratio 0.5     a request that fits into half of the window
 
 ullage COMMAND --help tells more of one, ullage docs of all.
 """

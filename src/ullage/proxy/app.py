@@ -34,6 +34,7 @@ from ullage.proxy.ledger import Ledger
 from ullage.proxy.replicas import Replicas
 from ullage.proxy.sharing import Sharing
 from ullage.proxy.stored import Histories
+from ullage.proxy.unguarded import UnguardedRequests
 from ullage.proxy.upstream import AiohttpSender, Sender
 from ullage.proxy.watching import ConversationWatch
 from ullage.proxy.worker import WorkerSetup
@@ -132,6 +133,7 @@ class App:
         self._asgi: Any = None
         self.metrics = metrics.enable(self.runtime)
         self.meters = metrics.ProxyMeters(self.metrics.registry)
+        self.unguarded = UnguardedRequests(self.meters)
         self.watch = ConversationWatch(
             self.runtime,
             reads=serve.reads_text,

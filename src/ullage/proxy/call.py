@@ -89,13 +89,21 @@ def find_upstream(
     """
     model = named if named is not None else body.fields.get("model")
     model = model if isinstance(model, str) else None
+    return check_model(serve, model), model
+
+
+def check_model(serve: Serve, model: str | None) -> Upstream:
+    """Return who serves a model, for None who serves them all. Raises as `find_upstream` does."""
     if model is not None and len(model) > LONGEST_MODEL:
         text = f"the name of a model is over {LONGEST_MODEL:,} characters"
         raise RequestRefused(400, "model_name", text)
     found = serve.upstream(model)
     if found is None:
-        raise RequestRefused(404, "no_such_model", f"no upstream serves the model {model!r:.80}")
-    return found, model
+        text = f"no upstream serves the model {model!r:.80}"
+        if model is None:
+            text = "the request names no model, and no upstream serves all models: send 'model'"
+        raise RequestRefused(404, "no_such_model", text)
+    return found
 
 
 def make_call(serve: Serve, head: RequestHead, form: GuardedPath, body: Body) -> ProxyCall:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from ullage.proxy.channel import Channel, Gone, Left
 from ullage.proxy.far import check_far, read_far
 from ullage.proxy.guarding import SMALL, Plan, trouble
 from ullage.proxy.journal import LEFT, RequestLine
+from ullage.proxy.listing import choose_upstream, extend_listing, find_unlisted
 from ullage.proxy.opened import (
     LOST,
     OpenAnswer,
@@ -119,7 +120,7 @@ class Exchange:
         """Forward a request without a look at what it carries."""
         try:
             raw = await self._channel.read(self._serve.max_body, self._admitted.take)
-            await self._run_watched(self._forward_body(Body(raw, opaque=True)))
+            await self._run_watched(self._forward_plain(raw))
         except Gone:
             return
 
@@ -202,6 +203,9 @@ class Exchange:
         meters.overhead(took)
         if plan.fault:
             meters.fault()
+        if plan.unguarded is not None:
+            self._line.unguarded = plan.unguarded.reason
+            self._app.unguarded.note(call, plan.unguarded)
         if plan.about is not None and plan.about.name:
             self._line.conversation = plan.about.name[:SHOWN]
         over = None
@@ -513,18 +517,26 @@ class Exchange:
                 body = await check_far(workers, self._head.party, raw)
         else:
             body = await self._read_body(raw, "")
-        await self._forward_body(body, model)
+        await self._forward_body(find_upstream(self._serve, body, model)[0], raw)
 
-    async def _forward_body(self, body: Body, model: str | None = None) -> None:
-        upstream, _ = find_upstream(self._serve, body, model)
+    async def _forward_plain(self, raw: bytes) -> None:
+        path = self._head.path
+        upstream = choose_upstream(self._serve, path, raw)
+        await self._forward_body(upstream, raw, find_unlisted(self._serve, path, upstream))
+
+    async def _forward_body(
+        self, upstream: Upstream, raw: bytes, unlisted: Sequence[dict[str, str | int]] = ()
+    ) -> None:
         try:
-            response = await self._send(upstream, body.raw)
+            response = await self._send(upstream, raw)
         except UpstreamBroken as error:
             raise make_refused(error) from error
         try:
             status = response.status
-            await self._channel.begin(status, heads.back(response.headers, status, sized=True))
-            async for chunk in response.chunks():
+            back = heads.back(response.headers, status, sized=not unlisted)
+            await self._channel.begin(status, back)
+            chunks = response.chunks()
+            async for chunk in extend_listing(chunks, unlisted) if unlisted else chunks:
                 await self._channel.write(chunk)
             await self._channel.write(b"", more=False)
         except UpstreamBroken as error:

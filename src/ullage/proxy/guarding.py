@@ -41,6 +41,7 @@ from ullage.proxy.offering import (
 from ullage.proxy.standing import Standing, find_full, find_standing, make_entry
 from ullage.proxy.steering import Steering
 from ullage.proxy.stored import Histories, MeasuredRequest, key_of, name_of
+from ullage.proxy.unguarded import UnguardedReason, find_unread
 from ullage.runtime import Measurable
 from ullage.sdk.errors import Trouble, classify_error
 from ullage.windows import Question
@@ -87,7 +88,8 @@ class Plan:
     is what the id of the response will stand for, where it will have one. `spliced` tells that the
     report of usage was asked for by the proxy. `headers` are those that tell the client what was
     done. `offer` are the tools that were added. `far` is where a worker holds the plan.
-    `spared` is its conversation, where only what does not fit is compacted.
+    `spared` is its conversation, where only what does not fit is compacted. `unguarded` says why
+    the call goes out as it came though it may carry a conversation.
     """
 
     body: bytes
@@ -101,6 +103,7 @@ class Plan:
     standing: Standing | None = None
     far: FarPlan | None = None
     spared: bytes | None = None
+    unguarded: UnguardedReason | None = None
 
     @property
     def about(self) -> Standing | MeasuredRequest | None:
@@ -150,22 +153,23 @@ class Guarding:
         Raises Refused for a fault of the guard's own where requests may not go out without it.
         """
         if call.body.opaque or not (call.kept or call.body.history):
-            return Plan(call.body.raw)
+            return _leave(call, find_unread(call))
         try:
             if call.far is not None:
                 return await call.far.plan(call, self.patience_s, self.steering)
             return await self._plan_here(call)
         except RequestRefused:
             raise
-        except MalformedHistoryError:
-            return Plan(call.body.raw)  # no conversation that anybody here knows: theirs to judge
+        except MalformedHistoryError as error:  # the upstream judges it
+            return _leave(call, UnguardedReason("malformed_history", str(error)))
         except Exception as error:
             if not self._serve.fail_open:
                 raise RequestRefused(
                     500, "guard_failed", "the guard failed: see the log"
                 ) from error
             log.exception("the guard failed; the request goes out as it came")
-            return Plan(call.body.raw, fault=type(error).__name__)
+            fault = type(error).__name__
+            return replace(_leave(call, UnguardedReason("guard_failed", fault)), fault=fault)
 
     async def fit(
         self, call: ProxyCall, pins: frozenset[int] = frozenset(), target: int | None = None
@@ -530,6 +534,12 @@ class Guarding:
 
 def _name_refused(what: Literal["usage", "tools"], call: ProxyCall) -> Refused:
     return what, call.upstream.root, call.model or "", call.party
+
+
+def _leave(call: ProxyCall, found: UnguardedReason | None) -> Plan:
+    """Return the plan of a call that goes out as it came; `found` says why, where it matters."""
+    headers = () if found is None else (found.header,)
+    return Plan(call.body.raw, headers=headers, unguarded=found)
 
 
 def _tell_nobody(*_: object) -> None:

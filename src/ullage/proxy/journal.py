@@ -43,8 +43,9 @@ class RequestLine:
     what it calls itself. `conversation` is the short id,
     `used` and `window` are tokens, `before` and `after` those of a compaction that this request
     led to. `asked` and `given` are tokens of output, where they were lowered. `answered` are calls
-    of added tools. `cramped` says that the window is too small for what must stay. `left` tells
-    that the client went before the end, `why` what the proxy could not do.
+    of added tools. `cramped` says that the window is too small for what must stay, `unguarded` why
+    the guard had no part. `left` tells that the client went before the end, `why` what the proxy
+    could not do.
     """
 
     method: str
@@ -65,6 +66,7 @@ class RequestLine:
     given: int | None = None
     answered: int = 0
     cramped: Cramped | None = None
+    unguarded: str = ""
     code: str = ""
     why: str = ""
     left: bool = False
@@ -107,7 +109,8 @@ class RequestLine:
             parts.append(f"read back {self.answered:,}")
         if self.cramped is not None:
             parts.append(f"window too small, {self.cramped.needed:,} needed")
-        told = (self.code, self.why, "client left" if self.left else "")
+        unguarded = self.unguarded and f"unguarded ({self.unguarded})"
+        told = (unguarded, self.code, self.why, "client left" if self.left else "")
         parts += [word for word in told if word]
         return "  ".join([*parts, f"{self.seconds:.2f} s"])
 

@@ -141,6 +141,11 @@ WORKERS_ENDED_TOTAL: Final = Described(
 GUARD_FAULTS_TOTAL: Final = Described(
     "ullage_guard_faults_total", "Requests on which the guard itself failed."
 )
+UNGUARDED_REQUESTS_TOTAL: Final = Described(
+    "ullage_unguarded_requests_total",
+    "Requests for an answer that went out as they came, without the guard, by why.",
+    ("model", "reason"),
+)
 STORE_AWAY_SECONDS: Final = Described(
     "ullage_store_away_seconds", "For how long the store has been away, 0 where it is there."
 )
@@ -283,6 +288,7 @@ class ProxyMeters:
         self.store_away = registry.gauge(STORE_AWAY_SECONDS)
         self.store_waiting = registry.gauge(STORE_WAITING_CHANGES)
         self.guard_faults = counter(GUARD_FAULTS_TOTAL)
+        self.unguarded = counter(UNGUARDED_REQUESTS_TOTAL)
         self.refused = counter(REQUESTS_REFUSED_TOTAL)
         self.requests_waiting = registry.gauge(REQUESTS_WAITING)
         self.request_bytes = registry.gauge(REQUEST_BYTES)
@@ -354,6 +360,10 @@ class ProxyMeters:
     def fault(self) -> None:
         """Count a fault of the guard itself: the request was forwarded as it came, or refused."""
         self.guard_faults.add()
+
+    def leave_unguarded(self, model: str | None, reason: str) -> None:
+        """Count a request that went out as it came since the guard had no part in it."""
+        self.unguarded.add(model=model, reason=reason)
 
 
 def enable(host: Host) -> Metrics:

@@ -15,7 +15,7 @@ from ullage.core.errors import ErrorKind
 from ullage.core.guard import machine as guard
 from ullage.core.guard.events import Answered, ContextPressure, Notice, TruncationDetected
 from ullage.core.guard.learned import NOTHING
-from ullage.core.guard.learning import NEXT
+from ullage.core.guard.learning import LOOK
 from ullage.core.guard.recovery import recover
 from ullage.core.guard.request import NeedServerCount, Prepared, Request, Setup
 from ullage.core.tokens.calibration import ReportedSize
@@ -414,7 +414,8 @@ def test_a_tier_is_told_once_whether_it_was_counted_or_reported() -> None:
     assert [notice.text.split(" %")[0] for notice in told] == [
         f"Context window at {percent}" for percent in (72, 81, 92, 105)
     ]
-    assert all(notice.text.endswith(f". {NEXT}") for notice in told)
+    call = "ullage.compact(messages, window=10000, target_ratio=0.6, dry_run=True)"
+    assert all(notice.text.endswith(f". {LOOK}{call}") for notice in told)
 
 
 def test_the_tier_on_display_lingers_in_every_event() -> None:

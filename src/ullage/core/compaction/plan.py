@@ -194,7 +194,7 @@ def compact(
     """
     before = measured.count()
     same = Edited(transcript, tuple(range(len(transcript))))
-    unchanged = Outcome(same, Script(), before, before, reached=True)
+    unchanged = Outcome(same, Script(), before, before, reached=True, target=order.target)
     like = replace(measured, anchor=None).count()  # what comes of it has no report to stand on
     always = any(strategy.always for strategy in order.first)
     if not always and (before if order.strategies else like).high <= order.target:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from ullage.core.tokens.counting import Count
 
 Reason = Literal[
     "nothing_to_compact",
@@ -21,6 +24,21 @@ WORDS: Final[Mapping[str, str]] = {
     "law_broken": "a rule of the wire would be broken",
 }
 """Reasons in words for people."""
+
+
+def explain_unchanged(reason: str, target: int, count: Count) -> str:
+    """Return why nothing was changed, with the size, and with the target where that is met."""
+    if reason != "nothing_to_compact" or count.high > target:
+        return f"{explain_reason(reason)}; {name_most(count)}"
+    where = "at" if count.high == target else "below"
+    return (
+        f"the conversation is already {where} the target of {target:,} tokens: {name_most(count)}"
+    )
+
+
+def name_most(count: Count) -> str:
+    """Return the upper edge, by which windows are held, and that it is one."""
+    return f"{'at most ' if count.high != count.tokens else ''}{count.high:,} tokens"
 
 
 def explain_reason(reason: str) -> str:

@@ -164,11 +164,19 @@ def show(
     shown, due = conversation.shown.after(found, name, setup.policy.thresholds)
     events: list[Event] = [ContextPressure(found, shown.tier, phase)]
     if due:
-        events.append(Notice(f"{found.notice()}. {NEXT}"))
+        events.append(Notice(f"{found.notice()}. {LOOK}{propose_dry_run(setup.model, found)}"))
     if shown != conversation.shown:
         conversation = replace(conversation, shown=shown)
     return conversation, tuple(events)
 
 
-NEXT: Final = "Look first: ullage.compact(messages, target_ratio=0.6, dry_run=True)"
-"""What a notice of pressure proposes, the dry run first (the measuring page)."""
+LOOK: Final = "Look first: "
+"""What a notice of pressure proposes stands behind it, the dry run first (the measuring page)."""
+
+
+def propose_dry_run(model: str, found: Assessment) -> str:
+    """Return the call that looks first, with the model and the window that are known here."""
+    known = {"model": model or None, "window": found.window_tokens}
+    given = [f"{name}={value!r}" for name, value in known.items() if value is not None]
+    options = ", ".join(["messages", *given, "target_ratio=0.6", "dry_run=True"])
+    return f"ullage.compact({options})"

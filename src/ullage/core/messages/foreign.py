@@ -90,6 +90,9 @@ APART: Final = ("tool-call", "tool-result")
 
 SHOWN: Final = 6
 
+NAME: Final = re.compile(r"[\w.:-]{0,40}")
+"""A value that error texts show: a name, too short to be what somebody said."""
+
 
 def check_shape(raw: object, fields: Mapping[str, Any], index: int) -> None:
     """Raise MalformedHistoryError for a message of no dialect; `fields` are what `raw` holds."""
@@ -123,8 +126,7 @@ def _check_parts(content: object, index: int) -> None:
             continue
         what = f"is of the type {kind!r}, as in the AI SDK"
         if kind is None:
-            keys = ", ".join(repr(key) for key in list(part)[:SHOWN]) or "nothing"
-            what = f"has no type: it is a mapping of {keys}, as in Bedrock's Converse or Haystack"
+            what = f"has no type: it is {show_value(part)}, as in Bedrock's Converse or Haystack"
         raise MalformedHistoryError(
             f"messages[{index}].content[{place}] {what}: pass parts of one dialect, such as "
             '{"type": "text", "text": "..."}, and calls and results as the client of your '
@@ -151,9 +153,20 @@ def build_error(raw: object, fields: Mapping[str, Any] | None, index: int) -> Ma
 def _label(raw: object) -> str:
     kind = type(raw)
     if isinstance(raw, Mapping):
-        keys = [repr(key) for key in list(raw)[:SHOWN]]
-        return f"a mapping of {', '.join(keys) or 'nothing'}"
+        return show_value(raw)
     return name_kind(raw) if kind.__module__ == "builtins" else _path(kind)
+
+
+def show_value(value: object) -> str:
+    """Return what an error text says of a value: a short name as it is written, a mapping's names.
+
+    Of all else it says the kind and the length alone: it may be text of a conversation.
+    """
+    if isinstance(value, Mapping):
+        return f"a mapping of {', '.join(map(show_value, list(value)[:SHOWN])) or 'nothing'}"
+    if not isinstance(value, str):
+        return name_kind(value)
+    return repr(value) if NAME.fullmatch(value) else f"a text of {len(value):,} characters"
 
 
 def name_kind(value: object) -> str:

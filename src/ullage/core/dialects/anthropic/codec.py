@@ -16,7 +16,7 @@ from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages import marks
 from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
-from ullage.core.messages.foreign import build_error, check_shape
+from ullage.core.messages.foreign import build_error, check_shape, show_value
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import (
@@ -204,7 +204,8 @@ def _message(fields: Mapping[str, Any], index: int) -> Message:
     role = fields.get("role")
     if role not in ROLES:
         raise MalformedHistoryError(
-            f"messages[{index}] has the role {role!r}: expected one of {', '.join(ROLES)}",
+            f"messages[{index}] has the role {show_value(role)}: expected one of "
+            f"{', '.join(ROLES)}",
             index=index,
         )
     parts: list[Part] = []

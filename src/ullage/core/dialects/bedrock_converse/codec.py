@@ -16,7 +16,7 @@ from typing import Any, Final
 from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
-from ullage.core.messages.foreign import build_error
+from ullage.core.messages.foreign import build_error, show_value
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import (
@@ -210,7 +210,8 @@ def _message(fields: Mapping[str, Any], index: int) -> Message:
     if role not in ROLES:
         hint = ": pass the operator's text as system=" if role == "system" else ""
         raise MalformedHistoryError(
-            f"messages[{index}] has the role {role!r}: expected one of {', '.join(ROLES)}{hint}",
+            f"messages[{index}] has the role {show_value(role)}: expected one of "
+            f"{', '.join(ROLES)}{hint}",
             index=index,
         )
     parts: list[Part] = []

@@ -19,7 +19,7 @@ from ullage.core.dialects import names
 from ullage.core.dialects.spelling import find_key, pick_field
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
-from ullage.core.messages.foreign import build_error
+from ullage.core.messages.foreign import build_error, show_value
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
@@ -271,7 +271,8 @@ def _role(fields: Mapping[str, Any], index: int) -> str:
         return ROLES[role]
     hint = ": pass the operator's text as system_instruction" if role == "system" else ""
     raise MalformedHistoryError(
-        f"contents[{index}] has the role {role!r}: expected one of {', '.join(ROLES)}{hint}",
+        f"contents[{index}] has the role {show_value(role)}: expected one of "
+        f"{', '.join(ROLES)}{hint}",
         index=index,
     )
 

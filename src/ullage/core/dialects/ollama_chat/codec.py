@@ -16,7 +16,7 @@ from typing import Any, Final
 from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
-from ullage.core.messages.foreign import build_error, check_shape
+from ullage.core.messages.foreign import build_error, check_shape, show_value
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Call, Message, Part, Raw, Rules, Transcript
@@ -223,7 +223,7 @@ def _message(fields: Mapping[str, Any], index: int, answers: str) -> Message:
     role = _role(fields)
     if role not in ROLES:
         raise MalformedHistoryError(
-            f"messages[{index}] has the role {fields.get('role')!r}: expected one of "
+            f"messages[{index}] has the role {show_value(fields.get('role'))}: expected one of "
             f"{', '.join(ROLES)}",
             index=index,
         )
@@ -303,7 +303,7 @@ def _read_call_fields(call: object, index: int) -> Mapping[str, Any]:
     if mapping(fields.get("function")):
         return fields
     raise MalformedHistoryError(
-        f"messages[{index}] has a tool call without 'function': {json_text(call, index)[:80]}",
+        f"messages[{index}] has a tool call without 'function': {show_value(call)}",
         index=index,
     )
 

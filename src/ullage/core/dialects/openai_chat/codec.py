@@ -14,7 +14,7 @@ from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages import marks, media
 from ullage.core.messages.fields import as_text, json_text, mapping
-from ullage.core.messages.foreign import build_error, check_shape
+from ullage.core.messages.foreign import build_error, check_shape, show_value
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import (
     Call,
@@ -200,7 +200,8 @@ def _message(raw: Raw, index: int) -> Message:
     role = fields.get("role")
     if role not in ROLES:
         raise MalformedHistoryError(
-            f"messages[{index}] has the role {role!r}: expected one of {', '.join(ROLES)}",
+            f"messages[{index}] has the role {show_value(role)}: expected one of "
+            f"{', '.join(ROLES)}",
             index=index,
         )
     name = fields.get("name")
@@ -301,7 +302,7 @@ def _call(asked: object, index: int) -> Call:
     body = mapping(call.get("function")) or mapping(call.get("custom"))
     if not body:
         raise MalformedHistoryError(
-            f"messages[{index}] has a tool call without 'function': {json_text(asked, index)[:80]}",
+            f"messages[{index}] has a tool call without 'function': {show_value(asked)}",
             index=index,
         )
     arguments = body.get("arguments", body.get("input", ""))

@@ -15,7 +15,7 @@ from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages import marks
 from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
-from ullage.core.messages.foreign import build_error, check_shape
+from ullage.core.messages.foreign import build_error, check_shape, show_value
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
@@ -182,7 +182,7 @@ def _item(fields: Mapping[str, Any], index: int) -> Message:
     if not isinstance(kind, str):
         raise MalformedHistoryError(
             f"messages[{index}] is no input item: expected a 'role' (one of {', '.join(ROLES)}) "
-            f"or a 'type' such as 'function_call', not {kind!r}",
+            f"or a 'type' such as 'function_call', not {show_value(kind)}",
             index=index,
         )
     if kind in CALLS:
@@ -202,7 +202,8 @@ def _message(fields: Mapping[str, Any], index: int) -> Message:
     role = fields.get("role")
     if role not in ROLES:
         raise MalformedHistoryError(
-            f"messages[{index}] has the role {role!r}: expected one of {', '.join(ROLES)}",
+            f"messages[{index}] has the role {show_value(role)}: expected one of "
+            f"{', '.join(ROLES)}",
             index=index,
         )
     return Message(role, _parts(fields.get("content"), index))

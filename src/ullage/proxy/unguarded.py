@@ -1,0 +1,77 @@
+"""Requests that go out as they came because the guard had no part in them, and who is told.
+
+The client reads it in a header, the operator in the log and the metrics. It knows no guard, and no
+text of a conversation comes here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from ullage.proxy.call import ProxyCall
+    from ullage.telemetry.metrics import ProxyMeters
+
+log = logging.getLogger("ullage.proxy")
+
+Reason = Literal["malformed_history", "unreadable_body", "guard_failed"]
+
+MOST_TOLD: Final = 1_000
+"""Upstreams, models and reasons of which it is remembered that the log has told."""
+
+UNREADABLE: Final = (
+    "the body cannot be read: it is no JSON object, or holds a number out of range, such as an "
+    "integer of more than 4,300 digits"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnguardedReason:
+    """Why a request went out unguarded: a code for programs, the fault in words for people."""
+
+    reason: Reason
+    fault: str
+
+    @property
+    def header(self) -> tuple[bytes, bytes]:
+        """The header of the answer that says so."""
+        return b"x-ullage-unguarded", self.reason.encode("ascii")
+
+
+class UnguardedRequests:
+    """Counts these requests, and warns of each kind once."""
+
+    def __init__(self, meters: ProxyMeters) -> None:
+        self._meters = meters
+        self._told: OrderedDict[tuple[str, str | None, Reason], None] = OrderedDict()
+
+    def note(self, call: ProxyCall, found: UnguardedReason) -> None:
+        """Count a request; warn where the log has not told of its upstream, model and reason."""
+        self._meters.leave_unguarded(call.model, found.reason)
+        key = (call.upstream.name, call.model, found.reason)
+        is_new = key not in self._told
+        self._told[key] = None
+        self._told.move_to_end(key)
+        if len(self._told) > MOST_TOLD:
+            self._told.popitem(last=False)
+        if is_new and found.reason != "guard_failed":  # that is logged with its places
+            log.warning(
+                "a request for the model %s at %s goes out unguarded: %s; further ones of this "
+                "upstream, model and reason are counted only",
+                "unknown" if call.model is None else f"{call.model!r:.80}",
+                call.upstream.name,
+                found.fault,
+            )
+
+
+def find_unread(call: ProxyCall) -> UnguardedReason | None:
+    """Return why a request without a history is unguarded; None where there is nothing to guard."""
+    if call.body.opaque:
+        return UnguardedReason("unreadable_body", UNREADABLE)
+    fields = call.form.fields
+    if call.body.fields.get(fields.messages) is None or fields.single:
+        return None
+    return UnguardedReason("malformed_history", f"{fields.messages!r} is no list of messages")
