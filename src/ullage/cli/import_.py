@@ -46,6 +46,8 @@ def run(given: argparse.Namespace) -> int:
 
 def content(name: str) -> bytes:
     """Return the bytes of a file, of stdin for `-`; raises StoreError where they cannot be read."""
+    if name == "-" and sys.stdin is None:
+        raise StoreError("standard input is closed: pipe something in, or name a file")
     try:
         return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:

@@ -55,8 +55,14 @@ def is_file(path: str | Path) -> bool:
 
 
 def standard_input() -> bytes:
-    """Return all of standard input."""
-    return read_bounded(sys.stdin.buffer, "standard input")
+    """Return all of standard input; raises ConfigurationError where it cannot be read."""
+    if sys.stdin is None:  # it was closed before the start
+        raise ConfigurationError("standard input is closed: pipe something in, or name a file")
+    try:
+        return read_bounded(sys.stdin.buffer, "standard input")
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigurationError(f"standard input cannot be read: {why}") from error
 
 
 def read_bounded(file: BinaryIO, name: str, most: int = MOST_BYTES) -> bytes:
