@@ -181,6 +181,39 @@ def test_what_holds_no_messages_is_counted_as_plain_text(
     assert counted(capsys, str(path))["form"] == "text"
 
 
+@pytest.mark.parametrize(
+    ("text", "tools"),
+    [
+        ("[]", []),
+        ('{"messages": []}', []),
+        (' {"request": {"model": "gpt-4o", "messages": [], "tools": [{"name": "tap"}]}}\n', [1]),
+    ],
+)
+def test_an_empty_list_of_messages_is_counted_as_one(
+    text: str, tools: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(text)
+    told = counted(capsys, str(path), "--model", "gpt-4o")
+    least = ullage.count([], model="gpt-4o").tokens
+    assert told["form"] == "messages"
+    assert (told["tokens"] > least) is bool(tools)
+    assert told["tokens"] >= least
+    assert main(["count", str(path)]) == 0
+    assert "in 0 messages\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ['{"messages": null}', '{"body": {"messages": null}}'])
+def test_messages_that_are_null_are_an_error(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(text)
+    assert main(["count", str(path)]) == 1
+    said = f"ullage: {path}: 'messages' is null: give a list of messages\n"
+    assert capsys.readouterr().err == said
+
+
 def test_count_tells_that_it_read_messages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
