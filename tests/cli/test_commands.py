@@ -527,12 +527,14 @@ def test_a_full_disk_behind_stdout_is_an_error_in_one_line(words: str, *, buffer
     assert (done.returncode, done.stderr) == (1, said)
 
 
-@pytest.mark.parametrize("command", ["count", "validate", "context", "explain-error", "import"])
+@pytest.mark.parametrize(
+    "command", ["count", "validate", "context", "explain-error", "import", "doctor --watch --log"]
+)
 def test_a_closed_standard_input_is_an_error_in_one_line(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert main([command, "-"]) == 1
+    assert main([*command.split(), "-"]) == 1
     said = "ullage: standard input is closed: pipe something in, or name a file\n"
     assert capsys.readouterr().err == said
 
