@@ -17,7 +17,7 @@ log = logging.getLogger("ullage.files")
 
 Content = TypeVar("Content")
 
-UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError)
+UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError)
 """What reading a file of somebody else's making may raise."""
 
 
@@ -34,6 +34,9 @@ class JsonFile:
         try:
             return read(json.loads(self._path.read_text("utf-8")))
         except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("%s cannot be read: %s", self._path, error.strerror or error)
             return None
         except UNREADABLE as error:
             log.warning("%s is unreadable and will be replaced (%s)", self._path, error)

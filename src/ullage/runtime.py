@@ -126,6 +126,7 @@ class Runtime(Unpicklable):
         self.transport = transport or Transport(limits)
         options = ResolverOptions(
             context_windows=held.context_windows,
+            window_places=held.window_places,
             base_models=held.base_models,
             offline=held.offline,
             folder=Path(held.cache_dir) if held.cache_dir else None,

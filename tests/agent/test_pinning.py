@@ -92,7 +92,7 @@ def test_a_result_is_pinned_with_its_call(session: Session, tmp_path: Path):
 @pytest.mark.parametrize("seq", [0, 1, 99, -3])
 def test_only_messages_are_pinned(session: Session, seq: int):
     session.record([Draft("user_message", {"text": "hello"})])
-    with pytest.raises(ConfigurationError, match=f"event {seq} of session s is"):
+    with pytest.raises(ConfigurationError, match=f"event {seq} (of session s is|in session s: )"):
         session.pin(seq)
     session.pin(seq, pinned=False)
     assert data(session, "message_pinned") == []
@@ -133,4 +133,8 @@ def test_the_command_and_the_page_pin_by_the_same_call(
             source.act("s", "pin", {"message": wrong})
     assert main(["pin", "s", "1", *store]) == 1
     assert "not part of a message" in capsys.readouterr().err
+    for none in ("99999", "0", "-1"):
+        assert main(["pin", "s", *store, "--", none]) == 1
+        said = f"there is no event {none} in session s: `ullage show s` numbers those there are"
+        assert said in capsys.readouterr().err
     log.close()

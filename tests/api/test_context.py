@@ -16,7 +16,6 @@ from tests.importers.writing import assistant, lines, user
 from tests.support.counting import WordCounter
 from ullage import importers
 from ullage.api.context import (
-    WIDE,
     calibrate_meter,
     compaction_point,
     of_session,
@@ -32,6 +31,7 @@ from ullage.core.tokens.counting import Meter, Scale, measure
 from ullage.core.tokens.window import Window, resolve
 from ullage.embedded import Server
 from ullage.runtime import Runtime
+from ullage.windows.question import WIDE
 
 SESSIONS = Path(__file__).parents[1] / "recordings" / "sessions"
 HISTORY: list[dict[str, Any]] = [

@@ -18,6 +18,7 @@ from tests.support.faults import FaultServer, Script, of_json
 from ullage import importers
 from ullage.cli import window
 from ullage.cli.main import main
+from ullage.cli.output import end_output
 from ullage.embedded import Server
 
 HISTORY = [{"role": "user", "content": "How much is left in the cask?"}]
@@ -180,6 +181,39 @@ def test_what_holds_no_messages_is_counted_as_plain_text(
     assert counted(capsys, str(path))["form"] == "text"
 
 
+@pytest.mark.parametrize(
+    ("text", "tools"),
+    [
+        ("[]", []),
+        ('{"messages": []}', []),
+        (' {"request": {"model": "gpt-4o", "messages": [], "tools": [{"name": "tap"}]}}\n', [1]),
+    ],
+)
+def test_an_empty_list_of_messages_is_counted_as_one(
+    text: str, tools: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(text)
+    told = counted(capsys, str(path), "--model", "gpt-4o")
+    least = ullage.count([], model="gpt-4o").tokens
+    assert told["form"] == "messages"
+    assert (told["tokens"] > least) is bool(tools)
+    assert told["tokens"] >= least
+    assert main(["count", str(path)]) == 0
+    assert "in 0 messages\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ['{"messages": null}', '{"body": {"messages": null}}'])
+def test_messages_that_are_null_are_an_error(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(text)
+    assert main(["count", str(path)]) == 1
+    said = f"ullage: {path}: 'messages' is null: give a list of messages\n"
+    assert capsys.readouterr().err == said
+
+
 def test_count_tells_that_it_read_messages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,6 +261,18 @@ def test_broken_json_is_told_with_its_place(
     above, mark = err.splitlines()[1:3]
     assert mark.strip() == "^"
     assert above[mark.index("^") :] == under
+
+
+@pytest.mark.parametrize("command", ["count", "validate", "compact", "context"])
+def test_a_number_too_long_to_be_read_is_an_error_in_one_sentence(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "request.json"
+    path.write_text('[{"role": "user", "content": "x", "n": ' + "9" * 5000 + "}]")
+    more = ["--target", "100"] if command == "compact" else []
+    assert main([command, str(path), *more]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"ullage: {path}: its JSON has a number of more than 4,300 digits")
 
 
 def test_a_broken_line_among_lines_is_left_out_and_told(
@@ -460,6 +506,51 @@ def test_a_reader_who_has_enough_ends_it_quietly():
     done = subprocess.run(pipe, check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("words", ["context --demo", "statusline", "window gpt-5 --json"])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a file that is always full")
+def test_a_full_disk_behind_stdout_is_an_error_in_one_line(words: str, *, buffered: bool) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ullage", *words.split()],
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    said = "ullage: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.parametrize(
+    "command", ["count", "validate", "context", "explain-error", "import", "doctor --watch --log"]
+)
+def test_a_closed_standard_input_is_an_error_in_one_line(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main([*command.split(), "-"]) == 1
+    said = "ullage: standard input is closed: pipe something in, or name a file\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_standard_input_that_cannot_be_read_is_an_error_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / "out").open("w") as out, open(out.fileno(), closefd=False) as unread:
+        monkeypatch.setattr(sys, "stdin", unread)
+        assert main(["count", "-"]) == 1
+    assert "ullage: standard input cannot be read: Bad file desc" in capsys.readouterr().err
+
+
+def test_an_error_that_is_not_of_the_output_is_raised() -> None:
+    with pytest.raises(FileNotFoundError):
+        end_output(FileNotFoundError(2, "No such file or directory"))
 
 
 @pytest.mark.parametrize("command", ["count", "context", "validate", "compact", "verify", "import"])

@@ -145,14 +145,23 @@ def test_a_browser_is_opened_at_the_page(
 
 
 def test_an_installation_without_pages_says_how_to_get_them(
-    archive: Path, capsys: pytest.CaptureFixture[str]
+    archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive.write_bytes(b"no zip")
     assert main(["docs"]) == 1
     assert "docs.zip cannot be read" in capsys.readouterr().err
     archive.unlink()
     assert main(["docs"]) == 1
-    assert "install a released wheel" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "released wheel; in a checkout run `make site` and `.venv/bin/ullage docs`, or" in said
+    (archive.parents[2] / "docs").mkdir()
+    archive.parents[2].joinpath("src").mkdir()
+    archive.parent.rename(archive.parents[2] / "src" / "ullage")
+    monkeypatch.setattr(
+        ullage, "__file__", str(archive.parents[2] / "src" / "ullage" / "__init__.py")
+    )
+    assert main(["docs", "--list"]) == 1
+    assert "run `make site`, which builds it, or read docs/" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_an_error(

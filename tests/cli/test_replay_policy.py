@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import recorded
 from tests.importers.opencode_kept import restore
 from tests.replay.recording import save
 from ullage import config
@@ -20,6 +21,8 @@ from ullage.cli.main import main
 from ullage.cli.replay_policy import read_policy, write_policy
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
+from ullage.core.session.log.event import Draft
+from ullage.replay.places import list_log, load_place
 
 
 @pytest.fixture(autouse=True)
@@ -155,9 +158,12 @@ def test_all_sessions_of_a_program_or_its_newest_are_found(
     home = tmp_path / "claude" / "projects" / "-home-dev-shop"
     home.mkdir(parents=True)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    words = ["replay-policy", "--from", "claude", "--policy", "ladder", "--jobs", "1"]
+    assert main(words) == 1
+    said = f"ullage: no session of claude was found in {home.parent}\n"
+    assert capsys.readouterr().err == said
     for name in ("a", "b"):
         shutil.copy(SAMPLE, home / f"{name}.jsonl")
-    words = ["replay-policy", "--from", "claude", "--policy", "ladder", "--jobs", "1"]
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("2 sessions")
     assert main([*words, "--last"]) == 0
@@ -178,6 +184,30 @@ def test_sessions_of_the_own_log_are_replayed(
     words = ["replay-policy", "--from", "ullage", "--store", url, "--window", "6000"]
     assert main(words) == 1
     assert "log:cellar@" in capsys.readouterr().err
+
+
+def test_the_window_of_a_session_of_the_own_log_is_the_one_it_was_recorded_with(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, cache: Path
+) -> None:
+    served = {"model": "a-model-of-nobody", "window": 4_096}
+    report = {"model": "a-model-of-nobody", "round": 1, "input": 10, "output": 5}
+    rounds = [
+        recorded.said("How full?"),
+        recorded.began("t1", served=served),
+        recorded.answered(1, "Half."),
+        Draft("provider_usage", {**report, "context": {"tokens": 15, "window": 8_192}}),
+    ]
+    url = recorded.recorded(tmp_path, "cellar", rounds)
+    loaded = [load_place(place.name) for place in list_log(url)]
+    assert [session.window_tokens for session in loaded] == [8_192]
+    url = recorded.recorded(tmp_path, "cask", rounds[:3])
+    by_name = {one.id: one.window_tokens for one in map(load_place, [f"log:cask@{url}"])}
+    assert by_name == {"cask": 4_096}
+    words = ["replay-policy", "--from", "ullage", "--store", url, "--policy", "ladder"]
+    assert main([*words, "--jobs", "1"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("2 sessions, 2 turns")
+    assert "unknown" not in shown.err
 
 
 def test_ray_that_is_not_there_is_named_with_the_command(

@@ -72,6 +72,36 @@ def test_a_named_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
         load(tmp_path, ULLAGE_CONFIG=str(tmp_path / "none.toml"))
 
 
+@pytest.mark.parametrize("name", ["ullage.toml", "config.toml"])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("folder", "Is a directory"),
+        ("circle", "Too many levels of symbolic links"),
+        ("nothing", "No such file or directory"),
+    ],
+)
+def test_settings_that_are_there_and_cannot_be_read_are_an_error(
+    name: str, kind: str, said: str, tmp_path: Path, no_user_file: Path
+) -> None:
+    no_user_file.mkdir()
+    path = (tmp_path if name == "ullage.toml" else no_user_file) / name
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(path if kind == "circle" else path.with_name("gone"))
+    with pytest.raises(ConfigurationError, match=f"{name} cannot be read: .*{said}"):
+        load(tmp_path)
+
+
+def test_a_folder_of_settings_that_cannot_be_looked_into_is_an_error(
+    tmp_path: Path, no_user_file: Path
+) -> None:
+    no_user_file.symlink_to(no_user_file)
+    with pytest.raises(ConfigurationError, match=r"config\.toml cannot be read"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

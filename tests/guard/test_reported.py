@@ -22,9 +22,10 @@ from tests.importers.writing import (
     user,
 )
 from ullage import importers
-from ullage.api.context import WIDE, of_session
+from ullage.api.context import of_session
 from ullage.config.settings import Settings
 from ullage.runtime import Runtime
+from ullage.windows.question import WIDE
 
 RUNTIME = Runtime()
 WORDS = "The ledger adds up what every cask gave, and it rounds once at the very end of a day. "

@@ -9,6 +9,7 @@ import pytest
 
 from ullage.core.errors import BusyWriter, StoreAway, StoreError
 from ullage.storage.faults import translate_error
+from ullage.storage.protocol import ReadOnlyStore
 
 FILE = Path("/var/store.db")
 
@@ -28,7 +29,8 @@ FILE = Path("/var/store.db")
 def test_an_error_names_the_file_and_what_to_do(error: apsw.Error, said: str):
     found = translate_error(error, FILE, 5)
     passes = isinstance(error, apsw.FullError | apsw.CantOpenError | apsw.IOError)
-    assert type(found) is (StoreAway if passes else StoreError)
+    unwritten = isinstance(error, apsw.ReadOnlyError)
+    assert type(found) is (StoreAway if passes else ReadOnlyStore if unwritten else StoreError)
     assert str(found).startswith(str(FILE))
     assert said in str(found)
     assert str(error) in str(found)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+import ullage
 from tests.support.clock import FakeClock
 from ullage.core.compaction.edits import reference
 from ullage.core.errors import ConfigurationError, StoreError
@@ -19,6 +21,7 @@ from ullage.core.session.log.event import Draft
 from ullage.core.session.searching import FOUND
 from ullage.storage import StoreLimits, open_log, open_store
 from ullage.storage.log import EventLog, Owner
+from ullage.storage.protocol import ReadOnlyStore
 from ullage.storage.searching import search_log
 
 PORT = "The staging database listens on port 6543."
@@ -253,6 +256,31 @@ def test_a_log_that_keeps_no_index_is_read_anew(log: EventLog):
 
     plain: Any = Plain()
     assert texts(search_log(plain, "staging")) == [PORT]
+
+
+def test_what_may_not_be_written_is_searched_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    url = f"sqlite:{tmp_path / 'store.db'}"
+    store: Any = open_store(url)
+    store.originals.keep({reference(PORT): PORT})
+    assert [hit.text for hit in store.originals.search("staging")] == [PORT]
+    store.originals.keep({reference(LUNCH): LUNCH})
+    store.close()
+    log = open_log(url)
+    record(log, "s", say(RULE))
+    log.close()
+    monkeypatch.setattr("os.access", lambda *_: False)  # as root everything may be written
+    unwritten: Any
+    with closing(open_store(url, create=False)) as unwritten:
+        found = unwritten.originals.search("database port")
+        assert [hit.text for hit in found] == [PORT, LUNCH]
+        with pytest.raises(ReadOnlyStore, match="may not be written"):
+            unwritten.originals.keep({reference(RULE): RULE})
+    with closing(open_log(url, create=False)) as unwritten_log:
+        (hit,) = search_log(unwritten_log, "端口")
+        assert (hit.session, hit.text) == ("s", RULE)
+    assert [hit.text for hit in ullage.search("administrator", store=url)] == [LUNCH]
 
 
 def test_a_store_and_its_log_are_searched_apart(store: Any, url: str):

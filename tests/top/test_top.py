@@ -278,6 +278,22 @@ def test_a_compaction_is_reviewed_from_afar(tmp_path: Path):
             asyncio.run(run())
 
 
+def test_looking_once_reads_all_that_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / ".claude" / "projects" / "shop"
+    folder.mkdir(parents=True)
+    for number in range(5):
+        shutil.copy(SAMPLE, folder / f"{number}.jsonl")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    assert main(["top", "--once", "--json", "--from", "claude"]) == 0
+    told = json.loads(capsys.readouterr().out)["conversations"]
+    assert [type(row["used"]) for row in told] == [int] * 5
+    assert main(["top", "--once", "--from", "claude"]) == 0
+    assert "?" not in capsys.readouterr().out
+
+
 def test_ullage_alone_prints_its_help_in_a_pipe(capsys: pytest.CaptureFixture[str]):
     assert main([]) == 0
     assert "usage: ullage" in capsys.readouterr().out

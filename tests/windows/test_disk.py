@@ -95,6 +95,16 @@ def test_a_folder_that_cannot_be_written_is_one_warning(
     assert "cannot be written" in caplog.text
 
 
+def test_a_file_in_the_place_of_the_folder_is_not_said_to_be_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with caplog.at_level(logging.WARNING):
+        assert Disk(tmp_path / "file").load(0.0) == StoredClaims()
+    assert f"{tmp_path / 'file' / FILE} cannot be read: Not a directory" in caplog.text
+    assert "replaced" not in caplog.text
+
+
 def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     disk.save(KEPT)

@@ -203,11 +203,15 @@ class Session(Unpicklable):
         if seq in self.known.pins if pinned else seq not in self.known.pins:
             return
         found = self.events(seq - 1, seq) if 0 < seq <= self.known.head else []
-        if not found or found[0].type not in SPOKEN or not self.known.is_sent(seq):
-            what = f"a {found[0].type}" if found else "none"
+        if not found:
             raise ConfigurationError(
-                f"event {seq} of session {self.name} is {what}, not part of a message that a "
-                f"model is sent: `ullage show {self.name}` numbers them"
+                f"there is no event {seq} in session {self.name}: `ullage show {self.name}` "
+                "numbers those there are"
+            )
+        if found[0].type not in SPOKEN or not self.known.is_sent(seq):
+            raise ConfigurationError(
+                f"event {seq} of session {self.name} is a {found[0].type}, not part of a message "
+                f"that a model is sent: `ullage show {self.name}` numbers them"
             )
         self.record([Draft("message_pinned", {"seq": seq, "pinned": pinned})])
 

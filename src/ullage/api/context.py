@@ -22,13 +22,11 @@ from ullage.core.tokens.outputs import ReportedAnswer, settle
 from ullage.core.tokens.window import Window, refute, resolve
 from ullage.core.values.shown import line, table
 from ullage.runtime import Measurable, RequestOptions, Runtime, default, parse_options, system_text
-from ullage.windows import Question, read_window
+from ullage.windows import Question, read_window, strip_mark
+from ullage.windows.question import MARKED, WIDE
 
 if TYPE_CHECKING:
     from ullage.importers.session import ImportedSession, ModelTurn, PaidCall
-
-WIDE: Final = 1_000_000
-"""The window of an id that ends in [1m]: so Claude Code names models of a million tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +235,7 @@ def of_session(
     named = model or session.model
     question = Question(strip_window_mark(named))
     if window is None and model is not None and model != strip_window_mark(model):
-        window = WIDE
+        window = resolve([Claim("total", WIDE, "override", MARKED)], model=question.model)
     known, assumed = read_window(window if window is not None else session.window_tokens), ""
     if known is None and (model is not None or session.providers is None):
         known = shared.windows.window(question) if named else Window(model=named)
@@ -346,7 +344,7 @@ _SAY: Final = "--window N says how large it is"
 
 
 def _wide(model: str | None) -> Window:
-    return resolve([Claim("total", WIDE, "table", "[1m] in the model's name")], model=model)
+    return resolve([Claim("total", WIDE, "table", MARKED)], model=model)
 
 
 def _largest(session: ImportedSession) -> int:
@@ -431,7 +429,7 @@ def calibrate_meter(meter: Meter, subject: Subject) -> Meter:
 
 def strip_window_mark(model: str | None) -> str | None:
     """Return the id under which a model is served: Claude Code marks a wide window behind it."""
-    return model.removesuffix("[1m]") if model else model
+    return strip_mark(model)
 
 
 def _dollars(

@@ -25,7 +25,7 @@ from ullage.core.tokens.gauge import assess as assessing
 from ullage.core.tokens.truncation import ReportRange, Truncation, detect
 from ullage.core.tokens.window import Window
 from ullage.runtime import Measurable, RequestOptions, Runtime, default, parse_options
-from ullage.windows import Question, read_window
+from ullage.windows import Question, ask_marked, read_window
 
 if TYPE_CHECKING:
     from ullage.core.compaction.mending import Mended
@@ -45,10 +45,11 @@ def window(  # noqa: PLR0913 - the public signature is fixed by the API page
 
     Unknown is a Window with `known=False`; network trouble never raises. `provider` names whose
     listing and rows are meant where no base URL tells; `refresh` forgets what was heard and
-    learned of this model there. Raises ConfigurationError for a bad override or base_url.
+    learned of this model there. A name that ends in `[1m]` says 1,000,000 tokens. Raises
+    ConfigurationError for a bad override or base_url.
     """
     chosen = runtime or default()
-    question = Question(model, base_url, api_key, override, provider)
+    question = ask_marked(Question(model, base_url, api_key, override, provider))
     if refresh:
         chosen.forget(question)
     return chosen.windows.window(question)
@@ -66,7 +67,7 @@ async def awindow(  # noqa: PLR0913 - the same signature
 ) -> Window:
     """Do as `window`, without blocking the event loop."""
     chosen = runtime or default()
-    question = Question(model, base_url, api_key, override, provider)
+    question = ask_marked(Question(model, base_url, api_key, override, provider))
     if refresh:
         chosen.forget(question)
     return await chosen.windows.awindow(question)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ullage import importers
 from ullage.api.context import strip_window_mark
@@ -13,7 +14,8 @@ from ullage.api.functions import count, count_text
 from ullage.cli import notes, progress
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.counting import Count
-from ullage.importers import BrokenJson, NoMessages
+from ullage.importers import BrokenJson, ImportedSession, NoMessages
+from ullage.importers.requests import ImportedRequest, read_empty
 
 SUMMARY = "count the tokens of messages, a request, a session or a text"
 
@@ -56,6 +58,9 @@ def _either(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
         if given.source or given.base_url or _is_meant(given.file, data):
             raise BrokenJson(f"{error}, or count it as plain text with --text") from error
     except NoMessages:
+        empty = read_empty(data, given.file)
+        if empty is not None:
+            return _count(given, empty, [])
         if given.source or given.base_url:
             raise
     return _text(given, data)
@@ -75,13 +80,18 @@ def _messages(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
     with progress.watch(f"reading {Path(given.file).name}") as bar:
         session = importers.parse(data, source=given.source, path=given.file, report=bar)
     notes.warn(session)
-    messages = session.current
+    return _count(given, session, session.current)
+
+
+def _count(
+    given: argparse.Namespace, held: ImportedSession | ImportedRequest, messages: Sequence[Any]
+) -> tuple[Count, str, str]:
     found = count(
         messages,
-        model=strip_window_mark(given.model or session.model),
-        tools=list(session.tools),
-        system=session.system,
-        dialect=session.dialect,
+        model=strip_window_mark(given.model or held.model),
+        tools=list(held.tools),
+        system=held.system,
+        dialect=held.dialect,
         base_url=given.base_url,
     )
     return found, "messages", f"{len(messages):,} message{'' if len(messages) == 1 else 's'}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from ullage.core.errors import ConfigurationError, Kind
+from ullage.importers import files
 from ullage.sdk.errors import classify_error
 
 SUMMARY = "tell what a provider's error means, and what to do; exit code 1 if unknown"
@@ -58,7 +58,7 @@ def run(given: argparse.Namespace) -> int:
 def _body(name: str) -> tuple[str | bytes, str]:
     """Return the body, and where it was: standard input, a file, or the words themselves."""
     if name == "-":
-        return sys.stdin.buffer.read(), "standard input"
+        return files.standard_input(), "standard input"
     words = "the words given; there is no file of that name"
     try:
         path = Path(name)

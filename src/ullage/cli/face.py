@@ -24,7 +24,7 @@ from ullage.core.summary.flaws import name_strategies
 from ullage.importers.places import SOURCES as PROGRAMS
 from ullage.importers.places import folders
 from ullage.live.logs import LogHands, LogSource
-from ullage.live.programs import ProgramSource
+from ullage.live.programs import READ, ProgramSource
 from ullage.live.source import LiveSource, NotPossible
 from ullage.storage import open_log
 from ullage.storage.place import SESSIONS, default_url
@@ -79,10 +79,11 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def make_sources(given: argparse.Namespace) -> list[LiveSource]:
+def make_sources(given: argparse.Namespace, most_read: int = READ) -> list[LiveSource]:
     """Return the sources that are named, those that are there where none is.
 
-    Raises ConfigurationError for an unknown name, or where nothing is there.
+    `most_read` is how many files of a program one look reads. Raises ConfigurationError for an
+    unknown name, or where nothing is there.
     """
     kinds = [name.strip() for name in (given.sources or "").split(",") if name.strip()]
     unknown = sorted(set(kinds) - set(KINDS))
@@ -96,7 +97,7 @@ def make_sources(given: argparse.Namespace) -> list[LiveSource]:
         made.append(LogSource(open_log(url, create=False), _make_hands(url)))
     for name in PROGRAMS:
         if name in kinds or (not kinds and any(map(Path.is_dir, folders(name, os.environ)))):
-            made.append(ProgramSource(name, os.environ))
+            made.append(ProgramSource(name, os.environ, most_read=most_read))
     if not made:
         raise ConfigurationError(
             "there is nothing to watch yet: no session of `ullage run` or `ullage chat`, and no "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
 from ullage.cli import desk, progress
 from ullage.core.errors import StoreError
+from ullage.importers.files import find_input
 from ullage.storage import ndjson
 from ullage.storage.log import EventLog
 from ullage.storage.ndjson import Torn
@@ -47,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
 def content(name: str) -> bytes:
     """Return the bytes of a file, of stdin for `-`; raises StoreError where they cannot be read."""
     try:
-        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return find_input().buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
         raise StoreError(f"{name} cannot be read: {error.strerror or error}") from error
 

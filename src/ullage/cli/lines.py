@@ -195,6 +195,12 @@ def raw(data: bytes) -> None:
     """Write lines of JSON to stdout; on a terminal what would steer it as escapes of JSON."""
     if is_terminal(sys.stdout):
         data = _write_escapes(data.decode("utf-8", "surrogateescape")).encode()
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.flush()
+    write_bytes(data)
+
+
+def write_bytes(data: bytes) -> None:
+    """Write bytes to stdout at once; one that was closed before the start gets none."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()

@@ -253,7 +253,19 @@ def _say(text: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    words = sys.argv[1:] if argv is None else argv
+    try:
+        code = _run(sys.argv[1:] if argv is None else argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        from ullage.cli.output import end_output
+
+        return end_output(error)
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run the command that the words name; returns the exit code."""
     named = words[0] if words and words[0] in COMMANDS else None
     if words and words[0] == "--version":
         named = ""
@@ -272,11 +284,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             told = {"outcome": "error", "reason": error.code, "error": str(error)}
             print(json.dumps(told, indent=2))
         return _code(error)
-    except BrokenPipeError:
-        # Whoever read the output, such as `head`, has enough. What Python flushes at its exit must
-        # find an open file (Python documentation, "Note on SIGPIPE").
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
     except KeyboardInterrupt:
         _say("ullage: interrupted")
         return INTERRUPTED

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from ullage import config
 from ullage.api.recall import find_text, page
+from ullage.cli import lines
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.recall import Page
 from ullage.storage.place import PROXY, SESSIONS, default_url
@@ -34,15 +34,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the text as it was; say on stderr how much of it is left."""
     found = _find(given)
-    sys.stdout.flush()
     # Bytes, since a terminal's encoding may lack a character and Windows would change line ends.
-    sys.stdout.buffer.write(found.text.encode("utf-8", "backslashreplace"))
-    sys.stdout.flush()
+    lines.write_bytes(found.text.encode("utf-8", "backslashreplace"))
     if found.after is not None:
-        print(
+        lines.note(
             f"ullage: {found.after:,} of {found.total:,} characters; "
-            f"the rest with --offset {found.after}",
-            file=sys.stderr,
+            f"the rest with --offset {found.after}"
         )
     return 0
 

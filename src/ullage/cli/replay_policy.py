@@ -20,6 +20,7 @@ from ullage.core.guard.warmth import LIFE_S
 from ullage.importers import SAMPLE, SOURCES, latest
 from ullage.importers.listing import list_sessions
 from ullage.importers.places import SOURCES as PROGRAMS
+from ullage.importers.places import describe_folders
 from ullage.importers.session import plural
 from ullage.replay.choice import SLACK
 from ullage.replay.on_ray import drop_parts
@@ -159,6 +160,9 @@ def _find_places(given: argparse.Namespace) -> list[SessionPlace]:
         if given.last:
             return replay.list_places([*given.sessions, latest(given.program)])
         listed, _ = list_sessions(given.program, os.environ, MOST)
+        if not listed and not given.sessions:
+            where = describe_folders(given.program, os.environ)
+            raise ConfigurationError(f"no session of {given.program} was found in {where}")
         sizes = {one.path: one.size for one in listed}  # of one in a database no file tells it
         found = replay.list_places([*given.sessions, *sizes])
         return [place._replace(size=sizes.get(place.name, place.size)) for place in found]

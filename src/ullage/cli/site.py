@@ -36,7 +36,12 @@ def find_archive() -> Path:
     for path in (package / "docs.zip", checkout / "build" / "docs.zip"):
         if path.is_file():
             return path
-    way = "run `make site`" if (checkout / "docs").is_dir() else "install a released wheel"
+    way = "run `make site`, which builds it, or read docs/"
+    if not (checkout / "docs").is_dir():
+        way = (
+            "it comes with a released wheel; in a checkout run `make site` and "
+            "`.venv/bin/ullage docs`, or read its folder docs/"
+        )
     raise ConfigurationError(f"this installation has no documentation in it: {way}")
 
 

@@ -107,9 +107,10 @@ def begin(words: Sequence[str]) -> int | None:
         return None
     try:
         return show(given)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        from ullage.cli.output import end_output
+
+        return end_output(error)
     except KeyboardInterrupt:
         return 130
 
@@ -170,7 +171,7 @@ def _print(one: Fullness | None, given: argparse.Namespace, *, heard: bool) -> N
 def _takes(line: str) -> bool:
     """Tell whether stdout can show a line."""
     try:
-        line.encode(sys.stdout.encoding or "utf-8")
+        line.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         return False
     return True
@@ -191,7 +192,7 @@ def _is_coloured(given: argparse.Namespace, *, heard: bool) -> bool:
         return False
     if given.place != "plain" or heard:
         return True
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _find_fault(given: argparse.Namespace) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.cli import activity, lines
@@ -48,7 +47,6 @@ class EventStream:
         line = json.dumps({"v": VERSION, "kind": kind, **fields, "session": session})
         try:
             lines.raw(f"{line}\n".encode())
-            sys.stdout.flush()
         except BrokenPipeError:
             self._gone = True
 

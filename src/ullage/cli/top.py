@@ -54,12 +54,13 @@ def run(given: argparse.Namespace) -> int:
 def make_station(given: argparse.Namespace) -> Station:
     """Return what is looked at; raises ConfigurationError where there is nothing."""
     from ullage.live.desk import LiveDesk
+    from ullage.live.programs import MOST, READ
     from ullage.top.station import Here, There
 
     if given.proxy is None:
         if given.token_env is not None:
             raise ConfigurationError("--token-env is for --proxy URL: sources here want no token")
-        return Here(LiveDesk(make_sources(given)))
+        return Here(LiveDesk(make_sources(given, MOST if given.once else READ)))
     token = None
     if given.token_env is not None:
         token = os.environ.get(given.token_env)

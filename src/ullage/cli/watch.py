@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -25,6 +24,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.truncation import ReportRange, detect
 from ullage.core.values.fullness import CallLine, Fullness, read_count
 from ullage.importers import tail
+from ullage.importers.files import find_input
 from ullage.transport import HttpRequest, Timeouts, Transport, mask_url
 
 FOUND: Final = 3
@@ -380,7 +380,7 @@ def list_watched(given: argparse.Namespace) -> list[Watched]:
     folder = os.getcwd()  # noqa: PTH109 - as sessions name it
     asked = stations.Asked(given.source, None, folder)
     made: list[Watched] = [
-        LogStream(sys.stdin.fileno()) if path == "-" else LogFile(path, whole=given.once)
+        LogStream(find_input().fileno()) if path == "-" else LogFile(path, whole=given.once)
         for path in given.log
     ]
     if given.source != "ullage":

@@ -45,7 +45,8 @@ class Settings:
     name of a preset; `shares` divide the window as in `ullage.allocate`; `pins` are positions that
     stay in every history, besides those of a call; `summarizer` writes summaries, "same" is the
     conversation's own model. What is older than `retention_days` is erased; `redact_keys` keeps
-    well-known keys out of the log of sessions. `counter` is the package that counts OpenAI's
+    well-known keys out of the log of sessions. `window_places` says where each of the
+    `context_windows` was set. `counter` is the package that counts OpenAI's
     vocabularies, "auto" the best one that is installed. `logging` maps a room, or "all", to a
     level.
     """
@@ -66,14 +67,16 @@ class Settings:
     redact_keys: bool = True
     counter: str = "auto"
     logging: Mapping[str, str] = field(default_factory=dict)
+    window_places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[type[Settings], tuple[Any, ...]]:
         """Pickle the tables as plain ones: a view that cannot be written to cannot be pickled."""
-        values = [getattr(self, key) for key in KEYS]
+        values = [getattr(self, each.name) for each in fields(self)]
         return type(self), tuple(dict(v) if isinstance(v, Mapping) else v for v in values)
 
 
-KEYS: Final[tuple[str, ...]] = tuple(f.name for f in fields(Settings))
+KEYS: Final[tuple[str, ...]] = tuple(f.name for f in fields(Settings) if f.compare)
+"""What may be set: all but what is told of a setting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,14 +180,29 @@ def _files(
 
         folder = Path(platformdirs.user_config_dir("ullage", appauthor=False))
         user = [folder / name for name in ("config.toml", "config.json")]
-    chosen = [path for path in user if path.is_file()][:1]
+    chosen = [path for path in user if _is_there(path)][:1]
     yield from ((path, False) for path in chosen)
     here = (project or Path.cwd()) / PROJECT_FILE
     own = [*chosen, *([named] if named is not None else [])]
-    if here.is_file() and here.resolve() not in [path.resolve() for path in own]:
+    known = [os.path.realpath(path) for path in own]  # of links in a circle it gives the name
+    if _is_there(here) and os.path.realpath(here) not in known:
         yield here, True
     if named is not None:
         yield named, False
+
+
+def _is_there(path: Path) -> bool:
+    """Tell whether something has this name, be it a folder or a link to nothing: reading it tells.
+
+    Raises ConfigurationError where that cannot be seen.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    return True
 
 
 def _is_setting(name: str) -> bool:

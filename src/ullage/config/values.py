@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec.structs import asdict
 
+from ullage.config.layers import spell
 from ullage.config.settings import DEFAULT, KEYS, SAME, Configured, Settings, SummarizerSettings
 from ullage.core.compaction.policy import Policy, Rung, known_policies
 from ullage.core.errors import ConfigurationError
@@ -55,6 +56,13 @@ def make_configured(parsed: Parsed) -> Configured:
     for key in ("context_windows", "base_models"):
         if key in given:
             given[key] = MappingProxyType(given[key])
+    if "context_windows" in given:
+        given["window_places"] = MappingProxyType(
+            {
+                model: parsed.places.get(spell(("context_windows", model)), "")
+                for model in given["context_windows"]
+            }
+        )
     if table.pins is not None:
         given["pins"] = tuple(table.pins)
     if table.policy is not None:

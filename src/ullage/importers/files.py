@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, TextIO, cast
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
@@ -54,9 +54,21 @@ def is_file(path: str | Path) -> bool:
         return False
 
 
+def find_input() -> TextIO:
+    """Return standard input; raises ConfigurationError where it was closed before the start."""
+    if sys.stdin is None:
+        raise ConfigurationError("standard input is closed: pipe something in, or name a file")
+    return sys.stdin
+
+
 def standard_input() -> bytes:
-    """Return all of standard input."""
-    return read_bounded(sys.stdin.buffer, "standard input")
+    """Return all of standard input; raises ConfigurationError where it cannot be read."""
+    stream = find_input()
+    try:
+        return read_bounded(stream.buffer, "standard input")
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigurationError(f"standard input cannot be read: {why}") from error
 
 
 def read_bounded(file: BinaryIO, name: str, most: int = MOST_BYTES) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -82,6 +83,9 @@ def find_fault(data: bytes, name: str, line: int = 1) -> str | None:
         return f"{where}: {error.msg}\n  {seen}\n  {' ' * (error.colno - 1 - start)}^"
     except RecursionError:
         return f"{name}: its JSON is nested too deep to be read"
+    except ValueError:  # Python reads no longer ones: they take time that grows with the square
+        most = sys.get_int_max_str_digits()
+        return f"{name}: its JSON has a number of more than {most:,} digits"
     return None
 
 

@@ -54,7 +54,9 @@ def latest(source: str, environ: Mapping[str, str]) -> Path:
             stat_file(path)[1] and not (source == "codex" and by_subagent(path))
         ):
             return path
-    raise ConfigurationError(f"no session of {source} was found in {_places(source, environ)}")
+    raise ConfigurationError(
+        f"no session of {source} was found in {describe_folders(source, environ)}"
+    )
 
 
 def find(source: str, session_id: str, environ: Mapping[str, str]) -> Path:
@@ -72,7 +74,7 @@ def find(source: str, session_id: str, environ: Mapping[str, str]) -> Path:
         )
     raise ConfigurationError(
         f"no session of {source} has an id that begins with {session_id!r} in "
-        f"{_places(source, environ)}"
+        f"{describe_folders(source, environ)}"
     )
 
 
@@ -82,7 +84,8 @@ def find_home(environ: Mapping[str, str]) -> Path:
     return Path(named) if named else Path.home()
 
 
-def _places(source: str, environ: Mapping[str, str]) -> str:
+def describe_folders(source: str, environ: Mapping[str, str]) -> str:
+    """Return the folders in which a program keeps sessions, as an error names them."""
     return " or ".join(str(folder) for folder in folders(source, environ))
 
 

@@ -296,6 +296,28 @@ def _empty(data: bytes, name: str) -> NoMessages:
     return NoMessages(f"{name} holds no messages: {EXPECTED}")
 
 
+def read_empty(data: bytes, name: str) -> ImportedRequest | None:
+    """Return the request of a file whose list of messages is empty, None of any other file.
+
+    Raises NoMessages where null stands in the place of the list.
+    """
+    whole = value(data.strip(b"\0 \t\r\n"))
+    if whole == []:
+        return ImportedRequest([])
+    if not isinstance(whole, dict):
+        return None
+    found = request(whole)
+    *outer, key = place(whole)
+    for step in outer:
+        whole = whole[step]
+    if found is not None:
+        return found if whole.get(key) == [] else None
+    key = next((key for key in registry.list_histories() if whole.get(key, ...) is None), "")
+    if key:
+        raise NoMessages(f"{name}: {key!r} is null: give a list of messages")
+    return None
+
+
 def _objects(values: Sequence[Any], unread: dict[str, int]) -> list[Any]:
     found = [value for value in values if isinstance(value, dict)]
     for _ in range(len(values) - len(found)):

@@ -43,7 +43,7 @@ MOST: Final = 60
 """Sessions of a program that are shown, those written last."""
 
 READ: Final = 2
-"""Files that are read whole at one look: the rest follows at the next ones."""
+"""Files that are read whole at one look of many: the rest follows at the next ones."""
 
 PATIENCE: Final = 20.0
 """How many times as long as reading a file takes nothing of it is read again."""
@@ -69,12 +69,16 @@ class _File:
 
 @dataclass(slots=True)
 class ProgramSource:
-    """Sessions of one program: claude, codex or opencode; `environ` says where its folders are."""
+    """Sessions of one program: claude, codex or opencode; `environ` says where its folders are.
+
+    `most_read` is how many files one look reads whole; who looks only once has all read.
+    """
 
     name: str
     environ: Mapping[str, str]
     runtime: Runtime | None = None
     now: Callable[[], float] = time.time
+    most_read: int = READ
     is_behind: bool = False
     _files: dict[str, _File] = field(default_factory=dict)
     _paths: dict[str, Path] = field(default_factory=dict)
@@ -82,7 +86,7 @@ class ProgramSource:
     def list_rows(self) -> Sequence[LiveSession]:
         """Return the sessions that changed since the last call, all at the first."""
         listed, _ = list_sessions(self.name, self.environ, MOST)
-        rows, left = [], READ
+        rows, left = [], self.most_read
         for one in listed:
             self._paths[one.id] = Path(one.path)
             held = self._files.setdefault(one.id, _File())

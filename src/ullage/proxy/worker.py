@@ -199,7 +199,10 @@ def _join(door: Any, link: Pipe) -> Any:
 def _options(setup: WorkerSetup) -> ResolverOptions:
     held = setup.settings
     return ResolverOptions(
-        context_windows=held.context_windows, base_models=held.base_models, offline=held.offline
+        context_windows=held.context_windows,
+        base_models=held.base_models,
+        offline=held.offline,
+        window_places=held.window_places,
     )
 
 

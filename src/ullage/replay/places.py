@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -17,15 +18,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ullage import importers
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError, CorruptLog
+from ullage.core.session.log.event import upcast_data
 from ullage.core.session.log.fold import fold
 from ullage.core.session.log.render import Renderer
+from ullage.core.values.fullness import read_count
 from ullage.importers.files import is_file
 from ullage.importers.opencode.disk import is_kept
 from ullage.importers.session import ImportedSession
 from ullage.storage import ndjson, open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ullage.core.session.log.event import Event
 
@@ -214,11 +217,32 @@ def is_log(line: bytes) -> bool:
 
 def read_logged(events: Iterable[Event], path: str, name: str | None = None) -> ImportedSession:
     """Return all messages of a session of ullage's own, as its last model would be sent them."""
-    held = fold(events)
+    recorded = list(events)
+    held = fold(recorded)
     dialect = registry.parse_name(held.served.get("dialect") or registry.DEFAULT)
     model = held.served.get("model")
     named = model if isinstance(model, str) else None
     messages = tuple(Renderer(dialect, named or "").render(held))
     return ImportedSession(
-        source="ullage", dialect=dialect, messages=messages, model=named, id=name, path=path
+        source="ullage",
+        dialect=dialect,
+        messages=messages,
+        model=named,
+        window_tokens=_find_window(recorded, held.served),
+        id=name,
+        path=path,
     )
+
+
+def _find_window(events: Sequence[Event], served: Mapping[str, Any]) -> int | None:
+    """Return the window that the last report of the last model names, else the one it was given."""
+    model = served.get("model")
+    for event in reversed(events):
+        data = upcast_data(event) if event.type == "provider_usage" else None
+        if data is None or (model is not None and data.get("model") not in (None, model)):
+            continue
+        context = data.get("context")
+        window = read_count(context.get("window")) if isinstance(context, Mapping) else None
+        if window:
+            return window
+    return read_count(served.get("window")) or None

@@ -9,6 +9,7 @@ from typing import Final
 import apsw
 
 from ullage.core.errors import BusyWriter, StoreAway, StoreError
+from ullage.storage.protocol import ReadOnlyStore
 
 ADVICE: Final[Sequence[tuple[tuple[type[apsw.Error], ...], str]]] = (
     (
@@ -52,6 +53,8 @@ def translate_error(error: apsw.Error, path: Path, waited_s: float) -> StoreErro
     for kinds, advice in ADVICE:
         if isinstance(error, kinds):
             made = StoreAway if isinstance(error, PASSING) else StoreError
+            if isinstance(error, apsw.ReadOnlyError):
+                made = ReadOnlyStore
             return made(f"{path} {advice} ({error})")
     return StoreError(f"{path} failed: {error}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from ullage.core.errors import ConfigurationError
+from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea
 
 if TYPE_CHECKING:
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.conversation import Conversation
+
+
+class ReadOnlyStore(StoreError):  # noqa: N818 - named for what was found
+    """Report a store whose file may be read and not written."""
+
 
 DAY_S: Final = 24 * 3600.0
 WEEK_S: Final = 7 * DAY_S

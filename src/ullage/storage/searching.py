@@ -1,6 +1,7 @@
 """Searches the sessions of a log: takes in first what was recorded since the last search.
 
-A log that keeps an index has it as `passages`; of any other the events are read anew each time.
+A log that keeps an index has it as `passages`; of any other, and of one that may not be written,
+the events are read anew each time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ullage.core.errors import StoreError
 from ullage.core.search.index import GrowingIndex, MemoryIndex
 from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea, find_hits
 from ullage.core.session.originals import list_sources
+from ullage.storage.protocol import ReadOnlyStore
 
 if TYPE_CHECKING:
     from ullage.storage.log import EventLog
@@ -34,7 +36,11 @@ def search_log(
     """
     index: GrowingIndex = getattr(log, "passages", None) or MemoryIndex()
     with _GROWING if isinstance(index, MemoryIndex) else nullcontext():
-        _take_events(log, index, area.sessions)
+        try:
+            _take_events(log, index, area.sessions)
+        except ReadOnlyStore:  # its index cannot grow: one in memory can
+            index = MemoryIndex()
+            _take_events(log, index, area.sessions)
         return find_hits(index, query, hits, area)
 
 

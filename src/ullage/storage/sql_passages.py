@@ -62,6 +62,9 @@ class PassageEngine:
     most_counted: int
 
 
+ALL: Final = 2**31 - 1
+"""More texts than a store holds."""
+
 MOST_COMMON: Final = 10_000
 """Terms that are known to be common, and not counted again."""
 
@@ -117,12 +120,19 @@ class SqlIndex:
 
     def take_originals(self) -> None:
         """Take in the originals of the store that came since the last time."""
-        while rows := self._database.read(self._sql.records, {"most": BATCH}):
-            sources = [
-                SearchSource(name, self._read_original(bytes(body)), number)
-                for number, name, body in rows
-            ]
-            self.take("", sources, rows[-1][0])
+        while sources := self._list_waiting(BATCH):
+            self.take("", sources, sources[-1].order)
+
+    def list_waiting(self) -> list[SearchSource]:
+        """Return the originals of the store that came since the last time."""
+        return self._list_waiting(ALL)
+
+    def _list_waiting(self, most: int) -> list[SearchSource]:
+        rows = self._database.read(self._sql.records, {"most": most})
+        return [
+            SearchSource(name, self._read_original(bytes(body)), number)
+            for number, name, body in rows
+        ]
 
     def _read_original(self, body: bytes) -> str:
         """Return the text of an original; of one that is gone elsewhere nothing can be found."""

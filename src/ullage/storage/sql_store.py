@@ -17,6 +17,7 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import find_references
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
+from ullage.core.search.index import MemoryIndex, SearchSource
 from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, Index, SearchArea, find_hits
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
@@ -30,7 +31,7 @@ from ullage.storage.objects import (
     read_original,
     unpack_original,
 )
-from ullage.storage.protocol import StoreLimits
+from ullage.storage.protocol import ReadOnlyStore, StoreLimits
 from ullage.storage.threaded import Desk
 
 Record = TypeVar("Record", Checkpoint, Conversation, SharedNote)
@@ -451,6 +452,10 @@ class KeptPassages(Index, Protocol):
     def take_originals(self) -> None:
         """Take in what came since the last time."""
 
+    def list_waiting(self) -> Sequence[SearchSource]:
+        """Return what came since the last time."""
+        ...
+
 
 class SqlOriginals:
     """The texts that placeholders stand for, and where they are searched."""
@@ -485,7 +490,15 @@ class SqlOriginals:
 
     def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
         """Return the passages that fit a query best; raises what `find_hits` raises."""
-        self._passages.take_originals()
+        try:
+            self._passages.take_originals()
+        except ReadOnlyStore:  # its index cannot grow: one in memory holds what is not in it
+            beside = MemoryIndex()
+            beside.take("", self._passages.list_waiting(), 0)
+            found = [
+                hit for one in (self._passages, beside) for hit in find_hits(one, query, hits, area)
+            ]
+            return sorted(found, key=lambda hit: -hit.score)[:hits]
         return find_hits(self._passages, query, hits, area)
 
 

@@ -10,12 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ullage.windows.question import Question, read_window
+    from ullage.windows.question import Question, ask_marked, read_window, strip_mark
     from ullage.windows.resolver import Resolver, ResolverOptions
 
-__all__ = ["Question", "Resolver", "ResolverOptions", "read_window"]
+__all__ = [
+    "Question",
+    "Resolver",
+    "ResolverOptions",
+    "ask_marked",
+    "read_window",
+    "strip_mark",
+]
 
-_QUESTION: Final = frozenset({"Question", "read_window"})
+_QUESTION: Final = frozenset({"Question", "ask_marked", "read_window", "strip_mark"})
 
 
 def __getattr__(name: str) -> Any:

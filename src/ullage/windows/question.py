@@ -6,7 +6,7 @@ A value that names a question, and the key its answers are kept under. It asks n
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,6 +18,12 @@ from ullage.windows.probes import root
 BY: Final = " by "
 """Stands between a key and the party that something was learned from."""
 
+MARK: Final = "[1m]"
+WIDE: Final = 1_000_000
+"""The window of a model's name that ends in the mark: Claude Code names models so."""
+
+MARKED: Final = f"{MARK} in the model's name"
+
 
 @dataclass(frozen=True)
 class Question:
@@ -25,7 +31,8 @@ class Question:
 
     `provider` names whose listing and rows are meant where the base URL does not tell. `party` is
     who of several asks with the same credential: what is learned from one holds for that one until
-    another says the same. Raises ConfigurationError for an impossible override or base URL.
+    another says the same. `said_by` tells people who gave the override. Raises ConfigurationError
+    for an impossible override or base URL.
     """
 
     model: str | None = None
@@ -34,6 +41,7 @@ class Question:
     override: int | None = None
     provider: str | None = None
     party: str = ""
+    said_by: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.model is not None and not isinstance(self.model, str):
@@ -96,6 +104,24 @@ def mark_credential(api_key: str | None) -> str:
 def mark_client(name: str) -> str:
     """Return what stands in every tenant's scope of a client that has a token of this name."""
     return f"{BY}{make_party(name)}"
+
+
+def strip_mark(model: str | None) -> str | None:
+    """Return the name under which a model is served: without the mark of a wide window."""
+    return model.removesuffix(MARK) if isinstance(model, str) else model
+
+
+def ask_marked(question: Question) -> Question:
+    """Return a question whose model's name may say how wide its window is.
+
+    An override says more than the name.
+    """
+    bare = strip_mark(question.model)
+    if bare == question.model:
+        return question
+    if question.override is not None:
+        return replace(question, model=bare)
+    return replace(question, model=bare, override=WIDE, said_by=MARKED)
 
 
 def make_party(client: str | None, other: str | None = None) -> str:

@@ -50,12 +50,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class ResolverOptions:
-    """What the operator set; see `core.settings`. `folder` is where lessons are kept, if any."""
+    """What the operator set; see `config.settings`. `folder` is where lessons are kept, if any."""
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
     base_models: Mapping[str, str] = field(default_factory=dict)
     offline: bool = False
     folder: Path | None = None
+    window_places: Mapping[str, str] = field(default_factory=dict)
 
 
 LOCAL: Final = frozenset(
@@ -299,11 +300,7 @@ class Resolver:
     def _collect_claims(self, question: Question) -> tuple[list[Claim], str]:
         """Return every claim about a question, and what is to be complained of."""
         override = self._override(question)
-        claims = (
-            []
-            if override is None
-            else [Claim("total", override, "override", "--window or window=")]
-        )
+        claims = [] if override is None else [override]
         claims += self.ledger.claims(question)
         found = self._found.peek(question.key)
         complaint = ""
@@ -331,9 +328,14 @@ class Resolver:
             f"host this is not; provider={row.provider!r} uses them all the same"
         )
 
-    def _override(self, question: Question) -> int | None:
-        set_ = self._options.context_windows.get(question.model or "")
-        return question.override if question.override is not None else set_
+    def _override(self, question: Question) -> Claim | None:
+        """Return the operator's word: that of the question, else that of the settings."""
+        if question.override is not None:
+            return Claim("total", question.override, "override", question.said_by)
+        model = question.model or ""
+        tokens = self._options.context_windows.get(model)
+        where = self._options.window_places.get(model) or "context_windows in the settings"
+        return None if tokens is None else Claim("total", tokens, "override", where)
 
     def _rows(self, question: Question) -> tuple[Claim, ...]:
         named = self._find_row_key(question)
@@ -361,11 +363,7 @@ class Resolver:
     def resolve_from_table(self, question: Question) -> Window:
         """Return the window by the operator's settings and the table alone; asks nobody."""
         override = self._override(question)
-        said = (
-            []
-            if override is None
-            else [Claim("total", override, "override", "--window or window=")]
-        )
+        said = [] if override is None else [override]
         return resolve([*said, *self._rows(question)], model=question.model)
 
     def _find_row_key(self, question: Question) -> tuple[str, str | None, str | None] | None:

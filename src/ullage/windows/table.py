@@ -100,9 +100,12 @@ class WindowTable:
             return _first(self.book, names)
 
     def suggest(self, model: str) -> str:
-        """Return `did you mean 'x'?` for the id that is most like `model`, "" where none is."""
+        """Return `did you mean 'x'?` for the id that is most like `model`, "" where none is.
+
+        A model that has a row is not proposed for itself.
+        """
         near = find(model, (row.model for row in self.book.rows()), cutoff=ALIKE)
-        return "" if near is None else f"did you mean {near!r}?"
+        return "" if near in (None, model) else f"did you mean {near!r}?"
 
     def claims(
         self, model: str, provider: str | None = None, *, base_model: str | None = None

@@ -102,13 +102,18 @@ def detect(messages: Any) -> DialectName | None:
     return next((found for message in _ends(messages) if (found := marks.message(message))), None)
 
 
+def list_histories() -> tuple[str, ...]:
+    """Return the fields in which requests of the dialects hold their history."""
+    return tuple(dict.fromkeys(known.fields.messages for known in dialects()))
+
+
 def find_history(fields: Mapping[str, Any]) -> tuple[str, DialectName | None] | None:
     """Return the field of a request that holds its history, and the dialect that its fields show.
 
     Several dialects call it `messages`: then a system prompt beside it tells, or the messages do
     (None). Returns None for what holds no history.
     """
-    for key in dict.fromkeys(known.fields.messages for known in dialects()):
+    for key in list_histories():
         alike = [known for known in dialects() if known.fields.messages == key]
         held = fields.get(key)
         if isinstance(held, list) or (isinstance(held, str) and alike[0].fields.takes_text):
