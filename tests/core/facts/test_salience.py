@@ -141,6 +141,13 @@ def test_many_rare_words_are_worth_no_more_than_an_identifier() -> None:
     assert worth([*TALK, said("user", longer)], longer) < 1.5 * worth(talk, small)
 
 
+@pytest.mark.parametrize(("number", "used"), [("15", False), ("157", True)])
+def test_a_small_number_comes_again_by_chance(number: str, used: bool) -> None:
+    result = tool_step("c", f"{number} rows are left")
+    spread = WordSpread(read([*TALK, *result, said("user", f"Wait {number} days.")]))
+    assert spread.is_taken_up([number], len(TALK) + 1) == used
+
+
 def test_a_gap_in_a_line_of_a_block_stays_one() -> None:
     spread = WordSpread(read(TALK))
     lines = weigh_lines(

@@ -62,7 +62,8 @@ class _Word(NamedTuple):
 
     `rarity` is 1 for one that stands in one message, 0 for one that stands in all; `form` what it
     is as it is written: a capital letter counts where people and models use no small one. `last`
-    is where one of them uses it last (-1: it stands in one message alone).
+    is where one of them uses it last (-1: it stands in one message alone, or is a small number,
+    which comes again by chance).
     """
 
     lower: str
@@ -76,6 +77,10 @@ NUMBER: Final = 1
 SIGNED: Final = 2
 CAPITAL: Final = 3
 """Forms of words: of letters alone, with a digit, with a sign within, with a capital letter."""
+
+
+LEAST_LONG: Final = 3
+"""Characters of a number that is taken up by who says it again: 15 days are not 15 MB."""
 
 
 class _Words(dict[str, _Word]):
@@ -93,10 +98,11 @@ class _Words(dict[str, _Word]):
 
     def __missing__(self, word: str) -> _Word:
         lower = word.casefold()
-        spread = self.spread[lower]
+        spread, form = self.spread[lower], self._find_form(word, lower)
         rarity = max(1.0 - log(max(spread, 1)) / (log(self.number + 1.0) or 1.0), 0.0)
-        last = self.last.get(lower, -1) if spread > 1 else -1
-        known = self[word] = _Word(lower, rarity, self._find_form(word, lower), last)
+        chance = form == NUMBER and len(word) < LEAST_LONG
+        last = self.last.get(lower, -1) if spread > 1 and not chance else -1
+        known = self[word] = _Word(lower, rarity, form, last)
         return known
 
     def _find_form(self, word: str, lower: str) -> int:
