@@ -24,6 +24,7 @@ def test_a_window_of_the_settings_names_where_it_was_set(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")  # a long path is cut in a narrow terminal
     path = tmp_path / "ullage.toml"
     said, more = f"{path}, line 3", []
     if where == "file":
