@@ -266,10 +266,9 @@ def test_a_compaction_is_reviewed_from_afar(tmp_path: Path):
             station = There(f"http://127.0.0.1:{served.port}", default().transport)
 
             async def run() -> None:
-                detail: Any = {"compactions": ()}
-                while not detail["compactions"]:  # a page is told once the answer is out
-                    (found,) = await station.list_rows()
-                    detail = await station.read_detail(found.key)
+                (found,) = await station.list_rows()
+                while not (detail := await station.read_detail(found.key))["compactions"]:
+                    continue  # a page is told once the answer is out
                 number = detail["compactions"][-1]["number"]
                 review = await station.review(found.key, number)
                 assert review["compaction"]["number"] == number
