@@ -18,7 +18,7 @@ class Weights(NamedTuple):
     divide its worth. `taken_up`: a rare word that a later
     message uses. `question`: a question beside a statement. `worn`: how much a segment loses whose
     every pair of words came in other messages. `cue`: how much each two points of a sentence's
-    cues of a rule count, from `CUED` on. `document`, `pasted`: what may be, and what is, somebody
+    cues of a rule count, from `salience.UNSURE` on. `document`, `pasted`: what may be, and what is, somebody
     else's text beside a person's own. `bulk`: segments of a message from which on each is worth
     less. `assistant`, `tool`: their text beside a person's.
     """
