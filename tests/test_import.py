@@ -126,6 +126,13 @@ def test_only_the_turn_loop_loads_an_event_loop() -> None:
     assert [name for name in ("asyncio", "ssl") if name in seen["modules"]] == []
 
 
+def test_a_proxy_loads_its_pages_and_what_they_show_when_the_first_is_asked_for() -> None:
+    seen = fresh("from ullage.cli import serve", "serve.load_application()")
+    assert "ullage.proxy.app" in seen["modules"]
+    later = ("jinja2", "starlette.routing", "ullage.agent", "ullage.importers", "ullage.tools")
+    assert [name for name in later if name in seen["modules"]] == []
+
+
 def test_dir_is_the_public_names() -> None:
     assert dir(ullage) == sorted(ullage.__all__)
     assert len(set(ullage.__all__)) == len(ullage.__all__)

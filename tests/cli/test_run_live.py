@@ -19,7 +19,7 @@ from tests.cli.terminal import Terminal
 from tests.support.faults import FaultServer, hanging, sse
 from tests.support.waiting import eventually
 from ullage.agent import Session
-from ullage.cli import desk
+from ullage.cli import endpoint
 from ullage.cli.main import main, parser
 from ullage.core.session.log.event import Draft
 from ullage.storage import open_log
@@ -301,10 +301,10 @@ def test_a_person_is_asked_on_the_terminal_while_stdin_is_a_pipe(room: Room, tmp
 def test_embedded_never_takes_what_is_said_for_a_model(
     words: tuple[str, ...], text: str | None, model: str | None, capsys: Any
 ):
-    given = parser(words[0]).parse_args(desk.settle_embedded(words))
+    given = parser(words[0]).parse_args(endpoint.settle_embedded(words))
     capsys.readouterr()
     assert given.text == text
-    assert given.embedded == (desk.EMBEDDED if model is None else model or None)
+    assert given.embedded == (endpoint.EMBEDDED if model is None else model or None)
 
 
 def test_a_word_that_could_be_meant_as_a_model_is_told(room: Room, capsys: Any):

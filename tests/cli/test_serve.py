@@ -501,3 +501,12 @@ def test_the_demo_serves_a_model_of_its_own(tiny_model: Path, capsys: Any):
 
     assert served(work, "--demo", str(tiny_model), "--window", "512") == 0
     assert "a window of 512 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["uvicorn", "httptools", "jinja2", "starlette"])
+def test_a_package_that_is_missing_is_told_before_anything_listens(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigurationError, match=rf"ullage serve needs .*{name}.*ullage\["):
+        serve.load_application()

@@ -314,6 +314,25 @@ def test_workers_without_work_end_and_give_their_memory_back(
         assert proxy.post(CHAT, talk("openai_chat", stream=False)).status_code == 200
 
 
+def test_a_worker_begins_before_a_conversation_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = json.dumps(conversation("openai_chat", 40, stream=False)).encode()
+    monkeypatch.setattr(exchange, "LARGE", len(grown))
+    monkeypatch.setattr(exchange, "NEARLY_LARGE", len(grown) // 2)
+    with over(of_json(WHOLE["openai_chat"])) as (proxy, _):
+        proxy.post(CHAT, talk("openai_chat", stream=False))
+        assert pids(proxy) == []
+        proxy.post(CHAT, grown)
+        eventually(lambda: len(pids(proxy)) == 1)
+        (pid,) = pids(proxy)
+        proxy.post(CHAT, grown)
+        proxy.post(CHAT, grown + b" ")
+        assert pids(proxy) == [pid]
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: pids(proxy) == [])
+        proxy.post(CHAT, grown)
+        eventually(lambda: len(pids(proxy)) == 1)
+
+
 def test_another_configuration_has_workers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "IDLE_S", 0.2)
     with over(of_json(WHOLE["openai_chat"])) as (proxy, server):

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from ullage.agent import Agent, Session
-from ullage.cli import activity, asking, desk, lines, origin, picture
+from ullage.cli import activity, asking, desk, endpoint, lines, origin, picture
 from ullage.cli.talk import ENDS, OTHERS, Talk
 
 SUMMARY = "talk in the terminal: tools, a gauge, and a history that survives"
@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="plain lines in the place of a screen, as where its packages are missing",
     )
     desk.add_log(parser)
-    desk.add_model(parser)
+    endpoint.add_model(parser)
     desk.add_work(parser)
 
 
@@ -52,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
         if given.session is not None:
             found = desk.find_open_session(log, name, take_over=given.take_over)
         given = given if found is None else origin.complete(given, found)
-        with desk.lend_provider(given) as provider:
+        with endpoint.lend_provider(given) as provider:
             agent = desk.make_agent(given, provider)
             session = found or Session.create(log)
             return talk(agent, session, given)

@@ -19,7 +19,7 @@ from ullage.agent import Agent
 from ullage.agent.agent import Compacting
 from ullage.agent.session import Live, Told
 from ullage.api.context import strip_window_mark
-from ullage.cli import desk, lines, notes, offline, origin, progress
+from ullage.cli import desk, endpoint, lines, notes, offline, origin, progress
 from ullage.config.settings import SAME
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.plan import Outcome
@@ -56,8 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help=f"the size to reach as a share of the window, not of the file ({RATIO})",
     )
-    desk.add_policy(parser)
-    desk.add_summarizer(parser)
+    endpoint.add_policy(parser)
+    endpoint.add_summarizer(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.add_argument(
         "--store",
@@ -77,7 +77,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     sessions.add_argument(
         "--tools", action=argparse.BooleanOptionalAction, help="it has tools, or none"
     )
-    desk.add_model(parser)
+    endpoint.add_model(parser)
 
 
 FILES: Final = ("source", "out")
@@ -128,7 +128,7 @@ def _compact_session(given: argparse.Namespace) -> int:
                 else None,
                 shell=Sandbox(),
                 policy=_policy(given),
-                summarizer=desk.find_summarizer(given, lent.provider.model),
+                summarizer=endpoint.find_summarizer(given, lent.provider.model),
                 window=lent.window,
                 runtime=lent.runtime,
                 subagents=given.subagents or None,
@@ -219,7 +219,7 @@ def _file(given: argparse.Namespace) -> int:
     if _ratio(given) is not None:
         options["target_ratio"] = _ratio(given)
     with _store(given) as store, progress.watch("compacting") as bar:
-        options["summarizer"] = desk.find_summarizer(given, options["model"])
+        options["summarizer"] = endpoint.find_summarizer(given, options["model"])
         options["base_url"] = given.base_url
         options["report"] = partial(_report_answers, bar)
         found = ullage.compact(session.current, store=store, **options)

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.api.functions import count
-from ullage.cli import desk, lines, scenario
+from ullage.cli import endpoint, lines, scenario
 from ullage.cli.duel import DuelClient, Guarded, Score, Step, Unguarded, play
 from ullage.cli.fill import Chart, TurnFill
 from ullage.core.compaction.policy import Policy, Rung
@@ -88,7 +88,7 @@ def run(given: argparse.Namespace) -> int:
     size, length = (QUICK_WINDOW, QUICK_TURNS) if given.quick else (WINDOW, TURNS)
     turns = scenario.script(length)
     started = time.perf_counter()
-    with desk.make_embedded_server(given.model, size) as server:
+    with endpoint.make_embedded_server(given.model, size) as server:
         chat = DuelClient(server.base_url, Transport())
         options = _summaries(chat) if given.summaries else {}
         side = Guarded(chat, OUTPUT, options)

@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage import config
-from ullage.cli import desk, glyphs
+from ullage.cli import glyphs
+from ullage.cli.lines import note
 from ullage.config import sources
 from ullage.core.errors import ConfigurationError, StoreError
 from ullage.core.errors.nearest import suggest
@@ -180,4 +181,4 @@ def announce(given: argparse.Namespace, event: str, lines: Iterable[str], **fiel
         log.info("%s", event, extra={"event": event, "fields": {"pid": os.getpid(), **fields}})
     else:
         for line in lines:
-            desk.say(line)
+            note(line)

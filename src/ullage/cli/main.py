@@ -231,7 +231,7 @@ def _settle_words(words: Sequence[str]) -> Sequence[str]:
         return ["with", *settle_words(words[1:])]
     if not words or words[0] not in AGENTS:
         return words
-    from ullage.cli.desk import settle_embedded
+    from ullage.cli.endpoint import settle_embedded
 
     return settle_embedded(words)
 

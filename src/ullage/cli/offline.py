@@ -13,7 +13,7 @@ from typing import Final
 
 from ullage import config
 from ullage.agent import Session
-from ullage.cli import desk, origin
+from ullage.cli import endpoint, origin
 from ullage.core.errors import ConfigurationError
 from ullage.core.session.log.fold import Round
 from ullage.providers import Provider
@@ -45,7 +45,7 @@ def lend_model(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
     known = bool(session.fold.served)
     if named or origin.needs_nothing(session) or (settings.base_url and not known):
         given = origin.complete(given, session)
-        with desk.lend_provider(given) as provider:
+        with endpoint.lend_provider(given) as provider:
             yield Lent(provider, default(), None if given.embedded is not None else given.window)
         return
     served = session.fold.served
@@ -62,7 +62,7 @@ def lend_model(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
     stand_in = argparse.Namespace(
         **{**vars(given), "base_url": NOBODY, "model": model, "dialect": dialect}
     )
-    with desk.lend_provider(stand_in) as provider:
+    with endpoint.lend_provider(stand_in) as provider:
         yield Lent(provider, runtime, window)
 
 

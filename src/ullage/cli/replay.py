@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ullage.agent import Live, Session
 from ullage.agent.session import Told
-from ullage.cli import desk, lines, offline, origin
+from ullage.cli import desk, endpoint, lines, offline, origin
 from ullage.cli.events import SessionEvents
 from ullage.cli.show import add_at
 from ullage.core.session.caching import add_cache_hints, find_root
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="one document with the gauge beside the request"
     )
     desk.add_log(parser)
-    desk.add_model(parser)
+    endpoint.add_model(parser)
     desk.add_work(parser)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ullage.cli import desk, origin, stream
+from ullage.cli import desk, endpoint, origin, stream
 from ullage.cli import run as running
 from ullage.cli.stdin import read_prompt
 
@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     stream.add_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     desk.add_log(parser)
-    desk.add_model(parser)
+    endpoint.add_model(parser)
     desk.add_work(parser)
 
 
@@ -32,5 +32,5 @@ def run(given: argparse.Namespace) -> int:
         desk.find_open_session(log, given.session, take_over=given.take_over) as session,
     ):
         given = origin.complete(given, session)
-        with desk.lend_provider(given) as provider:
+        with endpoint.lend_provider(given) as provider:
             return running.one(desk.make_agent(given, provider), session, text, given)

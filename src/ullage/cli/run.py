@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ullage.agent import Agent, Ended, Session
 from ullage.agent.continuing import follow_session
-from ullage.cli import activity, desk, lines, origin, stream
+from ullage.cli import activity, desk, endpoint, lines, origin, stream
 from ullage.cli.stdin import read_prompt
 from ullage.core.errors import ConfigurationError
 from ullage.storage.postgres_url import hide_password
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     stream.add_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     desk.add_log(parser)
-    desk.add_model(parser)
+    endpoint.add_model(parser)
     desk.add_work(parser)
 
 
@@ -47,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
         if given.session is not None:
             found = desk.find_open_session(log, given.session, take_over=given.take_over)
         given = given if found is None else origin.complete(given, found)
-        with desk.lend_provider(given) as provider:
+        with endpoint.lend_provider(given) as provider:
             agent = desk.make_agent(given, provider)
             with found or Session.create(log) as session:
                 return one(agent, session, text, given)

@@ -19,12 +19,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from ullage import config
-from ullage.cli import desk, logs
+from ullage.cli import endpoint, logs
+from ullage.cli.lazy_face import LazyFace
 from ullage.config import serving
 from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
@@ -55,6 +57,9 @@ LOOK_S: Final = 0.1
 """Seconds between two looks whether the server is to end."""
 
 BACKLOG: Final = 2048
+
+DRAWING: Final = ("jinja2", "starlette")
+"""Packages that the pages are drawn with: loaded at the first page, missed at the start."""
 
 EPILOG = """examples:
   ullage serve --upstream http://127.0.0.1:8080       in front of llama.cpp, vLLM, LM Studio ...
@@ -120,16 +125,16 @@ def add_servers(where: argparse._ArgumentGroup) -> None:
     where.add_argument(
         "--demo",
         nargs="?",
-        const=desk.EMBEDDED,
+        const=endpoint.EMBEDDED,
         metavar="MODEL",
-        help=f"start a llama.cpp server behind it, with {desk.EMBEDDED} or another small model",
+        help=f"start a llama.cpp server behind it, with {endpoint.EMBEDDED} or another small model",
     )
 
 
 def add_rules(what: argparse._ActionsContainer) -> None:
     """Declare what is done with requests."""
-    desk.add_policy(what)
-    desk.add_summarizer(what)
+    endpoint.add_policy(what)
+    endpoint.add_summarizer(what)
     what.add_argument("--observe", action="store_true", help="change nothing, only measure")
     what.add_argument(
         "--recall-tools",
@@ -161,8 +166,8 @@ def run(given: argparse.Namespace) -> int:
         discreet = logs.begin_logging(held, given)
         demo = None
         if given.demo is not None:
-            window = given.window or desk.roomy(given.demo)
-            server = held.enter_context(desk.make_embedded_server(given.demo, window))
+            window = given.window or endpoint.roomy(given.demo)
+            server = held.enter_context(endpoint.make_embedded_server(given.demo, window))
             demo = Upstream("demo", server.base_url, server="llama.cpp")
             said = f"{given.demo} on llama.cpp, a window of {window:,} tokens"
             logs.announce(given, "demo", [said], model=given.demo, window=window)
@@ -213,16 +218,15 @@ def raise_file_limit() -> None:
 
 def load_application(command: str = "ullage serve") -> Callable[[Serve], App]:
     """Load what serves; raises ConfigurationError without the extra, naming the command."""
+    missing = [name for name in ("httptools", "uvicorn", *DRAWING) if find_spec(name) is None]
     try:
-        import httptools  # noqa: F401 - by name below
-        import uvicorn  # noqa: F401 - the same
-
-        from ullage.cli.face import make_face
         from ullage.proxy.app import App
     except ModuleNotFoundError as error:
         raise explain_missing(command, error.name) from error
+    if missing:
+        raise explain_missing(command, missing[0])
     return lambda serve: App(
-        serve, runtime=make_runtime(remembered=serve.cache_bytes), face=make_face
+        serve, runtime=make_runtime(remembered=serve.cache_bytes), face=LazyFace
     )
 
 
@@ -259,7 +263,7 @@ def read(
         ("--recall-tools", "serve.recall_tools", given.recall_tools or None),
         ("--token-env", "serve.tokens.client", token),
         ("--upstream", "serve.upstreams", named or None),
-        ("--summarizer", "summarizer", desk.name_summarizer(given, None)),
+        ("--summarizer", "summarizer", endpoint.name_summarizer(given, None)),
         (", ".join(f"--{name}" for name in rule), "serve.rules", [rule] if rule else None),
     ]
     file = None if given.config is None else Path(given.config)

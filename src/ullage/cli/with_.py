@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.cli import clients, desk
+from ullage.cli import clients, desk, endpoint
 from ullage.config.serving import Serve, Upstream
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError
@@ -97,8 +97,9 @@ def settle_words(words: Sequence[str]) -> list[str]:
     while left and left[0].startswith("-") and left[0] != "--":
         word = left.pop(0)
         if word == "--demo":
-            is_model = bool(left) and (left[0].endswith(".gguf") or left[0] in desk.list_models())
-            word = f"--demo={left.pop(0) if is_model else desk.EMBEDDED}"
+            known = endpoint.list_models()
+            is_model = bool(left) and (left[0].endswith(".gguf") or left[0] in known)
+            word = f"--demo={left.pop(0) if is_model else endpoint.EMBEDDED}"
         settled.append(word)
         if "=" not in word and word not in flags and left:
             settled.append(left.pop(0))
@@ -173,8 +174,8 @@ def _start_proxy(
 
     demo = None
     if given.demo is not None:
-        window = given.window or desk.roomy(given.demo)
-        server = held.enter_context(desk.make_embedded_server(given.demo, window))
+        window = given.window or endpoint.roomy(given.demo)
+        server = held.enter_context(endpoint.make_embedded_server(given.demo, window))
         demo = Upstream("demo", server.base_url, server="llama.cpp")
     found = read(given, os.environ, client, demo)
     heard = EndListener()

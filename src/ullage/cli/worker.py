@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ullage.agent import Agent
-from ullage.cli import desk, logs
+from ullage.cli import desk, endpoint, logs
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.storage.postgres_url import hide_password
@@ -54,7 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-port", type=int, metavar="PORT", help="serve Prometheus text on 127.0.0.1"
     )
     logs.add_options(parser)
-    desk.add_model(parser)
+    endpoint.add_model(parser)
     desk.add_work(parser)
 
 
@@ -127,7 +127,7 @@ async def _work(worker: Any, announce: Callable[[str, list[str]], None]) -> None
 def _find_agents(given: argparse.Namespace, held: ExitStack) -> Agent | Mapping[str, Agent]:
     """Return the agents that the arguments name."""
     if given.agents is None:
-        agent = desk.make_agent(given, held.enter_context(desk.lend_provider(given)))
+        agent = desk.make_agent(given, held.enter_context(endpoint.lend_provider(given)))
         if given.log_format == "text":
             desk.say_guides(agent)
         return agent

@@ -24,29 +24,13 @@ from ullage.live.desk import LiveDesk
 from ullage.live.feed import Changes
 from ullage.live.source import NotPossible, UnknownConversation, Viewer
 from ullage.live.values import LiveSession
-from ullage.pages import policies
+from ullage.pages import paths, policies
 from ullage.pages.drawing import Drawer
 from ullage.pages.static import Assets
 from ullage.replay.values import PolicyComparison
 
 See = Callable[[Mapping[str, Any]], Viewer | None]
 """Return who asks, by the ASGI scope; None where they have to show a token first."""
-
-PREFIX: Final = "/ullage/"
-LIVE: Final = f"{PREFIX}live"
-LIST: Final = f"{PREFIX}conversations"
-CONVERSATION: Final = f"{PREFIX}conversation"
-MESSAGES: Final = f"{PREFIX}messages"
-COMPACTION: Final = f"{PREFIX}compaction"
-RECEIPT: Final = f"{PREFIX}receipt"
-POLICIES: Final = f"{PREFIX}policies"
-ACT: Final = f"{PREFIX}act"
-QUEUE: Final = f"{PREFIX}queue"
-STATIC: Final = f"{PREFIX}static/"
-
-PATHS: Final = frozenset(
-    {"/", LIVE, LIST, CONVERSATION, MESSAGES, COMPACTION, RECEIPT, POLICIES, QUEUE, ACT}
-)
 
 VIEWERS: Final = 32
 """Streams that are open at once."""
@@ -110,22 +94,22 @@ class LivePages:
         self._router = Router(
             [
                 Route("/", self._answer(self._now)),
-                Route(LIST, self._answer(self._now)),
-                Route(LIVE, self._answer(self._stream)),
-                Route(CONVERSATION, self._answer(self._conversation)),
-                Route(MESSAGES, self._answer(self._messages)),
-                Route(COMPACTION, self._answer(self._compaction)),
-                Route(RECEIPT, self._answer(self._receipt)),
-                Route(POLICIES, self._answer(self._policies)),
-                Route(ACT, self._answer(self._act), methods=["POST"]),
-                Route(QUEUE, self._answer(self._queue)),
-                Route(f"{STATIC}{{name}}", self._static),
+                Route(paths.LIST, self._answer(self._now)),
+                Route(paths.LIVE, self._answer(self._stream)),
+                Route(paths.CONVERSATION, self._answer(self._conversation)),
+                Route(paths.MESSAGES, self._answer(self._messages)),
+                Route(paths.COMPACTION, self._answer(self._compaction)),
+                Route(paths.RECEIPT, self._answer(self._receipt)),
+                Route(paths.POLICIES, self._answer(self._policies)),
+                Route(paths.ACT, self._answer(self._act), methods=["POST"]),
+                Route(paths.QUEUE, self._answer(self._queue)),
+                Route(f"{paths.STATIC}{{name}}", self._static),
             ]
         )
 
     def is_page(self, path: str) -> bool:
         """Tell whether a path is one of these pages'."""
-        return path in PATHS or path.startswith(STATIC)
+        return paths.is_page(path)
 
     def end_streams(self) -> None:
         """Have the streams end at once."""

@@ -68,6 +68,9 @@ HELD_BYTES: Final = 64 * 1024
 LARGE: Final = 262_144
 """Bytes beyond which a body is read and planned in a worker."""
 
+NEARLY_LARGE: Final = LARGE // 2
+"""Bytes beyond which a worker begins: conversations grow, the next one may be large."""
+
 WHOLE: Final = 8 * 1024 * 1024
 """Bytes of an answer that is no stream which are kept to be read."""
 
@@ -164,6 +167,8 @@ class Exchange:
         if workers is not None and len(raw) > LARGE:
             with _reading():
                 return await read_far(workers, head, form, raw)
+        if workers is not None and len(raw) > NEARLY_LARGE:
+            workers.prepare()
         body = await self._read_body(raw, form.fields.messages)
         form = replace(form, fields=form.fields.spell(body.fields))
         return make_call(self._serve, head, form, body)

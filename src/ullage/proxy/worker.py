@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
+from ullage.counters.models import vocabulary
 from ullage.guard.planning import load_dialects
 from ullage.proxy import body as bodies
 from ullage.proxy import routes
@@ -100,7 +101,7 @@ class Bench:
         runtime.metrics = FarListener(link)
         store = FarStore(link, searches=setup.searches)
         histories = _join(FarHistories(), link)
-        self._serve = setup.serve
+        self._serve, self._vocabularies = setup.serve, runtime.vocabularies
         self._guarding = Guarding(setup.serve, runtime, store, Ledger(), histories)
         self._answering = Answering(
             self._guarding,
@@ -111,6 +112,10 @@ class Bench:
         )
         self._fitting = Fitting(setup.serve, self._guarding, runtime, cast("Keeping", store))
         self._tickets: dict[int, dict[int, tuple[ProxyCall, Plan | None]]] = {}
+
+    def load(self) -> None:
+        """Load the vocabulary of models that are not known: a first request would wait for it."""
+        self._vocabularies.counter(vocabulary(None).name).count("warm")
 
     async def answer(self, head: RequestHead, raw: bytes, steering: Steering) -> ApiReply:
         """Answer a request to an endpoint of the proxy's own; raises RequestRefused."""
@@ -295,6 +300,7 @@ async def serve_jobs(source: BinaryIO, sink: BinaryIO) -> None:
     logging.getLogger("ullage").setLevel(logging.INFO)
     load_dialects()
     bench = Bench(link, setup)
+    bench.load()
     gc.freeze()
 
     def take(frame: Any) -> None:

@@ -43,8 +43,12 @@ LIGHT_S: Final = 20.0
 SILENT_S: Final = 20.0
 """Seconds without a sign of life after which a worker with work is killed."""
 
-IDLE_S: Final = 40.0
-"""Seconds after which a worker without requests ends, and its memory with it."""
+IDLE_S: Final = 600.0
+"""Seconds after which a worker without requests ends, and its memory with it: people think between
+two prompts for minutes, and a new worker takes half a second to begin."""
+
+TIDY_S: Final = 10.0
+"""Seconds between two looks for workers that have no work any more."""
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at a worker that has work."""
@@ -263,6 +267,7 @@ class Workers:
         self._ends: dict[Worker, asyncio.Task[None]] = {}
         self._had: OrderedDict[bytes, Worker] = OrderedDict()
         self._gate = asyncio.Lock()
+        self._preparing: asyncio.Task[None] | None = None
         self._tidying: asyncio.TimerHandle | None = None
 
     @property
@@ -288,10 +293,25 @@ class Workers:
                 self._had.popitem(last=False)
         return worker
 
+    def prepare(self) -> None:
+        """Have a worker begin where none lives: soon a request will be large, and would wait."""
+        begins = self._preparing is not None and not self._preparing.done()
+        if not begins and all(worker.is_lost for worker in self._workers):
+            self._preparing = asyncio.get_running_loop().create_task(self._prepare())
+            self._preparing.add_done_callback(_drop_error)  # who needs a worker hears of it
+
+    async def _prepare(self) -> None:
+        async with self._gate:
+            self._retire_old()
+            await self._find_free()
+
     async def aclose(self) -> None:
         """End all workers."""
         if self._tidying is not None:
             self._tidying.cancel()
+        if self._preparing is not None:
+            self._preparing.cancel()
+            await asyncio.gather(self._preparing, return_exceptions=True)
         self._workers.clear()
         ends = [*self._ends.values()]
         for worker in tuple(self._ends):
@@ -345,7 +365,7 @@ class Workers:
     def _tidy_later(self) -> None:
         if self._tidying is None:
             loop = asyncio.get_running_loop()
-            self._tidying = loop.call_later(IDLE_S / 4, self._tidy)
+            self._tidying = loop.call_later(min(IDLE_S / 4, TIDY_S), self._tidy)
 
     def _tidy(self) -> None:
         """Let workers end that have had no work for a while, and retired ones without any."""
