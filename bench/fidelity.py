@@ -1,7 +1,7 @@
 """Measures what is kept of what people said, by language and kind, by authors tuned on and held.
 
 Sessions are those of `bench.corpus`; three compactions in a row, as in `bench.survival`. Beside
-ullage stand the newest user messages, one line of code, and the libraries that trim. What a real
+ullage stand rules of one line and of sixty, and the libraries that trim. What a real
 model makes of smaller sessions takes too long to be run each time: a recorded run is shown.
 """
 
@@ -162,12 +162,14 @@ def shown(results: Mapping[str, Any]) -> str:
         "most have nine facts and rules and two values that change, those of the kinds life, "
         "briefing and letters 14 to 18 plain sentences; three compactions in a row to that share "
         "of the whole. What counts is whether the value, or what a plain sentence tells, stands in "
-        "what would be sent. Weights are chosen with the authors that are *tuned* alone. *Old "
+        "what would be sent. *Best sentences of users* is sixty lines of code: rare words, numbers "
+        "and names by a sentence's length, in `bench/peers/plain.py`. "
+        "Weights are chosen with the authors that are *tuned* alone. *Old "
         "values gone*: whoever keeps nothing has 100; ullage drops one where the later sentence "
         "plainly takes its place, and keeps both where that is said in other words. *Fill* is the "
         "median of the result's tokens over the target. Per cent:\n\n"
         + table(["", "budget", "tuned", "held", "**all**", "old values gone", "fill"], _all(rows))
-        + "\nBy language, ullage and the newest user messages:\n\n"
+        + "\nBy language, ullage and the rules:\n\n"
         + _by(rows, sorted({style.language for style in styles}))
         + "\nBy kind of session:\n\n"
         + _by(rows, sorted({style.kind for style in styles}))

@@ -73,8 +73,12 @@ CHAINED = {
 }
 """Ways of using ullage whose compactions are chained."""
 
-SIMPLE = {"newest user messages": ("base", "bench.peers.plain:NewestUsers")}
-"""Rules of one line, which nobody needs a library for."""
+SIMPLE = {
+    "newest user messages": ("base", "bench.peers.plain:NewestUsers"),
+    "newest messages": ("base", "bench.peers.plain:Newest"),
+    "best sentences of users": ("base", "bench.peers.plain:BestSentences"),
+}
+"""Rules of one line to sixty, which nobody needs a library for."""
 
 BY_MODEL = {
     "ullage, summary by a model": ("ullage", "bench.peers.ours:ByModel"),

@@ -1,14 +1,18 @@
 """tiktoken and nothing else: what a recount costs, and what a sum per message would save.
 
-Of the newest user messages, as many as fit, it makes a request: a rule of one line. With a model it
-does what many an application does: it asks for a summary, and keeps the newest messages beside it.
+Of the newest messages, or the newest user messages, as many as fit, it makes a request: rules of
+one line. Sixty lines more keep the sentences that say most. With a model it does what many an
+application does: it asks for a summary, and keeps the newest messages beside it.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import urllib.request
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.judge import PER_REPLY, Judge
@@ -65,6 +69,77 @@ class NewestUsers(Tiktoken):
                 break
             kept.append(message)
         return kept[::-1]
+
+
+class Newest(Tiktoken):
+    """Keeps what was said last, by anybody; a result whose call is gone goes, too."""
+
+    def trim(self, history: History, budget: int) -> History:
+        left, place = budget - PER_REPLY, len(history)
+        while place and (left := left - self.judge.message(history[place - 1])) >= 0:
+            place -= 1
+        while place < len(history) and history[place]["role"] == "tool":
+            place += 1
+        return history[place:]
+
+
+SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。\uff01\uff1f])|\n+")
+WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|\w+")
+NAME = re.compile(r"(?<=[a-z,;] )[A-Z]\w+")
+NUMBER = re.compile(r"\S*\d\S*")
+ALIKE = 0.8
+"""Share of a sentence's words that others have said from which on it is said already."""
+
+
+class BestSentences(Tiktoken):
+    """Keeps the sentences of people that say most: by rare words, numbers and names, no word list.
+
+    The request that is to be answered stays whole.
+    """
+
+    def trim(self, history: History, budget: int) -> History:
+        """Return the user messages with what is kept of them, in their order."""
+        said = [(n, m["content"]) for n, m in enumerate(history) if m["role"] == "user"]
+        last, request = said[-1]
+        left = budget - PER_REPLY - self.judge.message({"role": "user", "content": request})
+        found = [(n, part) for n, text in said[:-1] for part in split_sentences(text)]
+        often = Counter(word for _, part in found for word in {*list_words(part)})
+        ranked = sorted(
+            range(len(found)), key=lambda at: rate(found[at][1], often, len(found)), reverse=True
+        )
+        kept: set[int] = set()
+        known: set[str] = set()
+        for at in ranked:
+            n, part = found[at]
+            words = {*list_words(part)}
+            cost = self.judge.text(part) + 1 + (4 if all(found[k][0] != n for k in kept) else 0)
+            if cost <= left and len(words & known) < ALIKE * len(words):
+                kept.add(at)
+                known |= words
+                left -= cost
+        texts: dict[int, list[str]] = {}
+        for at in sorted(kept):
+            texts.setdefault(found[at][0], []).append(found[at][1])
+        texts[last] = [request]
+        return [{"role": "user", "content": " ".join(parts)} for parts in texts.values()]
+
+
+def split_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences and lines of a text."""
+    return (part.strip() for part in SENTENCE.split(text) if part.strip())
+
+
+def list_words(part: str) -> list[str]:
+    """Return the words of a sentence; of scripts without spaces the characters."""
+    return WORD.findall(part.lower())
+
+
+def rate(part: str, often: Counter[str], of: int) -> float:
+    """Return what a sentence is worth by its length: rare words, numbers and names once more."""
+    words = {*list_words(part)}
+    rare = sum(math.log(of / often[word]) for word in words)
+    marks = len(NUMBER.findall(part)) + len(NAME.findall(part))
+    return (rare + 4 * marks) / math.sqrt(4 + len(words))
 
 
 SUMMARISE = (
