@@ -186,8 +186,8 @@ def grade(sentence: str) -> int:
 
 def _worth(lower: str) -> int:
     found = [worth for pattern, worth in cues.WORTH if pattern.search(lower)]
-    if not lower.isascii() and cues.SCRIPTS.search(lower):
-        found.append(3)
+    if not lower.isascii():
+        found += [worth for pattern, worth in cues.WORTH_OF_SCRIPTS if pattern.search(lower)]
     if cues.ASKS_ONCE.search(lower) and 3 not in found and not cues.URGES.search(lower):
         found.append(-2)
     return sum(found)
