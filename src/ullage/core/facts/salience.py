@@ -10,14 +10,15 @@ to be kept. It chooses nothing and knows no tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise, repeat
 from math import exp, log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.segments import (
     GAP,
     Segment,
+    WordTable,
     cut_line,
     cut_message,
     find_words,
@@ -62,14 +63,26 @@ class _Word(NamedTuple):
 
     `rarity` is 1 for one that stands in one message, 0 for one that stands in all; `form` what it
     is as it is written: a capital letter counts where people and models use no small one. `last`
-    is where one of them uses it last (-1: it stands in one message alone, or is a small number,
-    which comes again by chance).
+    is where one of them uses a rare name or number last (-1: it is none, stands in one message
+    alone, or is a small number, which comes again by chance). `mark` is by what it tells a segment
+    apart, "" where it is too common.
     """
 
     lower: str
     rarity: float
     form: int
     last: int
+    mark: str
+
+    def begin(self) -> _Word:
+        """Return the word as it is at the head of a sentence, which has a capital letter."""
+        if self.form != CAPITAL:
+            return self
+        return _Word(self.lower, self.rarity, PLAIN, -1, _mark_plain(self.lower, self.rarity))
+
+
+def _mark_plain(lower: str, rarity: float) -> str:
+    return lower if rarity > _COMMON else ""
 
 
 PLAIN: Final = 0
@@ -100,9 +113,13 @@ class _Words(dict[str, _Word]):
         lower = word.casefold()
         spread, form = self.spread[lower], self._find_form(word, lower)
         rarity = max(1.0 - log(max(spread, 1)) / (log(self.number + 1.0) or 1.0), 0.0)
+        if not form:
+            known = self[word] = _Word(lower, rarity, form, -1, _mark_plain(lower, rarity))
+            return known
+        rare = rarity > _COMMON / 2  # a name or a number counts twice
         chance = form == NUMBER and len(word) < LEAST_LONG
-        last = self.last.get(lower, -1) if spread > 1 and not chance else -1
-        known = self[word] = _Word(lower, rarity, form, last)
+        last = self.last.get(lower, -1) if rare and spread > 1 and not chance else -1
+        known = self[word] = _Word(lower, rarity, form, last, NAMED + lower if rare else "")
         return known
 
     def _find_form(self, word: str, lower: str) -> int:
@@ -117,40 +134,46 @@ class WordSpread:
     def __init__(self, messages: Sequence[Message], learned: Weights = LEARNED) -> None:
         self.learned = learned
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
-        self.pairs: Counter[tuple[str, str]] = Counter()
         self.words = words = _Words()
-        for index, message in enumerate(messages):
-            for turn in _list_turns(message):
-                words.number += 1
-                words.spread.update(turn.words)
-                self.pairs.update(turn.pairs)
-                words.last.update(dict.fromkeys(turn.own, index))
-                words.small.update(turn.small)
+        table = WordTable()
+        found = [_list_turns(message, table) for message in messages]
+        turns = list(chain.from_iterable(found))
+        words.number = len(turns)
+        words.spread = Counter(chain.from_iterable([turn.words for turn in turns]))
+        words.small.update(*[turn.small for turn in turns if turn.small])
+        for index, told in enumerate(found):
+            for turn in told:
+                if turn.own:
+                    words.last.update(dict.fromkeys(turn.own, index))
         self._often = max(OFTEN[0], OFTEN[1] * words.number)
+        pairs = Counter(chain.from_iterable([turn.pairs for turn in turns if turn.pairs]))
+        most = self._often - 1
+        self._worn = {pair: min(n - 1, most) for pair, n in pairs.items() if n > 1}
         small = words.small
         self._names = frozenset(w for w in words.last if not w.isalpha() or w not in small)
 
     def judge_wear(self, words: Sequence[str]) -> float:
         """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
-        most = self._often - 1
-        found = [self.pairs.get(pair, 0) for pair in pairwise(words)]
-        return (
-            sum(min(number - 1, most) for number in found if number > 1) / most / max(len(found), 1)
-        )
+        pairs = len(words) - 1
+        if pairs < 1:
+            return 0.0
+        found = sum(map(self._worn.get, pairwise(words), repeat(0)))
+        return found / (self._often - 1) / pairs
 
     def is_taken_up(self, words: Sequence[str], place: int) -> bool:
         """Tell whether a person or a model uses a rare name or number of these words later."""
         known = self.words
         for number, word in enumerate(words):
-            _, rarity, form, last = known[word]
-            if form and last > place and rarity > _COMMON / 2 and (form != CAPITAL or number > 0):
+            _, _, form, last, _ = known[word]
+            if last > place and (number or form != CAPITAL):
                 return True
         return False
 
     def may_be_taken_up(self, message: Message, place: int) -> bool:
         """Tell whether any name or number of a tool's message is used later: most have none."""
         last, names = self.words.last, self._names
-        return any(last[w] > place for turn in _list_turns(message) for w in turn.words & names)
+        turns = _list_turns(message, WordTable())
+        return any(last[word] > place for turn in turns for word in turn.words & names)
 
 
 LEAST_WORDS: Final = 2
@@ -174,10 +197,11 @@ class _Turn(NamedTuple):
     pairs: frozenset[tuple[str, str]] = frozenset()
 
 
-def _list_turns(message: Message) -> Sequence[_Turn]:
+def _list_turns(message: Message, table: WordTable) -> Sequence[_Turn]:
     """Return who says which words and pairs of words in a message; worked out once for each.
 
-    A block that stands for earlier messages has a line for each of them.
+    A block that stands for earlier messages has a line for each of them. The words are taken from
+    `table` where they stand in it: so a word takes its memory once, and is told apart at once.
     """
     known: Sequence[_Turn] | None = message.findings.get(_KEY)
     if known is None:
@@ -186,9 +210,9 @@ def _list_turns(message: Message) -> Sequence[_Turn]:
             lines = [
                 (author, line) for author, name in WORDS.items() for line in getattr(held, name)
             ]
-            known = [_list_words(author, cut_line(line)) for author, line in lines]
+            known = [_list_words(author, cut_line(line), table) for author, line in lines]
         else:
-            known = [_read_message(message)]
+            known = [_read_message(message, table)]
         message.findings[_KEY] = known
     return known
 
@@ -197,24 +221,28 @@ WORDS: Final[Mapping[Author, str]] = {"user": "said", "assistant": "found", "too
 """The sections of a block that hold words, by who wrote them."""
 
 
-def _read_message(message: Message) -> _Turn:
+def _read_message(message: Message, table: WordTable) -> _Turn:
     """Return the words of a message; pairs are read of what a person wrote alone."""
     author = find_author(message)
     if author == "user":
-        return _list_words(author, cut_message(message))
-    found = set[str]().union(*map(find_words, list_texts(message)))
-    words = frozenset(map(str.casefold, found))
-    own = author == "assistant"
-    return _Turn(author, words, words, words & found) if own else _Turn(author, words)
+        return _list_words(author, cut_message(message), table)
+    text = "\n".join(list_texts(message))
+    if author == "tool":
+        return _Turn(author, table.fold(text))
+    found = table.collect(text)
+    words = table.fold_words(found)
+    return _Turn(author, words, words, words & found)
 
 
-def _list_words(author: Author, segments: Iterable[Segment]) -> _Turn:
+def _list_words(
+    author: Author, segments: Iterable[Segment], table: WordTable
+) -> _Turn:
     words: set[str] = set()
     own: set[str] = set()
     small: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for segment in segments:
-        lower = [word.casefold() for word in segment.words]
+        lower = list(map(table.__getitem__, map(str.casefold, segment.words)))
         words.update(lower)
         if segment.origin == "typed" and author != "tool":
             own.update(lower)
@@ -272,7 +300,7 @@ class ResultLine(NamedTuple):
 def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
     """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
     for number, segment in enumerate(lines):
-        worth = _weigh_words(segment, place, spread)[0]
+        worth = _weigh_words(segment, _list_known(segment.words, spread), place, spread)
         if worth > 0:
             used = spread.is_taken_up(segment.words, place)
             yield ResultLine(number, segment.text, worth, used)
@@ -367,41 +395,43 @@ def _weigh_segment(
     segment: Segment, index: int, spread: WordSpread
 ) -> tuple[float, frozenset[str]]:
     """Return the worth of a segment and its rare words, names and numbers marked as such."""
-    worth, rare, names = _weigh_words(segment, index, spread)
-    told = (word for word, weight in rare.items() if weight > _COMMON)
-    return worth, frozenset(NAMED + word if word in names else word for word in told)
+    words = _list_known(segment.words, spread)
+    named = {word.lower for word in words if word.form}
+    rare = {mark for lower, _, form, _, mark in words if form or lower not in named}
+    rare.discard("")
+    return _weigh_words(segment, words, index, spread), frozenset(rare)
+
+
+def _list_known(words: Sequence[str], spread: WordSpread) -> list[_Word]:
+    """Return what is known of the words of a segment, [] where they say nothing."""
+    if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
+        return []
+    known = list(map(spread.words.__getitem__, words))
+    known[0] = known[0].begin()
+    return known
 
 
 def _weigh_words(
-    segment: Segment, index: int, spread: WordSpread
-) -> tuple[float, Mapping[str, float], Collection[str]]:
-    """Return the worth of a segment, that of each of its words, and which of these are names."""
-    words = segment.words
-    rare: dict[str, float] = {}
-    if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
-        return 0.0, rare, ()
-    learned, known = spread.learned, spread.words
-    told: tuple[dict[str, float], ...] = ({}, {}, {}, {})
-    for number, word in enumerate(words):
-        lower, rarity, form, last = known[word]
-        if form == CAPITAL and not number:
-            form = PLAIN  # a sentence begins with a capital letter
-        if form and last > index and rarity > _COMMON / 2:
-            rarity *= learned.taken_up
-        told[form][lower] = rarity
-    plain, *named = told
+    segment: Segment, words: Sequence[_Word], index: int, spread: WordSpread
+) -> float:
+    """Return the worth of a segment of these words in the message at a position."""
+    if not words:
+        return 0.0
+    learned = spread.learned
+    plain = {lower: rarity for lower, rarity, form, _, _ in words if not form}
     worth = learned.plain * (1.0 - exp(-sum(plain.values()) / learned.plain))
-    for group, weight in zip(named, (learned.number, learned.signed, learned.name), strict=True):
-        worth += weight * sum(sorted(group.values())[-MOST_NAMED:])
-        rare |= {word: rarity * 2 for word, rarity in group.items()}
-    names = frozenset(rare)
-    rare |= {word: rarity for word, rarity in plain.items() if word not in names}
+    if len(plain) < len(words):
+        told: tuple[dict[str, float], ...] = ({}, {}, {}, {})
+        for lower, rarity, form, last, _ in words:
+            told[form][lower] = rarity * learned.taken_up if last > index else rarity
+        weights = (learned.number, learned.signed, learned.name)
+        for group, weight in zip(told[NUMBER:], weights, strict=True):
+            worth += weight * sum(sorted(group.values())[-MOST_NAMED:])
     if segment.question:
         worth *= learned.question
-    if not segment.is_quoted:
-        lowered = [known[word].lower for word in words]
-        worth *= 1.0 - learned.worn * spread.judge_wear(lowered) ** 2
-    return worth, rare, names
+    if segment.origin != "quoted":
+        worth *= 1.0 - learned.worn * spread.judge_wear([word.lower for word in words]) ** 2
+    return worth
 
 
 MOST_NAMED: Final = 3
