@@ -85,7 +85,7 @@ def gather(
     where = range(len(messages)) if places is None else places
     lines = [x for name in OVERTAKEN for x in getattr(before, name) if not x.startswith(LABELS)]
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
-    mine = tuple(v for v in told if not any(_is_same(line, v.segment.text) for line in gone))
+    mine = tuple([v for v in told if not _is_gone(v.segment.text, gone)])
     found = SaidWords(
         mine,
         lambda: _find_others(words, where, before),
@@ -95,9 +95,9 @@ def gather(
     return Carried(number, drop_words(known), prose, tuple(answers[-2:]), found)
 
 
-def _is_same(line: str, segment: str) -> bool:
-    """Tell whether a fact stands in a segment, or the segment is what is left of the fact."""
-    return line in segment or segment in line
+def _is_gone(segment: str, gone: frozenset[str]) -> bool:
+    """Tell whether a fact of these stands in a segment, or the segment is what is left of one."""
+    return any([line in segment or segment in line for line in gone])
 
 
 def _list_rest(
@@ -105,7 +105,7 @@ def _list_rest(
 ) -> Iterator[RestWords]:
     """Yield what people typed but for what a later sentence took the place of."""
     typed = words.list_typed(places)
-    return (rest for rest in typed if not any(_is_same(line, rest.text) for line in gone))
+    return (rest for rest in typed if not _is_gone(rest.text, gone))
 
 
 def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Valued]:

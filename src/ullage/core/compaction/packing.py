@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, filterfalse
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.coverage import Coverage
@@ -78,6 +79,8 @@ class WordStore:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
+        self._authors: Sequence[Author] | None = None
+        self._typed: dict[int, tuple[RestWords, ...]] = {}
         self._vocabulary: WordSpread | None = None
         self._known: dict[int, tuple[Valued, ...]] = {}
         self._results: dict[tuple[int, int], tuple[ResultLine, ...]] = {}
@@ -90,10 +93,18 @@ class WordStore:
             self._vocabulary = WordSpread(self._messages)
         return self._vocabulary
 
+    @property
+    def authors(self) -> Sequence[Author]:
+        """Who wrote each message."""
+        if self._authors is None:
+            self._authors = list(map(find_author, self._messages))
+        return self._authors
+
     def find_said(self, places: Iterable[int]) -> Iterator[Valued]:
         """Yield people's own words in the messages at these places."""
+        authors = self.authors
         for place in places:
-            if find_author(self._messages[place]) == "user":
+            if authors[place] == "user":
                 yield from filter(is_said, self._weigh(place))
 
     def find_others(self, places: Iterable[int]) -> Iterator[Valued]:
@@ -106,17 +117,28 @@ class WordStore:
 
     def list_typed(self, places: Sequence[int]) -> Iterator[RestWords]:
         """Yield all sentences that people typed at these places, the newest message first."""
-        for message in reversed(places):
-            if find_author(self._messages[message]) == "user":
-                for place, segment in enumerate(cut_message(self._messages[message])):
-                    if segment.origin == "typed":
-                        for text in split_sentences(segment.text):
-                            yield RestWords(text, message, place)
+        authors = self.authors
+        for place in reversed(places):
+            if authors[place] == "user":
+                yield from self._list_sentences(place)
+
+    def _list_sentences(self, message: int) -> tuple[RestWords, ...]:
+        """Return the sentences that a person typed in a message, worked out once."""
+        known = self._typed.get(message)
+        if known is None:
+            known = self._typed[message] = tuple(
+                RestWords(text, message, place)
+                for place, segment in enumerate(cut_message(self._messages[message]))
+                if segment.origin == "typed"
+                for text in split_sentences(segment.text)
+            )
+        return known
 
     def list_data(self, places: Sequence[int]) -> Iterator[RestWords]:
         """Yield what people quoted at these places, the newest message first, but for orders."""
+        authors = self.authors
         for message in reversed(places):
-            if find_author(self._messages[message]) != "user":
+            if authors[message] != "user":
                 continue
             for place, segment in enumerate(cut_message(self._messages[message])):
                 data = segment.origin != "typed"
@@ -165,9 +187,13 @@ class _Line(NamedTuple):
     rare: frozenset[str] = frozenset()
 
 
+_PLACE: Final = attrgetter("message", "place")
+
+
 def estimate(text: str) -> float:
     """Return about how many tokens a segment takes."""
-    return len(text.encode("utf-8", "surrogatepass")) / BYTES + FRAME
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return size / BYTES + FRAME
 
 
 def is_said(valued: Valued) -> bool:
@@ -339,7 +365,7 @@ class _Pack:
             held[line.section].append(line)
         made: dict[str, tuple[str, ...]] = {}
         for name, lines in held.items():
-            lines.sort(key=lambda line: (line.message, line.place))
+            lines.sort(key=_PLACE)
             if name in WORDS.values():
                 made[name] = tuple(_join(lines))
             else:

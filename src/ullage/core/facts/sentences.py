@@ -375,10 +375,10 @@ def supersedes(new: Profile, old: Profile) -> bool:
 
 
 def _is_revised(new: Profile, old: Profile) -> bool:
+    if new.prohibits != old.prohibits or new.words.isdisjoint(old.words):
+        return False
     shared = len(new.words & old.words)
     mine, yours = new.values - old.values, old.values - new.values
-    if not shared or new.prohibits != old.prohibits:
-        return False
     if len(mine) == 1 and len(yours) == 1:
         return _is_exchanged(new, old, min(mine), min(yours))
     gone, come = old.words - new.words, new.words - old.words
