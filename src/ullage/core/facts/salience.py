@@ -173,7 +173,7 @@ class WordSpread:
         """Tell whether any name or number of a tool's message is used later: most have none."""
         last, names = self.words.last, self._names
         turns = _list_turns(message, WordTable())
-        return any(last[word] > place for turn in turns for word in turn.words & names)
+        return any(last[word] > place for turn in turns for word in names.intersection(turn.words))
 
 
 LEAST_WORDS: Final = 2
@@ -185,16 +185,16 @@ def _has_digit(word: str) -> bool:
 
 
 class _Turn(NamedTuple):
-    """Who says which words in a message, which of them are their own, and the pairs of these.
+    """Which words somebody says in a message, each once, and the pairs of these.
 
-    `small` are those of their own that stand without a capital letter.
+    `own` are those of people and models, `small` those of them that stand without a capital letter.
+    Tuples of strings take a quarter of the memory of sets, and the collector passes over them.
     """
 
-    author: Author
-    words: frozenset[str]
-    own: frozenset[str] = frozenset()
-    small: frozenset[str] = frozenset()
-    pairs: frozenset[tuple[str, str]] = frozenset()
+    words: tuple[str, ...]
+    own: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
 
 
 def _list_turns(message: Message, table: WordTable) -> Sequence[_Turn]:
@@ -228,10 +228,11 @@ def _read_message(message: Message, table: WordTable) -> _Turn:
         return _list_words(author, cut_message(message), table)
     text = "\n".join(list_texts(message))
     if author == "tool":
-        return _Turn(author, table.fold(text))
+        return _Turn(tuple(table.fold(text)))
     found = table.collect(text)
     words = table.fold_words(found)
-    return _Turn(author, words, words, words & found)
+    own = tuple(words)
+    return _Turn(own, own, tuple(words & found))
 
 
 def _list_words(
@@ -248,8 +249,7 @@ def _list_words(
             own.update(lower)
             small.update(word for word in segment.words if word.islower())
             pairs.update(pairwise(lower))
-    told = (frozenset(words), frozenset(own), frozenset(small), frozenset(pairs))
-    return _Turn(author, *told)
+    return _Turn(tuple(words), tuple(own), tuple(small), tuple(pairs))
 
 
 _KEY: Final = "vocabulary"
