@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise, repeat
 from math import exp, log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.segments import (
     GAP,
+    LONGEST,
     Segment,
     WordTable,
     cut_line,
@@ -58,14 +60,15 @@ class Valued(NamedTuple):
     rare: frozenset[str]
 
 
-class _Word(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Word:
     """What is known of a word as written, wherever it stands.
 
     `rarity` is 1 for one that stands in one message, 0 for one that stands in all; `form` what it
     is as it is written: a capital letter counts where people and models use no small one. `last`
     is where one of them uses a rare name or number last (-1: it is none, stands in one message
     alone, or is a small number, which comes again by chance). `mark` is by what it tells a segment
-    apart, "" where it is too common.
+    apart, "" where it is too common. A word of letters alone is one object however it is written.
     """
 
     lower: str
@@ -73,16 +76,6 @@ class _Word(NamedTuple):
     form: int
     last: int
     mark: str
-
-    def begin(self) -> _Word:
-        """Return the word as it is at the head of a sentence, which has a capital letter."""
-        if self.form != CAPITAL:
-            return self
-        return _Word(self.lower, self.rarity, PLAIN, -1, _mark_plain(self.lower, self.rarity))
-
-
-def _mark_plain(lower: str, rarity: float) -> str:
-    return lower if rarity > _COMMON else ""
 
 
 PLAIN: Final = 0
@@ -108,19 +101,39 @@ class _Words(dict[str, _Word]):
         self.last: dict[str, int] = {}
         self.small: set[str] = set()
         self.number = 0
+        self._plain: dict[str, _Word] = {}
 
     def __missing__(self, word: str) -> _Word:
         lower = word.casefold()
-        spread, form = self.spread[lower], self._find_form(word, lower)
-        rarity = max(1.0 - log(max(spread, 1)) / (log(self.number + 1.0) or 1.0), 0.0)
+        form = self._find_form(word, lower)
         if not form:
-            known = self[word] = _Word(lower, rarity, form, -1, _mark_plain(lower, rarity))
+            known = self[word] = self._find_plain(lower)
             return known
+        spread, rarity = self.spread[lower], self._find_rarity(lower)
         rare = rarity > _COMMON / 2  # a name or a number counts twice
         chance = form == NUMBER and len(word) < LEAST_LONG
         last = self.last.get(lower, -1) if rare and spread > 1 and not chance else -1
         known = self[word] = _Word(lower, rarity, form, last, NAMED + lower if rare else "")
         return known
+
+    def list_known(self, words: Sequence[str]) -> list[_Word]:
+        """Return what is known of the words of a segment: it begins with a capital letter."""
+        known = list(map(self.__getitem__, words))
+        if known[0].form == CAPITAL:
+            known[0] = self._find_plain(known[0].lower)
+        return known
+
+    def _find_plain(self, lower: str) -> _Word:
+        known = self._plain.get(lower)
+        if known is None:
+            rarity = self._find_rarity(lower)
+            mark = lower if rarity > _COMMON else ""
+            known = self._plain[lower] = _Word(lower, rarity, PLAIN, -1, mark)
+        return known
+
+    def _find_rarity(self, lower: str) -> float:
+        spread = max(self.spread[lower], 1)
+        return max(1.0 - log(spread) / (log(self.number + 1.0) or 1.0), 0.0)
 
     def _find_form(self, word: str, lower: str) -> int:
         if word.isalpha():
@@ -163,17 +176,20 @@ class WordSpread:
     def is_taken_up(self, words: Sequence[str], place: int) -> bool:
         """Tell whether a person or a model uses a rare name or number of these words later."""
         known = self.words
-        for number, word in enumerate(words):
-            _, _, form, last, _ = known[word]
-            if last > place and (number or form != CAPITAL):
+        for number, word in enumerate(map(known.__getitem__, words)):
+            if word.last > place and (number or word.form != CAPITAL):
                 return True
         return False
 
-    def may_be_taken_up(self, message: Message, place: int) -> bool:
-        """Tell whether any name or number of a tool's message is used later: most have none."""
+    def list_taken_up(self, message: Message, place: int) -> frozenset[str]:
+        """Return the words of a message that may be taken up as names or numbers later.
+
+        Most messages of tools have none.
+        """
         last, names = self.words.last, self._names
         turns = _list_turns(message, WordTable())
-        return any(last[word] > place for turn in turns for word in names.intersection(turn.words))
+        found = chain.from_iterable([names.intersection(turn.words) for turn in turns])
+        return frozenset([word for word in found if last[word] > place])
 
 
 LEAST_WORDS: Final = 2
@@ -266,7 +282,8 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     """Yield the segments of the message at a place with their worth."""
     message = messages[place]
     author = find_author(message)
-    if author == "tool" and not spread.may_be_taken_up(message, place):
+    later = spread.list_taken_up(message, place) if author == "tool" else None
+    if later is not None and not later:
         return
     segments = cut_message(message)
     if author == "user" and len(segments) == 1:
@@ -274,14 +291,24 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     learned = spread.learned
     bulk = spread.shares[author] / (1 + len(segments) / learned.bulk) ** 0.5
     for number, whole in enumerate(segments):
+        if later is not None and _has_none(whole, later):
+            continue
         data = author == "tool" or whole.origin != "typed"
         if data and not spread.is_taken_up(whole.words, place):
             continue
-        segment = _drop_worn(whole, spread) if author == "user" else whole
+        segment, told = _drop_worn(whole, spread) if author == "user" else (whole, ())
         worth, rare = _weigh_segment(segment, place, spread)
         if worth > 0:
-            share = bulk * _judge_origin(segment, author, learned)
+            share = bulk * _judge_origin(segment, told, learned)
             yield Valued(segment, place, number, author, worth * share, rare)
+
+
+def _has_none(segment: Segment, words: frozenset[str]) -> bool:
+    """Tell whether a segment has none of these words of its message: most lines of data do not.
+
+    The last word of one that was cut off is none of its message.
+    """
+    return len(segment.text) < LONGEST and words.isdisjoint(map(str.casefold, segment.words))
 
 
 BEGS: Final = 3
@@ -300,7 +327,7 @@ class ResultLine(NamedTuple):
 def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
     """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
     for number, segment in enumerate(lines):
-        worth = _weigh_words(segment, _list_known(segment.words, spread), place, spread)
+        worth = _weigh_words(segment, _list_known(segment, spread), place, spread)
         if worth > 0:
             used = spread.is_taken_up(segment.words, place)
             yield ResultLine(number, segment.text, worth, used)
@@ -314,12 +341,15 @@ def gives_orders(text: str, *, used: bool) -> bool:
     return grade(text) > (BEGS if used else BEGS - 1)
 
 
-def _judge_origin(segment: Segment, author: Author, learned: Weights) -> float:
-    """Return what a segment counts by whence it comes, and what it sounds like."""
-    if author != "user":
+def _judge_origin(segment: Segment, sentences: Sequence[str], learned: Weights) -> float:
+    """Return what a person's segment counts by whence it comes, and what it sounds like.
+
+    Without `sentences` a model or a tool wrote it.
+    """
+    if not sentences:
         return 1.0
     if segment.origin == "typed":
-        sure = max(map(grade, split_sentences(segment.text)))
+        sure = max(map(grade, sentences))
         return float(learned.cue ** (min(max(sure - UNSURE, 0), SURE) / 2))
     return learned.pasted if segment.is_quoted else learned.document
 
@@ -360,9 +390,9 @@ def weigh_lines(
     """
     for number, line in enumerate(lines, first):
         for place, whole in _list_places(line):
-            segment = _drop_worn(whole, spread) if author == "user" else whole
+            segment, told = _drop_worn(whole, spread) if author == "user" else (whole, ())
             worth, rare = _weigh_segment(segment, -1, spread)
-            share = spread.shares[author] * _judge_origin(segment, author, spread.learned)
+            share = spread.shares[author] * _judge_origin(segment, told, spread.learned)
             yield Valued(segment, number, place, author, worth * share, rare)
 
 
@@ -376,15 +406,20 @@ def _list_places(line: str) -> Iterator[tuple[int, Segment]]:
         place += 1
 
 
-def _drop_worn(segment: Segment, spread: WordSpread) -> Segment:
-    """Return a segment without its sentences that are turns of phrase through and through."""
+def _drop_worn(segment: Segment, spread: WordSpread) -> tuple[Segment, Sequence[str]]:
+    """Return a segment without its sentences that are turns of phrase through and through.
+
+    With it come its sentences.
+    """
     sentences = split_sentences(segment.text)
     if len(sentences) < 2 or segment.is_quoted:
-        return segment
+        return segment, sentences
     kept = [text for text in sentences if not _is_worn(text, spread)]
     if len(kept) == len(sentences):
-        return segment
-    return segment._replace(text=" ".join(kept), words=tuple(find_words(" ".join(kept))))
+        return segment, sentences
+    text = " ".join(kept)
+    left = segment._replace(text=text, words=tuple(find_words(text)))
+    return left, split_sentences(text)
 
 
 def _is_worn(text: str, spread: WordSpread) -> bool:
@@ -395,20 +430,21 @@ def _weigh_segment(
     segment: Segment, index: int, spread: WordSpread
 ) -> tuple[float, frozenset[str]]:
     """Return the worth of a segment and its rare words, names and numbers marked as such."""
-    words = _list_known(segment.words, spread)
-    named = {word.lower for word in words if word.form}
-    rare = {mark for lower, _, form, _, mark in words if form or lower not in named}
+    words = _list_known(segment, spread)
+    rare = {word.mark for word in words}
     rare.discard("")
+    for word in words:
+        if word.form:
+            rare.discard(word.lower)  # at the head of a sentence a name is no other word
     return _weigh_words(segment, words, index, spread), frozenset(rare)
 
 
-def _list_known(words: Sequence[str], spread: WordSpread) -> list[_Word]:
+def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
     """Return what is known of the words of a segment, [] where they say nothing."""
+    words = segment.words
     if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
         return []
-    known = list(map(spread.words.__getitem__, words))
-    known[0] = known[0].begin()
-    return known
+    return spread.words.list_known(words)
 
 
 def _weigh_words(
@@ -417,20 +453,27 @@ def _weigh_words(
     """Return the worth of a segment of these words in the message at a position."""
     if not words:
         return 0.0
-    learned = spread.learned
-    plain = {lower: rarity for lower, rarity, form, _, _ in words if not form}
-    worth = learned.plain * (1.0 - exp(-sum(plain.values()) / learned.plain))
-    if len(plain) < len(words):
-        told: tuple[dict[str, float], ...] = ({}, {}, {}, {})
-        for lower, rarity, form, last, _ in words:
-            told[form][lower] = rarity * learned.taken_up if last > index else rarity
-        weights = (learned.number, learned.signed, learned.name)
-        for group, weight in zip(told[NUMBER:], weights, strict=True):
-            worth += weight * sum(sorted(group.values())[-MOST_NAMED:])
+    learned, known = spread.learned, dict.fromkeys(words)
+    plain = [word.rarity for word in known if not word.form]
+    worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
+    if len(plain) < len(known):
+        worth = _add_named(worth, [word for word in known if word.form], index, learned)
     if segment.question:
         worth *= learned.question
     if segment.origin != "quoted":
         worth *= 1.0 - learned.worn * spread.judge_wear([word.lower for word in words]) ** 2
+    return worth
+
+
+def _add_named(worth: float, words: Iterable[_Word], index: int, learned: Weights) -> float:
+    """Return a worth with that of names and numbers: of each form the best ones count."""
+    told: tuple[dict[str, float], ...] = ({}, {}, {})
+    for word in words:
+        rarity = word.rarity * learned.taken_up if word.last > index else word.rarity
+        told[word.form - 1][word.lower] = rarity
+    weights = (learned.number, learned.signed, learned.name)
+    for group, weight in zip(told, weights, strict=True):
+        worth += weight * sum(sorted(group.values())[-MOST_NAMED:])
     return worth
 
 
