@@ -7,7 +7,7 @@ token comes first, and what was told already is not told again. It finds no fact
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, filterfalse
@@ -254,7 +254,7 @@ class _Pack:
         self.tokens = self.left = tokens
         self.chosen: dict[tuple[str, str], _Line] = {}
         self.opened: set[str] = set()
-        self.told: dict[str, list[frozenset[str]]] = {}
+        self.told: dict[str, deque[frozenset[str]]] = {}
         self.in_prose: set[tuple[int, int]] = set()
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
@@ -316,8 +316,15 @@ class _Pack:
                 continue
             elif cost := self._take(line, limit):
                 limit -= cost
-                for word in line.rare:
-                    self.told.setdefault(word, []).append(line.rare)
+                self._note_words(line.rare)
+
+    def _note_words(self, rare: frozenset[str]) -> None:
+        """Keep what was told last of each word."""
+        for word in rare:
+            told = self.told.get(word)
+            if told is None:
+                told = self.told[word] = deque(maxlen=SAME_WORD)
+            told.append(rare)
 
     def _take(self, line: _Line, limit: int) -> int:
         """Take a line if it fits into so many tokens; return what it takes."""
@@ -348,16 +355,15 @@ class _Pack:
     def _is_told(self, line: _Line) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""
         least, told = ALIKE * len(line.rare), self.told
-        seen: dict[int, int] = {}
-        for word in line.rare:
-            if word not in told:
-                continue
-            for other in told[word][-SAME_WORD:]:
-                key = id(other)
-                number = seen[key] = seen.get(key, 0) + 1
-                if number >= least and not any(map(_is_named, line.rare - other)):
-                    return True
-        return False
+        lists = [told[word] for word in line.rare if word in told]
+        if not lists or len(lists) < least:
+            return False
+        seen = Counter(map(id, chain.from_iterable(lists)))
+        alike = {key for key, number in seen.items() if number >= least}
+        return bool(alike) and any(
+            id(other) in alike and not any(map(_is_named, line.rare - other))
+            for other in chain.from_iterable(lists)
+        )
 
     def _make(self) -> Facts:
         held: dict[str, list[_Line]] = {name: [] for name in HEADINGS}
