@@ -308,19 +308,21 @@ def profile(sentence: str) -> Profile:
     """Return what a sentence is about; the same for the same sentence."""
     lower = normalise_sentence(sentence)
     tokens = [t for t in (t.strip(".:-*_") for t in _TOKEN.findall(lower)) if t]
-    numbers = [t for t in tokens if _IS_NUMBER.fullmatch(t)]
-    named = [t for t in tokens if _IS_NAMED.search(t)]
+    named = list(filter(_IS_NAMED.search, tokens))
+    numbers = list(filter(_IS_NUMBER.fullmatch, named))
     prohibits = bool(cues.PROHIBITS.search(lower) or cues.FORBIDS.search(lower))
-    plain = [t for t in tokens if t not in named and t not in cues.STOP and len(t) > 1]
+    values = frozenset(named)
+    plain = [t for t in tokens if len(t) > 1 and t not in values and t not in cues.STOP]
+    changes = cues.CHANGES.search(lower) is not None
     return Profile(
-        values=frozenset(named),
-        words=frozenset(_stem(t) for t in plain),
+        values=values,
+        words=frozenset(map(_stem, plain)),
         key="" if prohibits else _key(tokens, numbers, plain),
         subject=_subject(tokens),
         dropped=frozenset(t for m in _DROPS.findall(lower) if (t := m.strip(".:,;!?)"))),
         prohibits=prohibits,
-        changes=cues.CHANGES.search(lower) is not None,
-        replaces=cues.REPLACES.search(lower) is not None,
+        changes=changes,
+        replaces=changes and cues.REPLACES.search(lower) is not None,
         lifts=cues.LIFTS.search(lower) is not None,
     )
 
