@@ -268,8 +268,7 @@ class _Pack:
         if self.left > LEAST_LEFT:  # all that people typed, if it fits, before a word of models
             self._take_rest("said", words.rest())
         if self.left > LEAST_LEFT:
-            lines += map(_make_other, words.others())
-            self._take_best(line for line in lines if not line.said)
+            self._take_others([line for line in lines if not line.said], [*words.others()])
         for name in BESIDE:
             self._take_newest(name, getattr(facts, name), 1.0)
         if self.left > self.tokens * EMPTY:
@@ -304,10 +303,21 @@ class _Pack:
             line = _Line(name, lines[place], 0.0, said=False, message=0, place=place)
             limit -= self._take(line, limit)
 
+    def _take_others(self, lines: Sequence[_Line], others: Sequence[Valued]) -> None:
+        """Take lines and what no person said, best first: of most there is no need of a line."""
+        ranks = [*map(_order, lines), *(-rank(v.worth, v.segment.text) for v in others)]
+        known = len(lines)
+        places = sorted(range(len(ranks)), key=ranks.__getitem__)
+        self._take_lines(lines[n] if n < known else _make_other(others[n - known]) for n in places)
+
     def _take_best(self, lines: Iterable[_Line], share: float = 1.0) -> None:
         """Take lines that say something new, best first, up to a share of the room."""
+        self._take_lines(sorted(lines, key=_order), share)
+
+    def _take_lines(self, lines: Iterable[_Line], share: float = 1.0) -> None:
+        """Take lines that say something new, in their order, up to a share of the room."""
         misses, limit = 0, min(self.left, int(self.tokens * share))
-        for line in sorted(lines, key=_order):
+        for line in lines:
             if estimate(line.text) / 2 > limit:
                 misses += 1
                 if misses > MISSES:

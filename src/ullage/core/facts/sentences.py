@@ -221,9 +221,10 @@ _STRONG: Final = re.compile(
     r"|\d{4}-\d\d-\d\d|[A-Za-z_][\w.]{1,40}=[\w./:@+-]{1,80}|(?:[a-z0-9-]{1,62}\.){1,4}"
     r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test))\b"
 )
+_HASH: Final = re.compile(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
 _DIGIT: Final = re.compile(r"\d")
-_SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])\w|(?<=:)//)")
-"""One of these, or a digit, is in all that `_STRONG` finds."""
+_SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
+"""One of these signs is in all that `_STRONG` finds but for a `_HASH`, which has a digit."""
 
 _NUMBER: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/]|-\w)")
 _LARGE: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
@@ -268,7 +269,8 @@ def _is_task(lower: str, *, turns: bool) -> bool:
 def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | None:
     """Return a line for the identifier or number in a sentence, or None without one."""
     digit = _DIGIT.search(lower)
-    found = _STRONG.search(sentence) if digit or _SIGNED.search(sentence) else None
+    strong = _STRONG if _SIGNED.search(sentence) else _HASH if digit else None
+    found = strong.search(sentence) if strong is not None else None
     if found is None and not asked:
         found = (_NUMBER if user else _LARGE).search(sentence) if digit else None
         if found is None and user:
@@ -371,13 +373,13 @@ def supersedes(new: Profile, old: Profile) -> bool:
         return True
     if old.values and old.values <= new.dropped and new.values - old.values:
         return not old.prohibits and 2 * len(new.words & old.words) >= len(old.words)
-    if not new.changes or (new.values == old.values and new.words == old.words):
+    if not new.changes or new.prohibits != old.prohibits or new.words.isdisjoint(old.words):
         return False
     return _is_revised(new, old)
 
 
 def _is_revised(new: Profile, old: Profile) -> bool:
-    if new.prohibits != old.prohibits or new.words.isdisjoint(old.words):
+    if new.values == old.values and new.words == old.words:
         return False
     shared = len(new.words & old.words)
     mine, yours = new.values - old.values, old.values - new.values
