@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.compaction.packing import RestWords, SaidWords, WordStore, drop_words, pack
+from ullage.core.compaction.packing import SaidWords, WordStore, drop_words, pack
 from ullage.core.compaction.score import SaidScore
 from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
@@ -85,7 +85,7 @@ def gather(
     where = range(len(messages)) if places is None else places
     lines = [x for name in OVERTAKEN for x in getattr(before, name) if not x.startswith(LABELS)]
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
-    overtaken = _Gone(gone)
+    overtaken = GoneFacts(gone)
     mine = tuple([v for v in told if not overtaken.has(v.segment.text)])
     found = SaidWords(
         mine,
@@ -96,7 +96,7 @@ def gather(
     return Carried(number, drop_words(known), prose, tuple(answers[-2:]), found)
 
 
-class _Gone:
+class GoneFacts:
     """Facts whose place others took: a segment that says one of them is told no more.
 
     Most segments share no word with any: those are told apart by their words alone.

@@ -306,8 +306,9 @@ class _Ledger:
         new = line.profile
         gone = {old: None for old in self.index.like(new) if old != line.text}
         if new.changes or new.lifts or new.dropped:
+            known = self.profiles  # it has those of all constraints
             for old in self.shelves["constraints"].lines:
-                if old != line.text and prose.supersedes(new, self.profile(old)):
+                if old != line.text and prose.supersedes(new, known[old]):
                     gone[old] = None
         for old in gone:
             self.shelves["constraints"].drop(old)

@@ -251,9 +251,7 @@ def _read_message(message: Message, table: WordTable) -> _Turn:
     return _Turn(own, own, tuple(words & found))
 
 
-def _list_words(
-    author: Author, segments: Iterable[Segment], table: WordTable
-) -> _Turn:
+def _list_words(author: Author, segments: Iterable[Segment], table: WordTable) -> _Turn:
     words: set[str] = set()
     own: set[str] = set()
     small: set[str] = set()
@@ -447,9 +445,7 @@ def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
     return spread.words.list_known(words)
 
 
-def _weigh_words(
-    segment: Segment, words: Sequence[_Word], index: int, spread: WordSpread
-) -> float:
+def _weigh_words(segment: Segment, words: Sequence[_Word], index: int, spread: WordSpread) -> float:
     """Return the worth of a segment of these words in the message at a position."""
     if not words:
         return 0.0

@@ -212,7 +212,7 @@ def rule(place: Place, sentence: str) -> bool:
 
 
 _NAMED: Final = re.compile(r"\w[/._-]\w|\d|`")
-_STRONG: Final = re.compile(
+STRONG: Final = re.compile(
     r"\b(?:https?://[^\s<>\"']{4,160}|[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}"
     r"|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{4,27}"
     r"|(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}"
@@ -221,10 +221,10 @@ _STRONG: Final = re.compile(
     r"|\d{4}-\d\d-\d\d|[A-Za-z_][\w.]{1,40}=[\w./:@+-]{1,80}|(?:[a-z0-9-]{1,62}\.){1,4}"
     r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test))\b"
 )
-_HASH: Final = re.compile(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
+HASH: Final = re.compile(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
 _DIGIT: Final = re.compile(r"\d")
-_SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
-"""One of these signs is in all that `_STRONG` finds but for a `_HASH`, which has a digit."""
+SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
+"""One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
 
 _NUMBER: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/]|-\w)")
 _LARGE: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
@@ -252,9 +252,7 @@ def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
     return _value(sentence, lower, user=user, asked=asked)
 
 
-def _of_user(
-    place: Place, sentence: str, lower: str, *, asked: bool, turns: bool
-) -> Judged | None:
+def _of_user(place: Place, sentence: str, lower: str, *, asked: bool, turns: bool) -> Judged | None:
     if place in ("open", "tasks") or (not asked and _is_task(lower, turns=turns)):
         return Judged("task", sentence)
     if turns and cues.LIFTS.search(lower) and not cues.PROHIBITS.search(lower):
@@ -263,13 +261,15 @@ def _of_user(
 
 
 def _is_task(lower: str, *, turns: bool) -> bool:
-    return cues.TASK_OPENS.match(lower) is not None or (turns and cues.TASK.search(lower) is not None)
+    if cues.TASK_OPENS.match(lower) is not None:
+        return True
+    return turns and cues.TASK.search(lower) is not None
 
 
 def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | None:
     """Return a line for the identifier or number in a sentence, or None without one."""
     digit = _DIGIT.search(lower)
-    strong = _STRONG if _SIGNED.search(sentence) else _HASH if digit else None
+    strong = STRONG if SIGNED.search(sentence) else HASH if digit else None
     found = strong.search(sentence) if strong is not None else None
     if found is None and not asked:
         found = (_NUMBER if user else _LARGE).search(sentence) if digit else None
