@@ -19,6 +19,7 @@ from ullage.core.compaction.block import (
     SPOKEN,
     SPOKEN_MOST,
     Carried,
+    GoneFacts,
     block,
     gather,
 )
@@ -266,3 +267,14 @@ def test_of_two_blocks_each_line_stands_once_and_both_proses_stay():
     assert kept.facts.files == ("src/a.py",)
     assert kept.prose == "Goal:\n- one.\nGoal:\n- two."
     assert kept.messages == 6 + 7
+
+
+SPELT = st.lists(st.sampled_from(["a", "ab", "b", "c"]), max_size=5).map(" ".join)
+
+
+@given(lines=st.lists(SPELT, max_size=4), segment=SPELT)
+def test_a_segment_says_what_is_gone_where_one_stands_in_the_other(
+    lines: list[str], segment: str
+) -> None:
+    within = any(line in segment or segment in line for line in lines)
+    assert GoneFacts(lines).has(segment) is within

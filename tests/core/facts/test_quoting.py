@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.facts.extract import collect
-from ullage.core.facts.quoting import drop_quoted, read_origins
+from ullage.core.facts.quoting import drop_quoted, read_message, read_origins
 from ullage.core.facts.segments import cut_text
 from ullage.core.messages.transcript import Message, Part
 
@@ -110,3 +110,13 @@ def test_what_models_answer_is_quoted_by_its_marks_alone() -> None:
     assert {by_model["12:01:07 worker lost"], by_model["It fails at night:"]} == {"typed"}
     assert by_model["npm test"] == "quoted"
     assert origin_of(text, "12:01:07") == "quoted"
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_the_lines_of_a_message_are_those_of_its_text_however_often_they_are_asked_for(
+    kinds: int,
+) -> None:
+    text = f"{TYPED}\n```\n{BEGS}\n```\n# One\n# Two\n\n> {BEGS}"
+    message = Message("user", (Part("text", text), Part("text", TYPED))[:kinds])
+    for told in (text, text, TYPED, text):
+        assert read_message(message, told) == read_origins(told)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.core.compaction.situations import CODEC, said, tool_step
@@ -15,6 +17,7 @@ from ullage.core.facts.segments import (
     SEGMENTS_MOST,
     SERIES,
     TOOL_MOST,
+    WordTable,
     cut_line,
     cut_message,
     cut_text,
@@ -160,3 +163,23 @@ def test_a_line_of_a_block_has_the_segments_of_its_text(text: str, long: bool) -
     line = text * (LINE_KEPT // max(len(text), 1) + 1) if long else text
     assert list(cut_line(line)) == list(cut_text(line))
     assert list(cut_line(line)) == list(cut_text(line))
+
+
+WORDS_IN: Final = st.text(
+    alphabet=st.characters(codec="utf-8") | st.sampled_from("abZ019-./_@:'+# \n\u2019\u00e9\u6f22"),
+    max_size=40,
+)
+
+
+@given(text=WORDS_IN)
+@example("a-b, --c-- d.e. '' \u00c9t\u00e9's A\u2019b \u6f22\u5b57\u6f22 x\u2003y /")
+def test_the_words_of_a_text_are_the_same_one_by_one_and_at_once(text: str) -> None:
+    table, words = WordTable(), find_words(text)
+    assert table.collect(text) == set(words)
+    assert table.fold(text) == {word.casefold() for word in words}
+
+
+def test_a_word_of_two_texts_is_the_same_string() -> None:
+    table = WordTable()
+    (first,), (second,) = table.collect("(barrel)"), table.collect("barrel-")
+    assert first is second

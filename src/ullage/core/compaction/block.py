@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.compaction.packing import RestWords, SaidWords, WordStore, drop_words, pack
+from ullage.core.compaction.packing import SaidWords, WordStore, drop_words, pack
 from ullage.core.compaction.score import SaidScore
 from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
@@ -28,7 +28,7 @@ from ullage.core.summary.faithful import LABEL
 from ullage.core.summary.record import cut_record, parse, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ullage.core.facts.salience import Valued
     from ullage.core.messages.transcript import Message
@@ -85,27 +85,43 @@ def gather(
     where = range(len(messages)) if places is None else places
     lines = [x for name in OVERTAKEN for x in getattr(before, name) if not x.startswith(LABELS)]
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
-    mine = tuple(v for v in told if not any(_is_same(line, v.segment.text) for line in gone))
+    overtaken = GoneFacts(gone)
+    mine = tuple([v for v in told if not overtaken.has(v.segment.text)])
     found = SaidWords(
         mine,
         lambda: _find_others(words, where, before),
-        lambda: _list_rest(words, where, gone),
+        lambda: (rest for rest in words.list_typed(where) if not overtaken.has(rest.text)),
         lambda: words.list_data(where),
     )
     return Carried(number, drop_words(known), prose, tuple(answers[-2:]), found)
 
 
-def _is_same(line: str, segment: str) -> bool:
-    """Tell whether a fact stands in a segment, or the segment is what is left of the fact."""
-    return line in segment or segment in line
+class GoneFacts:
+    """Facts whose place others took: a segment that says one of them is told no more.
 
+    Most segments share no word with any: those are told apart by their words alone.
+    """
 
-def _list_rest(
-    words: WordStore, places: Sequence[int], gone: frozenset[str]
-) -> Iterator[RestWords]:
-    """Yield what people typed but for what a later sentence took the place of."""
-    typed = words.list_typed(places)
-    return (rest for rest in typed if not any(_is_same(line, rest.text) for line in gone))
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = tuple(lines)
+        self._words = frozenset(word for line in self._lines for word in line.split())
+        self._inner: dict[str, list[str]] = {}
+        self._short: list[str] = []
+        for line in self._lines:
+            inner = line.split()[1:-1]  # the first and the last may go on in a segment
+            held = self._inner.setdefault(max(inner, key=len), []) if inner else self._short
+            held.append(line)
+
+    def has(self, segment: str) -> bool:
+        """Tell whether a fact stands in a segment, or the segment is what is left of a fact."""
+        words = segment.split()
+        if self._words.issuperset(words[1:-1]) and any(segment in line for line in self._lines):
+            return True
+        if any(line in segment for line in self._short):
+            return True
+        if self._inner.keys().isdisjoint(words):
+            return False
+        return any(line in segment for word in words for line in self._inner.get(word, ()))
 
 
 def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Valued]:

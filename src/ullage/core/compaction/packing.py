@@ -7,10 +7,11 @@ token comes first, and what was told already is not told again. It finds no fact
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, filterfalse
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.coverage import Coverage
@@ -78,6 +79,8 @@ class WordStore:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
+        self._authors: Sequence[Author] | None = None
+        self._typed: dict[int, tuple[RestWords, ...]] = {}
         self._vocabulary: WordSpread | None = None
         self._known: dict[int, tuple[Valued, ...]] = {}
         self._results: dict[tuple[int, int], tuple[ResultLine, ...]] = {}
@@ -90,10 +93,18 @@ class WordStore:
             self._vocabulary = WordSpread(self._messages)
         return self._vocabulary
 
+    @property
+    def authors(self) -> Sequence[Author]:
+        """Who wrote each message."""
+        if self._authors is None:
+            self._authors = list(map(find_author, self._messages))
+        return self._authors
+
     def find_said(self, places: Iterable[int]) -> Iterator[Valued]:
         """Yield people's own words in the messages at these places."""
+        authors = self.authors
         for place in places:
-            if find_author(self._messages[place]) == "user":
+            if authors[place] == "user":
                 yield from filter(is_said, self._weigh(place))
 
     def find_others(self, places: Iterable[int]) -> Iterator[Valued]:
@@ -106,17 +117,28 @@ class WordStore:
 
     def list_typed(self, places: Sequence[int]) -> Iterator[RestWords]:
         """Yield all sentences that people typed at these places, the newest message first."""
-        for message in reversed(places):
-            if find_author(self._messages[message]) == "user":
-                for place, segment in enumerate(cut_message(self._messages[message])):
-                    if segment.origin == "typed":
-                        for text in split_sentences(segment.text):
-                            yield RestWords(text, message, place)
+        authors = self.authors
+        for place in reversed(places):
+            if authors[place] == "user":
+                yield from self._list_sentences(place)
+
+    def _list_sentences(self, message: int) -> tuple[RestWords, ...]:
+        """Return the sentences that a person typed in a message, worked out once."""
+        known = self._typed.get(message)
+        if known is None:
+            known = self._typed[message] = tuple(
+                RestWords(text, message, place)
+                for place, segment in enumerate(cut_message(self._messages[message]))
+                if segment.origin == "typed"
+                for text in split_sentences(segment.text)
+            )
+        return known
 
     def list_data(self, places: Sequence[int]) -> Iterator[RestWords]:
         """Yield what people quoted at these places, the newest message first, but for orders."""
+        authors = self.authors
         for message in reversed(places):
-            if find_author(self._messages[message]) != "user":
+            if authors[message] != "user":
                 continue
             for place, segment in enumerate(cut_message(self._messages[message])):
                 data = segment.origin != "typed"
@@ -165,9 +187,13 @@ class _Line(NamedTuple):
     rare: frozenset[str] = frozenset()
 
 
+_PLACE: Final = attrgetter("message", "place")
+
+
 def estimate(text: str) -> float:
     """Return about how many tokens a segment takes."""
-    return len(text.encode("utf-8", "surrogatepass")) / BYTES + FRAME
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return size / BYTES + FRAME
 
 
 def is_said(valued: Valued) -> bool:
@@ -228,7 +254,7 @@ class _Pack:
         self.tokens = self.left = tokens
         self.chosen: dict[tuple[str, str], _Line] = {}
         self.opened: set[str] = set()
-        self.told: dict[str, list[frozenset[str]]] = {}
+        self.told: dict[str, deque[frozenset[str]]] = {}
         self.in_prose: set[tuple[int, int]] = set()
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
@@ -242,8 +268,7 @@ class _Pack:
         if self.left > LEAST_LEFT:  # all that people typed, if it fits, before a word of models
             self._take_rest("said", words.rest())
         if self.left > LEAST_LEFT:
-            lines += map(_make_other, words.others())
-            self._take_best(line for line in lines if not line.said)
+            self._take_others([line for line in lines if not line.said], [*words.others()])
         for name in BESIDE:
             self._take_newest(name, getattr(facts, name), 1.0)
         if self.left > self.tokens * EMPTY:
@@ -278,10 +303,21 @@ class _Pack:
             line = _Line(name, lines[place], 0.0, said=False, message=0, place=place)
             limit -= self._take(line, limit)
 
+    def _take_others(self, lines: Sequence[_Line], others: Sequence[Valued]) -> None:
+        """Take lines and what no person said, best first: of most there is no need of a line."""
+        ranks = [*map(_order, lines), *(-rank(v.worth, v.segment.text) for v in others)]
+        known = len(lines)
+        places = sorted(range(len(ranks)), key=ranks.__getitem__)
+        self._take_lines(lines[n] if n < known else _make_other(others[n - known]) for n in places)
+
     def _take_best(self, lines: Iterable[_Line], share: float = 1.0) -> None:
         """Take lines that say something new, best first, up to a share of the room."""
+        self._take_lines(sorted(lines, key=_order), share)
+
+    def _take_lines(self, lines: Iterable[_Line], share: float = 1.0) -> None:
+        """Take lines that say something new, in their order, up to a share of the room."""
         misses, limit = 0, min(self.left, int(self.tokens * share))
-        for line in sorted(lines, key=_order):
+        for line in lines:
             if estimate(line.text) / 2 > limit:
                 misses += 1
                 if misses > MISSES:
@@ -290,8 +326,15 @@ class _Pack:
                 continue
             elif cost := self._take(line, limit):
                 limit -= cost
-                for word in line.rare:
-                    self.told.setdefault(word, []).append(line.rare)
+                self._note_words(line.rare)
+
+    def _note_words(self, rare: frozenset[str]) -> None:
+        """Keep what was told last of each word."""
+        for word in rare:
+            told = self.told.get(word)
+            if told is None:
+                told = self.told[word] = deque(maxlen=SAME_WORD)
+            told.append(rare)
 
     def _take(self, line: _Line, limit: int) -> int:
         """Take a line if it fits into so many tokens; return what it takes."""
@@ -322,16 +365,15 @@ class _Pack:
     def _is_told(self, line: _Line) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""
         least, told = ALIKE * len(line.rare), self.told
-        seen: dict[int, int] = {}
-        for word in line.rare:
-            if word not in told:
-                continue
-            for other in told[word][-SAME_WORD:]:
-                key = id(other)
-                number = seen[key] = seen.get(key, 0) + 1
-                if number >= least and not any(map(_is_named, line.rare - other)):
-                    return True
-        return False
+        lists = [told[word] for word in line.rare if word in told]
+        if not lists or len(lists) < least:
+            return False
+        seen = Counter(map(id, chain.from_iterable(lists)))
+        alike = {key for key, number in seen.items() if number >= least}
+        return bool(alike) and any(
+            id(other) in alike and not any(map(_is_named, line.rare - other))
+            for other in chain.from_iterable(lists)
+        )
 
     def _make(self) -> Facts:
         held: dict[str, list[_Line]] = {name: [] for name in HEADINGS}
@@ -339,7 +381,7 @@ class _Pack:
             held[line.section].append(line)
         made: dict[str, tuple[str, ...]] = {}
         for name, lines in held.items():
-            lines.sort(key=lambda line: (line.message, line.place))
+            lines.sort(key=_PLACE)
             if name in WORDS.values():
                 made[name] = tuple(_join(lines))
             else:

@@ -11,10 +11,20 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ullage.core.facts.patterns import group_branches
+
 
 def _any(*alternatives: str) -> re.Pattern[str]:
     """Return a pattern that finds any of these as whole words."""
-    return re.compile(r"\b(?:" + "|".join(alternatives) + r")(?!\w)")
+    return re.compile(_WHOLE[0] + group_branches(alternatives) + _WHOLE[1])
+
+
+_WHOLE: Final = (r"\b(?:", r")(?!\w)")
+
+
+def _join(*patterns: re.Pattern[str]) -> re.Pattern[str]:
+    """Return a pattern that finds what any of these does, which `_any` made."""
+    return _any(*(known.pattern[len(_WHOLE[0]) : -len(_WHOLE[1])] for known in patterns))
 
 
 _LEAD: Final = (
@@ -314,30 +324,39 @@ TREATS_UNSPACED: Final = re.compile(
 )
 """The same in scripts without spaces."""
 
-WORTH: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
-    (PROHIBITS, 3),
-    (FORBIDS, 3),
-    (DENIES, 2),
-    (OBLIGES, 3),
-    (URGES, 2),
-    (COMMANDS, 2),
-    (CONDITION, 2),
-    (PREFERS, 2),
-    (MATTERS, 2),
-    (SAYS_NO, 2),
-    (STATES, 1),
-    (PLEADS, 2),
-    (DISTRIBUTES, 1),
-    (EMBRACES, 1),
-    (PLACES, 1),
-    (HABITS, 1),
-    (LATIN, 3),
-    (LIMITS_ELSEWHERE, 2),
-    (DENIES_ELSEWHERE, 1),
-    (IDIOMS, -4),
-    (NARRATES, -4),
-    (PAST, -3),
+WORTH: Final[tuple[tuple[re.Pattern[str], int, str], ...]] = (
+    (PROHIBITS, 3, ""),
+    (FORBIDS, 3, "do"),
+    (DENIES, 2, ""),
+    (OBLIGES, 3, ""),
+    (URGES, 2, ""),
+    (COMMANDS, 2, ""),
+    (CONDITION, 2, ""),
+    (PREFERS, 2, ""),
+    (SAYS_NO, 2, "no"),
+    (STATES, 1, ""),
+    (PLEADS, 2, ""),
+    (DISTRIBUTES, 1, ""),
+    (EMBRACES, 1, ""),
+    (HABITS, 1, ""),
+    (NARRATES, -4, ""),
+    (PAST, -3, ""),
 )
+"""What cues are worth, and what stands in every sentence that has one: without it none is looked
+for."""
+
+WORTH_SELDOM: Final[tuple[tuple[re.Pattern[str], int, str], ...]] = (
+    (MATTERS, 2, ""),
+    (PLACES, 1, ""),
+    (LATIN, 3, ""),
+    (LIMITS_ELSEWHERE, 2, ""),
+    (DENIES_ELSEWHERE, 1, ""),
+    (IDIOMS, -4, ""),
+)
+"""The same of cues that few sentences have."""
+
+SELDOM: Final = _join(*(pattern for pattern, _, _ in WORTH_SELDOM))
+"""Finds whether a sentence has any of these: most have none, and are looked through once."""
 
 WORTH_OF_SCRIPTS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (SCRIPTS, 3),
@@ -424,6 +443,9 @@ FAILS: Final = _any(
     r"no funcionó|не сработал\w*|失败了|うまくいきません",
 )
 """An attempt that came to nothing, in somebody's own words."""
+
+TURNS: Final = _join(LIFTS, TASK, DECIDES, FAILS)
+"""Finds whether a sentence lifts a rule, or tells of work, a choice or a failure: most do not."""
 
 NAMES: Final = _any(
     r"(?:is|are|was|were|be|it) (?:now )?(?:called|named|codenamed|known as)",

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ullage.core.facts import sentences as prose
 from ullage.core.facts.calls import COMMAND_MOST, PATH_MOST, TodoList, Told, drop_span, read_calls
-from ullage.core.facts.quoting import drop_quoted
+from ullage.core.facts.quoting import join_typed, read_message
 from ullage.core.facts.segments import find_series, mask_end
 from ullage.core.facts.sentences import Judged, Profile
 from ullage.core.facts.sheet import (
@@ -121,8 +121,8 @@ def _read(message: Message) -> _Extract:
     if message.role == "user" and not asks(message):
         return _NOTHING
     user = message.role == "user"
-    text = "\n".join(p.text for p in message.parts if p.kind == "text" and p.answers is None)
-    text = text if user else drop_thoughts(text)
+    text = "\n".join([p.text for p in message.parts if p.kind == "text" and p.answers is None])
+    text = join_typed(read_message(message, text)) if user else drop_thoughts(text)
     lines = tuple(_judge_text(text, user=user)) if text else ()
     if user or not message.calls:
         return _Extract(lines) if lines else _NOTHING
@@ -130,10 +130,13 @@ def _read(message: Message) -> _Extract:
 
 
 def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
-    """Yield the lines that the text of a message gives, each sentence in one of them at most."""
+    """Yield the lines that the text of a message gives, each sentence in one of them at most.
+
+    Of a user's it is what they typed.
+    """
     label = "" if user else ASSISTANT
     opening = ""
-    told = list(prose.sentences(drop_quoted(text) if user else text))
+    told = list(prose.sentences(text))
     series = find_series([sentence for _, sentence in told])
     for place, sentence in told:
         if user and not opening and _OPENS.fullmatch(sentence):
@@ -141,7 +144,7 @@ def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
             continue
         judged: Judged | None = prose.judge(place, opening + sentence, user=user)
         opening = ""
-        listed = place in ("open", "closed") or mask_end(sentence) not in series
+        listed = place in ("open", "closed") or not series or mask_end(sentence) not in series
         if judged is not None and listed:
             line = judged.text if judged.kind == "done" else label + judged.text
             yield _Line(judged.kind, line, prose.profile(judged.text))
@@ -303,8 +306,9 @@ class _Ledger:
         new = line.profile
         gone = {old: None for old in self.index.like(new) if old != line.text}
         if new.changes or new.lifts or new.dropped:
+            known = self.profiles  # it has those of all constraints
             for old in self.shelves["constraints"].lines:
-                if old != line.text and prose.supersedes(new, self.profile(old)):
+                if old != line.text and prose.supersedes(new, known[old]):
                     gone[old] = None
         for old in gone:
             self.shelves["constraints"].drop(old)

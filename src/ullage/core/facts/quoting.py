@@ -7,11 +7,14 @@ quotation. It knows nothing of what a line is worth.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.copied import QUOTED
 from ullage.core.facts.pasted import find_pasted
+
+if TYPE_CHECKING:
+    from ullage.core.messages.transcript import Message
 
 Origin = Literal["typed", "document", "quoted"]
 """Who wrote a line: the person; perhaps the person, in a document of headings; somebody else."""
@@ -48,32 +51,53 @@ def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
     a title, and the head of a mail (fields, an address in one of them) quote all that follows. Only
     a `person` pastes: models quote within marks.
     """
+    return _pair_lines(text, _mark_origins(text, person=person))
+
+
+_ORIGINS: Final[Sequence[Origin]] = ("typed", "document", "quoted")
+_TYPED, _DOCUMENT, _QUOTED, _LEFT_OUT = range(4)
+
+
+def _pair_lines(text: str, marks: bytes) -> list[TextLine]:
+    marked = zip(text.splitlines(), marks, strict=True)
+    return [TextLine(line, _ORIGINS[mark]) for line, mark in marked if mark != _LEFT_OUT]
+
+
+def _mark_origins(text: str, *, person: bool = True) -> bytes:
+    """Return the place of each line's origin in `_ORIGINS`, `_LEFT_OUT` for what only opens one."""
     lines = text.splitlines()
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
     own = _find_own(lines, closed)
     rest, document = _find_rest(lines), _find_document(lines)
-    found: list[TextLine] = []
+    found = bytearray()
     fenced, tag, ruled = False, "", False
     for number, line in enumerate(lines):
         fence, mark = _FENCE.match(line) is not None, _TAG.match(line)
         if mark is not None and not tag and mark[2] in own:
+            found.append(_LEFT_OUT)
             continue
         mark = mark if mark is not None and mark[2] in closed - own else None
         ruler = _RULER.match(line) is not None
         fenced, ruled = fenced != fence, ruled != (ruler and not fenced)
         tag = tag if mark is None else _enter(tag, mark)
         if fence or mark is not None or ruler:
-            continue
-        quoted = fenced or tag or ruled or number >= rest
-        found.append(TextLine(line, "quoted" if quoted else _judge(number, document)))
-    if not person:
-        return found
-    marked = [line if origin == "typed" or not line.strip() else QUOTED for line, origin in found]
-    pasted = find_pasted(marked)
-    return [
-        line._replace(origin="quoted") if number in pasted and line.origin == "typed" else line
-        for number, line in enumerate(found)
-    ]
+            found.append(_LEFT_OUT)
+        elif fenced or tag or ruled or number >= rest:
+            found.append(_QUOTED)
+        else:
+            found.append(_DOCUMENT if number >= document else _TYPED)
+    return bytes(_mark_pasted(lines, found) if person else found)
+
+
+def _mark_pasted(lines: Sequence[str], marks: bytearray) -> bytearray:
+    """Mark the lines that a person pasted among those that nothing else quotes."""
+    places = [place for place, mark in enumerate(marks) if mark != _LEFT_OUT]
+    typed = (marks[place] == _TYPED or not lines[place].strip() for place in places)
+    marked = [lines[at] if mine else QUOTED for at, mine in zip(places, typed, strict=True)]
+    for number in find_pasted(marked):
+        if marks[places[number]] == _TYPED:
+            marks[places[number]] = _QUOTED
+    return marks
 
 
 def _find_own(lines: Sequence[str], closed: set[str]) -> frozenset[str]:
@@ -87,10 +111,6 @@ def _find_own(lines: Sequence[str], closed: set[str]) -> frozenset[str]:
         elif not tag and line.strip():
             return frozenset()
     return frozenset(name for name in outer if _OWN.fullmatch(name))
-
-
-def _judge(number: int, document: int) -> Origin:
-    return "document" if number >= document else "typed"
 
 
 def _enter(tag: str, found: re.Match[str]) -> str:
@@ -123,10 +143,27 @@ def _find_document(lines: Sequence[str]) -> int:
     return headings[0]
 
 
+_KEY: Final = "origins"
+
+
+def read_message(message: Message, text: str) -> list[TextLine]:
+    """Return the lines of a text in a person's message, as `read_origins` does.
+
+    A message that is this text and nothing else is judged once: a byte for each line is kept.
+    """
+    if len(message.parts) > 1 or text != message.text:
+        return read_origins(text)
+    known: bytes | None = message.findings.get(_KEY)
+    if known is None:
+        known = message.findings[_KEY] = _mark_origins(text)
+    return _pair_lines(text, known)
+
+
 def drop_quoted(text: str) -> str:
     """Return what a person surely typed of a text: nobody quotes a wish of their own."""
-    return "\n".join(_list_typed(text))
+    return join_typed(read_origins(text))
 
 
-def _list_typed(text: str) -> Iterator[str]:
-    return (line.text for line in read_origins(text) if line.origin == "typed")
+def join_typed(lines: Iterable[TextLine]) -> str:
+    """Return what a person surely typed of these lines."""
+    return "\n".join(line for line, origin in lines if origin == "typed")

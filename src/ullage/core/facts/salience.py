@@ -10,14 +10,17 @@ to be kept. It chooses nothing and knows no tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise, repeat
 from math import exp, log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.segments import (
     GAP,
+    LONGEST,
     Segment,
+    WordTable,
     cut_line,
     cut_message,
     find_words,
@@ -57,19 +60,22 @@ class Valued(NamedTuple):
     rare: frozenset[str]
 
 
-class _Word(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Word:
     """What is known of a word as written, wherever it stands.
 
     `rarity` is 1 for one that stands in one message, 0 for one that stands in all; `form` what it
     is as it is written: a capital letter counts where people and models use no small one. `last`
-    is where one of them uses it last (-1: it stands in one message alone, or is a small number,
-    which comes again by chance).
+    is where one of them uses a rare name or number last (-1: it is none, stands in one message
+    alone, or is a small number, which comes again by chance). `mark` is by what it tells a segment
+    apart, "" where it is too common. A word of letters alone is one object however it is written.
     """
 
     lower: str
     rarity: float
     form: int
     last: int
+    mark: str
 
 
 PLAIN: Final = 0
@@ -95,15 +101,39 @@ class _Words(dict[str, _Word]):
         self.last: dict[str, int] = {}
         self.small: set[str] = set()
         self.number = 0
+        self._plain: dict[str, _Word] = {}
 
     def __missing__(self, word: str) -> _Word:
         lower = word.casefold()
-        spread, form = self.spread[lower], self._find_form(word, lower)
-        rarity = max(1.0 - log(max(spread, 1)) / (log(self.number + 1.0) or 1.0), 0.0)
+        form = self._find_form(word, lower)
+        if not form:
+            known = self[word] = self._find_plain(lower)
+            return known
+        spread, rarity = self.spread[lower], self._find_rarity(lower)
+        rare = rarity > _COMMON / 2  # a name or a number counts twice
         chance = form == NUMBER and len(word) < LEAST_LONG
-        last = self.last.get(lower, -1) if spread > 1 and not chance else -1
-        known = self[word] = _Word(lower, rarity, form, last)
+        last = self.last.get(lower, -1) if rare and spread > 1 and not chance else -1
+        known = self[word] = _Word(lower, rarity, form, last, NAMED + lower if rare else "")
         return known
+
+    def list_known(self, words: Sequence[str]) -> list[_Word]:
+        """Return what is known of the words of a segment: it begins with a capital letter."""
+        known = list(map(self.__getitem__, words))
+        if known[0].form == CAPITAL:
+            known[0] = self._find_plain(known[0].lower)
+        return known
+
+    def _find_plain(self, lower: str) -> _Word:
+        known = self._plain.get(lower)
+        if known is None:
+            rarity = self._find_rarity(lower)
+            mark = lower if rarity > _COMMON else ""
+            known = self._plain[lower] = _Word(lower, rarity, PLAIN, -1, mark)
+        return known
+
+    def _find_rarity(self, lower: str) -> float:
+        spread = max(self.spread[lower], 1)
+        return max(1.0 - log(spread) / (log(self.number + 1.0) or 1.0), 0.0)
 
     def _find_form(self, word: str, lower: str) -> int:
         if word.isalpha():
@@ -117,40 +147,49 @@ class WordSpread:
     def __init__(self, messages: Sequence[Message], learned: Weights = LEARNED) -> None:
         self.learned = learned
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
-        self.pairs: Counter[tuple[str, str]] = Counter()
         self.words = words = _Words()
-        for index, message in enumerate(messages):
-            for turn in _list_turns(message):
-                words.number += 1
-                words.spread.update(turn.words)
-                self.pairs.update(turn.pairs)
-                words.last.update(dict.fromkeys(turn.own, index))
-                words.small.update(turn.small)
+        table = WordTable()
+        found = [_list_turns(message, table) for message in messages]
+        turns = list(chain.from_iterable(found))
+        words.number = len(turns)
+        words.spread = Counter(chain.from_iterable([turn.words for turn in turns]))
+        words.small.update(*[turn.small for turn in turns if turn.small])
+        for index, told in enumerate(found):
+            for turn in told:
+                if turn.own:
+                    words.last.update(dict.fromkeys(turn.own, index))
         self._often = max(OFTEN[0], OFTEN[1] * words.number)
+        pairs = Counter(chain.from_iterable([turn.pairs for turn in turns if turn.pairs]))
+        most = self._often - 1
+        self._worn = {pair: min(n - 1, most) for pair, n in pairs.items() if n > 1}
         small = words.small
         self._names = frozenset(w for w in words.last if not w.isalpha() or w not in small)
 
     def judge_wear(self, words: Sequence[str]) -> float:
         """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
-        most = self._often - 1
-        found = [self.pairs.get(pair, 0) for pair in pairwise(words)]
-        return (
-            sum(min(number - 1, most) for number in found if number > 1) / most / max(len(found), 1)
-        )
+        pairs = len(words) - 1
+        if pairs < 1:
+            return 0.0
+        found = sum(map(self._worn.get, pairwise(words), repeat(0)))
+        return found / (self._often - 1) / pairs
 
     def is_taken_up(self, words: Sequence[str], place: int) -> bool:
         """Tell whether a person or a model uses a rare name or number of these words later."""
         known = self.words
-        for number, word in enumerate(words):
-            _, rarity, form, last = known[word]
-            if form and last > place and rarity > _COMMON / 2 and (form != CAPITAL or number > 0):
+        for number, word in enumerate(map(known.__getitem__, words)):
+            if word.last > place and (number or word.form != CAPITAL):
                 return True
         return False
 
-    def may_be_taken_up(self, message: Message, place: int) -> bool:
-        """Tell whether any name or number of a tool's message is used later: most have none."""
+    def list_taken_up(self, message: Message, place: int) -> frozenset[str]:
+        """Return the words of a message that may be taken up as names or numbers later.
+
+        Most messages of tools have none.
+        """
         last, names = self.words.last, self._names
-        return any(last[w] > place for turn in _list_turns(message) for w in turn.words & names)
+        turns = _list_turns(message, WordTable())
+        found = chain.from_iterable([names.intersection(turn.words) for turn in turns])
+        return frozenset([word for word in found if last[word] > place])
 
 
 LEAST_WORDS: Final = 2
@@ -162,22 +201,23 @@ def _has_digit(word: str) -> bool:
 
 
 class _Turn(NamedTuple):
-    """Who says which words in a message, which of them are their own, and the pairs of these.
+    """Which words somebody says in a message, each once, and the pairs of these.
 
-    `small` are those of their own that stand without a capital letter.
+    `own` are those of people and models, `small` those of them that stand without a capital letter.
+    Tuples of strings take a quarter of the memory of sets, and the collector passes over them.
     """
 
-    author: Author
-    words: frozenset[str]
-    own: frozenset[str] = frozenset()
-    small: frozenset[str] = frozenset()
-    pairs: frozenset[tuple[str, str]] = frozenset()
+    words: tuple[str, ...]
+    own: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
 
 
-def _list_turns(message: Message) -> Sequence[_Turn]:
+def _list_turns(message: Message, table: WordTable) -> Sequence[_Turn]:
     """Return who says which words and pairs of words in a message; worked out once for each.
 
-    A block that stands for earlier messages has a line for each of them.
+    A block that stands for earlier messages has a line for each of them. The words are taken from
+    `table` where they stand in it: so a word takes its memory once, and is told apart at once.
     """
     known: Sequence[_Turn] | None = message.findings.get(_KEY)
     if known is None:
@@ -186,9 +226,9 @@ def _list_turns(message: Message) -> Sequence[_Turn]:
             lines = [
                 (author, line) for author, name in WORDS.items() for line in getattr(held, name)
             ]
-            known = [_list_words(author, cut_line(line)) for author, line in lines]
+            known = [_list_words(author, cut_line(line), table) for author, line in lines]
         else:
-            known = [_read_message(message)]
+            known = [_read_message(message, table)]
         message.findings[_KEY] = known
     return known
 
@@ -197,31 +237,33 @@ WORDS: Final[Mapping[Author, str]] = {"user": "said", "assistant": "found", "too
 """The sections of a block that hold words, by who wrote them."""
 
 
-def _read_message(message: Message) -> _Turn:
+def _read_message(message: Message, table: WordTable) -> _Turn:
     """Return the words of a message; pairs are read of what a person wrote alone."""
     author = find_author(message)
     if author == "user":
-        return _list_words(author, cut_message(message))
-    found = set[str]().union(*map(find_words, list_texts(message)))
-    words = frozenset(map(str.casefold, found))
-    own = author == "assistant"
-    return _Turn(author, words, words, words & found) if own else _Turn(author, words)
+        return _list_words(author, cut_message(message), table)
+    text = "\n".join(list_texts(message))
+    if author == "tool":
+        return _Turn(tuple(table.fold(text)))
+    found = table.collect(text)
+    words = table.fold_words(found)
+    own = tuple(words)
+    return _Turn(own, own, tuple(words & found))
 
 
-def _list_words(author: Author, segments: Iterable[Segment]) -> _Turn:
+def _list_words(author: Author, segments: Iterable[Segment], table: WordTable) -> _Turn:
     words: set[str] = set()
     own: set[str] = set()
     small: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for segment in segments:
-        lower = [word.casefold() for word in segment.words]
+        lower = list(map(table.__getitem__, map(str.casefold, segment.words)))
         words.update(lower)
         if segment.origin == "typed" and author != "tool":
             own.update(lower)
             small.update(word for word in segment.words if word.islower())
             pairs.update(pairwise(lower))
-    told = (frozenset(words), frozenset(own), frozenset(small), frozenset(pairs))
-    return _Turn(author, *told)
+    return _Turn(tuple(words), tuple(own), tuple(small), tuple(pairs))
 
 
 _KEY: Final = "vocabulary"
@@ -238,7 +280,8 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     """Yield the segments of the message at a place with their worth."""
     message = messages[place]
     author = find_author(message)
-    if author == "tool" and not spread.may_be_taken_up(message, place):
+    later = spread.list_taken_up(message, place) if author == "tool" else None
+    if later is not None and not later:
         return
     segments = cut_message(message)
     if author == "user" and len(segments) == 1:
@@ -246,14 +289,24 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     learned = spread.learned
     bulk = spread.shares[author] / (1 + len(segments) / learned.bulk) ** 0.5
     for number, whole in enumerate(segments):
+        if later is not None and _has_none(whole, later):
+            continue
         data = author == "tool" or whole.origin != "typed"
         if data and not spread.is_taken_up(whole.words, place):
             continue
-        segment = _drop_worn(whole, spread) if author == "user" else whole
+        segment, told = _drop_worn(whole, spread) if author == "user" else (whole, ())
         worth, rare = _weigh_segment(segment, place, spread)
         if worth > 0:
-            share = bulk * _judge_origin(segment, author, learned)
+            share = bulk * _judge_origin(segment, told, learned)
             yield Valued(segment, place, number, author, worth * share, rare)
+
+
+def _has_none(segment: Segment, words: frozenset[str]) -> bool:
+    """Tell whether a segment has none of these words of its message: most lines of data do not.
+
+    The last word of one that was cut off is none of its message.
+    """
+    return len(segment.text) < LONGEST and words.isdisjoint(map(str.casefold, segment.words))
 
 
 BEGS: Final = 3
@@ -272,7 +325,7 @@ class ResultLine(NamedTuple):
 def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
     """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
     for number, segment in enumerate(lines):
-        worth = _weigh_words(segment, place, spread)[0]
+        worth = _weigh_words(segment, _list_known(segment, spread), place, spread)
         if worth > 0:
             used = spread.is_taken_up(segment.words, place)
             yield ResultLine(number, segment.text, worth, used)
@@ -286,12 +339,15 @@ def gives_orders(text: str, *, used: bool) -> bool:
     return grade(text) > (BEGS if used else BEGS - 1)
 
 
-def _judge_origin(segment: Segment, author: Author, learned: Weights) -> float:
-    """Return what a segment counts by whence it comes, and what it sounds like."""
-    if author != "user":
+def _judge_origin(segment: Segment, sentences: Sequence[str], learned: Weights) -> float:
+    """Return what a person's segment counts by whence it comes, and what it sounds like.
+
+    Without `sentences` a model or a tool wrote it.
+    """
+    if not sentences:
         return 1.0
     if segment.origin == "typed":
-        sure = max(map(grade, split_sentences(segment.text)))
+        sure = max(map(grade, sentences))
         return float(learned.cue ** (min(max(sure - UNSURE, 0), SURE) / 2))
     return learned.pasted if segment.is_quoted else learned.document
 
@@ -332,9 +388,9 @@ def weigh_lines(
     """
     for number, line in enumerate(lines, first):
         for place, whole in _list_places(line):
-            segment = _drop_worn(whole, spread) if author == "user" else whole
+            segment, told = _drop_worn(whole, spread) if author == "user" else (whole, ())
             worth, rare = _weigh_segment(segment, -1, spread)
-            share = spread.shares[author] * _judge_origin(segment, author, spread.learned)
+            share = spread.shares[author] * _judge_origin(segment, told, spread.learned)
             yield Valued(segment, number, place, author, worth * share, rare)
 
 
@@ -348,15 +404,20 @@ def _list_places(line: str) -> Iterator[tuple[int, Segment]]:
         place += 1
 
 
-def _drop_worn(segment: Segment, spread: WordSpread) -> Segment:
-    """Return a segment without its sentences that are turns of phrase through and through."""
+def _drop_worn(segment: Segment, spread: WordSpread) -> tuple[Segment, Sequence[str]]:
+    """Return a segment without its sentences that are turns of phrase through and through.
+
+    With it come its sentences.
+    """
     sentences = split_sentences(segment.text)
     if len(sentences) < 2 or segment.is_quoted:
-        return segment
+        return segment, sentences
     kept = [text for text in sentences if not _is_worn(text, spread)]
     if len(kept) == len(sentences):
-        return segment
-    return segment._replace(text=" ".join(kept), words=tuple(find_words(" ".join(kept))))
+        return segment, sentences
+    text = " ".join(kept)
+    left = segment._replace(text=text, words=tuple(find_words(text)))
+    return left, split_sentences(text)
 
 
 def _is_worn(text: str, spread: WordSpread) -> bool:
@@ -367,41 +428,49 @@ def _weigh_segment(
     segment: Segment, index: int, spread: WordSpread
 ) -> tuple[float, frozenset[str]]:
     """Return the worth of a segment and its rare words, names and numbers marked as such."""
-    worth, rare, names = _weigh_words(segment, index, spread)
-    told = (word for word, weight in rare.items() if weight > _COMMON)
-    return worth, frozenset(NAMED + word if word in names else word for word in told)
+    words = _list_known(segment, spread)
+    rare = {word.mark for word in words}
+    rare.discard("")
+    for word in words:
+        if word.form:
+            rare.discard(word.lower)  # at the head of a sentence a name is no other word
+    return _weigh_words(segment, words, index, spread), frozenset(rare)
 
 
-def _weigh_words(
-    segment: Segment, index: int, spread: WordSpread
-) -> tuple[float, Mapping[str, float], Collection[str]]:
-    """Return the worth of a segment, that of each of its words, and which of these are names."""
+def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
+    """Return what is known of the words of a segment, [] where they say nothing."""
     words = segment.words
-    rare: dict[str, float] = {}
     if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
-        return 0.0, rare, ()
-    learned, known = spread.learned, spread.words
-    told: tuple[dict[str, float], ...] = ({}, {}, {}, {})
-    for number, word in enumerate(words):
-        lower, rarity, form, last = known[word]
-        if form == CAPITAL and not number:
-            form = PLAIN  # a sentence begins with a capital letter
-        if form and last > index and rarity > _COMMON / 2:
-            rarity *= learned.taken_up
-        told[form][lower] = rarity
-    plain, *named = told
-    worth = learned.plain * (1.0 - exp(-sum(plain.values()) / learned.plain))
-    for group, weight in zip(named, (learned.number, learned.signed, learned.name), strict=True):
-        worth += weight * sum(sorted(group.values())[-MOST_NAMED:])
-        rare |= {word: rarity * 2 for word, rarity in group.items()}
-    names = frozenset(rare)
-    rare |= {word: rarity for word, rarity in plain.items() if word not in names}
+        return []
+    return spread.words.list_known(words)
+
+
+def _weigh_words(segment: Segment, words: Sequence[_Word], index: int, spread: WordSpread) -> float:
+    """Return the worth of a segment of these words in the message at a position."""
+    if not words:
+        return 0.0
+    learned, known = spread.learned, dict.fromkeys(words)
+    plain = [word.rarity for word in known if not word.form]
+    worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
+    if len(plain) < len(known):
+        worth = _add_named(worth, [word for word in known if word.form], index, learned)
     if segment.question:
         worth *= learned.question
-    if not segment.is_quoted:
-        lowered = [known[word].lower for word in words]
-        worth *= 1.0 - learned.worn * spread.judge_wear(lowered) ** 2
-    return worth, rare, names
+    if segment.origin != "quoted":
+        worth *= 1.0 - learned.worn * spread.judge_wear([word.lower for word in words]) ** 2
+    return worth
+
+
+def _add_named(worth: float, words: Iterable[_Word], index: int, learned: Weights) -> float:
+    """Return a worth with that of names and numbers: of each form the best ones count."""
+    told: tuple[dict[str, float], ...] = ({}, {}, {})
+    for word in words:
+        rarity = word.rarity * learned.taken_up if word.last > index else word.rarity
+        told[word.form - 1][word.lower] = rarity
+    weights = (learned.number, learned.signed, learned.name)
+    for group, weight in zip(told, weights, strict=True):
+        worth += weight * sum(sorted(group.values())[-MOST_NAMED:])
+    return worth
 
 
 MOST_NAMED: Final = 3

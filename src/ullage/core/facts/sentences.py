@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
+from ullage.core.facts.patterns import split_at
 
 Kind = Literal["rule", "lift", "task", "done", "decision", "failure", "value"]
 Place = Literal["prose", "rules", "tasks", "open", "closed"]
@@ -73,10 +74,11 @@ _DATA: Final = re.compile(
 )
 _CODE_END: Final = re.compile(r"[;{}\\]\s*$")
 _SPLIT: Final = re.compile(
-    r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bcf\.)(?<!\bvs\.)(?<!\betc\.)(?<!\bapprox\.)"
-    r"(?<!\bno\.)(?<!\bz\.B\.)(?<!\bbzw\.)(?<!\b[A-Z]\.)[\"')\]]?\s+|(?<=[。\uff01\uff1f])\s*"
+    r"[.!?。\uff01\uff1f](?:(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bcf\.)(?<!\bvs\.)(?<!\betc\.)"
+    r"(?<!\bapprox\.)(?<!\bno\.)(?<!\bz\.B\.)(?<!\bbzw\.)(?<!\b[A-Z]\.)[\"')\]]?\s+"
+    r"|(?<=[。\uff01\uff1f])\s*)"
 )
-_SPACE: Final = re.compile(r"\s+")
+"""The mark that ends a sentence, and what stands between it and the next one."""
 
 
 def sentences(text: str) -> Iterator[tuple[Place, str]]:
@@ -146,7 +148,7 @@ def _heading(line: str) -> tuple[Place, str] | None:
 
 def _find_before(heading: str) -> str:
     """Return the sentences in a line before the one that opens a list."""
-    *before, _ = _SPLIT.split(heading) if not heading.startswith("#") else ("",)
+    *before, _ = split_at(_SPLIT, heading) if not heading.startswith("#") else ("",)
     return " ".join(before)
 
 
@@ -155,15 +157,15 @@ def _split_item(place: Place, lead: str, item: str) -> Iterator[tuple[Place, str
     if box is None:
         yield from _split(place, lead + item)
         return
-    text = _SPACE.sub(" ", item[box.end() :]).strip()
+    text = " ".join(item[box.end() :].split())
     if 0 < len(text) <= SENTENCE_MOST:
         yield ("open" if box[1] in ("", " ") else "closed"), text
 
 
 def _split(place: Place, text: str) -> Iterator[tuple[Place, str]]:
-    for found in _SPLIT.split(text) if text else ():
+    for found in split_at(_SPLIT, text) if text else ():
         if len(found) <= SENTENCE_MOST:
-            sentence = _SPACE.sub(" ", found).strip()
+            sentence = " ".join(found.split())
             if len(sentence) > 1:
                 yield place, sentence
 
@@ -185,9 +187,11 @@ def grade(sentence: str) -> int:
 
 
 def _worth(lower: str) -> int:
-    found = [worth for pattern, worth in cues.WORTH if pattern.search(lower)]
+    found = [worth for cue, worth, part in cues.WORTH if part in lower and cue.search(lower)]
+    if cues.SELDOM.search(lower):
+        found += [worth for cue, worth, _ in cues.WORTH_SELDOM if cue.search(lower)]
     if not lower.isascii():
-        found += [worth for pattern, worth in cues.WORTH_OF_SCRIPTS if pattern.search(lower)]
+        found += [worth for cue, worth in cues.WORTH_OF_SCRIPTS if cue.search(lower)]
     if cues.ASKS_ONCE.search(lower) and 3 not in found and not cues.URGES.search(lower):
         found.append(-2)
     return sum(found)
@@ -208,7 +212,7 @@ def rule(place: Place, sentence: str) -> bool:
 
 
 _NAMED: Final = re.compile(r"\w[/._-]\w|\d|`")
-_STRONG: Final = re.compile(
+STRONG: Final = re.compile(
     r"\b(?:https?://[^\s<>\"']{4,160}|[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}"
     r"|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{4,27}"
     r"|(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}"
@@ -217,6 +221,11 @@ _STRONG: Final = re.compile(
     r"|\d{4}-\d\d-\d\d|[A-Za-z_][\w.]{1,40}=[\w./:@+-]{1,80}|(?:[a-z0-9-]{1,62}\.){1,4}"
     r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test))\b"
 )
+HASH: Final = re.compile(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
+_DIGIT: Final = re.compile(r"\d")
+SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
+"""One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
+
 _NUMBER: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/]|-\w)")
 _LARGE: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
 
@@ -230,11 +239,12 @@ def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
     if done is not None:
         return Judged("done", sentence[-len(done[1]) :])
     asked = lower.endswith(("?", "\uff1f"))
+    turns = not asked and cues.TURNS.search(lower) is not None
     if user:
-        found = _of_user(place, sentence, lower, asked=asked)
+        found = _of_user(place, sentence, lower, asked=asked, turns=turns)
         if found is not None:
             return found
-    if not asked:
+    if turns:
         if cues.FAILS.search(lower):
             return Judged("failure", _short(sentence))
         if cues.DECIDES.search(lower):
@@ -242,27 +252,31 @@ def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
     return _value(sentence, lower, user=user, asked=asked)
 
 
-def _of_user(place: Place, sentence: str, lower: str, *, asked: bool) -> Judged | None:
-    if place in ("open", "tasks") or (not asked and _is_task(lower)):
+def _of_user(place: Place, sentence: str, lower: str, *, asked: bool, turns: bool) -> Judged | None:
+    if place in ("open", "tasks") or (not asked and _is_task(lower, turns=turns)):
         return Judged("task", sentence)
-    if not asked and cues.LIFTS.search(lower) and not cues.PROHIBITS.search(lower):
+    if turns and cues.LIFTS.search(lower) and not cues.PROHIBITS.search(lower):
         return Judged("lift", sentence)
     return Judged("rule", sentence) if rule(place, sentence) else None
 
 
-def _is_task(lower: str) -> bool:
-    return cues.TASK_OPENS.match(lower) is not None or cues.TASK.search(lower) is not None
+def _is_task(lower: str, *, turns: bool) -> bool:
+    if cues.TASK_OPENS.match(lower) is not None:
+        return True
+    return turns and cues.TASK.search(lower) is not None
 
 
 def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | None:
     """Return a line for the identifier or number in a sentence, or None without one."""
-    found = _STRONG.search(sentence)
+    digit = _DIGIT.search(lower)
+    strong = STRONG if SIGNED.search(sentence) else HASH if digit else None
+    found = strong.search(sentence) if strong is not None else None
     if found is None and not asked:
-        found = (_NUMBER if user else _LARGE).search(sentence)
+        found = (_NUMBER if user else _LARGE).search(sentence) if digit else None
         if found is None and user:
             found = cues.NAMES.search(lower)
-            if found is None and cues.CHANGES.search(lower):
-                found = re.search(r"\d", lower)
+            if found is None and digit and cues.CHANGES.search(lower):
+                found = digit
     if found is None:
         return None
     if len(sentence) <= VALUE_MOST:
@@ -296,19 +310,21 @@ def profile(sentence: str) -> Profile:
     """Return what a sentence is about; the same for the same sentence."""
     lower = normalise_sentence(sentence)
     tokens = [t for t in (t.strip(".:-*_") for t in _TOKEN.findall(lower)) if t]
-    numbers = [t for t in tokens if _IS_NUMBER.fullmatch(t)]
-    named = [t for t in tokens if _IS_NAMED.search(t)]
+    named = list(filter(_IS_NAMED.search, tokens))
+    numbers = list(filter(_IS_NUMBER.fullmatch, named))
     prohibits = bool(cues.PROHIBITS.search(lower) or cues.FORBIDS.search(lower))
-    plain = [t for t in tokens if t not in named and t not in cues.STOP and len(t) > 1]
+    values = frozenset(named)
+    plain = [t for t in tokens if len(t) > 1 and t not in values and t not in cues.STOP]
+    changes = cues.CHANGES.search(lower) is not None
     return Profile(
-        values=frozenset(named),
-        words=frozenset(_stem(t) for t in plain),
+        values=values,
+        words=frozenset(map(_stem, plain)),
         key="" if prohibits else _key(tokens, numbers, plain),
         subject=_subject(tokens),
         dropped=frozenset(t for m in _DROPS.findall(lower) if (t := m.strip(".:,;!?)"))),
         prohibits=prohibits,
-        changes=cues.CHANGES.search(lower) is not None,
-        replaces=cues.REPLACES.search(lower) is not None,
+        changes=changes,
+        replaces=changes and cues.REPLACES.search(lower) is not None,
         lifts=cues.LIFTS.search(lower) is not None,
     )
 
@@ -357,16 +373,16 @@ def supersedes(new: Profile, old: Profile) -> bool:
         return True
     if old.values and old.values <= new.dropped and new.values - old.values:
         return not old.prohibits and 2 * len(new.words & old.words) >= len(old.words)
-    if not new.changes or (new.values == old.values and new.words == old.words):
+    if not new.changes or new.prohibits != old.prohibits or new.words.isdisjoint(old.words):
         return False
     return _is_revised(new, old)
 
 
 def _is_revised(new: Profile, old: Profile) -> bool:
+    if new.values == old.values and new.words == old.words:
+        return False
     shared = len(new.words & old.words)
     mine, yours = new.values - old.values, old.values - new.values
-    if not shared or new.prohibits != old.prohibits:
-        return False
     if len(mine) == 1 and len(yours) == 1:
         return _is_exchanged(new, old, min(mine), min(yours))
     gone, come = old.words - new.words, new.words - old.words

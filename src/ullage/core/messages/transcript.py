@@ -163,8 +163,8 @@ class Message:
 
         It weighs 20 to 50 times as much as the text; `Readings` lets go of it.
         """
-        known: dict[str, Any] = self.memo.setdefault(_FINDINGS, {})
-        return known
+        known: dict[str, Any] | None = self.memo.get(_FINDINGS)
+        return self.memo.setdefault(_FINDINGS, {}) if known is None else known
 
     def forget_findings(self) -> None:
         """Let go of what was worked out of the text: it is worked out again where it is needed."""

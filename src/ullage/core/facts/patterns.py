@@ -1,0 +1,90 @@
+"""Patterns that are searched fast: alternatives in groups, ends of sentences by their marks.
+
+Python tries one alternative after another at each word: those that begin with the same letter are
+passed over together. What is found stays the same. It knows no words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+_OPEN: Final = "(?:"
+_REPEATS: Final = ("?", "*", "+", "{")
+_PIECES: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[]", re.DOTALL)
+"""The pieces of a pattern that hold no other one: a character, an escape, a class."""
+
+
+def group_branches(alternatives: Sequence[str]) -> str:
+    """Return alternatives as one pattern, those that begin with the same letter together.
+
+    A group at the head of one is written out, an optional one as well. Patterns hold no capturing
+    groups: they would be numbered anew.
+    """
+    groups: dict[str, list[str]] = {}
+    for branch in (found for one in alternatives for found in _spell_out(one)):
+        groups.setdefault(branch[0] if _begins_with_letter(branch) else "", []).append(branch)
+    return "|".join(_join_group(letter, group) for letter, group in groups.items())
+
+
+def split_at(ends: re.Pattern[str], text: str) -> list[str]:
+    """Return a text cut behind each mark that ends a sentence; what follows the mark is left out.
+
+    `ends` finds the mark, one character, with what is left out: so it is looked for at marks alone.
+    """
+    found, start = [], 0
+    for end in ends.finditer(text):
+        found.append(text[start : end.start() + 1])
+        start = end.end()
+    return [*found, text[start:]]
+
+
+def _join_group(letter: str, group: Sequence[str]) -> str:
+    if not letter or len(group) == 1:
+        return "|".join(group)
+    return f"{letter}(?:{'|'.join(branch[1:] for branch in group)})"
+
+
+def _begins_with_letter(branch: str) -> bool:
+    return branch[:1].isalpha() and not branch[1:].startswith(_REPEATS)
+
+
+def _spell_out(pattern: str) -> Iterator[str]:
+    """Yield the alternatives of a pattern, each without a group at its head."""
+    for branch in split_branches(pattern):
+        body, behind = _cut_group(branch)
+        if not body or behind.startswith(_REPEATS[1:]):
+            yield branch
+            continue
+        optional = behind.startswith("?")
+        rest = behind.removeprefix("?")
+        for head in split_branches(body):
+            yield from _spell_out(head + rest)
+        if optional:
+            yield from _spell_out(rest)
+
+
+def split_branches(pattern: str) -> list[str]:
+    """Return what stands between the bars of a pattern that are in no group."""
+    found, depth = [""], 0
+    for piece in _PIECES.findall(pattern):
+        depth += (piece == "(") - (piece == ")")
+        if piece == "|" and not depth:
+            found.append("")
+        else:
+            found[-1] += piece
+    return found
+
+
+def _cut_group(branch: str) -> tuple[str, str]:
+    """Return the inside of a group at the head of an alternative, "" for none, and what follows."""
+    if not branch.startswith(_OPEN):
+        return "", branch
+    depth, at = 0, 0
+    for piece in _PIECES.findall(branch):
+        depth += (piece == "(") - (piece == ")")
+        at += len(piece)
+        if not depth:
+            break
+    return branch[len(_OPEN) : at - 1], branch[at:]

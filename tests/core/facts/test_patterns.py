@@ -1,0 +1,79 @@
+"""Patterns that are searched fast find what they did before."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ullage.core.facts import cues, sentences
+from ullage.core.facts.patterns import group_branches, split_at, split_branches
+
+BRANCHES: Final = (
+    "must(?:n't| not)",
+    "may|must be",
+    "(?:can|could)(?:n't| not)",
+    "(?:yo )?quiero",
+    "(?:no|nay)+ way",
+    r"s?he|[m|)]x|\(a",
+    "(?:un(?:der|til)|up) now",
+    "m{2}",
+)
+TEXTS: Final = st.text(alphabet="mustn' beyoquirwaycdlhpx|)(", max_size=24)
+
+
+@given(text=TEXTS | st.sampled_from(BRANCHES).flatmap(st.from_regex))
+def test_grouped_branches_find_what_these_branches_find(text: str) -> None:
+    whole = re.compile(rf"\b(?:{'|'.join(BRANCHES)})(?!\w)")
+    grouped = re.compile(rf"\b(?:{group_branches(BRANCHES)})(?!\w)")
+    assert (grouped.search(text) is None) == (whole.search(text) is None)
+
+
+def test_branches_that_begin_alike_stand_together() -> None:
+    assert group_branches(["(?:can|may) go", "come"]) == "c(?:an go|ome)|may go"
+    assert group_branches(["(?:so )?here"]) == "so here|here"
+    assert group_branches(["(?:so )+here", "at?"]) == "(?:so )+here|at?"
+
+
+def test_bars_in_groups_and_classes_part_nothing() -> None:
+    assert split_branches(r"a|(?:b|c)|[|]|\||[]|]") == ["a", "(?:b|c)", "[|]", r"\|", "[]|]"]
+
+
+def test_a_text_is_cut_behind_its_marks() -> None:
+    ends = re.compile(r"[.!]\s+")
+    assert split_at(ends, "One.  Two! Three.") == ["One.", "Two!", "Three."]
+    assert split_at(ends, "") == [""]
+
+
+ONE_OF: Final = {
+    "seldom": (cues.SELDOM, [pattern for pattern, _, _ in cues.WORTH_SELDOM]),
+    "turns": (cues.TURNS, [cues.LIFTS, cues.TASK, cues.DECIDES, cues.FAILS]),
+    "changes": (cues.CHANGES, [cues.REPLACES]),
+    "signed": (
+        re.compile(rf"{sentences.SIGNED.pattern}|{sentences.HASH.pattern}"),
+        [sentences.STRONG],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE_OF)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_what_is_looked_for_first_is_in_all_that_is_found(name: str, data: st.DataObject) -> None:
+    first, patterns = ONE_OF[name]
+    pattern = data.draw(st.sampled_from(patterns))
+    text = data.draw(st.from_regex(pattern, alphabet=st.characters(codec="utf-8")))
+    assert first.search(text) is not None
+
+
+@pytest.mark.parametrize("place", range(len(cues.WORTH)))
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_every_cue_has_the_part_that_it_is_passed_over_without(
+    place: int, data: st.DataObject
+) -> None:
+    pattern, _, part = cues.WORTH[place]
+    assert part in data.draw(st.from_regex(pattern))
