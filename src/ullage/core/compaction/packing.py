@@ -259,8 +259,10 @@ class _Pack:
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
         """Fill the room and return what is in it."""
+        works = bool(facts.files or facts.changed or facts.commands)
         for name, share in BESIDE.items():
-            self._take_newest(name, getattr(facts, name), share)
+            if works or name != "failures":  # who only answers tells of failures of others
+                self._take_newest(name, getattr(facts, name), share)
         lines = list(_list_lines(facts, words.said))
         rules = (line for line in lines if line.section == "constraints" and line.said)
         self._take_best((r for r in rules if rule("prose", r.text)), RULES)
@@ -375,9 +377,22 @@ class _Pack:
             for other in chain.from_iterable(lists)
         )
 
+    def _list_together(self) -> Iterator[_Line]:
+        """Yield what is chosen; a value of a short message goes with the words beside it."""
+        said: Counter[int] = Counter()
+        for line in self.chosen.values():
+            if line.section == "said" and line.message >= 0:
+                said[line.message] += len(line.text)
+        for line in self.chosen.values():
+            beside = said[line.message] if line.section == "constraints" else 0
+            if beside and beside + len(line.text) <= SHORT and not is_verbatim(line):
+                yield line._replace(section="said")
+            else:
+                yield line
+
     def _make(self) -> Facts:
         held: dict[str, list[_Line]] = {name: [] for name in HEADINGS}
-        for line in self.chosen.values():
+        for line in self._list_together():
             held[line.section].append(line)
         made: dict[str, tuple[str, ...]] = {}
         for name, lines in held.items():
@@ -476,6 +491,9 @@ def _make_line(valued: Valued, section: str, share: float) -> _Line:
     where = (valued.message, valued.place, valued.rare)
     return _Line(section, valued.segment.text, valued.worth * share, is_said(valued), *where)
 
+
+SHORT: Final = 300
+"""Characters of a message whose sentences are told together: each needs the others."""
 
 EMPTY: Final = 0.5
 """The share of the room that may stay empty before data is told that nobody took up."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ullage.core.tokens.cost import Price
     from ullage.core.tokens.window import Window
 
-CARRY_SHARE: Final = 0.9
+CARRY_SHARE: Final = 0.95
 """Share of the target that the block of facts, words and summary may take at most."""
 
 

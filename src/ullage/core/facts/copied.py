@@ -30,6 +30,15 @@ ARTICLE: Final = 280
 """Characters of a paragraph that speaks of no one, from which on it is an article's."""
 
 
+DENSE: Final = 3
+"""Characters of other scripts that one of a script without spaces says as much as."""
+
+BESIDE_ARTICLE: Final = 120
+"""Characters of a paragraph above an article that speaks of no one, from which on it is of it."""
+
+MANY_ARTICLES: Final = 4
+"""Such paragraphs from which on nobody typed them, also where nothing stands in front."""
+
 QUOTED: Final = "\0"
 """What stands for a line that is known to be somebody else's."""
 
@@ -79,6 +88,7 @@ _NOTED: Final = re.compile(
 )
 _LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
 _SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
+_STOP_WITHIN: Final = re.compile(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
 _GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
 _NUMBERED: Final = re.compile(r"\s{0,3}\d{1,3}\.\s")
@@ -111,9 +121,25 @@ def find_copied(marked: Sequence[str]) -> range:
     start = begun[0].line
     while start > opening and lines[start - 1].strip() and not _ends_lead(lines[start - 1]):
         start -= 1
+    if any(trace.kind == "article" for trace in begun):
+        start = _reach_up(lines, start, opening)
     if not _LETTER.isdisjoint(trace.kind for trace in begun) and not _is_signed(lines, back):
         back = len(lines)
     return range(start, back)
+
+
+def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
+    """Return the line from which on the paragraphs above an article are of its kind."""
+    asked = _asks(" ".join(lines[:opening]))
+    for number in range(start - 1, opening - 1, -1):
+        if not lines[number].strip():
+            continue
+        if _measure(lines[number]) < BESIDE_ARTICLE or not _is_impersonal(
+            lines[number], addressed=asked
+        ):
+            break
+        start = number
+    return start
 
 
 _LETTER: Final = frozenset({"greeting", "signature"})
@@ -394,15 +420,38 @@ def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
         yield from (Trace(number, "wrapped", 1) for number in broken)
 
 
+def _measure(line: str) -> int:
+    """Return the characters of a line as a script with spaces has them."""
+    return len(line) * (DENSE if _UNSPACED.search(line) else 1)
+
+
+def _is_impersonal(line: str, *, addressed: bool) -> bool:
+    """Tell whether a line speaks of no writer, nor to a reader, which it may where `addressed`."""
+    told = _SPOKEN.sub("", line).lower()
+    if cues.SPEAKERS.search(told) or cues.SPEAKERS_UNSPACED.search(told):
+        return False
+    return addressed or not (cues.ADDRESSED.search(told) or cues.ADDRESSED_UNSPACED.search(told))
+
+
 def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield long paragraphs that speak neither of a writer nor to a reader."""
+    """Yield long paragraphs that speak neither of a writer nor to a reader; two, four prove more.
+
+    Where the first words ask something of a text, it may speak to a reader.
+    """
+    found, asked = 0, _asks(" ".join(lines[:opening]))
     for number, line in enumerate(lines[opening:], opening):
-        if len(line) < ARTICLE or _UNSPACED.search(line) or line.count(". ") < 2:
+        length = _measure(line)
+        if length < ARTICLE or len(_STOP_WITHIN.findall(line)) < 2:
             continue
-        if cues.PERSONS.search(_SPOKEN.sub("", line).lower()) is None:
+        if _is_impersonal(line, addressed=asked):
+            found += 1
             yield Trace(number, "article", 1)
-            if len(line) >= 2 * ARTICLE:
+            if length >= 2 * ARTICLE:
                 yield Trace(number, "long article", 1)
+            if found >= 2:
+                yield Trace(number, "articles", 1)
+            if found >= MANY_ARTICLES:
+                yield Trace(number, "many articles", 1)
 
 
 _FINDERS: Final = (

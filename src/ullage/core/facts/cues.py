@@ -153,9 +153,18 @@ ASKS_ONCE: Final = re.compile(
     _LEAD + r"(?:now )?(?:show|explain|tell me|look|fix|add|run|write|read|open|check|list|find"
     r"|summari[sz]e|describe|give|create|implement|refactor|help|try|start|continue|go on|update"
     r"|rename|delete|remove|build|test|compare|print|search|thanks?|great|nice|let's|let us|see"
-    r"|have a look|take a look|investigate|debug|review|rerun|explore|draft|generate|convert)\b"
+    r"|have a look|take a look|investigate|debug|review|rerun|explore|draft|generate|convert|name"
+    r"|suggest|recommend|teach|translate|rewrite|rephrase|reword|shorten|gimme)\b"
 )
 """Worth -2 where no cue of 3 and no limit speaks against it: what is to be done now, once."""
+
+ASKS: Final = re.compile(
+    _LEAD
+    + r"(?:(?:what|how|why|who)(?:'?s|'?re)? (?:is|are|was|were|do|does|did|would|could|can|the"
+    r"|an?|i|we|you)\b|(?:do|does|did|is|are|was|were|am|should|shall) (?:i|you|we|they|he|she"
+    r"|there|people|anyone|anybody|someone|somebody)\b)"
+)
+"""A question, with a mark at its end or without: English alone has one by its first words."""
 
 DISTRIBUTES: Final = re.compile(_LEAD + r"(?:every|each|any|all) \w")
 """Worth 1 more: a sentence on each of its subjects."""
@@ -296,14 +305,28 @@ LIMITS_ELSEWHERE: Final = _any(
 )
 """Worth 2: a limit, a wish or a preference of other languages, at their commonest."""
 
-PERSONS: Final = _any(
-    r"i|i'\w+|me|my|mine|we|we'\w+|us|our|ours|you|you'\w+|your|yours|please|let's",
-    r"ich|mir|mich|mein\w*|wir|uns|unser\w*|du|dir|dich|dein\w*|bitte",
-    r"je|j'\w+|moi|mon|ma|mes|nous|notre|nos|vous|votre|vos|tu|toi",
-    r"yo|mis|nosotr[oa]s|nuestr[oa]s?|usted(?:es)?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
-    r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|ты|тебе|вы|вам|вас|ваш\w*|пожалуйста",
+SPEAKERS: Final = _any(
+    r"i|i'\w+|me|my|mine|we|we'\w+|us|our|ours|please|let's",
+    r"ich|mir|mich|mein\w*|wir|uns|unser\w*|bitte",
+    r"je|j'\w+|moi|mon|ma|mes|nous|notre|nos",
+    r"yo|mis|nosotr[oa]s|nuestr[oa]s?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
+    r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|пожалуйста",
 )
-"""Words by which people speak of themselves and to somebody."""
+"""Words by which people speak of themselves, or ask."""
+
+ADDRESSED: Final = _any(
+    r"you|you'\w+|your|yours|du|dir|dich|dein\w*|vous|votre|vos|tu|toi|usted(?:es)?",
+    r"ты|тебе|вы|вам|вас|ваш\w*",
+)
+"""Words by which they speak to somebody: manuals do, too."""
+
+SPEAKERS_UNSPACED: Final = re.compile(
+    r"我|咱|私|僕|俺|うち[のはが]|ください|저[는희의]|나는|제[가 ]|우리|주세요"
+)
+"""The same as `SPEAKERS` in scripts without spaces."""
+
+ADDRESSED_UNSPACED: Final = re.compile(r"你|您|あなた|당신")
+"""The same as `ADDRESSED` in them."""
 
 TREATS: Final = _any(
     r"rewrite|rephrase|reword|paraphrase|translate|summari[sz]e|sum up|shorten|proofread|explain",

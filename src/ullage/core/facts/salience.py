@@ -9,6 +9,7 @@ to be kept. It chooses nothing and knows no tokens.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -455,10 +456,27 @@ def _weigh_words(segment: Segment, words: Sequence[_Word], index: int, spread: W
     if len(plain) < len(known):
         worth = _add_named(worth, [word for word in known if word.form], index, learned)
     if segment.question:
-        worth *= learned.question
+        worth *= 1.0 - (1.0 - learned.question) * _find_asked(segment)
     if segment.origin != "quoted":
         worth *= 1.0 - learned.worn * spread.judge_wear([word.lower for word in words]) ** 2
     return worth
+
+
+def _find_asked(segment: Segment) -> float:
+    """Return the share of a question's words that ask: those of its last clause.
+
+    What stands before it is told: "my sister moved to Porto, what is the city like?"
+    """
+    asked = _CLAUSE.split(segment.text.rstrip(_ENDS))[-1]
+    return min(len(find_words(asked)) / len(segment.words), 1.0)
+
+
+_CLAUSE: Final = re.compile(
+    r"[,;:.!\u2014\u060c\u061b\u0964\u3001\u3002\uff01\uff0c\uff1a\uff1b]|\s[\u2013-]\s"
+)
+"""What ends a clause, in scripts with spaces and without."""
+
+_ENDS: Final = "?!.\u061f\uff1f \"'”»)"
 
 
 def _add_named(worth: float, words: Iterable[_Word], index: int, learned: Weights) -> float:

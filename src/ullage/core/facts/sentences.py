@@ -201,7 +201,8 @@ def _worth(lower: str) -> int:
 def rule(place: Place, sentence: str) -> bool:
     """Tell whether a sentence of the user states a rule: something that outlasts the moment."""
     lower = normalise_sentence(sentence)
-    if lower.endswith(("?", "\uff1f")) and not cues.PLEADS.search(lower):
+    asks = lower.endswith(("?", "\uff1f")) or cues.ASKS.match(lower) is not None
+    if asks and not cues.PLEADS.search(lower):
         return False
     worth = grade(sentence)
     if place == "rules":

@@ -14,13 +14,13 @@ class Weights(NamedTuple):
 
     `plain`: what rare words of letters alone come to at most, however many they are. `number`,
     `signed`, `name`: a rare word with a digit, with a sign within, with a capital letter where no
-    sentence begins, beside one of letters alone. `taken_up`: a rare word that a later message
-    uses. `question`: a question beside a statement. `worn`: how much a segment loses whose every
-    pair of words came in other messages. `cue`: how much each two points of a sentence's cues of a
-    rule count, from `salience.UNSURE` on. `document`, `pasted`: what may be, and what is, somebody
-    else's text beside a person's own. `bulk`: segments of a message from which on each is worth
-    less. `length`: to which power the tokens of a segment divide its worth. `assistant`, `tool`:
-    their text beside a person's.
+    sentence begins, beside one of letters alone. `taken_up`: a rare word that a later message uses.
+    `question`: what asks in a question, beside what tells. `worn`: how much a segment loses whose
+    every pair of words came in other messages. `cue`: how much each two points of a sentence's cues
+    of a rule count, from `salience.UNSURE` on. `document`, `pasted`: what may be, and what is,
+    somebody else's text beside a person's own. `bulk`: segments of a message from which on each is
+    worth less. `length`: to which power the tokens of a segment divide its worth. `assistant`,
+    `tool`: their text beside a person's.
     """
 
     plain: float
@@ -45,7 +45,7 @@ LEARNED: Final = Weights(
     signed=2.12,
     name=4.0,
     taken_up=1.4,
-    question=0.35,
+    question=0.2,
     worn=0.95,
     cue=1.4,
     document=0.5,
