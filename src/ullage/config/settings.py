@@ -47,8 +47,8 @@ class Settings:
     conversation's own model. What is older than `retention_days` is erased; `redact_keys` keeps
     well-known keys out of the log of sessions. `window_places` says where each of the
     `context_windows` was set. `counter` is the package that counts OpenAI's
-    vocabularies, "auto" the best one that is installed. `logging` maps a room, or "all", to a
-    level.
+    vocabularies, "auto" the best one that is installed. With `embeddings` a search finds what
+    means the same, too. `logging` maps a room, or "all", to a level.
     """
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
@@ -66,6 +66,7 @@ class Settings:
     retention_days: float | None = None
     redact_keys: bool = True
     counter: str = "auto"
+    embeddings: bool = False
     logging: Mapping[str, str] = field(default_factory=dict)
     window_places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 

@@ -15,9 +15,8 @@ from ullage.api.compact import CompactOptions, compact
 from ullage.api.context import of_session, strip_window_mark
 from ullage.api.functions import count, count_text
 from ullage.api.recall import find_text, page
-from ullage.api.search import search
+from ullage.api.search import make_index, search
 from ullage.core.errors import ConfigurationError, StoreError
-from ullage.core.search.index import MemoryIndex
 from ullage.core.search.ranking import HITS, find_hits
 from ullage.core.session.recall import cut_page
 from ullage.core.tokens.counting import Count
@@ -124,7 +123,7 @@ class HostTools:
         """Find what was said or left out, by words; hits name texts for `recall`."""
         if conversation is not None:
             read = read_conversation(conversation, self.sources)
-            index, texts = MemoryIndex(), [*list_texts(read)]
+            index, texts = make_index(), [*list_texts(read)]
             index.take(read.id or "", texts, len(texts))
             found = find_hits(index, query, hits)
         else:

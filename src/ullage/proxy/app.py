@@ -186,9 +186,9 @@ class App:
         """Where checkpoints live: the one that was given, else the configuration's."""
         if self._store is None:
             limits = StoreLimits(ttl_s=self.serve.ttl_s)
-            self._store = self._own = open_store(
-                self.serve.store or default_url(PROXY), limits=limits
-            )
+            url = self.serve.store or default_url(PROXY)
+            embeddings = self.runtime.settings.embeddings
+            self._store = self._own = open_store(url, limits=limits, embeddings=embeddings)
         return self._store
 
     @property

@@ -249,7 +249,7 @@ class MemoryOriginals(_Recent[str, str]):
     ) -> None:
         super().__init__(limits.most, ttl_s=limits.ttl_s, now=now)
         self._room, self._held = limits.characters, 0
-        self._index, self._new = MemoryIndex(), dict[str, None]()  # what no search has taken in
+        self.passages, self._new = MemoryIndex(), dict[str, None]()  # what no search has taken in
 
     def keep(self, items: Mapping[str, str]) -> None:
         """Keep texts by their references. A reference that is known keeps its text."""
@@ -276,9 +276,9 @@ class MemoryOriginals(_Recent[str, str]):
         """Return the passages that fit a query best; raises what `find_hits` raises."""
         with self._lock:
             new = (SearchSource(name, self._kept[name], 0) for name in self._new)
-            self._index.take("", new, 0)
+            self.passages.take("", new, 0)
             self._new.clear()
-            return find_hits(self._index, query, hits, area)
+            return find_hits(self.passages, query, hits, area)
 
     async def akeep(self, items: Mapping[str, str]) -> None:
         """Do as `keep`."""
@@ -294,7 +294,7 @@ class MemoryOriginals(_Recent[str, str]):
     def _forget(self, key: str) -> str:
         text = super()._forget(key)
         self._held -= len(text)
-        self._index.forget(key)
+        self.passages.forget(key)
         self._new.pop(key, None)
         return text
 

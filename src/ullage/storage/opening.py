@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
+from ullage.core.search.ranking import Index
+from ullage.embeddings import prepare_similar
 from ullage.storage.checking import require_store
 from ullage.storage.log import LEASE_S
 from ullage.storage.memory import MemoryStore
@@ -31,21 +33,38 @@ FORMS: Final = (
 Scheme = Literal["memory", "sqlite", "postgresql"]
 
 
+@runtime_checkable
+class HasPassages(Protocol):
+    """What keeps an index of passages that finds what is similar, too."""
+
+    passages: Index
+
+
 def open_store(
     url: str,
     *,
     create: bool = True,
     limits: StoreLimits = STANDARD,
     now: Callable[[], float] = time.time,
+    embeddings: bool = False,
 ) -> Store:
     """Open the store that a URL names: in memory, in an SQLite file, in a PostgreSQL database.
 
     The part after `sqlite:` is the path as it stands: `sqlite:ullage.db` is relative to the working
     directory, `sqlite:///var/lib/ullage.db` starts at the root, `sqlite:~/ullage.db` in the user's
     folder. A `postgresql://` URL is libpq's. Others open what `register_store` made known. With
-    `create=False` the store must be there. Raises ConfigurationError for another URL, or without
-    the extra that it needs, and StoreError where the store cannot be opened.
+    `create=False` the store must be there. With `embeddings` its originals are found by what they
+    mean, too (extra `embeddings`); what `register_store` made known searches as it does. Raises
+    ConfigurationError for another URL, or without the extra that it needs, and StoreError where the
+    store cannot be opened.
     """
+    store = _open_store(url, create=create, limits=limits, now=now)
+    if embeddings and isinstance(store.originals, HasPassages):
+        store.originals.passages.similar = prepare_similar()
+    return store
+
+
+def _open_store(url: str, *, create: bool, limits: StoreLimits, now: Callable[[], float]) -> Store:
     scheme = _scheme(url)
     if scheme is None:
         factory = REGISTRY.find(url.partition(":")[0])
@@ -64,12 +83,22 @@ def open_store(
         return SqliteStore(find_file(url), limits=limits, create=create, now=now)
 
 
-def open_log(url: str, *, create: bool = True, lease_s: float = LEASE_S) -> EventLog:
+def open_log(
+    url: str, *, create: bool = True, lease_s: float = LEASE_S, embeddings: bool = False
+) -> EventLog:
     """Open the log of sessions that a URL names, in the same forms as `open_store` takes.
 
     With `create=False` it must be there. A writer that gave no sign for `lease_s` seconds may be
-    taken over from: all who share a log give the same. Raises what `open_store` raises.
+    taken over from: all who share a log give the same. With `embeddings` what was said is found by
+    what it means, too. Raises what `open_store` raises.
     """
+    log = _open_log(url, create=create, lease_s=lease_s)
+    if embeddings and isinstance(log, HasPassages):
+        log.passages.similar = prepare_similar()
+    return log
+
+
+def _open_log(url: str, *, create: bool, lease_s: float) -> EventLog:
     scheme = _scheme(url)
     if scheme is None:
         raise _make_unknown_error(url)

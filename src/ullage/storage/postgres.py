@@ -112,7 +112,7 @@ ENGINE: Final = Engine(
 
 
 MOST_COUNTED: Final = 400
-"""Passages of a term that are counted, and looked at: beyond, it is a common one."""
+"""Passages of a term that are looked at: beyond, it is a common one."""
 
 
 def _pack_terms(terms: Sequence[str]) -> list[str]:
@@ -134,6 +134,13 @@ def _pack_question(weights: Mapping[str, float]) -> Mapping[str, object]:
     found = {"asked": list(asked), "weights": list(asked.values())}
     return {**found, "looked": MOST_COUNTED}
 
+
+_HOLDS: Final = """
+    (s.session = '') = :kept
+    AND (CAST(:names AS text[]) IS NULL OR s.reference = ANY (CAST(:names AS text[])))
+    AND (CAST(:sessions AS jsonb) IS NULL
+        OR s.seq <= CAST(CAST(:sessions AS jsonb) ->> s.session AS bigint))
+"""
 
 PASSAGES: Final = PassageEngine(
     statements=_write_parameters(
@@ -164,11 +171,37 @@ PASSAGES: Final = PassageEngine(
                 ORDER BY id LIMIT :most
             """,
             count="SELECT term, held FROM ullage.count_passages(CAST(:asked AS text[]), :most)",
-            find="""
-                SELECT passage, reference, start, session FROM ullage.find_passages(
-                    CAST(:asked AS text[]), CAST(:weights AS double precision[]), :looked, :most,
-                    :kept, CAST(:names AS text[]), CAST(:sessions AS jsonb))
+            sample="""
+                WITH sampled AS MATERIALIZED (
+                    SELECT terms FROM ullage.passages WHERE id = ANY (ARRAY(
+                        SELECT 1 + nth * last / :sampled
+                        FROM generate_series(0, :sampled - 1) AS nth,
+                        (SELECT max(id) AS last FROM ullage.passages) AS newest)))
+                SELECT '', count(*) FROM sampled UNION ALL
+                SELECT one, (SELECT count(*) FROM sampled WHERE terms @@ CAST(one AS tsquery))
+                FROM unnest(CAST(:asked AS text[])) AS one
             """,
+            find="""
+                SELECT passage, reference, start, session FROM (
+                    SELECT DISTINCT ON (passage) * FROM ullage.find_passages(
+                        CAST(:asked AS text[]), CAST(:weights AS double precision[]), :looked,
+                        :most, :kept, CAST(:names AS text[]), CAST(:sessions AS jsonb)
+                    ) WITH ORDINALITY AS spot (passage, reference, start, session, nth)
+                    ORDER BY passage, nth DESC) AS newest
+                ORDER BY nth
+            """,
+            newest="""
+                SELECT p.digest FROM (
+                    SELECT DISTINCT s.passage AS id FROM ullage.spots AS s WHERE HOLDS
+                    ORDER BY id DESC LIMIT :most) AS newest
+                JOIN ullage.passages AS p ON p.id = newest.id ORDER BY p.id DESC
+            """.replace("HOLDS", _HOLDS),
+            read="""
+                SELECT p.digest, p.text, s.reference, s.start, s.session
+                FROM unnest(CAST(:digests AS text[])) AS named
+                JOIN ullage.passages AS p ON p.digest = decode(named, 'hex')
+                JOIN ullage.spots AS s ON s.passage = p.id AND HOLDS ORDER BY s.number
+            """.replace("HOLDS", _HOLDS),
         )
     ),
     write_term=_write_query,

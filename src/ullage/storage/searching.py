@@ -39,7 +39,8 @@ def search_log(
         try:
             _take_events(log, index, area.sessions)
         except ReadOnlyStore:  # its index cannot grow: one in memory can
-            index = MemoryIndex()
+            similar, index = index.similar, MemoryIndex()
+            index.similar = similar
             _take_events(log, index, area.sessions)
         return find_hits(index, query, hits, area)
 

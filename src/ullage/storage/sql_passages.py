@@ -8,14 +8,14 @@ one, in transactions of their own. This module knows no driver.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from ullage.core.search.index import SearchSource
 from ullage.core.search.passages import cut_passages
-from ullage.core.search.ranking import Hit, SearchArea
+from ullage.core.search.ranking import Hit, SearchArea, Similar
 from ullage.core.search.terms import list_terms
 from ullage.storage.objects import LostText, ObjectReader, read_original
 from ullage.storage.sql_store import SqlDatabase, Writer
@@ -31,7 +31,8 @@ BATCH: Final = 200
 class PassageStatements:
     """The SQL of an index of passages, in one engine's words; parameters are named.
 
-    `terms` is empty where `add` keeps the terms with the passage.
+    `terms` is empty where `add` keeps the terms with the passage, `sample` where `count` counts
+    common terms as fast as rare ones.
     """
 
     reached: str
@@ -41,7 +42,10 @@ class PassageStatements:
     spot: str
     records: str
     count: str
+    sample: str
     find: str
+    newest: str
+    read: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,14 @@ class PassageEngine:
 ALL: Final = 2**31 - 1
 """More texts than a store holds."""
 
-MOST_COMMON: Final = 10_000
-"""Terms that are known to be common, and not counted again."""
+MOST_KNOWN: Final = 10_000
+"""Terms of which it is known how common they are."""
+
+SAMPLED: Final = 300
+"""Passages, spread over all, in which common terms are counted."""
+
+SEEN: Final = 4
+"""Passages of a sample that make a term a common one: it stands in about one of a hundred."""
 
 
 class _Cut(NamedTuple):
@@ -77,10 +87,13 @@ class _Cut(NamedTuple):
 class SqlIndex:
     """Passages of a database: `kept` those of the originals of its store, else of its sessions."""
 
+    similar: Similar | None = None
+
     def __init__(self, database: SqlDatabase, engine: PassageEngine, *, kept: bool) -> None:
         self._database, self._engine, self._kept = database, engine, kept
         self._sql, self.most_looked_at = engine.statements, engine.most_looked_at
-        self._common: set[str] = set()
+        self.most_counted = engine.most_counted
+        self._shares: dict[str, float] = {}
         self._objects = ObjectReader()
 
     def list_reached(self) -> Mapping[str, int]:
@@ -142,28 +155,65 @@ class SqlIndex:
             return ""
 
     def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
-        """Return how many passages there are, and how many have each of these terms."""
-        engine, most = self._engine, self._engine.most_counted
-        unknown = {engine.write_term(term): term for term in terms if term not in self._common}
-        asked = {"asked": engine.pack_list(list(unknown)), "most": most}
+        """Return how many passages there are, and how many have each of these terms.
+
+        Of a common term about how many: it is counted in a sample.
+        """
+        engine = self._engine
+        common = self._find_common(terms)
+        rest = {engine.write_term(term): term for term in terms if term not in common}
+        asked = {"asked": engine.pack_list(list(rest)), "most": engine.most_counted + 1}
         counted: dict[str, int] = dict(self._database.read(self._sql.count, asked))
-        held = dict.fromkeys(terms, 0) | {term: most for term in terms if term in self._common}
-        held |= {term: counted.get(written, 0) for written, term in unknown.items()}
-        if len(self._common) > MOST_COMMON:
-            self._common.clear()
-        self._common.update(term for term, count in held.items() if count >= most)
-        return counted.get("", 0), held
+        total = counted.get("", 0)
+        held = dict.fromkeys(terms, 0)
+        held |= {term: round(share * total) for term, share in common.items()}
+        held |= {term: counted.get(written, 0) for written, term in rest.items()}
+        return total, held
+
+    def _find_common(self, terms: Sequence[str]) -> Mapping[str, float]:
+        """Return which terms are common, and the share of the passages that have each."""
+        if not self._sql.sample:
+            return {}
+        if len(self._shares) > MOST_KNOWN:
+            self._shares.clear()
+        unknown = {self._engine.write_term(t): t for t in terms if t not in self._shares}
+        if unknown:
+            asked = {"asked": self._engine.pack_list(list(unknown)), "sampled": SAMPLED}
+            seen: dict[str, int] = dict(self._database.read(self._sql.sample, asked))
+            sampled = seen.pop("", 0)
+            self._shares |= {
+                unknown[written]: count / sampled if count >= SEEN else 0.0
+                for written, count in seen.items()
+            }
+        return {term: share for term in terms if (share := self._shares[term])}
 
     def find(self, weights: Mapping[str, float], most: int, area: SearchArea) -> Sequence[Hit]:
-        """Return up to `most` passages that have the most of these terms, the oldest first."""
-        sessions = area.sessions
-        names = None if area.references is None else sorted(area.references)
-        asked: dict[str, Any] = {
-            **self._engine.pack_question(weights),
-            "most": most,
-            "kept": self._kept,
-            "names": None if names is None else self._engine.pack_list(names),
-            "sessions": None if sessions is None else json.dumps(dict(sessions)),
-        }
+        """Return up to `most` passages that have the most of these terms, the oldest first.
+
+        Each stands where it was said last.
+        """
+        asked = {**self._pack_area(area), **self._engine.pack_question(weights), "most": most}
         rows = self._database.read(self._sql.find, asked)
         return [Hit(reference, start, text, 0.0, name) for text, reference, start, name in rows]
+
+    def list_passages(self, area: SearchArea, most: int) -> Sequence[bytes]:
+        """Return the hashes of the newest `most` passages of an area, the newest first."""
+        rows = self._database.read(self._sql.newest, {**self._pack_area(area), "most": most})
+        return [bytes(digest) for (digest,) in rows]
+
+    def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
+        """Return those of these passages that an area holds, each where it stands last."""
+        wanted = self._engine.pack_list([name.hex() for name in names if isinstance(name, bytes)])
+        rows = self._database.read(self._sql.read, {**self._pack_area(area), "digests": wanted})
+        return {
+            bytes(digest): Hit(reference, start, text, 0.0, name)
+            for digest, text, reference, start, name in rows
+        }
+
+    def _pack_area(self, area: SearchArea) -> dict[str, Any]:
+        names, sessions = area.references, area.sessions
+        return {
+            "kept": self._kept,
+            "names": None if names is None else self._engine.pack_list(sorted(names)),
+            "sessions": None if sessions is None else json.dumps(dict(sessions)),
+        }

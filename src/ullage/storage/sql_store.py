@@ -17,7 +17,7 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import find_references
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
-from ullage.core.search.index import MemoryIndex, SearchSource
+from ullage.core.search.index import JointIndex, MemoryIndex, SearchSource
 from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, Index, SearchArea, find_hits
 from ullage.core.values.pickling import Unpicklable
 from ullage.storage import bodies
@@ -461,7 +461,7 @@ class SqlOriginals:
     """The texts that placeholders stand for, and where they are searched."""
 
     def __init__(self, records: SqlRecords, passages: KeptPassages) -> None:
-        self._records, self._passages = records, passages
+        self._records, self.passages = records, passages
         self._objects = ObjectReader()
 
     def keep(self, items: Mapping[str, str]) -> None:
@@ -491,15 +491,12 @@ class SqlOriginals:
     def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
         """Return the passages that fit a query best; raises what `find_hits` raises."""
         try:
-            self._passages.take_originals()
+            self.passages.take_originals()
         except ReadOnlyStore:  # its index cannot grow: one in memory holds what is not in it
             beside = MemoryIndex()
-            beside.take("", self._passages.list_waiting(), 0)
-            found = [
-                hit for one in (self._passages, beside) for hit in find_hits(one, query, hits, area)
-            ]
-            return sorted(found, key=lambda hit: -hit.score)[:hits]
-        return find_hits(self._passages, query, hits, area)
+            beside.take("", self.passages.list_waiting(), 0)
+            return find_hits(JointIndex(self.passages, beside), query, hits, area)
+        return find_hits(self.passages, query, hits, area)
 
 
 class SqlStore(Unpicklable):

@@ -102,6 +102,7 @@ PASSAGES: Final = PassageEngine(
             SELECT '', count(*) FROM passages UNION ALL
             SELECT term, doc FROM passage_words WHERE term IN (SELECT value FROM json_each(:asked))
         """,
+        sample="",
         find="""
             WITH best AS MATERIALIZED (
                 SELECT f.rowid AS id FROM passage_terms AS f WHERE f.passage_terms MATCH :question
@@ -109,7 +110,20 @@ PASSAGES: Final = PassageEngine(
                 ORDER BY f.rank LIMIT :most)
             SELECT p.text, s.reference, s.start, s.session FROM best
             JOIN passages AS p ON p.id = best.id
-            JOIN spots AS s ON s.passage = best.id AND HOLDS ORDER BY s.rowid
+            JOIN spots AS s ON s.rowid = (
+                SELECT max(s.rowid) FROM spots AS s WHERE s.passage = best.id AND HOLDS)
+            ORDER BY s.rowid
+        """.replace("HOLDS", _HOLDS),
+        newest="""
+            SELECT p.digest FROM (
+                SELECT DISTINCT s.passage AS id FROM spots AS s WHERE HOLDS
+                ORDER BY id DESC LIMIT :most) AS newest
+            JOIN passages AS p ON p.id = newest.id ORDER BY p.id DESC
+        """.replace("HOLDS", _HOLDS),
+        read="""
+            SELECT p.digest, p.text, s.reference, s.start, s.session
+            FROM json_each(:digests) AS named JOIN passages AS p ON p.digest = unhex(named.value)
+            JOIN spots AS s ON s.passage = p.id AND HOLDS ORDER BY s.rowid
         """.replace("HOLDS", _HOLDS),
     ),
     write_term=str,
@@ -118,7 +132,7 @@ PASSAGES: Final = PassageEngine(
     pack_list=json.dumps,
     lock=_lock_nothing,
     most_looked_at=4_000,
-    most_counted=sys.maxsize,
+    most_counted=sys.maxsize - 1,
 )
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.search.index import MemoryIndex, SearchSource
-from ullage.core.search.ranking import EVERYWHERE, MOST_HITS, SearchArea, find_hits
+from ullage.core.search.index import JointIndex, MemoryIndex, SearchSource
+from ullage.core.search.ranking import (
+    EVERYWHERE,
+    MOST_HITS,
+    Hit,
+    Passages,
+    SearchArea,
+    find_hits,
+    fuse_hits,
+)
 
 TEXTS = {
     "u:1": "The staging database listens on port 6543.",
@@ -90,3 +98,55 @@ def test_a_query_without_words_is_refused(index: MemoryIndex, query: str):
 def test_a_senseless_number_of_hits_is_refused(index: MemoryIndex, hits: int):
     with pytest.raises(ConfigurationError, match="from 1 to 100"):
         find_hits(index, "lunch", hits)
+
+
+def test_common_words_are_left_out_where_rare_ones_find_enough(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(MemoryIndex, "most_counted", 80)
+    texts = {f"u:{n}": f"the cask {n} is full" for n in range(100)}
+    rare = {f"v:{n}": f"barrel {n}" for n in range(70)}
+    index = make_index({**texts, **rare, "u:x": "the cask of many"})
+    assert {hit.text.split()[0] for hit in find_hits(index, "barrel cask", 100)} == {"barrel"}
+    assert len(find_hits(index, "many cask", 100)) == 100
+
+
+# --- several rankings ---------------------------------------------------------------------------
+
+
+def hit(text: str, reference: str = "u:1") -> Hit:
+    return Hit(reference, 0, text, 1.0)
+
+
+def test_what_two_rankings_have_first_comes_first():
+    fused = fuse_hits([hit("a"), hit("b"), hit("c")], [hit("d"), hit("b \n", "u:2")])
+    assert [one.text for one in fused] == ["b", "a", "d", "c"]
+    assert [one.score for one in fused] == sorted((one.score for one in fused), reverse=True)
+    assert fuse_hits([], []) == []
+
+
+class Fixed:
+    """Finds one text, whatever the question is."""
+
+    def find(self, passages: Passages, query: str, most: int, area: SearchArea) -> list[Hit]:
+        del query
+        numbers = passages.list_passages(area, most)
+        return [h for h in passages.read_passages(numbers, area).values() if h.reference == "u:3"]
+
+
+def test_what_is_similar_stands_among_what_has_the_words(index: MemoryIndex):
+    index.similar = Fixed()
+    assert names(index, "staging database") == ["u:1", "u:3", "u:2"]
+    assert names(index, "zymurgy") == ["u:3"]
+    assert names(index, "zymurgy", SearchArea(references=frozenset({"u:1"}))) == []
+
+
+def test_two_indexes_are_searched_as_one():
+    texts = {f"u:{n}": f"cask {n} is full" for n in range(20)}
+    late = {"u:late": "cask 7 leaks", "u:later": "the valve"}
+    whole = make_index({**texts, **late})
+    parts = JointIndex(make_index(texts), make_index(late))
+    for query in ("cask leaks", "cask 7", "valve", "full"):
+        joint = find_hits(parts, query)
+        assert joint == find_hits(whole, query)
+    newest = parts.list_passages(EVERYWHERE, 3)
+    read = parts.read_passages(newest, EVERYWHERE)
+    assert [read[number].reference for number in newest] == ["u:later", "u:late", "u:19"]

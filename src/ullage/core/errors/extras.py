@@ -18,9 +18,9 @@ def command(extra: str = ALL) -> str:
     return f"pip install 'ullage[{extra}]'"
 
 
-def explain_missing(what: str, package: object) -> ConfigurationError:
+def explain_missing(what: str, package: object, extra: str = ALL) -> ConfigurationError:
     """Return the error for a package that is not there: what needs it, and the fix."""
     return ConfigurationError(
-        f"{what} needs {package}, which is not installed: {command()} (in a checkout: pip install "
-        f"'.[{ALL}]')"
+        f"{what} needs {package}, which is not installed: {command(extra)} (in a checkout: pip "
+        f"install '.[{extra}]')"
     )

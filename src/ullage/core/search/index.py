@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
 from ullage.core.search.passages import cut_passages
-from ullage.core.search.ranking import Hit, Index, SearchArea
+from ullage.core.search.ranking import Hit, Index, SearchArea, Similar
 from ullage.core.search.terms import list_terms
 
 MEAN: Final = 200
@@ -41,8 +41,10 @@ class MemoryIndex:
     """Passages by their terms."""
 
     most_looked_at: Final = 4_000
+    most_counted: Final = 2**31 - 1
 
     def __init__(self) -> None:
+        self.similar: Similar | None = None
         self._passages: dict[int, tuple[Hit, int]] = {}
         self._lengths: dict[int, int] = {}
         self._postings: dict[str, dict[int, int]] = {}
@@ -103,10 +105,56 @@ class MemoryIndex:
         scores: dict[int, float] = {}
         for term, weight in weights.items():
             for number, times in islice(
-                reversed(self._postings[term].items()), self.most_looked_at
+                reversed(self._postings.get(term, {}).items()), self.most_looked_at
             ):
                 length = 1 + self._lengths[number] / MEAN
                 scores[number] = scores.get(number, 0.0) + weight * times / (times + length)
         allowed = (number for number in scores if area.holds(*self._passages[number]))
         best = sorted(allowed, key=scores.__getitem__, reverse=True)[:most]
         return [self._passages[number][0] for number in sorted(best)]
+
+    def list_passages(self, area: SearchArea, most: int) -> Sequence[str]:
+        """Return the newest `most` passages of an area, the newest first: their texts name them."""
+        newest = (
+            hit.text for hit, order in reversed(self._passages.values()) if area.holds(hit, order)
+        )
+        return list(islice(dict.fromkeys(newest), most))
+
+    def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
+        """Return those of these passages that an area holds, each where it stands last."""
+        wanted = set(names)
+        held = ((hit, order) for hit, order in self._passages.values() if hit.text in wanted)
+        return {hit.text: hit for hit, order in held if area.holds(hit, order)}
+
+
+class JointIndex:
+    """Two indexes searched as one: what is in either is counted, and weighed alike.
+
+    The second has what is newer.
+    """
+
+    def __init__(self, first: Index, second: Index) -> None:
+        self._first, self._second = first, second
+        self.similar = first.similar
+        self.most_looked_at = min(first.most_looked_at, second.most_looked_at)
+        self.most_counted = min(first.most_counted, second.most_counted)
+
+    def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
+        """Return how many passages there are, and how many have each of these terms."""
+        (some, held), (more, newer) = self._first.count(terms), self._second.count(terms)
+        return some + more, {term: held[term] + newer[term] for term in terms}
+
+    def find(self, weights: Mapping[str, float], most: int, area: SearchArea) -> Sequence[Hit]:
+        """Return up to `most` passages of each that have the most of these terms."""
+        found = self._first.find(weights, most, area)
+        return [*found, *self._second.find(weights, most, area)]
+
+    def list_passages(self, area: SearchArea, most: int) -> Sequence[Hashable]:
+        """Return the names of the newest `most` passages of an area, the newest first."""
+        newer = self._second.list_passages(area, most)
+        return [*newer, *self._first.list_passages(area, most)][:most]
+
+    def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
+        """Return those of these passages that an area holds, each where it stands last."""
+        first = self._first.read_passages(names, area)
+        return {**first, **self._second.read_passages(names, area)}

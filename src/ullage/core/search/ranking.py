@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from ullage.core.errors import ConfigurationError
@@ -26,6 +26,10 @@ CANDIDATES: Final = 60
 
 RARE: Final = 50
 """Passages of a word up to which words that begin alike are looked for too."""
+
+FUSED: Final = 5
+"""What is added to a rank: the less, the more the first of a ranking stand above the rest. With 60,
+which is usual, what only one ranking finds is buried; 1 to 10 find the same (bench/search.py)."""
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -70,15 +74,43 @@ class SearchArea:
 EVERYWHERE: Final = SearchArea()
 
 
-class Index(Protocol):
+class Passages(Protocol):
+    """Passages by what names them: a hash of their text, or the text; equal texts are one."""
+
+    def list_passages(self, area: SearchArea, most: int) -> Sequence[Hashable]:
+        """Return the names of the newest `most` passages of an area, the newest first."""
+        ...
+
+    def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
+        """Return those of these passages that an area holds, each where it stands last."""
+        ...
+
+
+class Similar(Protocol):
+    """Finds passages that mean what a question means, also in other words."""
+
+    def find(self, passages: Passages, query: str, most: int, area: SearchArea) -> list[Hit]:
+        """Return up to `most` passages of an area that are most like a question, the best first."""
+        ...
+
+
+class Index(Passages, Protocol):
     """Passages by their terms.
 
-    `most_looked_at` is how many a search looks at, those with the rarest terms.
+    `most_looked_at` is how many a search looks at, those with the rarest terms; of one term no more
+    than `most_counted`. `similar` finds more, where somebody turned it on.
     """
+
+    similar: Similar | None
 
     @property
     def most_looked_at(self) -> int:
         """Passages that a search looks at."""
+        ...
+
+    @property
+    def most_counted(self) -> int:
+        """Passages of one term that a search looks at; a term with more is a common one."""
         ...
 
     def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
@@ -111,10 +143,29 @@ def find_hits(
         for term, count in held.items()
         if count
     }
-    if not weights:
-        return []
-    chosen = _choose_rarest(weights, held, index.most_looked_at)
-    return _order(index.find(chosen, max(CANDIDATES, 6 * hits), area), weights)[:hits]
+    most = max(CANDIDATES, 6 * hits)
+    chosen = _choose_rarest(weights, held, index)
+    found = _order(index.find(chosen, most, area), weights) if chosen else []
+    if index.similar is not None:
+        found = fuse_hits(found, index.similar.find(index, query, most, area))
+    return found[:hits]
+
+
+def fuse_hits(*rankings: Sequence[Hit]) -> list[Hit]:
+    """Return the hits of several rankings as one, by their ranks alone.
+
+    Each rank is worth 1 / (FUSED + rank): reciprocal rank fusion (Cormack, Clarke and Buettcher,
+    2009).
+    """
+    worth: dict[str, float] = {}
+    hits: dict[str, Hit] = {}
+    for ranking in rankings:
+        for rank, hit in enumerate(ranking, 1):
+            text = _flatten(hit)
+            worth[text] = worth.get(text, 0.0) + 1 / (FUSED + rank)
+            hits.setdefault(text, hit)
+    best = sorted(worth, key=lambda text: -worth[text])
+    return [replace(hits[text], score=worth[text]) for text in best]
 
 
 def _read_query(query: str) -> tuple[list[str], dict[str, str]]:
@@ -131,13 +182,20 @@ def _read_query(query: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _choose_rarest(
-    weights: Mapping[str, float], held: Mapping[str, int], most: int
+    weights: Mapping[str, float], held: Mapping[str, int], index: Index
 ) -> dict[str, float]:
-    """Return the terms that passages are looked up by: the rarest, at least one."""
+    """Return the terms that passages are looked up by: the rarest, at least one.
+
+    A common one is left out where the rarer ones give passages enough to be put in order.
+    """
     chosen: dict[str, float] = {}
+    looked = 0
     for term in sorted(weights, key=held.__getitem__):
-        most -= held[term]
-        if chosen and most < 0:
+        common = held[term] > index.most_counted
+        if chosen and common and looked >= CANDIDATES:
+            break
+        looked += min(held[term], index.most_counted)
+        if chosen and looked > index.most_looked_at:
             break
         chosen[term] = weights[term]
     return chosen
@@ -145,7 +203,7 @@ def _choose_rarest(
 
 def _order(found: Sequence[Hit], weights: Mapping[str, float]) -> list[Hit]:
     """Return passages in the order of their worth; of one text only once, the newest."""
-    distinct = {" ".join(hit.text.split()): hit for hit in found}.values()
+    distinct = {_flatten(hit): hit for hit in found}.values()
     counted = [(hit, list_terms(hit.text)) for hit in distinct]
     mean = sum(len(terms) for _, terms in counted) / max(len(counted), 1)
     whole = sum(weights.values())
@@ -157,3 +215,8 @@ def _order(found: Sequence[Hit], weights: Mapping[str, float]) -> list[Hit]:
         share = sum(weights[t] for t in times) / whole
         scored.append(Hit(hit.reference, hit.offset, hit.text, sums * (1 + share), hit.session))
     return sorted(scored, key=lambda hit: -hit.score)
+
+
+def _flatten(hit: Hit) -> str:
+    """Return what makes a passage another one than the next: its words, not its spaces."""
+    return " ".join(hit.text.split())
