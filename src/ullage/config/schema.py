@@ -86,7 +86,7 @@ class PolicyTable(Table, frozen=True, kw_only=True):
     tail_share: the same as a share of the room for input; the smaller one holds (0.25)
     keep_last: the messages that are left alone at the end, at the most (all of the tail)
     min_output: how low `max_tokens` may be lowered (1024, or an eighth of a smaller window)
-    carry_share: the share of the target that the block of facts and words may take (0.9)
+    carry_share: the share of the target that the block of facts and words may take (0.95)
     results: whether the results of a tool, by its name, can be had again (again)
     recovery_tails: the messages that the recoveries of a turn leave alone, falling (40, 20, 10, 5)
     background: whether an async guard begins a summary one rung early (false)
