@@ -379,8 +379,6 @@ def supersedes(new: Profile, old: Profile) -> bool:
 
 
 def _is_revised(new: Profile, old: Profile) -> bool:
-    if new.values == old.values and new.words == old.words:
-        return False
     shared = len(new.words & old.words)
     mine, yours = new.values - old.values, old.values - new.values
     if len(mine) == 1 and len(yours) == 1:
