@@ -241,7 +241,7 @@ LATIN: Final = _any(
 )
 """Worth 3: prohibitions and obligations of other languages at their commonest."""
 
-SCRIPTS: Final = re.compile(
+_SCRIPTS: Final = (
     # Russian
     r"никогда|всегда|нельзя|должн|необходимо|обязательно|запрещ[её]н|только|избегай|впредь|отныне"
     r"|не (?:трогай|меняй|используй|удаляй|изменяй|нужно|надо|более|менее)|убедись|следи"
@@ -265,7 +265,11 @@ SCRIPTS: Final = re.compile(
     r"|ください|てほしい|がいい|たくない|まで[にはの]|前に|しないで|ないでください|てはいけ|てはなら|ではいけ|必ず|常に|いつも|べき|なければなら|今後"
     r"|これから|避けて|のみ|だけ[使を]|以[内下上]|確認して|注意"
 )
-"""The same in other scripts; looked for only where a sentence is not ASCII."""
+SCRIPTS: Final = re.compile(group_branches([_SCRIPTS]))
+"""The same in other scripts; looked for only where a sentence has a letter of one."""
+
+FIRST_SCRIPT: Final = "\u0400"
+"""The first character of these scripts: a sentence without one from here on has none of them."""
 
 DENIES_ELSEWHERE: Final = _any(
     r"nicht|keine?[nmrs]?|ohne|nichts|niemand(?:en|em)?|kein\w* einzige\w*",

@@ -190,7 +190,7 @@ def _worth(lower: str) -> int:
     found = [worth for cue, worth, part in cues.WORTH if part in lower and cue.search(lower)]
     if cues.SELDOM.search(lower):
         found += [worth for cue, worth, _ in cues.WORTH_SELDOM if cue.search(lower)]
-    if not lower.isascii() and cues.SCRIPTS.search(lower):
+    if not lower.isascii() and max(lower) >= cues.FIRST_SCRIPT and cues.SCRIPTS.search(lower):
         found.append(3)
     if cues.ASKS_ONCE.search(lower) and 3 not in found and not cues.URGES.search(lower):
         found.append(-2)
