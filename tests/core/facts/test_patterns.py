@@ -77,3 +77,9 @@ def test_every_cue_has_the_part_that_it_is_passed_over_without(
 ) -> None:
     pattern, _, part = cues.WORTH[place]
     assert part in data.draw(st.from_regex(pattern))
+
+
+@settings(max_examples=30, deadline=None)
+@given(text=st.from_regex(cues.SCRIPTS))
+def test_cues_of_other_scripts_have_a_character_of_one(text: str) -> None:
+    assert max(text) >= cues.FIRST_SCRIPT

@@ -250,7 +250,7 @@ LATIN: Final = _any(
 )
 """Worth 3: prohibitions and obligations of other languages at their commonest."""
 
-SCRIPTS: Final = re.compile(
+_SCRIPTS: Final = (
     # Russian
     r"никогда|всегда|нельзя|должн|необходимо|обязательно|запрещ[её]н|избегай|впредь|отныне"
     r"|не (?:трогай|меняй|используй|удаляй|изменяй|нужно|надо|более|менее)|убедись|следи"
@@ -272,7 +272,8 @@ SCRIPTS: Final = re.compile(
     r"|ください|てほしい|がいい|たくない|しないで|ないでください|てはいけ|てはなら|ではいけ|必ず|常に|いつも|べき"
     r"|なければなら|今後|これから|避けて|だけ[使を]|以[内下上]|確認して|注意"
 )
-"""Worth 3: the same in other scripts; looked for only where a sentence is not ASCII."""
+SCRIPTS: Final = re.compile(group_branches([_SCRIPTS]))
+"""Worth 3: the same in other scripts; looked for only where a sentence has a letter of one."""
 
 SCRIPTS_LIMIT: Final = re.compile(
     r"только|лучше|остаётся|остается|希望|想要|之前|فقط|قبل أن|إلا|केवल|सिर्फ|से पहले|まで[にはの]"
@@ -282,6 +283,9 @@ SCRIPTS_LIMIT: Final = re.compile(
 
 SCRIPTS_DENY: Final = re.compile(r"без |不[行会想]|都不|لا (?:ي|أ)|بدون|नहीं|बिना|कभी")
 """Worth 1: a negation, as `DENIES_ELSEWHERE`: people use it when they tell something, too."""
+
+FIRST_SCRIPT: Final = "\u0400"
+"""The first character of these scripts: a sentence without one from here on has none of them."""
 
 DENIES_ELSEWHERE: Final = _any(
     r"nicht|keine?[nmrs]?|ohne|nichts|niemand(?:en|em)?|kein\w* einzige\w*",
@@ -386,7 +390,7 @@ WORTH_OF_SCRIPTS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (SCRIPTS_LIMIT, 2),
     (SCRIPTS_DENY, 1),
 )
-"""The same for sentences that are not ASCII."""
+"""The same for sentences with a letter of such a script."""
 
 STATES_RULE: Final = 2
 """What a sentence must be worth to be taken for a rule; tuned on the set `SEEN` of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 _OPEN: Final = "(?:"
@@ -81,10 +82,6 @@ def _cut_group(branch: str) -> tuple[str, str]:
     """Return the inside of a group at the head of an alternative, "" for none, and what follows."""
     if not branch.startswith(_OPEN):
         return "", branch
-    depth, at = 0, 0
-    for piece in _PIECES.findall(branch):
-        depth += (piece == "(") - (piece == ")")
-        at += len(piece)
-        if not depth:
-            break
-    return branch[len(_OPEN) : at - 1], branch[at:]
+    pieces = _PIECES.findall(branch)
+    end = list(accumulate((piece == "(") - (piece == ")") for piece in pieces)).index(0)
+    return "".join(pieces[len(_OPEN) : end]), "".join(pieces[end + 1 :])

@@ -103,6 +103,7 @@ class _Words(dict[str, _Word]):
         self.small: set[str] = set()
         self.number = 0
         self._plain: dict[str, _Word] = {}
+        self._rarities: dict[int, float] = {}
 
     def __missing__(self, word: str) -> _Word:
         lower = word.casefold()
@@ -133,8 +134,12 @@ class _Words(dict[str, _Word]):
         return known
 
     def _find_rarity(self, lower: str) -> float:
-        spread = max(self.spread[lower], 1)
-        return max(1.0 - log(spread) / (log(self.number + 1.0) or 1.0), 0.0)
+        spread = self.spread[lower]
+        known = self._rarities.get(spread)
+        if known is None:
+            whole = log(self.number + 1.0) or 1.0
+            known = self._rarities[spread] = max(1.0 - log(max(spread, 1)) / whole, 0.0)
+        return known
 
     def _find_form(self, word: str, lower: str) -> int:
         if word.isalpha():
@@ -481,13 +486,13 @@ _ENDS: Final = "?!.\u061f\uff1f \"'”»)"
 
 def _add_named(worth: float, words: Iterable[_Word], index: int, learned: Weights) -> float:
     """Return a worth with that of names and numbers: of each form the best ones count."""
-    told: tuple[dict[str, float], ...] = ({}, {}, {})
+    told: dict[int, dict[str, float]] = {}
     for word in words:
         rarity = word.rarity * learned.taken_up if word.last > index else word.rarity
-        told[word.form - 1][word.lower] = rarity
-    weights = (learned.number, learned.signed, learned.name)
-    for group, weight in zip(told, weights, strict=True):
-        worth += weight * sum(sorted(group.values())[-MOST_NAMED:])
+        told.setdefault(word.form, {})[word.lower] = rarity
+    weights = {NUMBER: learned.number, SIGNED: learned.signed, CAPITAL: learned.name}
+    for form in sorted(told):
+        worth += weights[form] * sum(sorted(told[form].values())[-MOST_NAMED:])
     return worth
 
 

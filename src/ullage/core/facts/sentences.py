@@ -190,7 +190,7 @@ def _worth(lower: str) -> int:
     found = [worth for cue, worth, part in cues.WORTH if part in lower and cue.search(lower)]
     if cues.SELDOM.search(lower):
         found += [worth for cue, worth, _ in cues.WORTH_SELDOM if cue.search(lower)]
-    if not lower.isascii():
+    if not lower.isascii() and max(lower) >= cues.FIRST_SCRIPT:
         found += [worth for cue, worth in cues.WORTH_OF_SCRIPTS if cue.search(lower)]
     if cues.ASKS_ONCE.search(lower) and 3 not in found and not cues.URGES.search(lower):
         found.append(-2)
@@ -380,8 +380,6 @@ def supersedes(new: Profile, old: Profile) -> bool:
 
 
 def _is_revised(new: Profile, old: Profile) -> bool:
-    if new.values == old.values and new.words == old.words:
-        return False
     shared = len(new.words & old.words)
     mine, yours = new.values - old.values, old.values - new.values
     if len(mine) == 1 and len(yours) == 1:

@@ -26,7 +26,7 @@ BESIDE: Final = 500
 
 OVERTAKEN: Final = (8, 16, 32)
 """Newer histories with which one is let go of what was worked out of its messages for a compaction:
-that weighs 20 to 50 times as much as their text. More than once, since a slow compaction may go on
+that weighs 15 to 26 times as much as their text. More than once, since a slow compaction may go on
 when its history was overtaken."""
 
 MOST_STEPS: Final = 4
