@@ -198,3 +198,33 @@ def test_of_very_many_messages_the_newest_answers_are_looked_at_and_all_that_peo
     assert "Mirela" in next(iter(near.find_others(places))).segment.text
     assert "Mirela" not in next(iter(far.find_others([*places, LOOKED_AT + 1]))).segment.text
     assert [v.segment.text for v in far.find_said(places)] == ["Write to port 5432."]
+
+
+def test_a_value_of_a_short_message_is_told_with_the_words_beside_it() -> None:
+    told = "Convert 38 sqm to sqft. That is the new studio that I rented in Setubal"
+    found = packed([said("user", told), *TALK], 400)
+    assert told in found.said
+    assert not [line for line in found.constraints if "38 sqm" in line]
+
+
+def test_a_rule_of_a_short_message_stays_among_the_rules() -> None:
+    found = packed([said("user", "Never touch the north gate. My dog sleeps there"), *TALK], 400)
+    assert found.constraints[0].startswith("Never touch the north gate.")
+
+
+def test_who_used_no_tool_has_no_failed_attempts_before_peoples_words() -> None:
+    failed = "The cask did not work because the bung was loose, so it leaked into the cellar."
+    talk = [
+        said("user", f"The accordion of hall {n} was mended in week {n + 9} by Mirela.")
+        for n in range(60)
+    ]
+    raws = [said("user", "How do I store ale?"), said("assistant", failed), *talk]
+    step = tool_step("c1", "ok", tool="bash", arguments='{"command": "make"}')
+    assert packed(raws, 500).failures == ()
+    assert packed([*raws, *step], 500).failures
+
+
+def test_a_value_of_a_long_message_stays_where_values_stand() -> None:
+    much = " ".join(f"The loom of hall {n} hums like a kettle of bees at dusk." for n in range(8))
+    found = packed([said("user", f"Convert 38 sqm to sqft. {much}"), *TALK], 900)
+    assert [line for line in found.constraints if "38 sqm" in line]

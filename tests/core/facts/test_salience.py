@@ -237,3 +237,19 @@ def test_an_identifier_is_a_name_wherever_it_stands() -> None:
     rare = set().union(*(valued.rare for valued in found))
     assert "=kx-4821" in rare
     assert "harbour" in rare  # a capital letter that begins a sentence tells nothing
+
+
+@pytest.mark.parametrize(
+    ("told", "asked"),
+    [
+        (
+            "my sister moved to the coast, what is it like there?",
+            "what is the coast like there where my sister has moved to?",
+        ),
+        ("我姐姐对花生过敏\uff0c点什么菜好\uff1f", "对花生过敏的姐姐点什么菜才算比较好呢\uff1f"),
+    ],
+)
+def test_of_a_question_what_stands_before_its_last_clause_is_told(told: str, asked: str) -> None:
+    assert worth([said("user", told), *TALK], told[:6]) > 1.5 * worth(
+        [said("user", asked), *TALK], asked[:6]
+    )

@@ -127,6 +127,9 @@ def test_sentences_are_short_lines_without_loose_white_space(text: str):
         "Никогда не меняй схему.",
         "不要修改 main.py。",
         "必ず日本語で答えてください。",
+        "How to release: always tag first.",
+        "Вносить правки только в src.",
+        "लाल तार केवल इंजीनियर छुए।",
     ],
 )
 def test_rules_are_found(sentence: str):
@@ -147,6 +150,12 @@ def test_rules_are_found(sentence: str):
         "12 passed, 0 failed",
         "It should be fixed now, at least on my side.",
         "Thanks!",
+        "what does a cooper have to do with beer",
+        "Do I need to rinse the barrel",
+        "Name a few films set in breweries",
+        "رسائلنا لا يقرؤها أحد.",
+        "यह पत्र कोई नहीं पढ़ता।",
+        "Он ушёл без шапки.",
     ],
 )
 def test_small_talk_and_requests_are_no_rules(sentence: str):

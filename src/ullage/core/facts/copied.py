@@ -65,6 +65,7 @@ _STAMP: Final = re.compile(
 """A line that a time opens, or one of few words that a time closes, and no end of a sentence."""
 
 _STOPS: Final = tuple(".!?:;,…。\uff01\uff1f\uff1a\uff1b\uff0c、")
+_QUESTIONS: Final = ("?", "\uff1f")
 _CLOSERS: Final = "\"')]»”\u2019*_ "
 _ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
 _FIELD: Final = re.compile(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
@@ -207,7 +208,7 @@ def _turns_back(told: str) -> bool:
 def _asks(told: str) -> bool:
     """Tell whether words ask something or for something to be done to a text."""
     lower = told.lower()
-    if lower.rstrip(_CLOSERS).endswith(("?", "\uff1f")) or cues.TREATS.search(lower):
+    if lower.rstrip(_CLOSERS).endswith(_QUESTIONS) or cues.TREATS.search(lower):
         return True
     return cues.TREATS_UNSPACED.search(lower) is not None
 
@@ -436,9 +437,13 @@ def _is_impersonal(line: str, *, addressed: bool) -> bool:
 def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield long paragraphs that speak neither of a writer nor to a reader; two, four prove more.
 
-    Where the first words ask something of a text, it may speak to a reader.
+    Where the first words ask something of a text, it may speak to a reader. Where they tell that
+    rules follow, it is somebody's own.
     """
-    found, asked = 0, _asks(" ".join(lines[:opening]))
+    first = " ".join(lines[:opening]).strip()
+    found, asked = 0, _asks(first)
+    if not first.endswith(_QUESTIONS) and cues.RULE_HEADING.search(first.lower()):
+        return
     for number, line in enumerate(lines[opening:], opening):
         length = _measure(line)
         if length < ARTICLE or len(_STOP_WITHIN.findall(line)) < 2:
