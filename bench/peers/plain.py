@@ -88,7 +88,7 @@ WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|\w+")
 NAME = re.compile(r"(?<=[a-z,;] )[A-Z]\w+")
 NUMBER = re.compile(r"\S*\d\S*")
 ALIKE = 0.8
-"""Share of a sentence's words that others have said from which on it is said already."""
+"""Share of a sentence's words that another one has, from which on it is said already."""
 
 
 class BestSentences(Tiktoken):
@@ -108,14 +108,14 @@ class BestSentences(Tiktoken):
             range(len(found)), key=lambda at: rate(found[at][1], often, len(found)), reverse=True
         )
         kept: set[int] = set()
-        known: set[str] = set()
+        known: list[set[str]] = []
         for at in ranked:
             n, part = found[at]
             words = {*list_words(part)}
             cost = self.judge.text(part) + 1 + (4 if all(found[k][0] != n for k in kept) else 0)
-            if cost <= left and len(words & known) < ALIKE * len(words):
+            if cost <= left and all(len(words & said) < ALIKE * len(words) for said in known):
                 kept.add(at)
-                known |= words
+                known.append(words)
                 left -= cost
         texts: dict[int, list[str]] = {}
         for at in sorted(kept):

@@ -133,3 +133,19 @@ def test_nobody_turns_back_behind_a_letter_without_a_name_below_it() -> None:
 def test_two_times_in_sentences_are_no_transcript() -> None:
     text = "I must never have meetings before 10:00.\nAlways keep 12:30 to 13:15 free."
     assert drop_quoted(text) == text
+
+
+def test_short_words_and_those_of_a_person_above_an_article_stay_typed() -> None:
+    article = (
+        "The laboratory receives some forty boxes a day from the clinics around it. Each box "
+        "is opened by two people, and the time of arrival is written on the lid. A box without a "
+        "time is sent back to the clinic on the same day, and the driver signs for it. Boxes "
+        "of the night stand in the cold room until six."
+    )
+    mine = (
+        "We keep all of that on paper, because our clinics have no screens, and I sign each list."
+    )
+    for own in (f"{mine} My deputy does the same on Sundays.", "Boxes are blue."):
+        typed = drop_quoted(f"What is this about?\n\n{own}\n\n{article}\n\n{article}")
+        assert own in typed
+        assert "forty boxes" not in typed
