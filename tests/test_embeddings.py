@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.machinery
 import json
 import struct
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from ullage.core.search.index import MemoryIndex, SearchSource
 from ullage.core.search.ranking import EVERYWHERE, SearchArea
 from ullage.core.session.log.event import Draft
 from ullage.embeddings import SimilarPassages, load_parts, read_tensor
+from ullage.storage import open_store
 
 pytestmark = pytest.mark.skipif(
     find_spec("wordllama") is None, reason="wordllama has no wheel for Python 3.14 and ARM"
@@ -39,6 +43,16 @@ def index() -> MemoryIndex:
     said = enumerate((CAR, NURSE, LUNCH))
     index.take("", [SearchSource(reference(text), text, n) for n, text in said], 3)
     return index
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Return a test that runs in an event loop."""
+
+    @wraps(test)
+    def run(*arguments: Any, **more: Any) -> None:
+        asyncio.run(test(*arguments, **more))
+
+    return run
 
 
 def find(similar: SimilarPassages, index: MemoryIndex, query: str) -> list[str]:
@@ -217,3 +231,31 @@ def test_vectors_belong_to_texts_also_in_a_log_that_may_not_be_written(
     store: Any = ullage.open_store(url, create=False, embeddings=True)
     assert ullage.search("automobile", store=store)[0].text == CAR
     store.close()
+
+
+def test_half_a_character_is_looked_for_like_any_text(index: MemoryIndex):
+    index.take("", [SearchSource(reference("x"), "half \ud800 a car", 9)], 9)
+    similar = SimilarPassages(load_parts())
+    assert find(similar, index, "car \udc80")
+
+
+def test_vectors_are_named_by_hashes_not_by_texts(index: MemoryIndex):
+    similar = SimilarPassages(load_parts())
+    find(similar, index, ASKED)
+    assert similar._rows
+    assert not [name for name in similar._rows if isinstance(name, str)]
+
+
+@in_loop
+async def test_a_search_in_memory_holds_no_loop_up():
+    store: Any = open_store("memory:", embeddings=True)
+    store.originals.keep({reference(CAR): CAR})
+    with store.originals._lock:  # as a search has it while it makes vectors
+        keeping = asyncio.create_task(store.originals.akeep({reference(LUNCH): LUNCH}))
+        reading = asyncio.create_task(store.originals.aread(reference(CAR)))
+        await asyncio.sleep(0.01)
+        assert not keeping.done()
+        assert not reading.done()
+    assert await reading == CAR
+    await keeping
+    assert store.originals.read(reference(LUNCH)) == LUNCH

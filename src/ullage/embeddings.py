@@ -60,7 +60,8 @@ class WordParts:
         """Return the numbers of the parts of each text, in order."""
         import numpy as np
 
-        cut = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        whole = [text.encode("utf-8", "replace").decode() for text in texts]
+        cut = self._tokenizer.encode_batch_fast(whole, add_special_tokens=False)
         return [np.array(text.ids, np.uint16) for text in cut]
 
 

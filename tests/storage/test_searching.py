@@ -201,6 +201,32 @@ def test_a_common_word_is_counted_in_a_sample(postgres_database: Callable[[], st
     store.close()
 
 
+def test_a_rare_word_of_other_texts_hides_nothing_in_an_area(store: Any):
+    mine = "the invoice total is 4711 euro"
+    said = [f"acme wrote letter {n}" for n in range(80)]
+    said += [f"an invoice of day {n}" for n in range(1_000)]
+    store.originals.keep({reference(text): text for text in (mine, *said)})
+    area = SearchArea(references=frozenset({reference(mine)}))
+    assert texts(store.originals.search("acme invoice", area=area)) == [mine]
+
+
+def test_what_is_common_is_asked_anew_where_the_store_has_grown(
+    postgres_database: Callable[[], str],
+):
+    store: Any = open_store(postgres_database())
+    first = [f"gasket {n} leaks" for n in range(400)]
+    store.originals.keep({reference(text): text for text in first})
+    store.originals.search("gasket")
+    assert store.originals.passages.count(["gasket"])[1]["gasket"] == 400
+    more = [f"valve {n} drips" for n in range(2_000)]
+    store.originals.keep({reference(text): text for text in more})
+    store.originals.search("valve")
+    total, held = store.originals.passages.count(["gasket"])
+    assert total == 2_400
+    assert 150 < held["gasket"] < 800
+    store.close()
+
+
 # --- logs ---------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ class LazyFace:
         self._app = app
         self._pages: LivePages | None = None
         self._ends = False
-        self._loading = asyncio.Lock()
+        self._loading: asyncio.Task[LivePages] | None = None
 
     def is_page(self, path: str) -> bool:
         """Tell whether a path is one of the pages'."""
@@ -30,12 +30,20 @@ class LazyFace:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
-        async with self._loading:
-            if self._pages is None:
-                self._pages = await asyncio.to_thread(_load, self._app)
-                if self._ends:
-                    self._pages.end_streams()
-        await self._pages(scope, receive, send)
+        pages = self._pages or await self._find_pages()
+        await pages(scope, receive, send)
+
+    async def _find_pages(self) -> LivePages:
+        """Return the pages, loaded once: also where the first who asks does not wait for them."""
+        if self._loading is None or (self._loading.done() and self._pages is None):
+            self._loading = asyncio.create_task(self._load())
+        return await asyncio.shield(self._loading)
+
+    async def _load(self) -> LivePages:
+        self._pages = await asyncio.to_thread(_make_pages, self._app)
+        if self._ends:
+            self._pages.end_streams()
+        return self._pages
 
     def end_streams(self) -> None:
         """Have the streams end at once, those of pages that are still to be loaded, too."""
@@ -50,11 +58,13 @@ class LazyFace:
 
     async def aclose(self) -> None:
         """Let go of what the pages hold."""
+        if self._loading is not None:
+            await asyncio.gather(self._loading, return_exceptions=True)
         if self._pages is not None:
             await self._pages.aclose()
 
 
-def _load(app: App) -> LivePages:
+def _make_pages(app: App) -> LivePages:
     from ullage.cli.face import make_face
 
     return make_face(app)

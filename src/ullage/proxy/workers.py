@@ -348,12 +348,12 @@ class Workers:
         return min(self._workers, key=lambda worker: (worker.line.length, len(worker.tickets)))
 
     async def _begin(self) -> Worker:
-        pipe = asyncio.subprocess.PIPE
+        setup, pipe = self._setup(), asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *COMMAND, stdin=pipe, stdout=pipe, limit=LONGEST_FRAME
         )
         worker = Worker(process, self._doors, self._tell, self._turns)
-        worker.send(self._setup())
+        worker.send(setup)
         self._ends[worker] = asyncio.create_task(self._bury(worker))
         self._tidy_later()
         return worker

@@ -6,6 +6,7 @@ process. Safe to share between threads.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -281,12 +282,17 @@ class MemoryOriginals(_Recent[str, str]):
             return find_hits(self.passages, query, hits, area)
 
     async def akeep(self, items: Mapping[str, str]) -> None:
-        """Do as `keep`."""
-        self.keep(items)
+        """Do as `keep`; a search for other words holds the lock for a second."""
+        if self.passages.similar is None:
+            self.keep(items)
+        else:
+            await asyncio.to_thread(self.keep, items)
 
     async def aread(self, reference: str) -> str | None:
-        """Do as `read`."""
-        return self.read(reference)
+        """Do as `read`, and wait as `akeep`."""
+        if self.passages.similar is None:
+            return self.read(reference)
+        return await asyncio.to_thread(self.read, reference)
 
     def _over(self) -> bool:
         return self._held > self._room or super()._over()

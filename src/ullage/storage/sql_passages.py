@@ -75,6 +75,9 @@ MOST_KNOWN: Final = 10_000
 SAMPLED: Final = 300
 """Passages, spread over all, in which common terms are counted."""
 
+GROWN: Final = 2
+"""How much more passages there are when all terms are sampled anew."""
+
 SEEN: Final = 4
 """Passages of a sample that make a term a common one: it stands in about one of a hundred."""
 
@@ -93,7 +96,8 @@ class SqlIndex:
         self._database, self._engine, self._kept = database, engine, kept
         self._sql, self.most_looked_at = engine.statements, engine.most_looked_at
         self.most_counted = engine.most_counted
-        self._shares: dict[str, float] = {}
+        self._shares: Mapping[str, float] = {}
+        self._sampled = 0
         self._objects = ObjectReader()
 
     def list_reached(self) -> Mapping[str, int]:
@@ -165,6 +169,8 @@ class SqlIndex:
         asked = {"asked": engine.pack_list(list(rest)), "most": engine.most_counted + 1}
         counted: dict[str, int] = dict(self._database.read(self._sql.count, asked))
         total = counted.get("", 0)
+        if total > GROWN * self._sampled:  # what was common in few passages may be rare in many
+            self._shares, self._sampled = {}, total
         held = dict.fromkeys(terms, 0)
         held |= {term: round(share * total) for term, share in common.items()}
         held |= {term: counted.get(written, 0) for written, term in rest.items()}
@@ -174,18 +180,19 @@ class SqlIndex:
         """Return which terms are common, and the share of the passages that have each."""
         if not self._sql.sample:
             return {}
-        if len(self._shares) > MOST_KNOWN:
-            self._shares.clear()
-        unknown = {self._engine.write_term(t): t for t in terms if t not in self._shares}
+        shares = self._shares if len(self._shares) <= MOST_KNOWN else {}
+        unknown = {self._engine.write_term(t): t for t in terms if t not in shares}
         if unknown:
             asked = {"asked": self._engine.pack_list(list(unknown)), "sampled": SAMPLED}
             seen: dict[str, int] = dict(self._database.read(self._sql.sample, asked))
             sampled = seen.pop("", 0)
-            self._shares |= {
-                unknown[written]: count / sampled if count >= SEEN else 0.0
+            least = SEEN if sampled >= SAMPLED else ALL  # of few passages none is common
+            found = {
+                unknown[written]: count / sampled if count >= least else 0.0
                 for written, count in seen.items()
             }
-        return {term: share for term in terms if (share := self._shares[term])}
+            shares = self._shares = {**shares, **found}  # another thread may have one of its own
+        return {term: share for term in terms if (share := shares[term])}
 
     def find(self, weights: Mapping[str, float], most: int, area: SearchArea) -> Sequence[Hit]:
         """Return up to `most` passages that have the most of these terms, the oldest first.

@@ -36,9 +36,6 @@ DENSE: Final = 3
 BESIDE_ARTICLE: Final = 120
 """Characters of a paragraph above an article that speaks of no one, from which on it is of it."""
 
-MANY_ARTICLES: Final = 4
-"""Such paragraphs from which on nobody typed them, also where nothing stands in front."""
-
 QUOTED: Final = "\0"
 """What stands for a line that is known to be somebody else's."""
 
@@ -122,7 +119,8 @@ def find_copied(marked: Sequence[str]) -> range:
     start = begun[0].line
     while start > opening and lines[start - 1].strip() and not _ends_lead(lines[start - 1]):
         start -= 1
-    if any(trace.kind == "article" for trace in begun):
+    asked = _asks(" ".join(lines[:opening]))
+    if asked and any(trace.kind == "article" for trace in begun):
         start = _reach_up(lines, start, opening)
     if not _LETTER.isdisjoint(trace.kind for trace in begun) and not _is_signed(lines, back):
         back = len(lines)
@@ -131,13 +129,12 @@ def find_copied(marked: Sequence[str]) -> range:
 
 def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
     """Return the line from which on the paragraphs above an article are of its kind."""
-    asked = _asks(" ".join(lines[:opening]))
     for number in range(start - 1, opening - 1, -1):
         if not lines[number].strip():
             continue
-        if _measure(lines[number]) < BESIDE_ARTICLE or not _is_impersonal(
-            lines[number], addressed=asked
-        ):
+        if _measure(lines[number]) < BESIDE_ARTICLE:
+            break
+        if not _is_impersonal(lines[number], may_address=True):
             break
         start = number
     return start
@@ -426,19 +423,20 @@ def _measure(line: str) -> int:
     return len(line) * (DENSE if _UNSPACED.search(line) else 1)
 
 
-def _is_impersonal(line: str, *, addressed: bool) -> bool:
-    """Tell whether a line speaks of no writer, nor to a reader, which it may where `addressed`."""
+def _is_impersonal(line: str, *, may_address: bool) -> bool:
+    """Tell whether a line has no word of a writer, and none to a reader unless it may."""
     told = _SPOKEN.sub("", line).lower()
     if cues.SPEAKERS.search(told) or cues.SPEAKERS_UNSPACED.search(told):
         return False
-    return addressed or not (cues.ADDRESSED.search(told) or cues.ADDRESSED_UNSPACED.search(told))
+    return may_address or not (cues.ADDRESSED.search(told) or cues.ADDRESSED_UNSPACED.search(told))
 
 
 def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield long paragraphs that speak neither of a writer nor to a reader; two, four prove more.
+    """Yield long paragraphs that speak neither of a writer nor to a reader.
 
-    Where the first words ask something of a text, it may speak to a reader. Where they tell that
-    rules follow, it is somebody's own.
+    Where the first words ask something of a text, it may speak to a reader, and two paragraphs
+    prove more: who lays down something of their own asks nothing of it. Where the words tell that
+    rules follow, and ask nothing, they are somebody's own.
     """
     first = " ".join(lines[:opening]).strip()
     found, asked = 0, _asks(first)
@@ -448,15 +446,13 @@ def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
         length = _measure(line)
         if length < ARTICLE or len(_STOP_WITHIN.findall(line)) < 2:
             continue
-        if _is_impersonal(line, addressed=asked):
+        if _is_impersonal(line, may_address=asked):
             found += 1
             yield Trace(number, "article", 1)
             if length >= 2 * ARTICLE:
                 yield Trace(number, "long article", 1)
-            if found >= 2:
+            if asked and found > 1:
                 yield Trace(number, "articles", 1)
-            if found >= MANY_ARTICLES:
-                yield Trace(number, "many articles", 1)
 
 
 _FINDERS: Final = (

@@ -153,18 +153,17 @@ ASKS_ONCE: Final = re.compile(
     _LEAD + r"(?:now )?(?:show|explain|tell me|look|fix|add|run|write|read|open|check|list|find"
     r"|summari[sz]e|describe|give|create|implement|refactor|help|try|start|continue|go on|update"
     r"|rename|delete|remove|build|test|compare|print|search|thanks?|great|nice|let's|let us|see"
-    r"|have a look|take a look|investigate|debug|review|rerun|explore|draft|generate|convert|name"
-    r"|suggest|recommend|teach|translate|rewrite|rephrase|reword|shorten|gimme)\b"
+    r"|have a look|take a look|investigate|debug|review|rerun|explore|draft|generate|convert|gimme"
+    r"|(?:name|suggest|recommend|teach|give) (?:me|us|an?|some|one|two|three|four|five|\d{1,2})"
+    r"|(?:translate|shorten|rewrite|rephrase|reword) (?:this|that|it|these|the following))\b"
 )
 """Worth -2 where no cue of 3 and no limit speaks against it: what is to be done now, once."""
 
 ASKS: Final = re.compile(
-    _LEAD
-    + r"(?:(?:what|how|why|who)(?:'?s|'?re)? (?:is|are|was|were|do|does|did|would|could|can|the"
-    r"|an?|i|we|you)\b|(?:do|does|did|is|are|was|were|am|should|shall) (?:i|you|we|they|he|she"
-    r"|there|people|anyone|anybody|someone|somebody)\b)"
+    _LEAD + r"(?:(?:what|how|why|who) (?:do|does|did|would|could)(?! not)"
+    r"|(?:do|does|did|am|is|are|was|were) (?:i|you|we|they|he|she|there|people|anyone|anybody))\b"
 )
-"""A question, with a mark at its end or without: English alone has one by its first words."""
+"""A question, with a mark at its end or without: in English its first words tell."""
 
 DISTRIBUTES: Final = re.compile(_LEAD + r"(?:every|each|any|all) \w")
 """Worth 1 more: a sentence on each of its subjects."""

@@ -477,7 +477,7 @@ def _find_asked(segment: Segment) -> float:
 
 
 _CLAUSE: Final = re.compile(
-    r"[,;:.!\u2014\u060c\u061b\u0964\u3001\u3002\uff01\uff0c\uff1a\uff1b]|\s[\u2013-]\s"
+    r"[,;:.!](?=\s)|[\u2014\u060c\u061b\u0964\u3001\u3002\uff01\uff0c\uff1a\uff1b]|\s[\u2013-]\s"
 )
 """What ends a clause, in scripts with spaces and without."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import islice
 from typing import Final, Protocol
 
@@ -113,18 +114,21 @@ class MemoryIndex:
         best = sorted(allowed, key=scores.__getitem__, reverse=True)[:most]
         return [self._passages[number][0] for number in sorted(best)]
 
-    def list_passages(self, area: SearchArea, most: int) -> Sequence[str]:
-        """Return the newest `most` passages of an area, the newest first: their texts name them."""
-        newest = (
-            hit.text for hit, order in reversed(self._passages.values()) if area.holds(hit, order)
-        )
-        return list(islice(dict.fromkeys(newest), most))
+    def list_passages(self, area: SearchArea, most: int) -> Sequence[bytes]:
+        """Return the hashes of the newest `most` passages of an area, the newest first."""
+        newest = (hit for hit, order in reversed(self._passages.values()) if area.holds(hit, order))
+        return list(islice(dict.fromkeys(map(_digest, newest)), most))
 
     def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
         """Return those of these passages that an area holds, each where it stands last."""
         wanted = set(names)
-        held = ((hit, order) for hit, order in self._passages.values() if hit.text in wanted)
-        return {hit.text: hit for hit, order in held if area.holds(hit, order)}
+        named = ((_digest(hit), hit, order) for hit, order in self._passages.values())
+        return {n: hit for n, hit, order in named if n in wanted and area.holds(hit, order)}
+
+
+def _digest(hit: Hit) -> bytes:
+    """Return the name of a passage: it tells nothing of a text that was erased."""
+    return blake2b(hit.text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class JointIndex:

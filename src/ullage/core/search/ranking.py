@@ -144,7 +144,7 @@ def find_hits(
         if count
     }
     most = max(CANDIDATES, 6 * hits)
-    chosen = _choose_rarest(weights, held, index)
+    chosen = _choose_rarest(weights, held, index, everywhere=area == EVERYWHERE)
     found = _order(index.find(chosen, most, area), weights) if chosen else []
     if index.similar is not None:
         found = fuse_hits(found, index.similar.find(index, query, most, area))
@@ -182,17 +182,18 @@ def _read_query(query: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _choose_rarest(
-    weights: Mapping[str, float], held: Mapping[str, int], index: Index
+    weights: Mapping[str, float], held: Mapping[str, int], index: Index, *, everywhere: bool
 ) -> dict[str, float]:
     """Return the terms that passages are looked up by: the rarest, at least one.
 
-    A common one is left out where the rarer ones give passages enough to be put in order.
+    A common one is left out where the rarer ones give passages enough to be put in order: of an
+    area nobody knows how many they give.
     """
     chosen: dict[str, float] = {}
     looked = 0
     for term in sorted(weights, key=held.__getitem__):
         common = held[term] > index.most_counted
-        if chosen and common and looked >= CANDIDATES:
+        if chosen and common and everywhere and looked >= CANDIDATES:
             break
         looked += min(held[term], index.most_counted)
         if chosen and looked > index.most_looked_at:
