@@ -186,7 +186,7 @@ class SqlIndex:
             asked = {"asked": self._engine.pack_list(list(unknown)), "sampled": SAMPLED}
             seen: dict[str, int] = dict(self._database.read(self._sql.sample, asked))
             sampled = seen.pop("", 0)
-            least = SEEN if sampled >= SAMPLED else ALL  # of few passages none is common
+            least = SEEN if 2 * sampled >= SAMPLED else ALL  # of few passages none is common
             found = {
                 unknown[written]: count / sampled if count >= least else 0.0
                 for written, count in seen.items()
