@@ -6,7 +6,6 @@ process. Safe to share between threads.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
@@ -286,13 +285,17 @@ class MemoryOriginals(_Recent[str, str]):
         if self.passages.similar is None:
             self.keep(items)
         else:
-            await asyncio.to_thread(self.keep, items)
+            from asyncio import to_thread  # nobody else here needs an event loop
+
+            await to_thread(self.keep, items)
 
     async def aread(self, reference: str) -> str | None:
         """Do as `read`, and wait as `akeep`."""
         if self.passages.similar is None:
             return self.read(reference)
-        return await asyncio.to_thread(self.read, reference)
+        from asyncio import to_thread
+
+        return await to_thread(self.read, reference)
 
     def _over(self) -> bool:
         return self._held > self._room or super()._over()
