@@ -147,8 +147,9 @@ class Turning:
             try:
                 await self._session.aheartbeat()
             except Fenced:
-                if turn is not None:
-                    turn.cancel()
+                me = asyncio.current_task()
+                if turn is not None and me is not None and not me.cancelling():
+                    turn.cancel()  # else it has ended by itself, and says why
                 return
             except StoreError as error:
                 self._tell("status", {"text": f"no sign of life could be given: {error}"})
