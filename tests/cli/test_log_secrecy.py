@@ -19,6 +19,7 @@ from tests.proxy.sockets import Behind, answered, of_json
 from ullage.cli import logs
 from ullage.cli.main import main
 from ullage.logs import begin_work
+from ullage.proxy.journal import RequestLine
 
 CHAT: Final = "/v1/chat/completions"
 FAULTS: Final = ("400", "401", "404", "413", "429", "500", "503")
@@ -120,6 +121,13 @@ def test_each_line_of_json_is_an_object_with_time_level_room_and_message(
     beside = [one for one in found if one["event"] == "log" and "request_id" in one]
     assert {one["request_id"] for one in beside} <= {one["request_id"] for one in asked}
     assert any(one["message"].endswith("ended a stream before its answer did") for one in beside)
+
+
+def test_a_request_that_took_no_time_and_used_nothing_says_so() -> None:
+    quick = RequestLine("GET", "/v1/models", status=200, seconds=0.0004, used=0, window=4_096)
+    found = quick.fields()
+    assert (found["seconds"], found["used"], found["share"]) == (0.0, 0, 0.0)
+    assert not found.keys() & {"answered", "left", "given", "model"}
 
 
 def test_an_id_of_the_client_is_taken_over_and_an_unfit_one_is_not() -> None:

@@ -74,7 +74,8 @@ class RequestLine:
     def fields(self) -> dict[str, Any]:
         """Return what is known, as JSON can carry it."""
         found = {**asdict(self), "seconds": round(self.seconds, 3), "share": self.share}
-        return {name: value for name, value in found.items() if value not in (None, "", False)}
+        found |= {"answered": self.answered or None, "left": self.left or None}
+        return {name: value for name, value in found.items() if value is not None and value != ""}
 
     def context(self) -> dict[str, Any]:
         """Return what other lines of the log say of the request that they belong to."""
