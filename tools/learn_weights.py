@@ -46,6 +46,7 @@ GAIN: Final = 0.002
 """The least gain for which a weight is moved."""
 
 BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "rarity": (1.0, 4.0),
     "plain": (4.0, 64.0),
     "number": (4.0, 6.0),
     **dict.fromkeys(("signed", "name"), (1.0, 6.0)),
@@ -247,6 +248,7 @@ def _report(learner: Learner, table: Weights, left_out: Mapping[str, Weights]) -
 
 
 NEUTRAL: Final[Mapping[str, float]] = {
+    "rarity": 1.0,
     **dict.fromkeys(("number", "signed", "name", "taken_up", "question", "cue", "pasted"), 1.0),
     "worn": 0.0,
     "plain": 1e9,

@@ -65,8 +65,8 @@ class Valued(NamedTuple):
 class _Word:
     """What is known of a word as written, wherever it stands.
 
-    `rarity` is 1 for one that stands in one message, 0 for one that stands in all; `form` what it
-    is as it is written: a capital letter counts where people and models use no small one. `last`
+    `rarity` is 1 for one that stands in one message, 0 for one that stands in all, as far as it
+    counts (`Weights.rarity`); `form` what it is as it is written: a capital letter counts where people and models use no small one. `last`
     is where one of them uses a rare name or number last (-1: it is none, stands in one message
     alone, or is a small number, which comes again by chance). `mark` is by what it tells a segment
     apart, "" where it is too common. A word of letters alone is one object however it is written.
@@ -94,10 +94,12 @@ class _Words(dict[str, _Word]):
     """Words as written, each looked at when it is asked for first.
 
     `spread` has in how many of `number` messages a word stands, `last` where one that a person or a
-    model uses stands last, `small` which words stand without a capital letter.
+    model uses stands last, `small` which words stand without a capital letter. A rarity counts by
+    `power`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, power: float) -> None:
+        self.power = power
         self.spread: Counter[str] = Counter()
         self.last: dict[str, int] = {}
         self.small: set[str] = set()
@@ -115,7 +117,9 @@ class _Words(dict[str, _Word]):
         rare = rarity > _COMMON / 2  # a name or a number counts twice
         chance = form == NUMBER and len(word) < LEAST_LONG
         last = self.last.get(lower, -1) if rare and spread > 1 and not chance else -1
-        known = self[word] = _Word(lower, rarity, form, last, NAMED + lower if rare else "")
+        known = self[word] = _Word(
+            lower, rarity**self.power, form, last, NAMED + lower if rare else ""
+        )
         return known
 
     def list_known(self, words: Sequence[str]) -> list[_Word]:
@@ -130,7 +134,7 @@ class _Words(dict[str, _Word]):
         if known is None:
             rarity = self._find_rarity(lower)
             mark = lower if rarity > _COMMON else ""
-            known = self._plain[lower] = _Word(lower, rarity, PLAIN, -1, mark)
+            known = self._plain[lower] = _Word(lower, rarity**self.power, PLAIN, -1, mark)
         return known
 
     def _find_rarity(self, lower: str) -> float:
@@ -153,7 +157,7 @@ class WordSpread:
     def __init__(self, messages: Sequence[Message], learned: Weights = LEARNED) -> None:
         self.learned = learned
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
-        self.words = words = _Words()
+        self.words = words = _Words(learned.rarity)
         table = WordTable()
         found = [_list_turns(message, table) for message in messages]
         turns = list(chain.from_iterable(found))
