@@ -224,7 +224,15 @@ def test_who_used_no_tool_has_no_failed_attempts_before_peoples_words() -> None:
     assert packed([*raws, *step], 500).failures
 
 
-def test_a_value_of_a_long_message_stays_where_values_stand() -> None:
+def test_a_value_of_a_long_message_stands_with_the_words_of_its_message() -> None:
     much = " ".join(f"The loom of hall {n} hums like a kettle of bees at dusk." for n in range(8))
     found = packed([said("user", f"Convert 38 sqm to sqft. {much}"), *TALK], 900)
-    assert [line for line in found.constraints if "38 sqm" in line]
+    assert [line for line in found.said if "38 sqm" in line and "hall 3" in line]
+    assert found.constraints == ()
+
+
+def test_a_choice_of_a_person_stands_among_the_rules_and_a_value_does_not() -> None:
+    talk = [said("user", "Let's go with Postgres. I rented 38 sqm in Setubal"), *TALK]
+    found = packed(talk, 400)
+    assert "Let's go with Postgres." in " ".join(found.constraints)
+    assert not [line for line in found.constraints if line.startswith("I rented")]

@@ -18,6 +18,7 @@ from ullage.core.facts.extract import (
     TODO,
     Facts,
     collect,
+    collect_held,
     parse,
     render,
 )
@@ -101,6 +102,14 @@ def test_what_was_collected_can_be_written_and_read_back(history: list[Message])
 def test_collecting_nothing_more_changes_nothing(history: list[Message]):
     facts = collect(history)
     assert collect([], earlier=facts) == facts
+
+
+def test_a_later_value_takes_the_place_of_one_among_the_words_that_outlived():
+    told = "The dog snores. … We raised the budget to 38,000 euros. It rains"
+    later = Message("user", (Part("text", "We raised the budget to 41,000 euros."),))
+    facts, gone = collect_held([later], Facts(said=(told,)))
+    assert gone == {"We raised the budget to 38,000 euros."}
+    assert facts.constraints == ("We raised the budget to 41,000 euros.",)
 
 
 @given(st.lists(messages, min_size=3, max_size=3))

@@ -27,7 +27,7 @@ from ullage.core.facts.salience import (
     weigh_result,
 )
 from ullage.core.facts.segments import GAP, cut_message, cut_part, split_sentences
-from ullage.core.facts.sentences import rule
+from ullage.core.facts.sentences import is_plain_value, rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
 from ullage.core.facts.weights import LEARNED
 
@@ -377,22 +377,18 @@ class _Pack:
             for other in chain.from_iterable(lists)
         )
 
-    def _list_together(self) -> Iterator[_Line]:
-        """Yield what is chosen; a value of a short message goes with the words beside it."""
-        said: Counter[int] = Counter()
+    def _list_placed(self) -> Iterator[_Line]:
+        """Yield what is chosen; values stand with the other words of their messages."""
         for line in self.chosen.values():
-            if line.section == "said" and line.message >= 0:
-                said[line.message] += len(line.text)
-        for line in self.chosen.values():
-            beside = said[line.message] if line.section == "constraints" else 0
-            if beside and beside + len(line.text) <= SHORT and not is_verbatim(line):
+            is_value = line.section == "constraints" and line.message >= FIRST
+            if is_value and is_plain_value(line.text):
                 yield line._replace(section="said")
             else:
                 yield line
 
     def _make(self) -> Facts:
         held: dict[str, list[_Line]] = {name: [] for name in HEADINGS}
-        for line in self._list_together():
+        for line in self._list_placed():
             held[line.section].append(line)
         made: dict[str, tuple[str, ...]] = {}
         for name, lines in held.items():
@@ -491,9 +487,6 @@ def _make_line(valued: Valued, section: str, share: float) -> _Line:
     where = (valued.message, valued.place, valued.rare)
     return _Line(section, valued.segment.text, valued.worth * share, is_said(valued), *where)
 
-
-SHORT: Final = 300
-"""Characters of a message whose sentences are told together: each needs the others."""
 
 EMPTY: Final = 0.5
 """The share of the room that may stay empty before data is told that nobody took up."""

@@ -86,6 +86,7 @@ _NOTED: Final = re.compile(
 )
 _LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
 _SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
+_QUOTED_LONG: Final = re.compile(r"[\"“„«][^\"“”„«»]{20,4000}[\"”“»]")
 _STOP_WITHIN: Final = re.compile(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
 _GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
@@ -112,6 +113,8 @@ def find_copied(marked: Sequence[str]) -> range:
     back = find_return(lines, opening)
     found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
     begun = sorted(trace for trace in found if trace.line >= opening)
+    if _weigh(begun) >= PROOF and _speaks_on(lines[opening:back], begun):
+        return range(0)
     if _weigh(begun) < PROOF:
         begun, opening, back = sorted(_find_traces(lines, 0)), 0, len(lines)
         if _weigh(begun) < PROOF_ALONE:
@@ -139,6 +142,21 @@ def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
         start = number
     return start
 
+
+def _speaks_on(lines: Sequence[str], traces: Sequence[Trace]) -> bool:
+    """Tell whether a writer speaks in most paragraphs, and all traces are of what people type, too.
+
+    Who tells a long story says what others said, and begins with a request.
+    """
+    if any(trace.kind not in _TYPED for trace in traces):
+        return False
+    told = [line for line in lines if line.strip()]
+    own = _QUOTED_LONG.sub("", "\n".join(told)).split("\n")
+    spoken = sum(not _is_impersonal(line, may_address=True) for line in own)
+    return 2 * spoken > len(told)
+
+
+_TYPED: Final = frozenset({"lead", "request", "speech"})
 
 _LETTER: Final = frozenset({"greeting", "signature"})
 """Letters ask too: behind them a person goes on only below a signature."""

@@ -10,13 +10,13 @@ policies or how tokens are counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ullage.core.facts import sentences as prose
 from ullage.core.facts.calls import COMMAND_MOST, PATH_MOST, TodoList, Told, drop_span, read_calls
 from ullage.core.facts.quoting import join_typed, read_message
-from ullage.core.facts.segments import find_series, mask_end
+from ullage.core.facts.segments import GAP, find_series, mask_end, split_sentences
 from ullage.core.facts.sentences import Judged, Profile
 from ullage.core.facts.sheet import (
     ASSISTANT,
@@ -212,6 +212,18 @@ def _names(known: Profile) -> Iterator[str]:
         yield "s " + known.subject
 
 
+def _list_values(said: Iterable[str]) -> Iterator[str]:
+    """Yield the sentences with a value among words that outlived their messages.
+
+    They stand with the words beside them, and a later one takes their place all the same.
+    """
+    for line in said:
+        for piece in line.split(GAP):
+            for sentence in split_sentences(piece):
+                if prose.is_plain_value(sentence):
+                    yield sentence
+
+
 _THEIRS: Final = ("decisions", "identifiers")
 """Sections in which a later sentence of the assistant takes the place of an older one."""
 
@@ -225,6 +237,8 @@ class _Ledger:
         self.index, self.their_index = _Index(), _Index()
         self.overtaken: set[str] = set()
         self.read = {drop_span(line): line for line in earlier.files}
+        for value in _list_values(earlier.said):
+            self.put("constraints", value, weak=True)
         for name in BOUNDS:
             for line in getattr(earlier, name):
                 self.put(name, line)

@@ -65,15 +65,17 @@ class Valued(NamedTuple):
 class _Word:
     """What is known of a word as written, wherever it stands.
 
-    `rarity` is 1 for one that stands in one message, 0 for one that stands in all, as far as it
-    counts (`Weights.rarity`); `form` what it is as it is written: a capital letter counts where people and models use no small one. `last`
-    is where one of them uses a rare name or number last (-1: it is none, stands in one message
-    alone, or is a small number, which comes again by chance). `mark` is by what it tells a segment
-    apart, "" where it is too common. A word of letters alone is one object however it is written.
+    `worth` is 1 for one that stands in one message, 0 for one that stands in all; `used` is the
+    same where a later message takes it up, which makes it no commoner. `form` is what it is as it
+    is written: a capital letter counts where people and models use no small one. `last` is where
+    one of them uses a rare name or number last (-1: it is none, stands in one message alone, or is
+    a small number, which comes again by chance). `mark` is by what it tells a segment apart, ""
+    where it is too common. A word of letters alone is one object however it is written.
     """
 
     lower: str
-    rarity: float
+    worth: float
+    used: float
     form: int
     last: int
     mark: str
@@ -113,13 +115,14 @@ class _Words(dict[str, _Word]):
         if not form:
             known = self[word] = self._find_plain(lower)
             return known
-        spread, rarity = self.spread[lower], self._find_rarity(lower)
+        spread = self.spread[lower]
+        rarity = self._find_rarity(spread)
         rare = rarity > _COMMON / 2  # a name or a number counts twice
         chance = form == NUMBER and len(word) < LEAST_LONG
         last = self.last.get(lower, -1) if rare and spread > 1 and not chance else -1
-        known = self[word] = _Word(
-            lower, rarity**self.power, form, last, NAMED + lower if rare else ""
-        )
+        mark = NAMED + lower if rare else ""
+        used = self._find_rarity(spread - 1) ** self.power
+        known = self[word] = _Word(lower, rarity**self.power, used, form, last, mark)
         return known
 
     def list_known(self, words: Sequence[str]) -> list[_Word]:
@@ -132,13 +135,12 @@ class _Words(dict[str, _Word]):
     def _find_plain(self, lower: str) -> _Word:
         known = self._plain.get(lower)
         if known is None:
-            rarity = self._find_rarity(lower)
-            mark = lower if rarity > _COMMON else ""
-            known = self._plain[lower] = _Word(lower, rarity**self.power, PLAIN, -1, mark)
+            rarity = self._find_rarity(self.spread[lower])
+            mark, worth = lower if rarity > _COMMON else "", rarity**self.power
+            known = self._plain[lower] = _Word(lower, worth, worth, PLAIN, -1, mark)
         return known
 
-    def _find_rarity(self, lower: str) -> float:
-        spread = self.spread[lower]
+    def _find_rarity(self, spread: int) -> float:
         known = self._rarities.get(spread)
         if known is None:
             whole = log(self.number + 1.0) or 1.0
@@ -460,7 +462,7 @@ def _weigh_words(segment: Segment, words: Sequence[_Word], index: int, spread: W
     if not words:
         return 0.0
     learned, known = spread.learned, dict.fromkeys(words)
-    plain = [word.rarity for word in known if not word.form]
+    plain = [word.worth for word in known if not word.form]
     worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
     if len(plain) < len(known):
         worth = _add_named(worth, [word for word in known if word.form], index, learned)
@@ -492,8 +494,8 @@ def _add_named(worth: float, words: Iterable[_Word], index: int, learned: Weight
     """Return a worth with that of names and numbers: of each form the best ones count."""
     told: dict[int, dict[str, float]] = {}
     for word in words:
-        rarity = word.rarity * learned.taken_up if word.last > index else word.rarity
-        told.setdefault(word.form, {})[word.lower] = rarity
+        share = word.used * learned.taken_up if word.last > index else word.worth
+        told.setdefault(word.form, {})[word.lower] = share
     weights = {NUMBER: learned.number, SIGNED: learned.signed, CAPITAL: learned.name}
     for form in sorted(told):
         worth += weights[form] * sum(sorted(told[form].values())[-MOST_NAMED:])

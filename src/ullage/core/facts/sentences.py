@@ -253,6 +253,13 @@ def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
     return _value(sentence, lower, user=user, asked=asked)
 
 
+@lru_cache(maxsize=KNOWN)
+def is_plain_value(sentence: str) -> bool:
+    """Tell whether a sentence of a user is kept for a value in it, and is no rule or choice."""
+    judged = judge("prose", sentence, user=True)
+    return judged is not None and judged.kind == "value"
+
+
 def _of_user(place: Place, sentence: str, lower: str, *, asked: bool, turns: bool) -> Judged | None:
     if place in ("open", "tasks") or (not asked and _is_task(lower, turns=turns)):
         return Judged("task", sentence)

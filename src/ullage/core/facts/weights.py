@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 class Weights(NamedTuple):
     """What each kind of evidence counts; `salience` says how they work together.
 
-    `rarity`: the power of a word's rarity that counts, from 1 on: the higher, the less of what stands
+    `rarity`: the power of a word's rarity that counts, from 1 on: the higher, the less of what is
     in a few messages. `plain`: what rare words of letters alone come to at most. `number`,
     `signed`, `name`: a rare word with a digit, with a sign within, with a capital letter where no
     sentence begins, beside one of letters alone. `taken_up`: a rare word that a later message uses.
