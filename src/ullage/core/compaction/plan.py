@@ -26,6 +26,7 @@ from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
 from ullage.core.compaction.prose import LEAST_PROSE, make_job, name_summary, settle_prose
 from ullage.core.compaction.reasons import Reason
+from ullage.core.compaction.reopening import reopen_newest
 from ullage.core.compaction.room import (
     NAMED,
     SPREAD,
@@ -408,6 +409,7 @@ def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
     for tail in TAILS:
         trial = _try_strategies(draft, order, tail, most, last=False)
         if trial.fits:
+            reopen_newest(trial, draft)
             return trial
     least, rules = draft, count_reserve(draft.copy(0.0), most, carried.rules)
     rules = min(rules + carried.NOTICE, most) if rules else 0

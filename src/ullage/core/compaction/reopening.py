@@ -1,0 +1,113 @@
+"""Give the newest cleared results their text back, for the oldest steps that are calls alone.
+
+Where messages have to go, a step of which the call and a placeholder are left says no more than the
+block's lists of files and commands do, and the work goes on from the newest results. It
+clears nothing, and takes no step out of which later messages use a line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.compaction.dropping import drop, free
+from ullage.core.compaction.edits import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from ullage.core.compaction.draft import PlanDraft
+    from ullage.core.compaction.edits import Clear
+    from ullage.core.compaction.laws import Unit
+
+REOPENED: Final = 2 / 3
+"""The share of what steps without results take that goes to the newest results. By hand."""
+
+SAYS_LITTLE: Final = 80
+"""Characters of an assistant's words beside its calls up to which they say what it does next."""
+
+
+def reopen_newest(draft: PlanDraft, before: PlanDraft) -> None:
+    """Give the newest results their text back, as it is in the draft of `before`.
+
+    Old steps of calls alone make room for it; there must be a block that tells of them.
+    """
+    now = draft.situation
+    if not draft.script.drops or not draft.reserve or draft.silent:
+        return
+    cleared = _list_cleared(draft, before)
+    bare = [unit for unit in now.units if _is_bare(unit, draft, cleared)]
+    may_go = len({unit.start for unit in free(now)}.intersection(unit.start for unit in bare))
+    sizes = [sum(now.sizes[unit.start : unit.stop]) for unit in bare]
+    budget, spare = int(sum(sizes) * REOPENED), max(now.target - now.total, 0)
+    gone, opened = 0, list[range]()
+    for number in range(len(bare) - 1, -1, -1):
+        cost = _count_whole(bare[number], before) - sizes[number]
+        needed, room = gone, spare
+        while room < cost and needed < min(number, may_go):
+            room += sizes[needed]
+            needed += 1
+        if cost <= min(budget, room):
+            gone, spare, budget = needed, room - cost, budget - cost
+            opened.append(bare[number])
+    if opened:
+        _exchange(draft, before, bare[:gone], opened)
+
+
+def _list_cleared(draft: PlanDraft, before: PlanDraft) -> dict[int, list[Clear]]:
+    """Return by message which edits shorten it since the draft of `before`."""
+    known = set(before.script.clears)
+    found: dict[int, list[Clear]] = {}
+    for edit in draft.script.clears:
+        if edit not in known:
+            found.setdefault(edit.message, []).append(edit)
+    return found
+
+
+def _is_bare(unit: Unit, draft: PlanDraft, cleared: Mapping[int, Sequence[Clear]]) -> bool:
+    """Tell whether of a unit only calls are left: all results are cleared, and no line is quoted.
+
+    What the assistant said in it, a finding or a decision, is told in full there.
+    """
+    if any(len(draft.said[index].text) > SAYS_LITTLE for index in unit if draft.said[index].calls):
+        return False
+    results = {
+        (index, place)
+        for index in unit
+        for place, part in enumerate(draft.said[index].parts)
+        if part.kind == "result"
+    }
+    edits = [edit for index in unit for edit in cleared.get(index, ())]
+    gone = {(edit.message, edit.part) for edit in edits if "\n" not in edit.text}
+    return bool(results) and results <= gone
+
+
+def _count_whole(unit: Unit, before: PlanDraft) -> int:
+    return sum(before.situation.sizes[unit.start : unit.stop])
+
+
+def _exchange(
+    draft: PlanDraft, before: PlanDraft, gone: Sequence[Unit], opened: Collection[Unit]
+) -> None:
+    """Leave out units, and put others back as they are in the draft of `before`."""
+    now, was = draft.situation, before.situation
+    back = {index for unit in opened for index in unit}
+    sizes, messages = list(now.sizes), list(now.transcript.messages)
+    for index in back:
+        sizes[index], messages[index] = was.sizes[index], was.transcript.messages[index]
+    earlier = {place: text for place, text in now.earlier.items() if place[0] not in back}
+    transcript = replace(now.transcript, messages=tuple(messages), memo={})
+    draft.situation = replace(now, transcript=transcript, sizes=sizes, earlier=earlier)
+    known = set(before.script.clears)
+
+    def reopen(script: Script) -> Script:
+        held = (edit for edit in script.clears if edit.message not in back or edit in known)
+        return replace(script, clears=tuple(held))
+
+    draft.script = reopen(draft.script)
+    draft.steps = [(name, reopen(script)) for name, script in draft.steps]
+    if gone:
+        last = max(n for n, (_, script) in enumerate(draft.steps) if script.drops)
+        name, script = draft.steps[last]
+        draft.take(name, drop(gone))
+        draft.steps[last] = (name, script | draft.steps.pop()[1])
