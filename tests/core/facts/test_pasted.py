@@ -149,3 +149,65 @@ def test_short_words_and_those_of_a_person_above_an_article_stay_typed() -> None
         typed = drop_quoted(f"What is this about?\n\n{own}\n\n{article}\n\n{article}")
         assert own in typed
         assert "forty boxes" not in typed
+
+
+TRAIN = (
+    "We leave on the 4th with the night train, and my father travels with us as far as Ljubljana. "
+    "He may not carry anything, whatever he tells you, and I will not have him woken before seven."
+)
+OLD_SAYING = (
+    'My aunt says "who books late sleeps in the corridor" and she has slept there twice, so '
+    "I want the beds by Friday. Lower ones for us, because I fall out of the upper ones."
+)
+BIKES = (
+    "The bicycles go in the van of my cousin. It has room for five, and the saddles must be taken "
+    "off. I pay the petrol and never the tolls."
+)
+
+
+@pytest.mark.parametrize(
+    "opening", ["I tell you all at once, is that all right?", "This is what we plan:"]
+)
+def test_a_long_story_with_what_others_said_is_the_persons_own(opening: str) -> None:
+    text = f"{opening}\n\n{TRAIN}\n\n{OLD_SAYING}\n\n{BIKES}"
+    assert drop_quoted(text) == text
+
+
+def test_the_same_in_quotation_marks_is_somebody_elses() -> None:
+    text = f'Shorten this for me:\n\n"{TRAIN}"\n\nAnd my own rule: no emojis.'
+    typed = drop_quoted(text)
+    assert "night train" not in typed
+    assert "Shorten this" in typed
+
+
+def test_who_greets_and_signs_wrote_what_stands_between() -> None:
+    impersonal = (
+        "The kitchen is closed from nine on. Nobody takes knives out of it, and the key hangs "
+        "behind the clock. Bread comes on Tuesdays and Fridays, and what is left of it on the next "
+        "day goes to the neighbour with the goats. The stove takes an hour to get warm, the large "
+        "pot is cracked and stays where it is."
+    )
+    for greeting, kept in (("Good evening!", True), ("Found in the hall.", False)):
+        text = f"{greeting}\n\n{impersonal}\n\nSeptember stays as it is.\n\nYours,\nMarta"
+        assert ("behind the clock" in drop_quoted(text)) is kept
+
+
+def test_numbered_clauses_of_a_contract_are_nobodys_wish() -> None:
+    clauses = "\n\n".join(
+        f"4.{n} The Keeper shall never leave the light unattended for more than {n} hours."
+        for n in range(1, 5)
+    )
+    typed = drop_quoted(f"They sent it today, and I sign on Monday.\n\n{clauses}")
+    assert typed.strip() == "They sent it today, and I sign on Monday."
+
+
+@pytest.mark.parametrize(
+    "paragraph",
+    [
+        "أريد أن نبدأ يوم الأحد لأن ابني يعود من السفر. " * 8,
+        "मैं हर रविवार को दुकान बंद रखता हूँ और मेरी बहन हिसाब देखती है। " * 8,
+    ],
+)
+def test_who_speaks_of_themselves_in_another_script_types(paragraph: str) -> None:
+    text = f"هل هذا ممكن؟\n\n{paragraph}\n\n{paragraph}"
+    assert drop_quoted(text) == text

@@ -90,6 +90,7 @@ _QUOTED_LONG: Final = re.compile(r"[\"“„«][^\"“”„«»]{20,4000}[\"”
 _STOP_WITHIN: Final = re.compile(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
 _GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
+_HAIL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()!,]{1,44}[!,\uff01\uff0c、]")
 _NUMBERED: Final = re.compile(r"\s{0,3}\d{1,3}\.\s")
 _NUMBER: Final = re.compile(r"\d+")
 _AGO: Final = re.compile(
@@ -148,7 +149,7 @@ def _speaks_on(lines: Sequence[str], traces: Sequence[Trace]) -> bool:
 
     Who tells a long story says what others said, and begins with a request.
     """
-    if any(trace.kind not in _TYPED for trace in traces):
+    if _weigh([trace for trace in traces if trace.kind not in _TYPED]) >= PROOF:
         return False
     told = [line for line in lines if line.strip()]
     own = _QUOTED_LONG.sub("", "\n".join(told)).split("\n")
@@ -156,7 +157,9 @@ def _speaks_on(lines: Sequence[str], traces: Sequence[Trace]) -> bool:
     return 2 * spoken > len(told)
 
 
-_TYPED: Final = frozenset({"lead", "request", "speech"})
+_TYPED: Final = frozenset(
+    {"lead", "request", "speech", "article", "long article", "articles", "signature", "fields"}
+)
 
 _LETTER: Final = frozenset({"greeting", "signature"})
 """Letters ask too: behind them a person goes on only below a signature."""
@@ -265,6 +268,7 @@ _SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ..
     ("inset", _INSET.match, 3, 1, ("   ",)),
     ("broken", _BROKEN.match, 1, 1, ("-", "\u00ad", "\u2010")),
     ("section", _SECTION.match, 1, 1, _DIGIT),
+    ("sections", _SECTION.match, 3, 1, _DIGIT),
     ("imprint", _IMPRINT.search, 1, 1, (*_DIGIT, "©")),
     ("note", _NOTED.search, 1, 1, ("[",)),
     ("notes", _NOTED.search, 2, 1, ("[",)),
@@ -336,7 +340,14 @@ def _is_listed(line: str) -> bool:
 
 
 def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield a greeting behind somebody's first words, and what stands above a signature."""
+    """Yield a greeting behind somebody's first words, and what stands above a signature.
+
+    Who opens with a greeting signs what they wrote themselves.
+    """
+    signed = [*_find_signature(lines, opening)]
+    if signed and _is_hail(next(filter(str.strip, lines))):
+        lines, signed = lines[: signed[0].line], []
+    yield from signed
     for number in range(max(opening, 1), len(lines) - 1):
         above, below = lines[number - 1], lines[number + 1]
         if above.strip() and not _ends_lead(above):
@@ -346,7 +357,12 @@ def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
             yield Trace(number, "greeting", 2)
         elif _CALL.match(lines[number]) and 1 < words <= 6:
             yield Trace(number, "call", 1)
-    yield from _find_signature(lines, opening)
+
+
+def _is_hail(line: str) -> bool:
+    """Tell whether a line begins with a few words and an exclamation mark, or a comma."""
+    found = _HAIL.match(line)
+    return found is not None and len(found[0].split()) <= 4
 
 
 def _find_signature(lines: Sequence[str], opening: int) -> Iterator[Trace]:

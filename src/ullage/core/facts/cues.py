@@ -314,6 +314,8 @@ SPEAKERS: Final = _any(
     r"je|j'\w+|moi|mon|ma|mes|nous|notre|nos",
     r"yo|mis|nosotr[oa]s|nuestr[oa]s?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
     r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|пожалуйста",
+    r"أنا|لي|عندي|لدي|معي|مني|أريد|أحب|نحن|لنا|لدينا|عندنا|من فضلك",
+    r"मैं|मैंने|मुझे|मेर[ाीे]|हम|हमें|हमने|हमार[ाीे]|कृपया",
 )
 """Words by which people speak of themselves, or ask."""
 
