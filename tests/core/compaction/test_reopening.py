@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ullage
 from tests.core.compaction.situations import said, tool_step
@@ -75,6 +77,18 @@ def test_a_step_with_a_line_that_is_used_later_makes_no_room() -> None:
     history[place]["content"] += "\nvalve Q-77 is stuck since May"
     history.insert(-1, said("assistant", "So valve Q-77 it is."))
     assert "valve Q-77 is stuck since May" in json.dumps(list(compact(history, 0.1).messages))
+
+
+@given(st.lists(st.integers(1, 60), min_size=20, max_size=50), st.sampled_from((0.05, 0.1, 0.2)))
+def test_of_steps_of_any_sizes_none_is_both_gone_and_back(rows: list[int], share: float) -> None:
+    history = [said("user", "Look through the cellar, shelf by shelf.")]
+    for number, size in enumerate(rows):
+        text = "\n".join(f"row {number}.{n}: nothing in barrel {n * 7 % 50}" for n in range(size))
+        path = json.dumps({"path": f"cellar/shelf{number}.txt"})
+        history += tool_step(f"c{number}", text, tool="read_file", arguments=path)
+    made = compact([*history, said("user", "And now?")], share)
+    places = [m["tool_call_id"] for m in made.messages if m["role"] == "tool"]
+    assert places == sorted(set(places), key=lambda name: int(name[1:]))
 
 
 def test_where_clearing_is_enough_nothing_is_opened_and_nothing_goes() -> None:

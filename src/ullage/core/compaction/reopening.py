@@ -37,11 +37,14 @@ def reopen_newest(draft: PlanDraft, before: PlanDraft) -> None:
         return
     cleared = _list_cleared(draft, before)
     bare = [unit for unit in now.units if _is_bare(unit, draft, cleared)]
-    may_go = len({unit.start for unit in free(now)}.intersection(unit.start for unit in bare))
+    starts = {unit.start for unit in free(now)}
+    may_go = next((n for n, unit in enumerate(bare) if unit.start not in starts), len(bare))
     sizes = [sum(now.sizes[unit.start : unit.stop]) for unit in bare]
     budget, spare = int(sum(sizes) * REOPENED), max(now.target - now.total, 0)
     gone, opened = 0, list[range]()
     for number in range(len(bare) - 1, -1, -1):
+        if number < gone:
+            break
         cost = _count_whole(bare[number], before) - sizes[number]
         needed, room = gone, spare
         while room < cost and needed < min(number, may_go):
